@@ -47,7 +47,7 @@ def train(out: Path, samples: int) -> None:
         "eval": {"tasks": 50, "temperature": 1.0},
         STAGE: {"steps": TRAINED, "learning_rate": 1e-3, "prompts_per_step": 1, "group_size": samples},
     }
-    truing.train(recipe, out=out, watch=lambda *_: None)
+    truing.train(recipe, out=out, on_event=lambda *_: None)
 
 
 def lines(
@@ -116,7 +116,7 @@ def write_run(out: Path, steps: int, samples: int, live: int, seed: int) -> None
     train(out, samples)
     trained, rng = RunReader(out), np.random.default_rng(seed)
     like = table_of(STAGE, 0, trained.samples(STAGE, 0))
-    line, facts, told_events = trained.steps()[-1].to_json(), trained.run(), events(trained, steps, live == 0)
+    line, facts, told_events = trained.steps()[-1].to_json(), trained.run_json(), events(trained, steps, live == 0)
     data = b"".join(dump_json(event) + b"\n" for event in told_events)
     facts["recipe"][STAGE]["steps"] = steps
     (out / RUN).write_bytes(dump_json(facts, indent=2))

@@ -40,13 +40,13 @@ def main() -> None:
     print("| turn | grammar | tokens/s | forced | support, ids per token |\n|---|---|---|---|---|")
     for turn, prefix in (("text", ""), ("call", "<tool_call>")):
         forced = forced_prefix_ids(chat, prefix)
-        held = partial(grammars.walk, dialogue, forced)
+        held = partial(grammars.turn_matcher, dialogue, forced)
         seconds: dict[str, list[float]] = {"off": [], "calls": []}
         drawn: dict[str, list[Completion]] = {}
         for repeat in range(wanted.repeats + 1):
             for grammar, walk in (("off", None), ("calls", held)):
                 ids = torch.cat([dialogue.token_ids, forced])
-                requests = [Request(ids, (repeat, row), walk=walk) for row in range(wanted.rows)]
+                requests = [Request(ids, (repeat, row), make_matcher=walk) for row in range(wanted.rows)]
                 start = time.perf_counter()
                 drawn[grammar] = sampler.generate(requests, contract)
                 seconds[grammar].append(time.perf_counter() - start)

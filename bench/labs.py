@@ -96,7 +96,7 @@ def settle(lab: Lab, number: int, effect: float) -> tuple[str, list[str], int]:
     kind = list(KINDS)[number % len(KINDS)]
     pairs = 0
     for name, each in lab.hypotheses.items():
-        begun = lab.history.of(Declaration, name)[0]
+        begun = lab.history.entries_of(Declaration, name)[0]
         labels = {label: arm.digest for label, arm in arms_of(lab, each, begun).items()}
         metric = each.header.metric
         most = each.header.within.get(metric, math.inf)
@@ -107,7 +107,7 @@ def settle(lab: Lab, number: int, effect: float) -> tuple[str, list[str], int]:
             )
             for label, arm in labels.items():
                 value = base + gain * (label != BASELINE)
-                lab = lab.and_also(drawn(name, label, seed, arm, {metric: value}))
+                lab = lab.with_entry(drawn(name, label, seed, arm, {metric: value}))
             pairs += 1
             if judge_pairs(lab, each).verdict != "TESTING":
                 break
@@ -138,7 +138,7 @@ def main() -> None:
     report("all of which anything is promised", [each for each in found if each[0] in promised])
     for kind in KINDS:
         report(kind, [each for each in found if each[0] == kind])
-    error = next(iter(lab.history.of(Declaration))).error
+    error = next(iter(lab.history.entries_of(Declaration))).error
     stated = power(given.effect, 0.2, given.seeds, error, within=given.within or None)
     print(f"stated power of a hypothesis at this effect, by normal pairs of deviation 0.2: {stated:.3f}")
 

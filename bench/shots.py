@@ -33,7 +33,7 @@ def tiny(rate: float) -> Callable[[Path], object]:
     """A run of the first recipe, at a learning rate."""
     recipe = tomllib.loads((ROOT / "recipes" / "tiny.toml").read_text(encoding="utf-8"))
     recipe["grpo"]["learning_rate"] = rate
-    return lambda out: truing.train(recipe, out=out, watch=quiet)
+    return lambda out: truing.train(recipe, out=out, on_event=quiet)
 
 
 def planted(out: Path) -> None:
@@ -45,7 +45,7 @@ def planted(out: Path) -> None:
                 table_of(fault) | {"name": "planted", "doctor": {"stop": True}},
                 rewards=[random_reward],
                 out=out,
-                watch=quiet,
+                on_event=quiet,
             )
     except ProvenError:
         return
@@ -62,7 +62,7 @@ def agent(out: Path) -> None:
         "kl": {"coef": 0.01},
     }
     recipe["grpo"] |= {"prompts_per_step": 1, "objective": "dapo", "inner_epochs": 2}
-    truing.train(recipe, rewards=[random_reward], out=out, watch=quiet)
+    truing.train(recipe, rewards=[random_reward], out=out, on_event=quiet)
 
 
 RUNS = {"tiny": tiny(1e-3), "tiny-slower": tiny(3e-4), "planted": planted, "agent": agent}

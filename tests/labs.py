@@ -82,7 +82,7 @@ def declared(lab: Lab, hypothesis: Hypothesis, kind: type[Ledger] = EarlierLedge
 
 def run_of(lab: Lab, hypothesis: Hypothesis, label: str, seed: int, value: float, **facts: object) -> Run:
     """A finished run of an arm that came to ``value``, on twelve tasks."""
-    begun = next(iter(lab.history.of(Declaration, hypothesis.id)), None)
+    begun = next(iter(lab.history.entries_of(Declaration, hypothesis.id)), None)
     arm = arms_of(lab, hypothesis, begun)[label]
     given = {
         "metrics": {"eval/reward": value},
@@ -111,5 +111,5 @@ def with_runs(lab: Lab, hypothesis: Hypothesis, values: Mapping[str, Sequence[fl
     most = max(map(len, values.values()))
     for label, found in ({BASELINE: [0.0] * most} | dict(values)).items():
         for seed, value in enumerate(found):
-            lab = lab.and_also(run_of(lab, hypothesis, label, seed, value))
+            lab = lab.with_entry(run_of(lab, hypothesis, label, seed, value))
     return lab

@@ -66,7 +66,7 @@ def test_an_environment_may_be_your_own_object(mini, tmp_path):
     seen = []
     table = mini(env={"name": "echo"})
     result = truing.train(
-        table, env=Echo(), out=tmp_path / "run", watch=lambda kind, facts: seen.append((kind, facts))
+        table, env=Echo(), out=tmp_path / "run", on_event=lambda kind, facts: seen.append((kind, facts))
     )
     assert set(result.evaluations["base"].reward) == set("qrstuvwx")
     assert {row.sample.family for row in rows(result.run)} == {"echo"}

@@ -51,7 +51,7 @@ def train(
     env: Env | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    watch: EventCallback | None = None,
+    on_event: EventCallback | None = None,
 ) -> TrainResult:
     """Run a recipe.
 
@@ -69,8 +69,8 @@ def train(
     if resume and out is None:
         raise RecordError("--resume needs to know which run", remedy="name its directory with --out (out=)")
     folder = Path(out) if out is not None else new_run_dir(recipe.name)
-    with ProgressDisplay(folder) if watch is None else nullcontext(watch) as told:
-        return run(recipe, env, folder, resume=resume, watch=told)
+    with ProgressDisplay(folder) if on_event is None else nullcontext(on_event) as told:
+        return run(recipe, env, folder, resume=resume, on_event=told)
 
 
 def check(
@@ -86,7 +86,7 @@ def check(
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     contract = recipe.sampling.to_params(loaded.stop_ids)
-    contract.room(loaded.context_length)
+    contract.max_prompt_length(loaded.context_length)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
     return check_scene(EpisodeContext(chat, env, contract, recipe.episode, loaded.context_length))
 
@@ -96,7 +96,7 @@ def preflight(
     *,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
-    watch: EventCallback = lambda kind, facts: None,
+    on_event: EventCallback = lambda kind, facts: None,
 ) -> Diagnosis:
     """Two updates of each stage on few tasks, rewarded by chance, judged by every rule; nothing is kept.
 
@@ -106,7 +106,7 @@ def preflight(
     if getattr(recipe.grpo, "advantage_per", "episode") == "episode":
         env = with_rewards(env, {"chance": (random_reward, 1.0)})
     with TemporaryDirectory() as folder:
-        run(preflight_recipe(recipe), env, Path(folder) / "run", watch=watch)
+        run(preflight_recipe(recipe), env, Path(folder) / "run", on_event=on_event)
         statistics = [rule.code for rule in RULES.values() if rule.kind == "S"]
         return diagnose_run(Path(folder) / "run", ignore=statistics)
 
@@ -134,7 +134,7 @@ def bisect(
     chosen = choose_update(run, stage, step)
     if is_saved_audit(run):
         return chosen, find_guilty(chosen, {})
-    recipe, env = _recipe_and_env(resolve(RunReader(run).run()["recipe"]), rewards, tools, env)
+    recipe, env = _recipe_and_env(resolve(RunReader(run).run_json()["recipe"]), rewards, tools, env)
     return chosen, find_guilty(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
 
 
@@ -166,7 +166,7 @@ def evaluate(
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
     session = open_session(*_recipe_and_env(recipe, rewards, tools, env))
     if is_run and not overrides:
-        check_same_rewards(session, RunReader(target).run())
+        check_same_rewards(session, RunReader(target).run_json())
     if is_run:
         restore_weights(target, session.loaded, session.parameters, checkpoint)
     session.sync_sampler(0)

@@ -47,7 +47,7 @@ def test_a_number_that_is_named_between_two_looks_is_there_in_the_end(tmp_path):
         named = followed.reader.events()
         write(writer, 1, **{"ratio/max": 2.0})
         names = {name for event in named if event.kind == "numbers" for name in event.payload["names"]}
-        assert followed.series.refresh(names)  # as if the events had been read before the line was written
+        assert followed.steps_reader.refresh(names)  # as if the events had been read before the line was written
         assert "ratio/max" not in followed.columns.numbers
         assert followed.refresh()
         values = followed.columns.column("ratio/max").tolist()
@@ -74,11 +74,11 @@ def test_facts_are_told_by_their_path_and_none_where_there_are_none(tmp_path):
     with RunWriter(run) as writer:
         writer.write_run({"machine": {"device": "cpu"}, "name": "a", "versions": None})
     followed = IncrementalReader(run)
-    assert followed.fact("machine", "device") == "cpu"
+    assert followed.run_value("machine", "device") == "cpu"
     for path in (("machine", "x"), ("name", "x"), ("versions", "x"), ("x",), ("machine", "device", "x")):
-        assert followed.fact(*path) is None
+        assert followed.run_value(*path) is None
     (run / "run.json").write_text(json.dumps([1]))
-    assert IncrementalReader(run).fact("machine", "device") is None
+    assert IncrementalReader(run).run_value("machine", "device") is None
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "steps.jsonl"])

@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
         "critic": table(**common, stages=["sft", "ppo"], ppo=MOVED),
     }
     for name, recipe in made.items():
-        truing.train(recipe, out=folder / name, watch=lambda *_: None)
+        truing.train(recipe, out=folder / name, on_event=lambda *_: None)
     return folder
 
 

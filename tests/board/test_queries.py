@@ -266,7 +266,7 @@ def test_runs_are_held_up_to_a_number_and_the_rest_is_read_again(tmp_path, monke
             0.5,
             0.75,
         ]
-    assert len(board.held._opened) == 2
+    assert len(board.open_runs._opened) == 2
     assert sorted(each["run"] for each in board.answer("runs", {})["runs"]) == ["r0", "r1", "r2", "r3"]
 
 

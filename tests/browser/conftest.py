@@ -55,7 +55,7 @@ def shelf(tmp_path_factory) -> Path:
 
 def train(shelf: Path, name: str, changes, rewards=None) -> Path:
     recipe = table_of(Fault(name, (), "", lambda: None, (), changes=changes)) | {"name": name}
-    truing.train(recipe, rewards=rewards, out=shelf / name, watch=lambda *_: None)
+    truing.train(recipe, rewards=rewards, out=shelf / name, on_event=lambda *_: None)
     return shelf / name
 
 
@@ -116,5 +116,5 @@ def planted(shelf) -> Path:
     fault = replace(FAULTS["tool-results-in-loss"])
     recipe = table_of(fault) | {"name": "planted", "doctor": {"stop": True}}
     with fault.plant(), pytest.raises(ProvenError):
-        truing.train(recipe, rewards=[random_reward], out=shelf / "planted", watch=lambda *_: None)
+        truing.train(recipe, rewards=[random_reward], out=shelf / "planted", on_event=lambda *_: None)
     return shelf / "planted"

@@ -71,7 +71,7 @@ def test_every_room_is_shown(charts):
 
 
 def test_limits_are_those_of_the_recipe(charts, rich):
-    recipe = resolve(RunReader(rich).run()["recipe"])
+    recipe = resolve(RunReader(rich).run_json()["recipe"])
     (begin,) = first_updates(rich)
     expected = {
         "Ratio of new to old policy, quantiles": {0.8: "1 − clip_low", 1.28: "1 + clip_high"},

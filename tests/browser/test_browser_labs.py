@@ -50,8 +50,8 @@ def folder(tmp_path_factory, planted):
         UpdateWriter(root / "poor", lambda ids: [""] * len(ids)),
     )
     for step in recorded_steps(planted):
-        audit.keep(replace(step, rows=[replace(row, sample_id=EVIL) for row in step.rows]))
-        poor.keep(replace(step, tokens={}, numbers={}, facts={}))
+        audit.write(replace(step, rows=[replace(row, sample_id=EVIL) for row in step.rows]))
+        poor.write(replace(step, tokens={}, numbers={}, facts={}))
     return root
 
 

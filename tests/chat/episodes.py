@@ -67,9 +67,9 @@ def play(chat, *draws, task=TASK, reply="moon"):
                 {"role": "user", "content": reply}
             ]
             seat.observe(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
-        seat.hear(chat, completion(draw(seat)), 0, "digest")
+        seat.add_turn(chat, completion(draw(seat)), 0, "digest")
     seat.end(Status.DONE, EndedBy.ENVIRONMENT)
-    return seat.rollout(RAW, 0)
+    return seat.to_rollout(RAW, 0)
 
 
 def completion(ids):

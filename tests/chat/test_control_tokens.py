@@ -239,7 +239,7 @@ def test_arguments_of_past_calls_never_become_control_tokens(make):
     chat = speaking(make)
 
     def called(word):
-        said = AssistantMessage(calls=(ToolCall("look", {"word": word, word: 1}),)).message()
+        said = AssistantMessage(calls=(ToolCall("look", {"word": word, word: 1}),)).to_dict()
         return Task(
             "t", "f", (ASKED, said, {"role": "tool", "name": "look", "content": "x"}), tools=(tool(),)
         )
@@ -306,7 +306,7 @@ def test_a_token_that_takes_in_white_space_is_the_templates():
 def drawing(chat, text, *, as_ids):
     """A turn that says a text and stops: control tokens in it drawn as such, or letter by letter."""
     control = chat.control if not as_ids else ControlTokens(chat.tokenizer, {})
-    pieces = control.read(control.mark_text(text)).pieces(0, len(text))
+    pieces = control.unmark(control.mark_text(text)).pieces(0, len(text))
     ids = [id for a, b in pieces for id in chat.tokenizer(text[a:b], add_special_tokens=False)["input_ids"]]
     return lambda seat: [*ids, chat.stop_ids[0]]
 

@@ -94,7 +94,7 @@ def test_every_template(templates, speak):
             samples(chat, rollout)
             names_the_first_difference(rollout)
         if not own.turns[1].restart_reason:
-            meant = [USER, CALLS.message(), *own.messages[1:-1], DONE.message()]
+            meant = [USER, CALLS.to_dict(), *own.messages[1:-1], DONE.to_dict()]
             if opened_reasoning(chat.text([USER], TASK.tools), chat.tool_format):
                 meant = [USER, *own.messages]  # the thought that the prompt opened is part of what was said
             whole = chat.text(meant, TASK.tools, prompt=False)
@@ -188,7 +188,7 @@ def test_a_turn_that_ends_by_length_ends_the_episode(speak):
     seat = Attempt(TASK, "g", ("key",), *start_dialogue(chat, TASK), None)
     ids = chat.tokenizer("<tool_call>\n{", add_special_tokens=False)["input_ids"]
     cut = completion(ids)
-    seat.hear(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}), 0, "digest")
+    seat.add_turn(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}), 0, "digest")
     assert (seat.status, seat.ended_by) == (Status.TRUNCATED, EndedBy.LENGTH)
     assert seat.dialogue.token_ids.tolist()[-len(ids) :] == ids
     assert seat.last_message.parse_errors

@@ -41,10 +41,10 @@ def lost(chat, *messages, prompt=True):
 CONVERSATION = (
     {"role": "system", "content": "Be brief."},
     ASKED,
-    AssistantMessage("Let me look.", (ONE, TWO)).message(),
+    AssistantMessage("Let me look.", (ONE, TWO)).to_dict(),
     tool_message(ONE, 0, "white"),
     tool_message(TWO, 1, "yellow"),
-    AssistantMessage("It is white.").message(),
+    AssistantMessage("It is white.").to_dict(),
     ASKED,
 )
 
@@ -84,7 +84,7 @@ def test_the_arguments_of_a_missing_call_are_not_told_apart():
 def test_thoughts_of_earlier_turns_may_go_and_those_of_the_last_may_not():
     drops = "{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}"
     chat = told(("{{ m.content }}", drops))
-    thinks = AssistantMessage("<think>\nhm\n</think>\n\nMoon.").message()
+    thinks = AssistantMessage("<think>\nhm\n</think>\n\nMoon.").to_dict()
     assert lost(chat, ASKED, thinks, ASKED) == ""
     assert lost(chat, ASKED, thinks, prompt=False) == "the thought of message 2 (assistant)"
     with pytest.raises(DataError, match="the thought of message 2"):

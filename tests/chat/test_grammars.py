@@ -90,7 +90,7 @@ def written(chat, name, arguments):
     """A call's ids as the template writes it, without what stands around it."""
     said = AssistantMessage(calls=(ToolCall(name, arguments),))
     tag, closing = FORMATS[chat.tool_format].opening_tag, FORMATS[chat.tool_format].closing
-    whole = chat.text([{"role": "user", "content": "q"}, said.message()], prompt=False)
+    whole = chat.text([{"role": "user", "content": "q"}, said.to_dict()], prompt=False)
     text = tag + whole.partition(tag)[2].rpartition(closing)[0] + closing
     return chat.tokenizer(text, add_special_tokens=False)["input_ids"]
 

@@ -20,7 +20,7 @@ def trained(name, tmp_path):
     fault = FAULTS[name]
     rewards = None if fault.reward is None else [fault.reward]
     with fault.plant():
-        run = truing.train(table_of(fault), rewards=rewards, out=tmp_path / "run", watch=lambda *_: None).run
+        run = truing.train(table_of(fault), rewards=rewards, out=tmp_path / "run", on_event=lambda *_: None).run
     return bisect(run, rewards=rewards)
 
 
@@ -53,7 +53,7 @@ def test_another_template_is_seen_token_by_token(mini, tmp_path):
         return lambda *args, **kwargs: real(*args, **kwargs).replace("system\n", "System\n")
 
     with patched("truing.chat.chat:apply_template", otherwise):
-        run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
+        run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     found = first_differing(bisect(run, stage="grpo", step=0)[1])
     assert found.part == "template"
     assert "token 1" in found.told
@@ -61,7 +61,7 @@ def test_another_template_is_seen_token_by_token(mini, tmp_path):
 
 
 def test_a_healthy_run_has_no_guilty_part(mini, tmp_path):
-    run = truing.train(mini(kl={"coef": 0.05}), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(mini(kl={"coef": 0.05}), out=tmp_path / "run", on_event=lambda *_: None).run
     for stage in ("sft", "grpo"):
         trials = bisect(run, stage=stage, step=0)[1]
         assert first_differing(trials) is None
@@ -74,7 +74,7 @@ def test_a_swap_says_how_far_the_gradient_moves_and_which_rules_it_clears():
     healthy = example_step()
     assert first_differing(swap_each(healthy, {})) is None
     mask = healthy.tokens["policy_mask"].clone()
-    mask[healthy.place == 4] = False
+    mask[healthy.position_in_row == 4] = False
     trials = {each.part: each for each in swap_each(changed_step(healthy, policy_mask=mask), {})}
     assert trials["mask"].state == "differs"
     assert trials["mask"].gradient > 0.1
@@ -83,7 +83,7 @@ def test_a_swap_says_how_far_the_gradient_moves_and_which_rules_it_clears():
 
 def test_a_loss_without_a_gradient_is_told_as_such():
     healthy = example_step()
-    nothing = changed_step(healthy, pull=torch.zeros(len(healthy.row)))
+    nothing = changed_step(healthy, pull=torch.zeros(len(healthy.row_of_token)))
     trials = {each.part: each for each in swap_each(nothing, {})}
     assert trials["loss"].state == "differs"
     assert trials["loss"].gradient == math.inf

@@ -81,7 +81,7 @@ def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
         samples = attempts(chance, judged)
         step = recorded(algorithm.compute_advantages(samples, setting), recipe, stage)
         rule = RULES[code]
-        assert rule.when(step)
+        assert rule.applies(step)
         assert not step.missing(rule.needs)
         assert not list(rule.judge(rule.measure(step))), (chosen, judged)
         moved = {"advantage": step.tokens["advantage"].roll(1)}

@@ -69,7 +69,7 @@ def test_a_rule_whose_input_is_missing_says_which(code):
         assert need in INPUTS
         if need in step.tokens:
             without = changed_step(step, without=[need])
-            if rule.when(without):
+            if rule.applies(without):
                 assert examine(without, [rule]) == ([], {code: [INPUTS[need]]})
 
 

@@ -24,7 +24,7 @@ def events(run, kind):
 def test_a_proven_fault_ends_the_run_and_no_checkpoint_has_it(mini, tmp_path):
     out = tmp_path / "run"
     with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError) as error:
-        truing.train(mini(), rewards=[random_reward], out=out, watch=lambda *_: None)
+        truing.train(mini(), rewards=[random_reward], out=out, on_event=lambda *_: None)
     assert "MSK003" in error.value.what
     assert "truing explain MSK003" in error.value.remedy
     assert [(row.stage, row.step) for row in RunReader(out).steps()][-1] == ("grpo", 0)
@@ -48,7 +48,7 @@ def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_pat
         raise KeyError("alone")
 
     monkeypatch.setitem(RULES, "MSK003", replace(RULES["MSK003"], measure=fails))
-    run = truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None).run
     (incident,) = (each for each in events(run, "incident") if each["what"] == "rule")
     assert "MSK003 could not look: KeyError: 'alone' (grpo 1)" in incident["text"]
     (result,) = (each for each in diagnose_run(run).results() if each.code == "MSK003")
@@ -59,14 +59,14 @@ def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_pat
 def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):
     table = mini(doctor={"suppress": {"MSK003": "a trial", "OPT006": "the same"}})
     with FAULTS["mask-shifted"].plant():
-        run = truing.train(table, rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None).run
+        run = truing.train(table, rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None).run
     assert [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"] == []
 
 
 def test_where_it_may_not_stop_it_tells(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
-            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
+            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None
         ).run
     told = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
     assert told == ["MSK003", "OPT006"]  # once each, though each update has them
@@ -82,7 +82,7 @@ def test_a_code_that_is_no_rules_is_refused_before_anything_is_trained(mini, tmp
 def test_looking_changes_nothing(mini, tmp_path, changes):
     runs = [
         truing.train(
-            mini(doctor={"budget": budget}, **changes), out=tmp_path / str(budget), watch=lambda *_: None
+            mini(doctor={"budget": budget}, **changes), out=tmp_path / str(budget), on_event=lambda *_: None
         ).run
         for budget in (0.0, 1.0)
     ]
@@ -94,14 +94,14 @@ def test_looking_changes_nothing(mini, tmp_path, changes):
 def test_a_resumed_run_may_be_watched_otherwise(mini, tmp_path):
     out, table = tmp_path / "run", mini(checkpoint_every=1)
     with pytest.raises(Interrupt):
-        truing.train(table, out=out, watch=crash_at("grpo", 1))
+        truing.train(table, out=out, on_event=crash_at("grpo", 1))
     watched = mini(checkpoint_every=1, doctor={"suppress": {"LEN003": "answers are short on purpose"}})
-    truing.train(watched, out=out, resume=True, watch=lambda *_: None)
+    truing.train(watched, out=out, resume=True, on_event=lambda *_: None)
     assert events(out, "resumed")[0]["suppress"] == {"LEN003": "answers are short on purpose"}
 
 
 def test_the_first_updates_are_told_in_words(mini, tmp_path):
-    run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     told = events(run, "boundary")
     assert [(each["stage"], each["step"]) for each in told] == [
         ("sft", 0),
@@ -122,7 +122,7 @@ def test_the_first_updates_are_told_in_words(mini, tmp_path):
 
 def test_facts_of_an_update_hold_what_rules_read(mini, tmp_path):
     run = truing.train(
-        mini(lora={"rank": 4}, kl={"coef": 0.05}), out=tmp_path / "run", watch=lambda *_: None
+        mini(lora={"rank": 4}, kl={"coef": 0.05}), out=tmp_path / "run", on_event=lambda *_: None
     ).run
     first = next(row for row in RunReader(run).steps() if row.stage == "grpo")
     assert {"weights", "update", "null", "plain", "gradient", "sync", "reference"} <= first.facts.keys()
@@ -134,7 +134,7 @@ def test_facts_of_an_update_hold_what_rules_read(mini, tmp_path):
 
 def test_a_run_that_was_rolled_back_is_no_fault(mini, tmp_path, monkeypatch):
     not_finite_at(monkeypatch)
-    run = truing.train(mini(**HOT), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(mini(**HOT), out=tmp_path / "run", on_event=lambda *_: None).run
     assert events(run, "rollback")
     strong = (Verdict.PROVEN, Verdict.EVIDENCE)
     found = [each for each in diagnose_run(run).results() if each.verdict in strong]

@@ -17,7 +17,7 @@ STEP = example_step()
 
 
 def mask(*tokens):
-    wrong_N = torch.zeros(len(STEP.row), dtype=torch.bool)
+    wrong_N = torch.zeros(len(STEP.row_of_token), dtype=torch.bool)
     wrong_N[list(tokens)] = True
     return wrong_N
 
@@ -26,32 +26,32 @@ def test_each_stretch_of_a_row_is_one_and_rows_are_parted():
     first, second = STEP.starts[:2]
     length = STEP.lengths[0]
     assert second == first + length > 4
-    found = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.row) - 1))
+    found = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.row_of_token) - 1))
     last = len(STEP.starts) - 1
     assert found.spans == (
         *(Span(0, 0, 2), Span(0, 3, 4), Span(0, length - 1, length), Span(1, 0, 2)),
         Span(last, STEP.lengths[last] - 1, STEP.lengths[last]),
     )
     assert (found.tokens, found.rows, found.row, found.start) == (7, 3, 0, 0)
-    assert found.shown == {"row": 0, "start": 0, "end": 2, "spans": found.spans}
+    assert found.claim_fields == {"row": 0, "start": 0, "end": 2, "spans": found.spans}
 
 
 def test_the_last_token_and_the_first_are_no_neighbours():
-    whole = places(STEP, torch.ones(len(STEP.row), dtype=torch.bool))
+    whole = places(STEP, torch.ones(len(STEP.row_of_token), dtype=torch.bool))
     assert whole.spans == tuple(Span(i, 0, length) for i, length in enumerate(STEP.lengths))
-    ends = places(STEP, mask(0, len(STEP.row) - 1))
+    ends = places(STEP, mask(0, len(STEP.row_of_token) - 1))
     assert [each.row for each in ends.spans] == [0, len(STEP.starts) - 1]
 
 
 def test_where_there_are_none_a_claim_says_nothing():
     nothing = places(STEP, mask())
-    assert (bool(nothing), nothing.spans, nothing.shown, nothing.rows) == (False, (), {}, 0)
+    assert (bool(nothing), nothing.spans, nothing.claim_fields, nothing.rows) == (False, (), {}, 0)
 
 
 def test_of_very_many_the_first_are_kept_and_all_are_counted(monkeypatch):
     monkeypatch.setattr(places_module, "MAX_SPANS", 2)
-    every = places(STEP, torch.ones(len(STEP.row), dtype=torch.bool))
-    assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.row), len(STEP.starts))
+    every = places(STEP, torch.ones(len(STEP.row_of_token), dtype=torch.bool))
+    assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.row_of_token), len(STEP.starts))
 
 
 @pytest.mark.parametrize("code", ["MSK001", "ADV001", "RAT001"])

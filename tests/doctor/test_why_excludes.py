@@ -17,8 +17,8 @@ STEPS = 20
 def real(tmp_path_factory):
     """The story of a short run: all others are made of its rows."""
     out = tmp_path_factory.mktemp("why") / "run"
-    package.train(MINI, out=out, watch=lambda *_: None)
-    return RunHistory.of(out, Diagnosis(()))
+    package.train(MINI, out=out, on_event=lambda *_: None)
+    return RunHistory.from_run(out, Diagnosis(()))
 
 
 def level(value):

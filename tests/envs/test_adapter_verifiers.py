@@ -116,11 +116,11 @@ def test_its_own_rewards_judge_the_transcript(env):
     right = task.messages[1]["content"].rpartition(" ")[2].rstrip("?")
     look = AssistantMessage(calls=(ToolCall("look", {"item": "cups"}),))
     (told,) = env.open(task).reply(look)
-    answer = AssistantMessage(right).message()
-    assert grade(played(task, look.message(), told, answer), env.rewards)[0] == 2.5
+    answer = AssistantMessage(right).to_dict()
+    assert grade(played(task, look.to_dict(), told, answer), env.rewards)[0] == 2.5
     assert grade(played(task, answer), env.rewards)[0] == 2.0
     assert (
-        grade(played(task, look.message(), told, AssistantMessage("many").message()), env.rewards)[0] == 0.5
+        grade(played(task, look.to_dict(), told, AssistantMessage("many").to_dict()), env.rewards)[0] == 0.5
     )
 
 
@@ -170,4 +170,4 @@ def test_a_reward_that_fails_is_an_error(made):
     env = made("broken", "return float(trace.last", "raise OSError(trace.last")
     task = env.tasks("train")[0]
     with pytest.raises(Exception, match="raised TaskError"):
-        grade(played(task, AssistantMessage("3").message()), env.rewards)
+        grade(played(task, AssistantMessage("3").to_dict()), env.rewards)

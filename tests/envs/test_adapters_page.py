@@ -60,7 +60,7 @@ def test_the_taskset_of_the_page(example, attempt):
     word = task.messages[-1]["content"].removeprefix("Say ")
     for said, reward in ((word, 1.0), ("no", 0.0)):
         rollout = attempt(task, said)
-        assert grade(replace(rollout, messages=(AssistantMessage(said).message(),)), env.rewards)[0] == reward
+        assert grade(replace(rollout, messages=(AssistantMessage(said).to_dict(),)), env.rewards)[0] == reward
 
 
 def test_the_page_names_real_keys_of_openenv():

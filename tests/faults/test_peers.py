@@ -71,7 +71,7 @@ def told(finding, severity, what):
 def test_a_lengthened_run_is_kept_with_what_was_said_of_it(kept):
     facts = json.loads((kept / NAME / OUTCOME_FILE).read_text(encoding="utf-8"))
     assert (facts["fault"], facts["refused"]) == (NAME, "")
-    recipe = RunReader(kept / NAME / RUN_DIR).run()["recipe"]
+    recipe = RunReader(kept / NAME / RUN_DIR).run_json()["recipe"]
     assert (recipe["grpo"]["steps"], recipe["doctor"]["budget"]) == (2, 0.02)
 
 
@@ -98,7 +98,7 @@ def test_rldoctor_reads_the_names_of_trl(run, reader, lines):
 def test_where_no_row_was_computed_the_entropy_is_of_what_was_drawn(run):
     line = run.updates[0].line
     bare = {name: value for name, value in line.metrics.items() if name != "entropy/contract"}
-    first = replace(run.updates[0], line=replace(line, metrics=bare))
+    first = replace(run.updates[0], step_row=replace(line, metrics=bare))
     found = curves(replace(run, updates=(first, run.updates[1])))
     assert found[0]["entropy"] == line.metrics["entropy/drawn"]
     assert found[1]["entropy"] == run.updates[1].line.metrics["entropy/contract"]
@@ -110,7 +110,7 @@ def test_what_was_not_recorded_is_left_out():
 
 
 def test_rlprobe_has_the_kl_by_position(run, reader, lines):
-    given = PEERS["rlprobe"].feed(run)
+    given = PEERS["rlprobe"].make_input(run)
     assert given["algorithm"] == "grpo"
     row = lines[1]
     assert row.metrics["length/max"] == 4, "a position is then a bucket"
@@ -131,12 +131,12 @@ def test_rlprobe_has_the_kl_by_position(run, reader, lines):
     [("rlwatch", "kl_divergence", "kl_trained/k3"), ("provenir", "response_length_mean", "length/mean")],
 )
 def test_those_that_hear_of_updates_hear_of_each(run, lines, name, key, metric):
-    given = PEERS[name].feed(run)
+    given = PEERS[name].make_input(run)
     assert [each[key] for each in given] == [row.metrics[metric] for row in lines]
 
 
 def test_martingale_has_every_token_of_both_sides(run, reader, lines):
-    given = PEERS["martingale"].feed(run)
+    given = PEERS["martingale"].make_input(run)
     assert given["sampler"]["temperature"] == 1.0
     first, row = given["updates"][0], reader.samples("grpo", 0)[0]
     start, answer = row.sample.prompt_length, first["answers"][0]
@@ -148,7 +148,7 @@ def test_martingale_has_every_token_of_both_sides(run, reader, lines):
 
 
 def test_stabilityguard_has_every_scored_token_in_a_row(run, reader):
-    first = PEERS["stabilityguard"].feed(run)[0]
+    first = PEERS["stabilityguard"].make_input(run)[0]
     rows = reader.samples("grpo", 0)
     new = [value for each in rows for value in each.new_logprob.tolist() if value == value]
     assert first["new"] == new
@@ -287,6 +287,6 @@ def test_each_peer_sees_what_it_is_made_to_see(run, name):
     spoil, expected = SPOILT[name]
     peer = PEERS[name]
     sound = {(each.finding, each.severity) for each in ask(peer, python, run).said}
-    spoilt = ask(replace(peer, feed=lambda found: spoil(peer.feed(found))), python, run)
+    spoilt = ask(replace(peer, make_input=lambda found: spoil(peer.make_input(found))), python, run)
     assert spoilt.failed == ""
     assert expected in {(each.finding, each.severity) for each in spoilt.said} - sound

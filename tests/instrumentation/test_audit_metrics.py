@@ -63,7 +63,7 @@ def test_nothing_that_was_bet_on_is_even_odds():
 
 def test_the_record_has_what_the_rule_judges(mini, tmp_path):
     run = truing.train(
-        mini(**ALWAYS), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
+        mini(**ALWAYS), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None
     ).run
     drawn = [step for step in recorded_steps(run) if step.stage == "grpo"]
     assert len(drawn) == 3
@@ -80,10 +80,10 @@ def test_the_record_has_what_the_rule_judges(mini, tmp_path):
 
 def test_a_resumed_run_adds_to_the_bets_that_it_made_before(mini, tmp_path):
     table = mini(checkpoint_every=1, **ALWAYS)
-    truing.train(table, out=tmp_path / "whole", watch=lambda *_: None)
+    truing.train(table, out=tmp_path / "whole", on_event=lambda *_: None)
     with pytest.raises(Interrupt):
-        truing.train(table, out=tmp_path / "parts", watch=crash_at("grpo", 1))
-    truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None)
+        truing.train(table, out=tmp_path / "parts", on_event=crash_at("grpo", 1))
+    truing.train(table, out=tmp_path / "parts", resume=True, on_event=lambda *_: None)
     odds = [
         [row.metrics["audit/log10_odds"] for row in RunReader(tmp_path / name).steps() if row.stage == "grpo"]
         for name in ("whole", "parts")

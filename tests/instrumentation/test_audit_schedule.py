@@ -44,20 +44,20 @@ def test_no_budget_is_one_look_and_a_whole_one_is_all(budget, times):
 def test_looks_go_on_as_they_were(done):
     whole = looked_at(AuditSchedule(0.05), 200)
     assert looked_at(AuditSchedule(0.05, whole[:done]), 200 - done) == whole[done:]
-    asked = looked_at(AuditSchedule(0.05, whole[:done], asked=True), 1)
+    asked = looked_at(AuditSchedule(0.05, whole[:done], requested=True), 1)
     assert asked[0]["looks"].keys() == {"update", *BUDGET_SHARES}
 
 
 def test_a_run_of_an_earlier_version_without_counts_is_looked_at_again():
-    assert AuditSchedule(0.05, [{"weights": {}}]).parts["rows"].due(0.0)
+    assert AuditSchedule(0.05, [{"weights": {}}]).budgets["rows"].due(0.0)
 
 
 def test_the_clock_decides_nothing(mini, tmp_path, monkeypatch):
     table = mini(doctor={"budget": 0.5}, grpo={"steps": 6})
-    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    whole = truing.train(table, out=tmp_path / "whole", on_event=lambda *_: None).run
     real, calls = time.perf_counter, iter(range(10**9))
     monkeypatch.setattr(time, "perf_counter", lambda: real() + 7.0 * (next(calls) % 5))
-    again = truing.train(table, out=tmp_path / "again", watch=lambda *_: None).run
+    again = truing.train(table, out=tmp_path / "again", on_event=lambda *_: None).run
     assert_same_run(whole, again)
 
 
@@ -73,10 +73,10 @@ def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
         grpo={"steps": 8},
         checkpoint_every=2,
     )
-    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    whole = truing.train(table, out=tmp_path / "whole", on_event=lambda *_: None).run
     with pytest.raises(Interrupt):
-        truing.train(table, out=tmp_path / "parts", watch=crash_at(*at))
-    parts = truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
+        truing.train(table, out=tmp_path / "parts", on_event=crash_at(*at))
+    parts = truing.train(table, out=tmp_path / "parts", resume=True, on_event=lambda *_: None).run
     assert_same_run(whole, parts)
     told = [current_findings(RunReader(run).events()) for run in (whole, parts)]
     assert told[0] == told[1] != set()

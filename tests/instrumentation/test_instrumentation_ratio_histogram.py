@@ -88,7 +88,7 @@ def test_minibatches_of_an_epoch_belong_together(steps, expected):
 
 def trained(mini, tmp_path, **grpo):
     run = truing.train(
-        mini(stages=["grpo"], grpo=grpo), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
+        mini(stages=["grpo"], grpo=grpo), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None
     ).run
     return RunReader(run).steps()
 
@@ -126,5 +126,5 @@ def test_each_pass_counts_each_token_once_and_the_last_agrees_with_the_clip(mini
 
 
 def test_demonstrations_have_no_ratio(mini, tmp_path):
-    run = truing.train(mini(stages=["sft"]), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(mini(stages=["sft"]), out=tmp_path / "run", on_event=lambda *_: None).run
     assert not any("ratios" in step.facts for step in RunReader(run).steps())

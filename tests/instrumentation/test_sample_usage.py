@@ -16,7 +16,7 @@ A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")
 
 
 def trace(step, *rows, again=()):
-    return Trace(step, list(rows), passes=Counter(row.sample_id for row in (*rows, *again)))
+    return Trace(step, list(rows), backward_counts=Counter(row.sample_id for row in (*rows, *again)))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_rows_are_counted_by_update_and_by_pass(traces, expected):
 
 
 def test_a_batch_of_which_an_update_was_held_back_is_not_whole():
-    held_back = Trace(1, [C, D], held_back="too far")
+    held_back = Trace(1, [C, D], skip_reason="too far")
     assert not row_usage(["a", "b", "c", "d"], [trace(0, A, B), held_back], 1)["whole"]
 
 

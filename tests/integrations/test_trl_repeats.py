@@ -136,7 +136,7 @@ def test_several_passes_over_a_generation_within_one_update_are_no_fault(trainer
     found = audit(made)
     made.train()
     assert "OPT011" not in told(found)
-    assert found.diagnosis.steps["OPT011"] == 2
+    assert found.diagnosis.steps_checked["OPT011"] == 2
 
 
 def test_an_optimiser_that_forgets_is_proven(trainer):
@@ -162,7 +162,7 @@ def test_prompts_of_the_evaluation_are_suspected(trainer, first, suspected):
     found = audit(made)
     made.train()
     assert (told(found).get("RWD007") is Verdict.SUSPECT) == suspected
-    assert found.diagnosis.steps["RWD007"] == 1
+    assert found.diagnosis.steps_checked["RWD007"] == 1
 
 
 @pytest.mark.parametrize("chosen", [[0], [*range(24)]])

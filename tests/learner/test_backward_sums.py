@@ -15,7 +15,7 @@ def update(meddle=lambda model, optimizer: None, between=lambda model: None):
     optimizer = torch.optim.AdamW(parameters.values(), lr=1e-3)
     with record_backward(parameters) as handed:
         for _ in range(2):
-            handed.turn += 1
+            handed.backward_pass += 1
             model(torch.randn(5, 4)).square().sum().backward()
             between(model)
     nn.utils.clip_grad_norm_(parameters.values(), 0.5)
@@ -67,7 +67,7 @@ def test_a_weight_that_one_pass_gave_nothing_is_told_with_that_pass():
     optimizer = torch.optim.AdamW(parameters.values())
     with record_backward(parameters) as handed:
         for used in (parameters.values(), [parameters["a"]]):
-            handed.turn += 1
+            handed.backward_pass += 1
             sum(weight.sum() for weight in used).backward()
     with check_at_optimizer(optimizer, parameters, handed) as facts:
         optimizer.step()
@@ -79,7 +79,7 @@ def test_a_gradient_that_was_left_over_is_nobodys():
     left["b"].grad = torch.ones(3)
     optimizer = torch.optim.AdamW(left.values())
     with record_backward(left) as handed:
-        handed.turn += 1
+        handed.backward_pass += 1
         left["a"].sum().backward()
     with check_at_optimizer(optimizer, left, handed) as facts:
         optimizer.step()

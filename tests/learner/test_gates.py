@@ -67,8 +67,8 @@ def test_beyond_the_cap_updates_are_held_back(tiny, action, updates):
     made, rows = off_reference(tiny.model, cfg, {"cap": 1e-6, "cap_action": action})
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     traces = train_step(made, rows, (0, "test", 0))
-    assert [bool(trace.held_back) for trace in traces] == [False] * updates + [True]
-    assert "more than kl.cap = 1e-06" in traces[-1].held_back
+    assert [bool(trace.skip_reason) for trace in traces] == [False] * updates + [True]
+    assert "more than kl.cap = 1e-06" in traces[-1].skip_reason
     still = all(torch.equal(p, before[name]) for name, p in tiny.model.named_parameters())
     assert still == (updates == 0)
     assert all(p.grad is None for p in tiny.model.parameters())
@@ -84,7 +84,7 @@ def test_beyond_the_cap_a_run_may_end(tiny):
 def test_below_the_cap_nothing_is_held_back(tiny):
     made, rows = off_reference(tiny.model, GRPO, {"cap": 1e6, "cap_action": "skip"})
     (trace,) = train_step(made, rows, (0, "test", 0))
-    assert trace.held_back == ""
+    assert trace.skip_reason == ""
     assert ALGORITHMS["grpo"].needs_reference(made.setting)
     assert [term.name for term in ALGORITHMS["grpo"].terms(from_recipe(GRPO, KlConfig(cap=1.0)))] == [
         "policy"
@@ -112,7 +112,7 @@ def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
     assert len(told) == 3
     assert all("fewer than 1000000" in text for text in told)
     digests = {e.payload["weight_digest"] for e in reader.events() if e.kind == "checkpoint"}
-    assert digests == {reader.run()["trainable_digest"]}
+    assert digests == {reader.run_json()["trainable_digest"]}
 
 
 @pytest.mark.parametrize("action", ["skip", "stop"])

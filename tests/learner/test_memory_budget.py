@@ -33,13 +33,13 @@ def of_lengths(*lengths):
 
 
 def test_what_fits_by_hand():
-    room = MemoryBudget.within(NEED, budget=1205, most=64)
+    room = MemoryBudget.from_bytes(NEED, budget=1205, most=64)
     assert (room.fits, room.fits_recomputed) == (20, 102)
-    assert NEED.peak(MicroBatch([], 7)) == 1070
-    assert NEED.peak(MicroBatch([], 7, recompute=True)) == 1014
-    assert MemoryBudget.within(MemoryNeed(1000, 10), budget=1205, most=64).fits_recomputed == 0
+    assert NEED.peak_bytes(MicroBatch([], 7)) == 1070
+    assert NEED.peak_bytes(MicroBatch([], 7, recompute=True)) == 1014
+    assert MemoryBudget.from_bytes(MemoryNeed(1000, 10), budget=1205, most=64).fits_recomputed == 0
     with pytest.raises(RecipeError, match="memory is less than a step holds"):
-        MemoryBudget.within(NEED, budget=1009, most=64)
+        MemoryBudget.from_bytes(NEED, budget=1009, most=64)
 
 
 def test_samples_that_do_not_fit_are_computed_twice(tiny):
@@ -109,7 +109,7 @@ def test_one_sample_that_does_not_fit_is_computed_twice_or_refused(tiny, scarce)
     truing.learner.step.train_step(made, rows, (0, "test", 0))
     assert tried[0] == (sum(map(len, rows)), False)
     assert tried[-1] == (sum(map(len, rows)), True)
-    assert made.room.fits < min(map(len, rows))
+    assert made.memory_budget.fits < min(map(len, rows))
     scarce(3, twice=3)
     with pytest.raises(ModelError, match="no memory to train on sample"):
         truing.learner.step.train_step(made, rows, (0, "test", 1))
@@ -226,10 +226,10 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
 
     table = mini(checkpoint_every=1)
     with pytest.raises(KeyboardInterrupt):
-        truing.train(table, out=tmp_path / "run", watch=stop)
+        truing.train(table, out=tmp_path / "run", on_event=stop)
     told = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
     assert len(told) == 1
-    assert asdict(MemoryBudget.of(json.loads(json.dumps(told[0])))) == told[0]
+    assert asdict(MemoryBudget.from_facts(json.loads(json.dumps(told[0])))) == told[0]
     monkeypatch.setattr(truing.trainer.run, "open_room", None)  # a run that goes on measures nothing
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]

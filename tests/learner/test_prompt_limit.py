@@ -159,7 +159,7 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
     def watch(kind, facts):
         told.extend([facts["text"]] if kind == "note" else [])
 
-    run = truing.train(table, env=Long(), out=tmp_path / "run", watch=watch).run
+    run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=watch).run
     (train, held) = [text for text in told if "are cut" in text]
     assert train.startswith(f"5 of 6 training prompts are cut to {LIMIT} tokens: user messages lost ")
     assert held.startswith(f"5 of 6 evaluation prompts are cut to {LIMIT} tokens")
@@ -179,21 +179,21 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
 
 
 def test_where_no_limit_is_set_no_share_is_told(table, tmp_path):
-    run = truing.train({**table, "episode": {}}, env=Long(), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train({**table, "episode": {}}, env=Long(), out=tmp_path / "run", on_event=lambda *_: None).run
     assert not any("context/cut_share" in step.metrics for step in RunReader(run).steps())
     assert all(step.metrics["context_lost/user"] == 0 for step in RunReader(run).steps())
 
 
 def test_a_resumed_run_is_the_same(table, tmp_path):
-    whole = truing.train(table, env=Long(), out=tmp_path / "whole", watch=lambda *_: None).run
+    whole = truing.train(table, env=Long(), out=tmp_path / "whole", on_event=lambda *_: None).run
     with pytest.raises(Interrupt):
-        truing.train(table, env=Long(), out=tmp_path / "parts", watch=crash_at("grpo", 1))
-    parts = truing.train(table, env=Long(), out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
+        truing.train(table, env=Long(), out=tmp_path / "parts", on_event=crash_at("grpo", 1))
+    parts = truing.train(table, env=Long(), out=tmp_path / "parts", resume=True, on_event=lambda *_: None).run
     assert_same_run(whole, parts)
 
 
 def test_a_replay_renders_the_prompts_that_the_run_had(table, tmp_path):
-    run = truing.train(table, env=Long(), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=lambda *_: None).run
     again = replay_update(run, resolve(table), Long(), "sft", 0)
     tasks = {each.task_id: each for each in again.env.tasks("train")}
     for row in again.rows:
@@ -205,9 +205,9 @@ def test_prompts_that_are_one_once_they_are_cut_are_refused(table, tmp_path):
         def tasks(self, split):
             return [task(f"{split:5} {i} " + "w" * 300, system=False, name=f"{split}{i}") for i in range(6)]
 
-    truing.train({**table, "episode": {}}, env=Tails(), out=tmp_path / "whole", watch=lambda *_: None)
+    truing.train({**table, "episode": {}}, env=Tails(), out=tmp_path / "whole", on_event=lambda *_: None)
     with pytest.raises(DataError, match="trained on and evaluated"):
-        truing.train(table, env=Tails(), out=tmp_path / "cut", watch=lambda *_: None)
+        truing.train(table, env=Tails(), out=tmp_path / "cut", on_event=lambda *_: None)
 
 
 def test_without_the_key_a_prompt_that_does_not_fit_is_an_error_as_ever(table, tmp_path):
@@ -216,7 +216,7 @@ def test_without_the_key_a_prompt_that_does_not_fit_is_an_error_as_ever(table, t
             return [task("w" * 3000 + f"{split}{i}", system=False, name=f"{split}{i}") for i in range(6)]
 
     with pytest.raises(DataError, match="longer than the context"):
-        truing.train({**table, "episode": {}}, env=Huge(), out=tmp_path / "run", watch=lambda *_: None)
+        truing.train({**table, "episode": {}}, env=Huge(), out=tmp_path / "run", on_event=lambda *_: None)
 
 
 def test_check_looks_at_the_prompts_that_would_be_trained_on(table):
@@ -229,8 +229,8 @@ def test_check_looks_at_the_prompts_that_would_be_trained_on(table):
 
 
 def test_a_cut_is_on_record(table, tmp_path):
-    run = truing.train(table, env=Long(), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=lambda *_: None).run
     (row, *_) = (row for rows in rows_of(run).values() for row in rows if row.sample.task_id == "train5")
     assert row.messages[0]["cut_chars"] > 0
     assert json.loads(json.dumps(row.messages[0]))["content"].startswith("[… ")
-    assert RunReader(run).run()["judged"]["tasks_hash"]
+    assert RunReader(run).run_json()["judged"]["tasks_hash"]

@@ -23,8 +23,8 @@ def test_the_newest_checkpoint_or_a_named_one(run_dir):
         recorded = checkpoint.read_state(run_dir / "checkpoints" / name).digests["trainable"]
         assert digest(trainable_parameters(restored.policy)) == recorded
         assert not restored.policy.training
-    assert newest.contract.temperature == 0.5
-    assert newest.contract.stop_ids == (257,)
+    assert newest.sampling_params.temperature == 0.5
+    assert newest.sampling_params.stop_ids == (257,)
 
 
 @pytest.mark.parametrize("name", ["sft-000009", "grpo-000001"])

@@ -53,7 +53,7 @@ def learner(
         setting=from_recipe(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
         optimizer_cfg=optimizer_cfg,
         reference_cfg=ReferenceConfig(),
-        room=MemoryBudget(MemoryNeed(0, 1), tokens, fits, fits_recomputed),
+        memory_budget=MemoryBudget(MemoryNeed(0, 1), tokens, fits, fits_recomputed),
     )
     made.set_learning_rates(0)
     return made

@@ -16,24 +16,24 @@ from truing.types.token import Origin
 
 def test_what_a_recipe_does_not_move_stays(recipe):
     made = recipe(kl={"coef": 0.1}, entropy={"coef": 0.01})
-    control = LossCoefficients.start(made)
-    assert control.after(made, {"kl_all/k3": 9.0, "entropy/contract": 0.0}, 64) == control
+    control = LossCoefficients.initial(made)
+    assert control.next_step(made, {"kl_all/k3": 9.0, "entropy/contract": 0.0}, 64) == control
     setting = control.setting(made, "grpo", 0)
     assert (setting.kl.coef, setting.entropy.coef, setting.bootstrap.steps) == (0.1, 0.01, 0)
 
 
 def test_weights_follow_their_targets_and_the_next_step_is_computed_by_them(recipe):
     made = recipe(kl={"coef": 0.1, "target": 0.05, "horizon": 100}, entropy={"target": 0.5, "step": 0.01})
-    control = LossCoefficients.start(made).after(made, {"kl_all/k3": 0.5, "entropy/contract": 0.2}, 50)
+    control = LossCoefficients.initial(made).next_step(made, {"kl_all/k3": 0.5, "entropy/contract": 0.2}, 50)
     assert control == LossCoefficients(pytest.approx(0.11), pytest.approx(0.01))
     setting = control.setting(made, "grpo", 1)
     assert (setting.kl.coef, setting.entropy.coef) == (control.kl_coef, control.entropy_coef)
-    assert control.after(made, {}, 50) == control  # nothing was measured
+    assert control.next_step(made, {}, 50) == control  # nothing was measured
 
 
 def test_demonstrations_count_less_from_step_to_step(recipe):
     made = recipe(bootstrap={"steps": 4, "coef": 0.8})
-    settings = [LossCoefficients.start(made).setting(made, "grpo", step).bootstrap for step in range(6)]
+    settings = [LossCoefficients.initial(made).setting(made, "grpo", step).bootstrap for step in range(6)]
     assert [s.coef for s in settings[:4]] == pytest.approx([0.8, 0.6, 0.4, 0.2])
     assert [s.steps for s in settings] == [4, 4, 4, 4, 0, 0]
 
@@ -113,7 +113,7 @@ def test_a_reference_is_still_over_a_whole_stage(mini, tmp_path, monkeypatch, lo
 
     monkeypatch.setattr(truing.learner.learner, "freeze", kept)
     with pytest.raises(ModelError, match="reference changed"):
-        truing.train(table, out=tmp_path / "disturbed", watch=disturb)
+        truing.train(table, out=tmp_path / "disturbed", on_event=disturb)
 
 
 @pytest.mark.parametrize(

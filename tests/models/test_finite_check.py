@@ -129,7 +129,7 @@ def test_what_is_sent_to_the_sampler_and_what_a_reference_is_made_of(loaded, lor
         policy = add_lora(policy, rank=2, alpha=4, dropout=0.0, targets="all-linear", seed=0)
     plain = sampler_copy(policy)
     sync_weights(policy, plain)
-    reference = make_reference(policy, moves=True)
+    reference = make_reference(policy, syncable=True)
     with torch.no_grad():
         list(trainable_parameters(policy).values())[-1].view(-1)[0] = torch.nan
     with pytest.raises(NonFiniteError, match=r"to sample from are not finite"):

@@ -57,12 +57,12 @@ def test_an_adapter_names_its_base_and_says_how_to_merge_it(adapter_run, tmp_pat
 
     run, _ = adapter_run([1.0])
     restored = restore_policy(run)
-    export(restored.policy, restored.loaded, restored.contract, tmp_path / "adapter", "adapter")
+    export(restored.policy, restored.loaded, restored.sampling_params, tmp_path / "adapter", "adapter")
     told = refused(tmp_path / "adapter")
     assert "this folder is an adapter" in told
     assert f"LORA of {tmp_path / 'model'}" in told
     assert "truing export RUN --to FOLDER` without --adapter" in told
-    export(restored.policy, restored.loaded, restored.contract, tmp_path / "merged")
+    export(restored.policy, restored.loaded, restored.sampling_params, tmp_path / "merged")
     assert load(str(tmp_path / "merged"), device="cpu").model is not None
 
 

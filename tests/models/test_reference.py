@@ -38,7 +38,7 @@ def test_a_fresh_adapter_is_referred_to_its_base_at_no_memory(tiny):
     reference = make_reference(policy)
     expected = logprobs(reference)
     assert sum(parameter.numel() for parameter in policy.parameters()) == before
-    assert not reference.moving()
+    assert not reference.synced_weights()
     shake(policy)
     assert torch.equal(logprobs(reference), expected)
 
@@ -49,19 +49,19 @@ def test_an_adapter_that_has_learned_is_referred_to_itself_as_it_was(tiny):
     expected = logprobs(reference)
     shake(policy, 1)
     assert torch.equal(logprobs(reference), expected)
-    assert all(REFERENCE not in name for name in reference.moving())
+    assert all(REFERENCE not in name for name in reference.synced_weights())
 
 
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
     policy = policy_of(tiny, lora)
-    reference = make_reference(policy, moves=True)
+    reference = make_reference(policy, syncable=True)
     old = reference.digest
     shake(policy)
     reference.check_unchanged()
     parameters = trainable_parameters(policy)
     reference.sync(parameters, keep=0.0)
-    assert all(torch.equal(reference.moving()[name], weight) for name, weight in parameters.items())
+    assert all(torch.equal(reference.synced_weights()[name], weight) for name, weight in parameters.items())
     assert reference.digest != old
     copied = logprobs(reference)
     shake(policy, 1)
@@ -72,13 +72,13 @@ def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
 @pytest.mark.parametrize("lora", [False, True])
 def test_an_average_is_the_computed_one(tiny, lora):
     policy = policy_of(tiny, lora)
-    reference = make_reference(policy, moves=True)
-    before = {name: weight.clone() for name, weight in reference.moving().items()}
+    reference = make_reference(policy, syncable=True)
+    before = {name: weight.clone() for name, weight in reference.synced_weights().items()}
     shake(policy)
     parameters = trainable_parameters(policy)
     reference.sync(parameters, keep=0.75)
     expected = {name: ema_update(before[name], parameters[name], 0.75) for name in parameters}
-    assert quick_sum(reference.moving()) == quick_sum(expected)
+    assert quick_sum(reference.synced_weights()) == quick_sum(expected)
     for name, weight in expected.items():
         by_hand = 0.75 * before[name].double() + 0.25 * parameters[name].detach().double()
         assert torch.allclose(weight.double(), by_hand, atol=1e-6), name
@@ -99,10 +99,10 @@ def test_a_reference_that_something_wrote_into_is_found(tiny, lora):
 
 
 def test_a_sync_that_does_not_take_is_found(tiny, monkeypatch):
-    reference = make_reference(tiny.model, moves=True)
+    reference = make_reference(tiny.model, syncable=True)
     shake(tiny.model)
-    stale = {name: weight.clone() for name, weight in reference.moving().items()}
-    answers = iter([reference.moving(), stale])  # what is read back is not what was written
+    stale = {name: weight.clone() for name, weight in reference.synced_weights().items()}
+    answers = iter([reference.synced_weights(), stale])  # what is read back is not what was written
     monkeypatch.setattr(type(reference), "moving", lambda self: next(answers))
     with pytest.raises(ModelError, match="not what its sync makes of it"):
         reference.sync(trainable_parameters(tiny.model), keep=0.0)

@@ -35,7 +35,7 @@ def test_every_step_can_be_read_and_the_columns_say_the_same(big):
     assert [step.step for step in steps] == list(range(STEPS))
     assert len(list((big / "rollouts").iterdir())) == LIVE
     assert len(rows) == STEPS * SAMPLES
-    known = SampleColumns(big).refresh(map(SegmentRef.of, steps))
+    known = SampleColumns(big).refresh(map(SegmentRef.from_step, steps))
     assert not known.unreadable
     for name in ("sample_id", "group_id", "task_id", "family", "reward", "truncated", "prompt_length"):
         assert known.table[name].to_pylist() == [getattr(row.sample, name) for row in rows], name
@@ -53,7 +53,7 @@ def test_its_lines_are_those_of_a_run(big):
     for step in steps:
         rewards = [row.sample.reward for row in reader.rows(step)]
         assert step.metrics["reward/mean"] == pytest.approx(sum(rewards) / SAMPLES)
-    facts = reader.run()
+    facts = reader.run_json()
     assert facts["recipe"]["grpo"]["steps"] == STEPS
     assert f"[grpo]\nsteps = {STEPS}\n" in reader.recipe()
     assert (big / facts["tokenizer"] / "tokenizer.json").is_file()

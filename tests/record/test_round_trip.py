@@ -23,7 +23,7 @@ FLOATS = st.floats(width=32)
 
 def test_a_run_reads_back_as_it_was_written(run):
     reader = RunReader(run)
-    assert reader.run() == {"run_id": "r", "tokenizer": "tok"}
+    assert reader.run_json() == {"run_id": "r", "tokenizer": "tok"}
     assert reader.recipe() == "seed = 1\n"
     assert [(s.stage, s.step, s.loss_label) for s in reader.steps()] == [
         ("grpo", i, "on_policy") for i in range(3)

@@ -19,7 +19,7 @@ from truing.types.status import FinishReason
 
 
 def places(run):
-    return [SegmentRef.of(row) for row in RunReader(run).steps()]
+    return [SegmentRef.from_step(row) for row in RunReader(run).steps()]
 
 
 def told(run, unreadable=()):
@@ -97,7 +97,7 @@ def test_the_table_says_what_the_rows_say(odd, monkeypatch, compacted, batch):
         compact(odd)
     known = SampleColumns(odd).refresh(places(odd))
     assert same(known, odd)
-    assert (known.table.num_rows, known.waiting, known.unreadable) == (9, 0, {})
+    assert (known.table.num_rows, known.unread, known.unreadable) == (9, 0, {})
     assert known.table["finish_reason"].to_pylist()[:3] == ["", "length", "stop"]
     assert known.table["turn_tokens"].to_pylist()[:3] == [0, 4, 1]
 
@@ -172,7 +172,7 @@ def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_shown(run, har
     path.write_bytes(data)
     compact(run)
     assert same(found.refresh(places(run)), run)
-    assert not found.known.unreadable
+    assert not found.snapshot.unreadable
 
 
 def test_a_damaged_row_group_spares_the_others(tmp_path, monkeypatch):
@@ -202,7 +202,7 @@ def test_of_a_file_that_cannot_be_opened_every_step_is_told(run):
     assert sorted(found.refresh(places(run)).unreadable) == [0, 1, 2]
     (run / "rollouts.parquet").write_bytes(data)
     assert same(found.refresh(places(run)), run)
-    assert not found.known.unreadable
+    assert not found.snapshot.unreadable
 
 
 def test_a_run_that_is_compacted_while_it_is_read_is_read_whole(run, monkeypatch):
@@ -222,9 +222,9 @@ def test_a_run_that_is_compacted_while_it_is_read_is_read_whole(run, monkeypatch
 def test_without_time_the_rest_is_left_to_the_next_call(run):
     found, left = SampleColumns(run), []
     while not left or left[-1]:
-        left.append(found.refresh(places(run), seconds=0).waiting)
+        left.append(found.refresh(places(run), seconds=0).unread)
     assert left == [2, 1, 0]
-    assert same(found.known, run)
+    assert same(found.snapshot, run)
 
 
 def test_refreshes_of_several_threads_are_made_one_after_the_other(run):

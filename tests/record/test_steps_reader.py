@@ -49,7 +49,7 @@ def test_columns_are_the_lines(tmp_path):
     assert series.columns.stages == [("sft", 0, 3), ("grpo", 3, 7)]
     assert series.columns.find("grpo", 2) == 5
     assert np.isnan(series.columns.column("kl_all/k3")).all()
-    assert series.line(5) == RunReader(tmp_path / "run").steps()[5]
+    assert series.step_row(5) == RunReader(tmp_path / "run").steps()[5]
 
 
 def test_a_run_that_names_no_numbers_is_read_line_by_line(run):
@@ -146,7 +146,7 @@ def test_a_damaged_line_is_named(run):
 def test_an_update_that_is_not_there_has_no_row(run):
     series = opened(run)
     assert (series.columns.find("grpo", 9), series.columns.find("sft", 0)) == (None, None)
-    assert json.loads((run / "steps.jsonl").read_text().splitlines()[2])["step"] == series.line(2).step
+    assert json.loads((run / "steps.jsonl").read_text().splitlines()[2])["step"] == series.step_row(2).step
 
 
 def test_before_the_first_update_there_is_no_stage(tmp_path):
@@ -191,13 +191,13 @@ def test_however_many_bytes_are_read_at_a_time_columns_are_the_lines(tmp_path, m
                 same_as_the_lines(opened(run), run)
         series = opened(run)
         write(writer, 6, **{"ratio/max": 6.0})
-        assert series.line(3).step == 3
+        assert series.step_row(3).step == 3
         series.refresh(declared_numbers(RunReader(run).events()))
         with open(run / "steps.jsonl", "ab") as handle:
             handle.write(b'{"step": 7, "stage"')
         assert not series.refresh(declared_numbers(RunReader(run).events()))
     same_as_the_lines(series, run)
-    assert [series.line(i).step for i in range(7)] == list(range(7))
+    assert [series.step_row(i).step for i in range(7)] == list(range(7))
     assert series.columns.column("ratio/max").tolist() == [0.0, 1.0, math.inf, 3.0, 4.0, 5.0, 6.0]
 
 
@@ -206,9 +206,9 @@ def test_a_run_that_was_set_back_has_lines_of_its_own(tmp_path):
     with RunWriter(run) as writer:
         write_steps(writer, range(4))
         series = opened(run)
-        assert series.line(3).metrics["reward/mean"] == 0.5
+        assert series.step_row(3).metrics["reward/mean"] == 0.5
         writer.truncate_to("grpo", 1)
         for step in range(1, 3):
             write(writer, step, **{"reward/mean": 100.0 + step, "lr": 0.123456789})
         series.refresh(declared_numbers(RunReader(run).events()))
-    assert [series.line(i).metrics["reward/mean"] for i in range(3)] == [0.5, 101.0, 102.0]
+    assert [series.step_row(i).metrics["reward/mean"] for i in range(3)] == [0.5, 101.0, 102.0]

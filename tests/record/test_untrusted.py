@@ -42,7 +42,7 @@ def rename(run, name, sha=None):
 def uses(run):
     """Everything that follows the name of a segment."""
     reader, columns = RunReader(run), SampleColumns(run)
-    place = SegmentRef.of(reader.steps()[0])
+    place = SegmentRef.from_step(reader.steps()[0])
     return {
         "samples": lambda: reader.samples("grpo", 0),
         "compact": lambda: compact(run),
@@ -64,7 +64,7 @@ def test_a_segment_is_a_plain_file_name(run, name, use):
     with pytest.raises(RecordError, match="names a segment that cannot be one"):
         uses(run)[use]()
     assert sorted(path for path in run.rglob("*")) == kept
-    assert list(SampleColumns(run).refresh(map(SegmentRef.of, RunReader(run).steps())).unreadable) == [0]
+    assert list(SampleColumns(run).refresh(map(SegmentRef.from_step, RunReader(run).steps())).unreadable) == [0]
     assert len(RunReader(run).samples("grpo", 1)) == 2
 
 

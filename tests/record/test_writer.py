@@ -46,7 +46,7 @@ def test_facts_and_recipe_are_written_once(run):
             writer.write_run({"run_id": "other"})
         with pytest.raises(RecordError, match=r"recipe\.toml was written already"):
             writer.write_recipe("seed = 2\n")
-    assert RunReader(run).run()["run_id"] == "r"
+    assert RunReader(run).run_json()["run_id"] == "r"
 
 
 def test_resume_goes_on_after_a_step(run):
@@ -136,10 +136,10 @@ def test_a_reader_of_what_is_no_run_says_so(tmp_path):
     with pytest.raises(RecordError, match="no run directory"):
         RunReader(tmp_path / "nothing")
     with pytest.raises(RecordError, match=r"cannot read .*run\.json"):
-        RunReader(tmp_path).run()
+        RunReader(tmp_path).run_json()
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(RecordError, match="is damaged"):
-        RunReader(tmp_path).run()
+        RunReader(tmp_path).run_json()
 
 
 def test_a_step_that_is_not_recorded_is_named(run):

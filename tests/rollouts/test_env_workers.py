@@ -81,7 +81,7 @@ def test_what_a_call_sets_in_its_context_is_gone_before_the_next():
 
 
 def test_an_interrupt_lets_no_further_call_begin(monkeypatch):
-    begun, gate, reinforce = [], threading.Event(), WorkerPool.reinforce
+    begun, gate, reinforce = [], threading.Event(), WorkerPool.grow
 
     def interrupted(self, timeout):
         if begun:

@@ -62,7 +62,7 @@ def test_a_run_that_is_refused_shows_no_panel_of_whatever_lies_there(tmp_path, m
     monkeypatch.setattr("truing.terminal.progress.has_terminal", lambda console: True)
     with ProgressDisplay(tmp_path) as shown:
         pass
-    assert shown.watched is None
+    assert shown.watcher is None
 
 
 def test_a_record_that_cannot_be_read_ends_the_panel_and_not_the_run(tmp_path, monkeypatch, capsys):

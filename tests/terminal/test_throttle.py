@@ -14,20 +14,20 @@ def clock(monkeypatch):
 
 
 def test_the_longer_it_takes_the_later_it_is_done_again(clock):
-    pace = Throttle(share=0.01, pause=0.25)
-    assert pace.left == 0
-    with pace.spent():
+    pace = Throttle(share=0.01, min_interval=0.25)
+    assert pace.seconds_left == 0
+    with pace.measure():
         clock[0] += 0.02
-    assert pace.left == pytest.approx(2.0)
+    assert pace.seconds_left == pytest.approx(2.0)
     clock[0] += 2.5
-    assert pace.left == 0
+    assert pace.seconds_left == 0
 
 
 def test_what_is_quick_pauses_all_the_same(clock):
-    pace = Throttle(share=0.01, pause=0.25)
-    with pace.spent():
+    pace = Throttle(share=0.01, min_interval=0.25)
+    with pace.measure():
         pass
-    assert pace.left == pytest.approx(0.25)
-    with pytest.raises(KeyError), pace.spent():
+    assert pace.seconds_left == pytest.approx(0.25)
+    with pytest.raises(KeyError), pace.measure():
         raise KeyError
-    assert pace.left == pytest.approx(0.25)
+    assert pace.seconds_left == pytest.approx(0.25)

@@ -80,7 +80,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(mini, tmp_path
 
 def test_a_run_that_stops_lets_its_trackers_go(mini, tmp_path, kept):
     with pytest.raises(Interrupt):
-        truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run", watch=crash_at("grpo", 1))
+        truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run", on_event=crash_at("grpo", 1))
     assert kept[0].closed
 
 
@@ -118,7 +118,7 @@ def test_mlflow_knows_the_run_again_when_it_is_resumed(mini, tmp_path):
 
     table = mini(track={"to": ["mlflow"], "project": "wheels"}, checkpoint_every=1)
     with pytest.raises(Interrupt):
-        truing.train(table, out=tmp_path / "run", watch=crash_at("grpo", 1))
+        truing.train(table, out=tmp_path / "run", on_event=crash_at("grpo", 1))
     truing.train(table, out=tmp_path / "run", resume=True)
     client = mlflow.MlflowClient()
     (found,) = client.search_runs([client.get_experiment_by_name("wheels").experiment_id])

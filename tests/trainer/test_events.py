@@ -37,7 +37,7 @@ def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypat
     def watch(kind, facts):
         shown.extend([(facts["stage"], facts["step"])] if kind == "boundary" else [])
 
-    run = truing.train(mini(), out=tmp_path / "run", watch=watch).run
+    run = truing.train(mini(), out=tmp_path / "run", on_event=watch).run
     assert list(dumps(run)) == [(stage, step) for stage in ("sft", "grpo") for step in range(3)]
     assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(SHOWN_UPDATES)]
     assert any("prompt tokens, which end" in text for text, _ in dumps(run)["grpo", 2])
@@ -46,10 +46,10 @@ def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypat
 def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):
     monkeypatch.setattr("truing.trainer.events.BOUNDARY_EVERY", 2)
     table = mini(checkpoint_every=1, grpo={"steps": 8})
-    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    whole = truing.train(table, out=tmp_path / "whole", on_event=lambda *_: None).run
     with pytest.raises(Interrupt):
-        truing.train(table, out=tmp_path / "parts", watch=crash_at("grpo", 3))
-    parts = truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
+        truing.train(table, out=tmp_path / "parts", on_event=crash_at("grpo", 3))
+    parts = truing.train(table, out=tmp_path / "parts", resume=True, on_event=lambda *_: None).run
     assert dumps(whole) == dumps(parts)
     assert any(step >= SHOWN_UPDATES for _, step in dumps(whole))
 

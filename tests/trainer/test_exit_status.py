@@ -29,7 +29,7 @@ def stopped_by(error, mini, out):
 
     told = []
     with pytest.raises(type(error)):
-        truing.train(mini(), out=out, watch=watch)
+        truing.train(mini(), out=out, on_event=watch)
     return told[-1]
 
 
@@ -87,7 +87,7 @@ def test_only_the_end_of_what_is_long_is_kept():
 def test_what_a_guard_gave_up_on_is_not_to_be_resumed(mini, tmp_path, monkeypatch):
     not_finite_at(monkeypatch, above=0.0)
     with pytest.raises(GuardError):
-        truing.train(mini(**HOT), out=tmp_path / "run", watch=lambda *_: None)
+        truing.train(mini(**HOT), out=tmp_path / "run", on_event=lambda *_: None)
     (told,) = stops(tmp_path / "run")
     assert (told["error"], told["resumable"]) == ("GuardError", False)
     assert [event.kind for event in RunReader(tmp_path / "run").events()][-2:] == ["gave_up", "stopped"]
@@ -95,7 +95,7 @@ def test_what_a_guard_gave_up_on_is_not_to_be_resumed(mini, tmp_path, monkeypatc
 
 def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, tmp_path):
     with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError):
-        truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None)
+        truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None)
     *_, first, second, told = RunReader(tmp_path / "run").events()
     assert [event.kind for event in (first, second, told)] == ["finding", "finding", "stopped"]
     assert told.payload["error"] == "ProvenError"
@@ -104,12 +104,12 @@ def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, 
 
 def test_a_run_that_goes_on_says_so_and_is_the_same_as_one_that_never_stopped(mini, tmp_path):
     table = mini(checkpoint_every=1)
-    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    whole = truing.train(table, out=tmp_path / "whole", on_event=lambda *_: None).run
     for place in (("sft", 0), ("grpo", 1)):  # before there is any checkpoint, and after
         out = tmp_path / place[0]
         with pytest.raises(Interrupt):
-            truing.train(table, out=out, watch=crash_at(*place))
-        truing.train(table, out=out, resume=True, watch=lambda *_: None)
+            truing.train(table, out=out, on_event=crash_at(*place))
+        truing.train(table, out=out, resume=True, on_event=lambda *_: None)
         kinds = [event.kind for event in RunReader(out).events() if event.kind in ("stopped", "resumed")]
         assert kinds == ["stopped", "resumed"]
         assert_same_run(whole, out)
@@ -139,7 +139,7 @@ def test_where_the_disk_is_full_the_error_is_the_first_one_and_says_so(mini, tmp
     monkeypatch.setattr(JsonlWriter, "append", append)
     table = mini(alerts={"when": ["lr < 1"], "on": ["stopped"], "command": "exit 3"})  # it fails, untold
     with pytest.raises(Interrupt) as error:
-        truing.train(table, out=tmp_path / "run", watch=watch)
+        truing.train(table, out=tmp_path / "run", on_event=watch)
     assert told[-1] == "stopped"
     assert ["No space left" in note for note in error.value.__notes__] == [True, True]
     assert stops(tmp_path / "run") == []

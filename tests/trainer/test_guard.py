@@ -95,7 +95,7 @@ def test_a_guard_that_cannot_be_is_refused_before_the_run(recipe, changes, match
 def test_a_weight_that_a_guard_sets_does_not_stay_where_it_had_moved(recipe):
     before = recipe(kl={"coef": 0.1, "target": 0.01}, entropy={"target": 1.0})
     now = recipe(kl={"coef": 0.4, "target": 0.01}, entropy={"target": 1.0})
-    assert LossCoefficients(0.2, 0.03).moved(before, now) == LossCoefficients(0.4, 0.03)
+    assert LossCoefficients(0.2, 0.03).after_rollback(before, now) == LossCoefficients(0.4, 0.03)
 
 
 def rollbacks_of(run):
@@ -134,7 +134,7 @@ def test_rolled_back_weights_are_those_of_the_checkpoint(mini, tmp_path, monkeyp
                 {turn.weight_digest for sample in facts["record"].samples for turn in sample.turns}
             )
 
-    truing.train(mini(**HOT), out=tmp_path / "run", watch=keep)
+    truing.train(mini(**HOT), out=tmp_path / "run", on_event=keep)
     first, second = seen["digests"]
     assert first == second  # step 2 was drawn twice, from the same weights
 
@@ -155,7 +155,7 @@ def test_a_run_that_is_rolled_back_and_cut_resumes_bit_for_bit(mini, tmp_path, m
             raise Interrupt
 
     with pytest.raises(Interrupt):
-        truing.train(table, out=tmp_path / "parts", watch=crash)
+        truing.train(table, out=tmp_path / "parts", on_event=crash)
     resumed = truing.train(table, out=tmp_path / "parts", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
     assert resumed.estimates() == whole.estimates()
@@ -240,7 +240,7 @@ def test_a_policy_that_cannot_be_drawn_from_is_undone(mini, tmp_path, spoilt_aft
         mini(**{**HOT, "checkpoint_every": 1}),
         spoilt_after(3, lambda weight: weight.fill_(math.nan)),
     )
-    run = truing.train(table, out=tmp_path / "run", watch=spoil).run
+    run = truing.train(table, out=tmp_path / "run", on_event=spoil).run
     (told,) = rollbacks_of(run)
     assert "no distribution" in told["reason"]
     assert (told["step"], told["to"]) == (4, 2)
@@ -251,7 +251,7 @@ def test_without_a_guard_it_is_no_checkpoint(mini, tmp_path, spoilt_after):
     table = mini(**{**HOT, "guard": False})
     with pytest.raises(NonFiniteError, match="no distribution"):
         truing.train(
-            table, out=tmp_path / "run", watch=spoilt_after(2, lambda weight: weight.fill_(math.nan))
+            table, out=tmp_path / "run", on_event=spoilt_after(2, lambda weight: weight.fill_(math.nan))
         )
     assert (
         checkpoint.find_newest(tmp_path / "run" / "checkpoints").name == "grpo-000002"
@@ -263,7 +263,7 @@ def test_a_collapse_is_undone(mini, tmp_path, spoilt_after):
     guard = {**HOT["guard"], "entropy_low": 0.8}
     doctor = {"suppress": {"OPT002": "a test that spoils weights"}}
     table = mini(**{**HOT, "lora": False, "checkpoint_every": 1, "guard": guard, "doctor": doctor})
-    run = truing.train(table, out=tmp_path / "run", watch=spoilt_after(2, lambda weight: weight.mul_(20))).run
+    run = truing.train(table, out=tmp_path / "run", on_event=spoilt_after(2, lambda weight: weight.mul_(20))).run
     (told,) = rollbacks_of(run)
     assert "entropy" in told["reason"]
     assert told["to"] <= 3
@@ -301,5 +301,5 @@ def test_seconds_of_undone_steps_are_in_no_step(mini, tmp_path, monkeypatch):
         if kind == "rollback":
             time.sleep(2)
 
-    run = truing.train(mini(**HOT), out=tmp_path / "run", watch=slow).run
+    run = truing.train(mini(**HOT), out=tmp_path / "run", on_event=slow).run
     assert max(sum(row.seconds.values()) for row in RunReader(run).steps()) < 2

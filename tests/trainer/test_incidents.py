@@ -58,7 +58,7 @@ def trained(recipe, nth, out):
     stages = {"stages": ["grpo"], "sampling": {"max_new_tokens": 4, "temperature": 1.0}}
     made = recipe(**stages, grpo={"steps": 2}, eval={"base": False, "tasks": 8, "temperature": 1.0})
     env = Flaky(nth)
-    run(made, env, out, watch=lambda kind, facts: told.append((kind, dict(facts))))
+    run(made, env, out, on_event=lambda kind, facts: told.append((kind, dict(facts))))
     return told
 
 

@@ -28,19 +28,19 @@ def test_the_first_waits_and_the_second_does_not():
     patience = DeferredInterrupt()
     with patience:
         ctrl_c()
-        assert patience.asked
+        assert patience.requested
         with pytest.raises(KeyboardInterrupt):
             ctrl_c()
     with pytest.raises(KeyboardInterrupt):
-        patience.leave()
+        patience.raise_if_requested()
 
 
 def test_what_can_be_left_is_left_at_once():
     patience = DeferredInterrupt()
     with patience, pytest.raises(KeyboardInterrupt), patience.interruptible():
         ctrl_c()
-    assert not patience.asked
-    patience.leave()
+    assert not patience.requested
+    patience.raise_if_requested()
 
 
 def test_outside_it_everything_is_as_it_was():
@@ -58,7 +58,7 @@ def test_what_is_ignored_stays_ignored():
         patience = DeferredInterrupt()
         with patience:
             ctrl_c()
-        patience.leave()
+        patience.raise_if_requested()
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -89,9 +89,9 @@ def test_ctrl_c_in_an_evaluation_midway_loses_no_update(tmp_path):
             ctrl_c()
 
     with pytest.raises(KeyboardInterrupt):
-        truing.train(recipe, out=tmp_path / "run", watch=interrupt)
+        truing.train(recipe, out=tmp_path / "run", on_event=interrupt)
     assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("grpo-*")] == ["grpo-000002"]
-    result = truing.train(recipe, out=tmp_path / "run", resume=True, watch=lambda kind, facts: None)
+    result = truing.train(recipe, out=tmp_path / "run", resume=True, on_event=lambda kind, facts: None)
     assert list(result.evaluations) == ["grpo@2", "after_grpo"]
-    whole = truing.train(recipe, out=tmp_path / "whole", watch=lambda kind, facts: None)
+    whole = truing.train(recipe, out=tmp_path / "whole", on_event=lambda kind, facts: None)
     assert whole.estimates() == result.estimates()

@@ -81,7 +81,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(mini, tmp_path, changes, sta
     table = mini(**changes)
     whole = truing.train(table, out=tmp_path / "whole")
     with pytest.raises(Interrupt):
-        truing.train(table, out=tmp_path / "parts", watch=crash_at(stage, step))
+        truing.train(table, out=tmp_path / "parts", on_event=crash_at(stage, step))
     resumed = truing.train(table, out=tmp_path / "parts", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
     assert resumed.estimates() == whole.estimates()
@@ -151,7 +151,7 @@ def test_a_step_that_cannot_be_drawn_loses_none_before_it(mini, tmp_path):
     told = []
     whole = truing.train(mini(), rewards=[length], out=tmp_path / "whole")
     with pytest.raises(RewardError):
-        truing.train(mini(), rewards=[length], out=tmp_path / "parts", watch=breaks)
+        truing.train(mini(), rewards=[length], out=tmp_path / "parts", on_event=breaks)
     assert told[-1] == "stopped"
     assert (tmp_path / "parts/checkpoints/grpo-000002").is_dir()
     broken = False
@@ -169,7 +169,7 @@ def test_an_existing_run_is_never_overwritten(mini, tmp_path):
 
 def test_a_resumed_run_must_have_the_recipe_it_had(mini, tmp_path):
     with pytest.raises(Interrupt):
-        truing.train(mini(), out=tmp_path / "run", watch=crash_at("sft", 1))
+        truing.train(mini(), out=tmp_path / "run", on_event=crash_at("sft", 1))
     with pytest.raises(RecordError, match="another recipe"):
         truing.train(mini(seed=3), out=tmp_path / "run", resume=True)
 
@@ -190,7 +190,7 @@ def test_a_run_is_resumed_with_the_rewards_it_had(mini, tmp_path):
         return float(len(rollout.text))
 
     with pytest.raises(Interrupt):
-        truing.train(mini(), rewards=[length], out=tmp_path / "run", watch=crash_at("grpo", 1))
+        truing.train(mini(), rewards=[length], out=tmp_path / "run", on_event=crash_at("grpo", 1))
     with pytest.raises(RecordError, match="trained with other rewards"):
         truing.train(mini(), out=tmp_path / "run", resume=True)
     truing.train(mini(), rewards=[length], out=tmp_path / "run", resume=True)
@@ -209,7 +209,7 @@ def test_evaluations_on_the_way_survive_a_crash_at_any_of_them(mini, tmp_path):
                 raise Interrupt
 
         with pytest.raises(Interrupt):
-            truing.train(table, out=out, watch=watch)
+            truing.train(table, out=out, on_event=watch)
         resumed = truing.train(table, out=out, resume=True)
         assert resumed.estimates() == whole.estimates()
         assert_same_run(whole.run, out)

@@ -24,7 +24,7 @@ def test_an_inner_phase_is_not_counted_in_its_outer_one(now):
                 now[0] += 4
             now[0] += 8
         now[0] += 16
-    assert clock.take() == {"other": 17, "world": 10, "decode": 4}
+    assert clock.pop_seconds() == {"other": 17, "world": 10, "decode": 4}
 
 
 def test_what_the_doctor_has_computed_is_the_doctors(now):
@@ -35,19 +35,19 @@ def test_what_the_doctor_has_computed_is_the_doctors(now):
             now[0] += 2
     with clock.running(), phase("forward"):
         now[0] += 4
-    assert clock.take() == {"other": 0, "doctor": 3, "forward": 4}
+    assert clock.pop_seconds() == {"other": 0, "doctor": 3, "forward": 4}
 
 
 def test_what_was_taken_is_not_counted_again(now):
     clock = PhaseClock()
     with clock.running(), phase("record"):
         now[0] += 1
-        assert clock.take() == {"record": 1, "other": 0}
+        assert clock.pop_seconds() == {"record": 1, "other": 0}
         now[0] += 2
     now[0] += 4  # nothing runs
     with clock.running():
         now[0] += 8
-    assert clock.take() == {"record": 2, "other": 8}
+    assert clock.pop_seconds() == {"record": 2, "other": 8}
 
 
 def test_a_phase_that_fails_is_counted_and_closed(now):
@@ -56,7 +56,7 @@ def test_a_phase_that_fails_is_counted_and_closed(now):
         with pytest.raises(ZeroDivisionError), phase("reward"):
             now[0] += 1 / 0
         now[0] += 2
-    assert clock.take() == {"reward": 0, "other": 2}
+    assert clock.pop_seconds() == {"reward": 0, "other": 2}
 
 
 def test_a_device_is_waited_for_where_a_phase_ends(now):
@@ -66,7 +66,7 @@ def test_a_device_is_waited_for_where_a_phase_ends(now):
     clock = PhaseClock(settle)
     with clock.running(), phase("forward"):
         now[0] += 4
-    assert clock.take()["forward"] == 5
+    assert clock.pop_seconds()["forward"] == 5
 
 
 def test_without_a_clock_nothing_is_counted_and_a_wrong_name_is_told():

@@ -106,21 +106,21 @@ def config_differences(
     first: IncrementalReader, second: IncrementalReader
 ) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
     """What two runs were told otherwise: keys of their recipes, and facts beside them."""
-    told = [dict(run.facts) for run in (first, second)]
+    told = [dict(run.run_json) for run in (first, second)]
     recipes = [flatten(each.pop("recipe")) for each in told]
     facts = [{key: x for key, x in flatten(each).items() if key.startswith(COMPARED_FACTS)} for each in told]
     return _deltas(*recipes), _deltas(*facts)
 
 
 def first_difference(
-    first: IncrementalReader, second: IncrementalReader, most: int | None = None
+    first: IncrementalReader, second: IncrementalReader, max_updates: int | None = None
 ) -> tuple[int, UpdateDifference | None]:
     """How many updates are the same, and where the next one differs; ``most`` looks at so many alone."""
     counts = [len(run.columns) for run in (first, second)]
     shorter = min(counts)
-    looked_at = shorter if most is None else min(most, shorter)
+    looked_at = shorter if max_updates is None else min(max_updates, shorter)
     for done in range(looked_at):
-        pair = [run.series.line(done) for run in (first, second)]
+        pair = [run.steps_reader.step_row(done) for run in (first, second)]
         places = [(row.stage, row.step) for row in pair]
         if places[0] != places[1]:
             return done, UpdateDifference(
@@ -130,18 +130,18 @@ def first_difference(
         if found := _update_difference(*pair, *rows):
             return done, found
     if looked_at == shorter and counts[0] != counts[1]:
-        longer = max((first, second), key=lambda run: len(run.columns)).series.line(shorter)
+        longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
         return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", *counts)
     return looked_at, None
 
 
 def first_text_difference(
-    first: IncrementalReader, second: IncrementalReader, start: int, most: int
+    first: IncrementalReader, second: IncrementalReader, start: int, max_updates: int
 ) -> TextDifference | None:
     """From an update on, the first sample of one name and task whose tokens differ; of ``most`` updates."""
-    end = min(start + most, len(first.columns), len(second.columns))
+    end = min(start + max_updates, len(first.columns), len(second.columns))
     for at in range(start, end):
-        pair = [run.series.line(at) for run in (first, second)]
+        pair = [run.steps_reader.step_row(at) for run in (first, second)]
         where = [(row.stage, row.step) for row in pair]
         if where[0] != where[1]:
             return None

@@ -19,20 +19,20 @@ class IncrementalReader:
     def __init__(self, run_dir: Path) -> None:
         self.reader = RunReader(run_dir)
         self.run_dir = self.reader.run_dir
-        self.series = StepsReader(self.run_dir)
+        self.steps_reader = StepsReader(self.run_dir)
         self.events: list[Event] = []
-        self.written = False  # whether a process had it open, before its events were read: none is missed
-        self.odd: list[str] = []  # lines of events.jsonl that say nothing that can be shown, and why
+        self.has_writer = False  # whether a process had it open, before its events were read: none is missed
+        self.malformed: list[str] = []  # lines of events.jsonl that say nothing that can be shown, and why
         self._seen = (-1, -1)
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
+    def run_json(self) -> dict[str, Any]:
         """What run.json says; it is written once."""
-        return self.reader.run()
+        return self.reader.run_json()
 
-    def fact(self, *path: str) -> Any:
+    def run_value(self, *path: str) -> Any:
         """What run.json says under these names, one within the other; None where it says nothing there."""
-        found: Any = self.facts
+        found: Any = self.run_json
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
         return found
@@ -40,11 +40,11 @@ class IncrementalReader:
     @property
     def columns(self) -> UpdateColumns:
         """The numbers of every update."""
-        return self.series.columns
+        return self.steps_reader.columns
 
     def refresh(self) -> bool:
         """Read what was added; whether there was anything."""
-        self.written = has_writer(self.run_dir)
+        self.has_writer = has_writer(self.run_dir)
         path = self.run_dir / EVENTS
         try:
             status = os.stat(path)
@@ -55,5 +55,5 @@ class IncrementalReader:
         seen = status.st_size, status.st_mtime_ns
         told = seen != self._seen
         if told:
-            (self.events, self.odd), self._seen = read_events(path), seen
-        return self.series.refresh(declared_numbers(self.events)) or told
+            (self.events, self.malformed), self._seen = read_events(path), seen
+        return self.steps_reader.refresh(declared_numbers(self.events)) or told

@@ -41,7 +41,7 @@ def paired_gains(first: IncrementalReader, second: IncrementalReader) -> tuple[G
     told = [current_evaluations(run.events) for run in (first, second)]
     shared = [name for name in told[0] if name in told[1]]
     left = set([name for name in shared if "@" in name][:-MAX_MID_STAGE])
-    rewards = [run.fact("judged", "rewards") for run in (first, second)]
+    rewards = [run.run_value("judged", "rewards") for run in (first, second)]
     otherwise = "" if rewards[0] == rewards[1] else "not compared: they were graded by other rewards"
     found = [_gains(told[0][name], told[1][name], otherwise) for name in shared if name not in left]
     return tuple(gain for each in found for gain in each)
@@ -113,7 +113,7 @@ def _conclusion(paired: Estimate, apart: Sequence[float]) -> str:
 
 def seed_note(first: IncrementalReader, second: IncrementalReader) -> str:
     """What seeds mean for a difference: it may be theirs, and of others it says nothing."""
-    told = [run.fact("recipe", "seed") for run in (first, second)]
+    told = [run.run_value("recipe", "seed") for run in (first, second)]
     if told[0] != told[1]:
         return (
             f"seeds {told[0]} and {told[1]}: the difference may be theirs alone; truing lab compares several"
@@ -123,10 +123,10 @@ def seed_note(first: IncrementalReader, second: IncrementalReader) -> str:
     )
 
 
-def gain_lines(found: Sequence[Gain], seeds: str) -> Iterator[tuple[str, str]]:
+def gain_lines(found: Sequence[Gain], seed_note: str) -> Iterator[tuple[str, str]]:
     """Every line with its style."""
     if found:
-        yield f"second − first, task by task, 95 % over tasks, each line by itself ({seeds}):", "bold"
+        yield f"second − first, task by task, 95 % over tasks, each line by itself ({seed_note}):", "bold"
     for each in found:
         amount = "–" if each.difference is None else f"{each.difference:+.3f}"
         if each.paired:

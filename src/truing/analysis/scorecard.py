@@ -54,8 +54,8 @@ def scorecard(
     stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
     judged = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
     once = [name for name in judged if stages[name].inner_epochs * stages[name].minibatches == 1]
-    steps, singles = updates.of(judged), updates.of(once)
-    several = updates.of(set(judged) - set(once))
+    steps, singles = updates.select_stages(judged), updates.select_stages(once)
+    several = updates.select_stages(set(judged) - set(once))
     return [
         _learnable(steps, recipe),
         _alignment(steps),
@@ -71,7 +71,7 @@ def scorecard(
 
 
 def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
-    shares, least = steps.known("tokens/learnable_share"), recipe.gates.min_trained_share
+    shares, least = steps.known_values("tokens/learnable_share"), recipe.gates.min_trained_share
     verdict: CriterionVerdict = "fact" if shares else "not checked"
     if shares and least:
         verdict = "pass" if min(shares) >= least else "fail"
@@ -85,7 +85,7 @@ def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
 
 
 def _alignment(steps: UpdateColumns) -> SuccessCriterion:
-    shares = steps.known("alignment")
+    shares = steps.known_values("alignment")
     return SuccessCriterion(
         "alignment",
         "> 99 % of ids agree",
@@ -96,7 +96,7 @@ def _alignment(steps: UpdateColumns) -> SuccessCriterion:
 
 
 def _first_ratio(steps: UpdateColumns, recipe: Recipe, device: str) -> SuccessCriterion:
-    most = steps.known("mismatch/max_abs")
+    most = steps.known_values("mismatch/max_abs")
     verdict = _judge(most, max(most, default=0.0) <= MAX_MISMATCH_NATS[device])
     dropout = bool(recipe.lora and recipe.lora.dropout)
     return SuccessCriterion(
@@ -109,7 +109,7 @@ def _first_ratio(steps: UpdateColumns, recipe: Recipe, device: str) -> SuccessCr
 
 
 def _later_ratio(several: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
-    spread, still = several.known("ratio/std"), once.known("ratio/std")
+    spread, still = several.known_values("ratio/std"), once.known_values("ratio/std")
     measured = f"std {_span(spread, '{:.2g}')}" if spread else "one update a step"
     return SuccessCriterion(
         "ratio at later updates",
@@ -121,7 +121,7 @@ def _later_ratio(several: UpdateColumns, once: UpdateColumns) -> SuccessCriterio
 
 
 def _kl(steps: UpdateColumns, once: UpdateColumns, device: str) -> SuccessCriterion:
-    tokens, sequences = steps.known("kl_all/k3"), steps.known("kl_sequence/k1")
+    tokens, sequences = steps.known_values("kl_all/k3"), steps.known_values("kl_sequence/k1")
     first = [float(once.column("kl_all/k3")[start]) for _, start, _ in once.stages]
     starts = [kl for kl in first if not math.isnan(kl)]
     return SuccessCriterion(
@@ -134,8 +134,8 @@ def _kl(steps: UpdateColumns, once: UpdateColumns, device: str) -> SuccessCriter
 
 
 def _active(steps: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
-    clipped, active = steps.known("clip/clipped_share"), steps.known("clip/active_share")
-    first = once.known("clip/clipped_share")
+    clipped, active = steps.known_values("clip/clipped_share"), steps.known_values("clip/active_share")
+    first = once.known_values("clip/clipped_share")
     return SuccessCriterion(
         "active tokens",
         "> 60 % inside the clip range",
@@ -146,20 +146,20 @@ def _active(steps: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
 
 
 def _loss(steps: UpdateColumns) -> SuccessCriterion:
-    labels: list[str] = steps.label.to_pylist()
+    labels: list[str] = steps.loss_label.to_pylist()
     counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
     taught = any(label not in (*FAULT_LABELS, *IDLE_LABELS) for label in labels)
     return SuccessCriterion(
         "policy loss",
         "falls steadily",
         "says nothing of progress: it is near 0 on-policy; what must be is that updates move something",
-        f"{counts}; reward {_ends(steps.known('reward/mean'))}" if labels else "",
+        f"{counts}; reward {_ends(steps.known_values('reward/mean'))}" if labels else "",
         _judge(labels, taught and not any(label in FAULT_LABELS for label in labels)),
     )
 
 
 def _tools(steps: UpdateColumns) -> SuccessCriterion:
-    valid, early = steps.known("tools/valid_share"), len(steps) < FIRST_CALL_STEPS
+    valid, early = steps.known_values("tools/valid_share"), len(steps) < FIRST_CALL_STEPS
     shares = steps.column("tools/valid_share")[:FIRST_CALL_STEPS]
     some = bool((shares > 0).any())
     return SuccessCriterion(
@@ -172,8 +172,8 @@ def _tools(steps: UpdateColumns) -> SuccessCriterion:
 
 
 def _critic(steps: UpdateColumns) -> SuccessCriterion:
-    moved, explained = steps.known("value/head_step"), steps.known("value/explained_variance")
-    returns = [*steps.known("returns/mean"), *steps.known("returns/std")]
+    moved, explained = steps.known_values("value/head_step"), steps.known_values("value/explained_variance")
+    returns = [*steps.known_values("returns/mean"), *steps.known_values("returns/std")]
     return SuccessCriterion(
         "critic",
         "its loss falls",

@@ -12,7 +12,7 @@ class Case:
     """A kind of step: so many prompts, each attempted ``group_size`` times; a turn is ``new_tokens`` long."""
 
     name: str
-    what: str
+    description: str
     prompts: int
     group_size: int
     new_tokens: int

@@ -31,12 +31,12 @@ class StepTimes(TrainerCallback):
 
     def __init__(self) -> None:
         self.trainer: TimedTrainer | None = None
-        self.marks: list[tuple[float, float]] = []
+        self.times: list[tuple[float, float]] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A step is over."""
         assert self.trainer is not None
-        self.marks.append((time.perf_counter(), self.trainer.generation_seconds))
+        self.times.append((time.perf_counter(), self.trainer.generation_seconds))
 
 
 class MultiTurnRollout:
@@ -83,7 +83,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
         )
         clock.trainer = trainer
         trainer.train()
-    (before, generated_before), (after, generated_after) = clock.marks[-2:]
+    (before, generated_before), (after, generated_after) = clock.times[-2:]
     generate = generated_after - generated_before
     return {"step": after - before, "generate": generate, "train": after - before - generate}
 

@@ -44,12 +44,12 @@ class FixedReplies:
     """Answers the same so many times, whatever is said."""
 
     def __init__(self, replies: int) -> None:
-        self.left = replies
+        self.replies_left = replies
 
     def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """The answer, while there is one left."""
-        self.left -= 1
-        return [{"role": "user", "content": REPLY}] if self.left >= 0 else []
+        self.replies_left -= 1
+        return [{"role": "user", "content": REPLY}] if self.replies_left >= 0 else []
 
     def outcome(self) -> dict[str, Any]:
         """Nothing to judge by."""
@@ -118,7 +118,7 @@ def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None)
     plain, session.HFSampler = session.HFSampler, StopAppendingEngine if case.replies else LocalEngine
     try:
         with tempfile.TemporaryDirectory() as folder:
-            train(case_recipe(case, steps), env=env, out=Path(folder) / "run", watch=watch)
+            train(case_recipe(case, steps), env=env, out=Path(folder) / "run", on_event=watch)
     finally:
         session.HFSampler = plain
     return taken

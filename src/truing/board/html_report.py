@@ -26,9 +26,9 @@ Question = tuple[str, dict[str, str]]
 def html_report(run_dir: Path) -> str:
     """The page."""
     board = Board(run_dir)
-    name = next((each for each, path in board.places.runs.items() if path == board.places.root), None)
+    name = next((each for each, path in board.folders.runs.items() if path == board.folders.root), None)
     if name is None:
-        raise RecordError(f"{run_dir} is no run that can be shown", got="; ".join(board.places.notes) or None)
+        raise RecordError(f"{run_dir} is no run that can be shown", got="; ".join(board.folders.notes) or None)
     views = dict(_answers(board, _questions(board, name)))
     scripts = [get_plotlyjs(), bundle()]
     policy = " ".join(f"'sha256-{_digest(each)}'" for each in scripts)

@@ -22,19 +22,19 @@ class Board:
     """Everything under one folder, and what is held of it."""
 
     def __init__(self, root: Path) -> None:
-        self.places = FolderIndex(root)
-        self.held = OpenRuns(self.places)
-        self.overview = Overview(self.places, self.held)
+        self.folders = FolderIndex(root)
+        self.open_runs = OpenRuns(self.folders)
+        self.overview = Overview(self.folders, self.open_runs)
         self._views: dict[str, Callable[[Query], Any]] = {
-            "runs": lambda _: self.overview.told(),
+            "runs": lambda _: self.overview.overview_json(),
             "words": lambda _: glossary.glossary_json(),
             "rules": lambda _: rules.index(),
             "rule": lambda q: rules.page(required_text(q, "code")),
-            "lab": lambda q: labs.status(self._find_folder(self.places.labs, "lab", q)),
+            "lab": lambda q: labs.status(self._find_folder(self.folders.labs, "lab", q)),
             "hypothesis": lambda q: labs.hypothesis(
-                self._find_folder(self.places.labs, "lab", q), required_text(q, "hypothesis")
+                self._find_folder(self.folders.labs, "lab", q), required_text(q, "hypothesis")
             ),
-            "audit": lambda q: audits.audit_report(self._find_folder(self.places.audits, "audit", q)),
+            "audit": lambda q: audits.audit_report(self._find_folder(self.folders.audits, "audit", q)),
             **{name: self._on_runs(view, "run") for name, view in RUN_VIEWS.items()},
             **{name: self._on_runs(view, "a", "b") for name, view in RUN_PAIR_VIEWS.items()},
         }
@@ -50,7 +50,7 @@ class Board:
         """A view of runs as they are now; of one that was cut back while it was read, it is made again."""
 
         def of_runs(query: Query) -> Any:
-            with self.held.reading(*(required_text(query, name) for name in names)) as opened:
+            with self.open_runs.locked(*(required_text(query, name) for name in names)) as opened:
                 for _ in range(MAX_TRIES - 1):
                     try:
                         return view(*opened, query)
@@ -64,7 +64,7 @@ class Board:
     def _find_folder(self, places: Mapping[str, Path], kind: str, query: Query) -> Path:
         name = required_text(query, kind)
         if name not in places:
-            raise RecordError(f"there is no {kind} {name[:200]} under {self.places.root}")
+            raise RecordError(f"there is no {kind} {name[:200]} under {self.folders.root}")
         return places[name]
 
 

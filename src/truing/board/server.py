@@ -128,7 +128,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.app, self.token, self.hosts = app, token, hosts
-        self.known = hashlib.sha256(token.encode()).hexdigest()  # a cookie cannot hold every token
+        self.cookie_value = hashlib.sha256(token.encode()).hexdigest()  # a cookie cannot hold every token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or turn it away."""
@@ -154,7 +154,7 @@ class Guard:
         if self.hosts and _host_name(request.headers.get("host", "")) not in self.hosts:
             return PlainTextResponse("the board is not known under this name\n", 421)
         if not self.token or hmac.compare_digest(
-            request.cookies.get(COOKIE, "").encode(), self.known.encode()
+            request.cookies.get(COOKIE, "").encode(), self.cookie_value.encode()
         ):
             return None
         if not hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode()):
@@ -162,7 +162,7 @@ class Guard:
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         path = "/" + request.url.path.lstrip("/\\")  # two slashes would lead to another host
         answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
-        answer.set_cookie(COOKIE, self.known, httponly=True, samesite="strict")
+        answer.set_cookie(COOKIE, self.cookie_value, httponly=True, samesite="strict")
         return answer
 
 

@@ -77,7 +77,7 @@ class Chat:
             messages = split_reasoning(messages, self.tool_format)
         told = [self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)]
         shown = [ToolSpec(**self.control.mark_data(vars(tool))) for tool in tools]
-        return self.control.read(self._rendered(told, shown, prompt=prompt))
+        return self.control.unmark(self._rendered(told, shown, prompt=prompt))
 
     @cached_property
     def control(self) -> ControlTokens:
@@ -115,7 +115,7 @@ class Chat:
         if not self._probe:
             return ""
         before = self._rendered(PROBE_QUESTION, self._probe, prompt=True)
-        called = self._rendered([*PROBE_QUESTION, PROBE_CALL.message()], self._probe, prompt=False)
+        called = self._rendered([*PROBE_QUESTION, PROBE_CALL.to_dict()], self._probe, prompt=False)
         return called[common_prefix_length(before, called) :]
 
     @property
@@ -127,13 +127,13 @@ class Chat:
         """Conversations as the template writes them: tokens may be put together from parts of its source."""
         answers = [
             tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER),
-            AssistantMessage(PROBE_ANSWER).message(),
+            AssistantMessage(PROBE_ANSWER).to_dict(),
         ]
         system: Message = {"role": "system", "content": PROBE_ANSWER}
         for messages, tools in (
             ([system, *PROBE_QUESTION], ()),
             ([*PROBE_QUESTION, answers[1], *PROBE_QUESTION], ()),
-            ([*PROBE_QUESTION, PROBE_CALL.message(), *answers], self._probe),
+            ([*PROBE_QUESTION, PROBE_CALL.to_dict(), *answers], self._probe),
         ):
             for prompt in (True, False):
                 with suppress(DataError):  # not every template takes every role
@@ -145,7 +145,7 @@ class Chat:
         Raises:
             DataError: Its role holds a control token: templates compare roles, so no mark can stand in one.
         """
-        if (token := self.control.first(message["role"])) is not None:
+        if (token := self.control.first_in(message["role"])) is not None:
             raise DataError(
                 f"the role of a message holds the control token {token!r}",
                 got=repr(message["role"])[:200],
@@ -244,7 +244,7 @@ def shows_system(tokenizer: PreTrainedTokenizerBase, **told: Any) -> bool:
 def takes_orphan_tool_messages(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bool:
     """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's refuse."""
     told = [
-        AssistantMessage(PROBE_TOOL.name).message(),
+        AssistantMessage(PROBE_TOOL.name).to_dict(),
         tool_message(ToolCall("error", {}), 0, PROBE_TOOL.name),
     ]
     try:
@@ -257,7 +257,7 @@ def takes_orphan_tool_messages(tokenizer: PreTrainedTokenizerBase, **kwargs: Any
 def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **told: Any) -> bool:
     """Whether a template writes a thought once as ``reasoning_content``, and not within a content."""
     opening, closing = reasoning_tags(tool_format)
-    thinks = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").message()
+    thinks = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").to_dict()
     forms = ([thinks], split_reasoning([thinks], tool_format))
     try:
         base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **told).count(opening)
@@ -275,9 +275,9 @@ def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], *
     write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **told)
     try:
         shown = write(PROBE_QUESTION, prompt=True)
-        called = write([*PROBE_QUESTION, PROBE_CALL.message()], prompt=False)
+        called = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)
         answer = tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER)
-        answered = write([*PROBE_QUESTION, PROBE_CALL.message(), answer], prompt=True)
+        answered = write([*PROBE_QUESTION, PROBE_CALL.to_dict(), answer], prompt=True)
     except DataError:
         return None
     # a thought that the prompt opens is no part of the call, though both may begin with "<"

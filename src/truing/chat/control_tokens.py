@@ -27,7 +27,7 @@ class ControlTokens:
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]
 
-    def first(self, text: str) -> str | None:
+    def first_in(self, text: str) -> str | None:
         """The first that a text holds, if any."""
         at = next(self._places(text), None)
         return None if at is None else max(self._at(text, at), key=len)
@@ -64,7 +64,7 @@ class ControlTokens:
         marks = dict.fromkeys(self._edges(text), EDGE) | dict.fromkeys(cuts, BREAK)
         return with_marks(text, marks)
 
-    def read(self, rendered: str) -> Rendering:
+    def unmark(self, rendered: str) -> Rendering:
         """What a template wrote of marked data, without the marks."""
         text, marks = without_marks(rendered)
         kept = (at for at, mark in marks if mark == BREAK or self._reaches_across(text, at))

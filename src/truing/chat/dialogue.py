@@ -59,7 +59,7 @@ def add_turn(
     """The dialogue after ids [F] were forced and the policy drew ids [L], which together said something."""
     ids = torch.cat([forced, drawn])
     text = text_of(chat, ids)
-    message, thought = reply.message(), opened_reasoning(dialogue.text, chat.tool_format)
+    message, thought = reply.to_dict(), opened_reasoning(dialogue.text, chat.tool_format)
     return replace(
         dialogue,
         messages=(*dialogue.messages, {**message, "content": thought + reply.content}),

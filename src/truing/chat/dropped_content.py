@@ -138,7 +138,7 @@ def check_reply_written(
     chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec]
 ) -> None:
     """Raise where the template does not write all that a demonstrated turn says."""
-    whole = [*messages, reply.message()]
+    whole = [*messages, reply.to_dict()]
     lost = [part for part in dropped_parts(chat, whole, tools, prompt=False) if part.message == len(messages)]
     if lost:
         raise DataError(

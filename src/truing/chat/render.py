@@ -87,7 +87,7 @@ def _render_reply(
 
     Mistral's shows the system message only while it prompts, so the same is sought without one too.
     """
-    message = reply.message()
+    message = reply.to_dict()
     before, rendering = "", Rendering("")
     for shown in (messages, [message for message in messages if message["role"] != "system"]):
         before, rendering = chat.render_text(shown, tools), chat.render([*shown, message], tools, prompt=False)
@@ -106,7 +106,7 @@ def _render_reply(
 
 def next_message_stop(chat: Chat, reply: AssistantMessage, tools: Sequence[ToolSpec]) -> int | None:
     """The stop that begins the message after an answer, as GLM's templates have it; None where none does."""
-    message = reply.message()
+    message = reply.to_dict()
     answers = [tool_message(call, i, MARK) for i, call in enumerate(reply.calls)] or [
         {**PROBE_QUESTION[0], "content": MARK}
     ]
@@ -145,7 +145,7 @@ def text_of(chat: Chat, token_ids: Tensor) -> str:
 
 def check_no_special_tokens(chat: Chat, text: str) -> None:
     """Raise where a text of a task holds a special token: no data is meant to have one."""
-    token = chat.special_tokens.first(text)
+    token = chat.special_tokens.first_in(text)
     if token is not None:
         raise DataError(
             f"a text of the task holds the special token {token!r}",

@@ -107,7 +107,7 @@ def _answered(chat: Chat) -> Iterator[tuple[str, str]]:
     """Each answer of a conversation with two calls, and the prompt of the turn after it."""
     messages = [*PROBE_QUESTION]
     for told in ANSWERS:
-        messages += [PROBE_CALL.message(), tool_message(PROBE_CALL.calls[0], 0, told)]
+        messages += [PROBE_CALL.to_dict(), tool_message(PROBE_CALL.calls[0], 0, told)]
         yield told, chat.render_text(messages, (PROBE_TOOL,))
 
 

@@ -187,7 +187,7 @@ def _cut_short(cut: Sequence[TrialEpisode], of: int) -> Iterator[Finding]:
 def _prompt_limit(trial: TrialRun) -> tuple[int, str]:
     """How long a prompt may be, and how that comes about."""
     context, answer = trial.context.context_length, trial.context.sampling_params.max_new_tokens
-    return trial.context.sampling_params.room(
+    return trial.context.sampling_params.max_prompt_length(
         context
     ), f"the model's context of {context} less sampling.max_new_tokens = {answer}"
 

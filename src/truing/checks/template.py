@@ -31,7 +31,7 @@ def generation_prompt(trial: TrialRun) -> CheckResult:
     """A prompt ends in what the template writes before an answer."""
     chat = trial.context.chat
     open_, closed = (chat.render_text(PROBE_QUESTION, prompt=prompt) for prompt in (True, False))
-    before = chat.render_text([*PROBE_QUESTION, ANSWER.message()], prompt=False).partition(ANSWER.content)[0]
+    before = chat.render_text([*PROBE_QUESTION, ANSWER.to_dict()], prompt=False).partition(ANSWER.content)[0]
     if len(open_) > len(closed) or before.strip() == closed.strip():
         return check_result(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
     finding = Finding(
@@ -52,7 +52,7 @@ def stop_is_written(trial: TrialRun) -> CheckResult:
         forms.append(("a call", PROBE_CALL, (PROBE_TOOL,)))
     findings = []
     for name, said, tools in forms:
-        written = chat.render_text([*PROBE_QUESTION, said.message()], tools, prompt=False).rstrip()
+        written = chat.render_text([*PROBE_QUESTION, said.to_dict()], tools, prompt=False).rstrip()
         if not written.endswith(chat.stops) and next_message_stop(chat, said, tools) is None:
             findings.append(
                 Finding(

@@ -73,7 +73,7 @@ class FixedTurns:
     version: int = 0
     weight_digest: str = ""
 
-    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
+    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """The next turn of each seat."""
         return [self._next(seat) for seat in attempts]
 

@@ -94,9 +94,9 @@ class Trial:
     clears: tuple[str, ...] = ()  # rules that prove nothing any more
 
 
-def bisect(step: Step, handed: Mapping[Part, Swap]) -> list[Trial]:
+def bisect(step: Step, extra_swaps: Mapping[Part, Swap]) -> list[Trial]:
     """Swap each part; ``handed`` are those that need a model, a renderer or graders."""
-    swaps = SWAPS | dict(handed)
+    swaps = SWAPS | dict(extra_swaps)
     return [_trial(step, part, swaps.get(part)) for part in RULES_OF]
 
 
@@ -123,7 +123,7 @@ def _downstream(before: Step, after: Step) -> Step:
     """The swapped update with the gradient that follows from it; how the loss is wrong stays as it is."""
     if "pull" not in before.tokens or after.tokens["pull"] is not before.tokens["pull"]:
         return after
-    if len(after.row) != len(before.row) or before.missing(RULES["MSK003"].needs):
+    if len(after.row_of_token) != len(before.row_of_token) or before.missing(RULES["MSK003"].needs):
         return after
     follows_N = expected_token_gradients(after) - expected_token_gradients(before)
     return changed_step(after, pull=before.tokens["pull"].double().nan_to_num() + follows_N)
@@ -152,7 +152,7 @@ class _Verdict(NamedTuple):
 
 
 def _rules_say(step: Step, codes: Sequence[str]) -> _Verdict:
-    rules = [RULES[code] for code in codes if RULES[code].when(step)]
+    rules = [RULES[code] for code in codes if RULES[code].applies(step)]
     able = [rule for rule in rules if not step.missing(rule.needs)]
     if not able:
         lacking = dict.fromkeys(need for rule in rules for need in step.missing(rule.needs))
@@ -182,7 +182,7 @@ def swap_mask(step: Step) -> Swapped | str:
     if step.setup.mask == "no_structure" and "structure" not in step.tokens:
         return "needs which tokens are scaffolding of a call"
     origin_N = step.tokens["origin"]
-    updated = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)[step.row]
+    updated = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)[step.row_of_token]
     wanted = {
         "policy_mask": declared_mask(step) & ~declared_exclusions(step) & updated,
         "supervised_mask": (origin_N == Origin.DEMO) & updated,
@@ -237,8 +237,8 @@ def _advantages(step: Step) -> Tensor | None:
 
 def swap_loss(step: Step) -> Swapped | str:
     """The gradient by the closed form of the declared loss."""
-    rule = RULES["MSK007"] if RULES["MSK007"].when(step) else RULES["MSK003"]
-    if not rule.when(step) or step.missing(rule.needs):
+    rule = RULES["MSK007"] if RULES["MSK007"].applies(step) else RULES["MSK003"]
+    if not rule.applies(step) or step.missing(rule.needs):
         return "it has no closed form here, or the gradient is not on record"
     found = rule.measure(step)
     told = "; ".join(claim.what for claim in rule.judge(found))

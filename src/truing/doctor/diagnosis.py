@@ -46,7 +46,7 @@ def examine(
     """
     findings, missing = [], {}
     for rule in rules:
-        if not rule.when(step):
+        if not rule.applies(step):
             continue
         if lacking := step.missing(rule.needs):
             missing[rule.code] = lacking
@@ -80,9 +80,9 @@ class Diagnosis:
     rules: Sequence[Rule]
     suppressed: Mapping[str, str] = field(default_factory=dict[str, str])
     findings: dict[str, list[Finding]] = field(default_factory=dict[str, list[Finding]])
-    steps: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
+    steps_checked: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
     missing_inputs: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    broken: dict[str, str] = field(default_factory=dict[str, str])  # rules that failed themselves, and how
+    rule_errors: dict[str, str] = field(default_factory=dict[str, str])  # rules that failed themselves, and how
     last_checked: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """Of each rule and stage, the last update that it looked at."""
 
@@ -95,19 +95,19 @@ class Diagnosis:
         """
         every: list[Finding] = []
         for rule in self.rules:
-            if rule.code in self.broken:
+            if rule.code in self.rule_errors:
                 continue
             try:
                 found, missing = examine(step, [rule], final)
             except Exception as error:  # noqa: BLE001 - a rule that fails must not end a run; it is told of
-                self.broken[rule.code] = f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
+                self.rule_errors[rule.code] = f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
                 continue
             every += found
             for code, lacking in missing.items():
                 if lacking:
                     self.missing_inputs[code] = lacking
                 else:
-                    self.steps[code] = self.steps.get(code, 0) + 1
+                    self.steps_checked[code] = self.steps_checked.get(code, 0) + 1
                     self.last_checked[code, step.stage] = step.step
         for finding in every:
             self.findings.setdefault(finding.code, []).append(finding)
@@ -125,14 +125,14 @@ class Diagnosis:
         made = []
         for rule in self.rules:
             code, found = rule.code, self.current_findings(rule)
-            if code in self.broken and not found:
+            if code in self.rule_errors and not found:
                 made.append(
-                    RuleResult(code, Verdict.NOT_CHECKED, missing=(RULE_ERROR.format(self.broken[code]),))
+                    RuleResult(code, Verdict.NOT_CHECKED, missing=(RULE_ERROR.format(self.rule_errors[code]),))
                 )
                 continue
-            if code not in self.steps and code not in self.missing_inputs:
+            if code not in self.steps_checked and code not in self.missing_inputs:
                 continue
-            looked_at = self.steps.get(code, 0)
+            looked_at = self.steps_checked.get(code, 0)
             made.append(
                 RuleResult(
                     code,

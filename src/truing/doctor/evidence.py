@@ -129,7 +129,7 @@ class Step:
     past: Sequence[Past] = ()  # all updates before, oldest first
 
     @cached_property
-    def row(self) -> Tensor:
+    def row_of_token(self) -> Tensor:
         """Which row each token is of: [N] int64."""
         return torch.repeat_interleave(torch.tensor(self.lengths, dtype=torch.int64))
 
@@ -143,10 +143,10 @@ class Step:
         return starts
 
     @cached_property
-    def place(self) -> Tensor:
+    def position_in_row(self) -> Tensor:
         """Index of each token within its row: [N] int64."""
         starts = torch.tensor(self.starts, dtype=torch.int64)
-        return torch.arange(len(self.row)) - starts[self.row]
+        return torch.arange(len(self.row_of_token)) - starts[self.row_of_token]
 
     @property
     def is_first_of_stage(self) -> bool:

@@ -84,7 +84,7 @@ def example_step(
         )
         for i, reward in enumerate(rewards)
     ]
-    advantage_N = torch.tensor(advantage)[step.row].masked_fill(~tokens["policy_mask"], torch.nan)
+    advantage_N = torch.tensor(advantage)[step.row_of_token].masked_fill(~tokens["policy_mask"], torch.nan)
     return with_token_gradients(changed_step(step, advantage=advantage_N))
 
 

@@ -32,7 +32,7 @@ class ForwardDifference(NamedTuple):
     shape_null: float | None  # in float32: a plain forward from itself in another shape
     device: str
     noisy: bool  # whether the trainer's forward is a draw: then rounding is with its noise
-    ours: bool  # whether the first update is declared to be by the weights that drew
+    on_policy: bool  # whether the first update is declared to be by the weights that drew
     row: int | None  # of the token at which the one that is asked for is farthest off
     token: int
 
@@ -48,11 +48,11 @@ class ForwardDifference(NamedTuple):
         often = self.mean.get(stream, 0.0) > max(MIN_DIFFERENCE, MEAN_MULTIPLES * self.mean[rounding])
         return often or far > max(MIN_DIFFERENCE, NULL_MULTIPLES * self.rounding[rounding])
 
-    def right(self, stream: str) -> bool:
+    def agrees(self, stream: str) -> bool:
         """Whether it was compared, and is as near as rounding explains."""
         return stream in self.largest and not self.differs(stream)
 
-    def sure(self, stream: str) -> bool:
+    def is_certain(self, stream: str) -> bool:
         """Whether what is normal was measured on a CPU; in another precision, and most tokens are far off.
 
         Where a router chooses, rounding may move a few tokens by as much as any fault does.
@@ -67,7 +67,7 @@ class ForwardDifference(NamedTuple):
         typical = None if stream == "itself" else float32.typical(self.shape_null, self.tokens)
         return typical is not None and self.median.get(stream, 0.0) > typical
 
-    def normal(self, stream: str) -> str:
+    def expected_text(self, stream: str) -> str:
         """What was expected, in words."""
         if (rounding := _rounding(stream)) in self.rounding:
             return (
@@ -91,10 +91,10 @@ def _rounding(stream: str) -> str:
     return "reference_rounding" if stream == "reference" else "rounding"
 
 
-def forward_difference(step: Step, of: str) -> ForwardDifference:
+def forward_difference(step: Step, stream: str) -> ForwardDifference:
     """As it was compared beside the update, and where the stream ``of`` is farthest off."""
     plain = step.facts["plain"]
-    sample, token = (plain.get("where") or {}).get(of, ("", 0))
+    sample, token = (plain.get("where") or {}).get(stream, ("", 0))
     row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
     device = plain.get("device", "cpu")
     # in another precision a plain forward may be the same in two shapes, and still be off in a batch

@@ -21,17 +21,17 @@ class LiveDoctor:
     def __init__(
         self,
         recipe: Recipe,
-        contract: SamplingParams,
-        bos: int | None,
+        sampling_params: SamplingParams,
+        bos_id: int | None,
         tools: Sequence[str],
         rewards: Mapping[str, float],
     ) -> None:
-        self.contract, self.bos_id, self.tools, self.rewards = contract, bos, tools, rewards
+        self.sampling_params, self.bos_id, self.tools, self.rewards = sampling_params, bos_id, tools, rewards
         self.diagnosis = Diagnosis(select_rules(), recipe.doctor.suppress)
         self.past: list[Past] = []
-        self.told: set[tuple[str, str, str]] = set()  # rule, verdict, stage
+        self.reported: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
-    def remember(self, rows: Sequence[StepRow], found: Iterable[tuple[str, str, str, int]]) -> None:
+    def restore(self, rows: Sequence[StepRow], found: Iterable[tuple[str, str, str, int]]) -> None:
         """Begin with what is on record, as a resumed or rolled-back run does.
 
         Args:
@@ -39,40 +39,40 @@ class LiveDoctor:
             found: code, verdict, stage and update of what was told of them.
         """
         self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
-        broken = {each for each in self.told if not each[1]}
-        self.told = {(code, verdict, stage) for code, verdict, stage, _ in found} | broken
+        broken = {each for each in self.reported if not each[1]}
+        self.reported = {(code, verdict, stage) for code, verdict, stage, _ in found} | broken
 
     def facts(self, stage: str) -> list[Mapping[str, Any]]:
         """Facts of the updates of a stage, oldest first."""
         return [each.facts for each in self.past if each.stage == stage]
 
-    def audits(self, stage: str) -> list[Mapping[str, Any]]:
+    def draw_audits(self, stage: str) -> list[Mapping[str, Any]]:
         """Bets on draws that updates of a stage had, oldest first."""
         return [facts["audit"] for facts in self.facts(stage) if "audit" in facts]
 
-    def look(
+    def diagnose(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
     ) -> tuple[Step, list[Finding]]:
         """Judge an update; what is found for the first time in its stage, the likeliest cause first.
 
         A rule that suspected something, and now proves it, has found something new.
         """
-        setup = setup_of(recipe, record.stage, self.contract, self.bos_id, self.tools, self.rewards)
+        setup = setup_of(recipe, record.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
         found = self.diagnosis.add(step)
         self.past.append(Past(*where, record.metrics, record.facts))
         firsts = {each.code: each for each in reversed(found)}  # of a rule, what names its cause best
         places = {code: (code, str(each.claim.verdict), record.stage) for code, each in firsts.items()}
-        new = [each for each in found if firsts[each.code] is each and places[each.code] not in self.told]
-        self.told |= set(places.values())
+        new = [each for each in found if firsts[each.code] is each and places[each.code] not in self.reported]
+        self.reported |= set(places.values())
         return step, new
 
     def rule_failures(self) -> list[str]:
         """Rules that failed themselves, and how; each is told of once."""
-        broken = self.diagnosis.broken
-        new = [code for code in broken if (code, "", "") not in self.told]
-        self.told |= {(code, "", "") for code in new}
+        broken = self.diagnosis.rule_errors
+        new = [code for code in broken if (code, "", "") not in self.reported]
+        self.reported |= {(code, "", "") for code in new}
         return [f"{code} could not look: {broken[code]}; it is left out from here on" for code in new]
 
 

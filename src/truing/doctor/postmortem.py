@@ -82,7 +82,7 @@ def suppressed_rules(run: Path) -> dict[str, str]:
     if is_saved_audit(run):
         return {}
     reader = RunReader(run)
-    found = dict(reader.run()["recipe"]["doctor"]["suppress"])
+    found = dict(reader.run_json()["recipe"]["doctor"]["suppress"])
     for event in reader.events():
         if event.kind == "resumed":
             found |= event.payload["suppress"]

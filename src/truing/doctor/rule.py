@@ -90,7 +90,7 @@ class Rule:
     """A step on which it fires, and no other rule names the cause better."""
     lookalikes: tuple[Callable[[], Step], ...] = ()
     """Healthy steps that resemble the fault; it must be silent on each."""
-    when: Callable[[Step], bool] = always
+    applies: Callable[[Step], bool] = always
     """Where it says anything at all."""
     judges_trend: bool = False
     """Whether it judges the course of a stage: what no longer holds at its last update is not told."""

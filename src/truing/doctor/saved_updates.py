@@ -31,7 +31,7 @@ class UpdateWriter:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.decode, self.count = folder, decode, 0
 
-    def keep(self, step: Step) -> None:
+    def write(self, step: Step) -> None:
         """Write an update; whoever reads meanwhile sees it whole or not at all."""
         ids = step.tokens["token_ids"].unique().tolist() if "token_ids" in step.tokens else []
         told = {

@@ -20,7 +20,7 @@ class Places:
 
     tokens: int
     rows: int
-    looked_at: int  # tokens that were compared
+    compared: int  # tokens that were compared
     spans: tuple[Span, ...]  # the first stretches, in the order of the rows
 
     def __bool__(self) -> bool:
@@ -41,27 +41,27 @@ class Places:
         return self.spans[0].start
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def claim_fields(self) -> dict[str, Any]:
         """What a claim says of where: nothing where there are no tokens."""
         return {**self.spans[0]._asdict(), "spans": self.spans} if self else {}
 
 
-def places(step: Step, wrong_N: Tensor, looked_at: int | None = None) -> Places:
+def places(step: Step, wrong_N: Tensor, compared: int | None = None) -> Places:
     """Where ``wrong_N`` [N] bool is true."""
-    total = len(wrong_N) if looked_at is None else looked_at
-    rows = len(step.row[wrong_N].unique())
+    total = len(wrong_N) if compared is None else compared
+    rows = len(step.row_of_token[wrong_N].unique())
     return Places(int(wrong_N.sum()), rows, total, tuple(spans_of(step, wrong_N)[:MAX_SPANS]))
 
 
 def spans_of(step: Step, wrong_N: Tensor) -> list[Span]:
     """Neighbours of one row that are true, as one each."""
-    before_N = torch.roll(wrong_N, 1) & (torch.roll(step.row, 1) == step.row)
-    after_N = torch.roll(wrong_N, -1) & (torch.roll(step.row, -1) == step.row)
+    before_N = torch.roll(wrong_N, 1) & (torch.roll(step.row_of_token, 1) == step.row_of_token)
+    after_N = torch.roll(wrong_N, -1) & (torch.roll(step.row_of_token, -1) == step.row_of_token)
     if len(wrong_N):  # what is rolled comes round
         before_N[0] = after_N[-1] = False
     starts, lasts = ((wrong_N & ~each_N).nonzero()[:, 0] for each_N in (before_N, after_N))
     offsets = torch.tensor(step.starts, dtype=torch.long)
-    rows = step.row[starts]
+    rows = step.row_of_token[starts]
     firsts = (starts - offsets[rows]).tolist()
     ends = (lasts + 1 - offsets[rows]).tolist()
     return [Span(*each) for each in zip(rows.tolist(), firsts, ends, strict=True)]

@@ -26,8 +26,8 @@ ADVANTAGE_EPS = 1e-4
 def setup_of(
     recipe: Recipe,
     stage: str,
-    contract: SamplingParams | None = None,
-    bos: int | None = None,
+    sampling_params: SamplingParams | None = None,
+    bos_id: int | None = None,
     tools: Sequence[str] | None = None,
     rewards: Mapping[str, float] | None = None,
 ) -> Setup:
@@ -52,8 +52,8 @@ def setup_of(
         "max_grad_norm": recipe.optimizer.max_grad_norm,
         "dropout": bool(adapter and adapter.dropout > 0),
         "reference_moves": recipe.reference.sync_every > 0,
-        "stop_ids": None if contract is None else contract.stop_ids,
-        "bos_id": -1 if bos is None else bos,
+        "stop_ids": None if sampling_params is None else sampling_params.stop_ids,
+        "bos_id": -1 if bos_id is None else bos_id,
         "lora": bool(adapter),
         "tools": None if tools is None else tuple(tools),
         "max_new_tokens": recipe.sampling.max_new_tokens,
@@ -140,7 +140,7 @@ def recorded_steps(run: Path) -> Iterator[Step]:
     """Every update of a run directory, each with what is kept of those before."""
     reader = RunReader(run)
     reader.check_complete()
-    facts = reader.run()
+    facts = reader.run_json()
     recipe = resolve(facts["recipe"])
     contract = SamplingParams(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]

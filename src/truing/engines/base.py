@@ -18,11 +18,11 @@ from truing.utils.rng import uniforms
 class GrammarMatcher(Protocol):
     """A turn on its way through a grammar."""
 
-    def allowed(self) -> Tensor | None:
+    def allowed_ids(self) -> Tensor | None:
         """The ids that may come next: [V] bool; None where all may."""
         ...
 
-    def take(self, id: int) -> None:
+    def accept_token(self, id: int) -> None:
         """Go on by one id."""
         ...
 
@@ -32,10 +32,10 @@ class Request:
     """One answer to draw: the ids so far, the key of its random numbers, and the grammar it keeps to."""
 
     prompt_ids: Tensor  # [P] int64
-    key: tuple[object, ...]
+    rng_key: tuple[object, ...]
     _: KW_ONLY
     episode: tuple[object, ...] | None = None  # whose earlier turns the ids may continue
-    walk: Callable[[], GrammarMatcher] | None = None
+    make_matcher: Callable[[], GrammarMatcher] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,25 +58,25 @@ class ActiveRow:
     """A row while it is being drawn."""
 
     uniform: Tensor
-    walk: GrammarMatcher | None
+    matcher: GrammarMatcher | None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     supports: list[Tensor] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, request: Request, contract: SamplingParams) -> "ActiveRow":
+    def begin(cls, request: Request, sampling_params: SamplingParams) -> "ActiveRow":
         """A row of which nothing is drawn yet."""
-        walk = None if request.walk is None else request.walk()
-        return cls(uniforms(contract.max_new_tokens, *request.key), walk)
+        walk = None if request.make_matcher is None else request.make_matcher()
+        return cls(uniforms(sampling_params.max_new_tokens, *request.rng_key), walk)
 
-    def is_unfinished(self, contract: SamplingParams) -> bool:
+    def is_unfinished(self, sampling_params: SamplingParams) -> bool:
         """Whether another id is to be drawn."""
-        return self.ids[-1] not in contract.stop_ids and len(self.ids) < contract.max_new_tokens
+        return self.ids[-1] not in sampling_params.stop_ids and len(self.ids) < sampling_params.max_new_tokens
 
-    def completion(self, contract: SamplingParams) -> Completion:
+    def to_completion(self, sampling_params: SamplingParams) -> Completion:
         """What was drawn, as a value."""
-        stopped = self.ids[-1] in contract.stop_ids
+        stopped = self.ids[-1] in sampling_params.stop_ids
         splits = torch.tensor([0, *(len(ids) for ids in self.supports)]).cumsum(0)
         return Completion(
             torch.tensor(self.ids),
@@ -87,13 +87,13 @@ class ActiveRow:
         )
 
 
-def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], contract: SamplingParams) -> Tensor:
+def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], sampling_params: SamplingParams) -> Tensor:
     """Draw one id per row under the contract and record it, its log-probability and its support."""
     longest = max(len(row.ids) for row in rows)
     table = [row.ids + [-1] * (longest - len(row.ids)) for row in rows]
     generated = torch.tensor(table, dtype=torch.long, device=logits.device).view(len(rows), longest)
-    allowed = [None if row.walk is None else row.walk.allowed() for row in rows]
-    logits = processed_logits(logits, contract, generated, allowed_NV=_table(allowed, logits))
+    allowed = [None if row.matcher is None else row.matcher.allowed_ids() for row in rows]
+    logits = processed_logits(logits, sampling_params, generated, allowed_NV=_table(allowed, logits))
     uniform = torch.stack([row.uniform[len(row.ids)] for row in rows]).to(logits.device)
     ids = draw(logits, uniform)
     logprobs = token_logprobs(logits, ids)
@@ -103,10 +103,10 @@ def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], contract: SamplingParams
         row.ids.append(token)
         row.logprobs.append(logprob)
         row.origins.append(Origin.SAMPLED if may is None or int(may.sum()) > 1 else Origin.FORCED)
-        if contract.truncates_support or row.walk is not None:
+        if sampling_params.truncates_support or row.matcher is not None:
             row.supports.append(support_ids(logits_V > -torch.inf))
-        if row.walk is not None:
-            row.walk.take(token)
+        if row.matcher is not None:
+            row.matcher.accept_token(token)
     return ids
 
 

@@ -34,7 +34,7 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def sync_weights(policy: nn.Module, plain: PreTrainedModel) -> None:
+def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
     """Bring the merged copy up to date with the policy; without an adapter they are one object.
 
     Raises:
@@ -45,8 +45,8 @@ def sync_weights(policy: nn.Module, plain: PreTrainedModel) -> None:
         merged = layer.get_base_layer().weight.clone()
         for adapter in layer.active_adapters:
             merged += layer.get_delta_weight(adapter)
-        plain.get_submodule(name).weight.copy_(merged)
-    moved = {f"{name}.weight": plain.get_submodule(name).weight for name in adapted}
+        sampler_model.get_submodule(name).weight.copy_(merged)
+    moved = {f"{name}.weight": sampler_model.get_submodule(name).weight for name in adapted}
     check_finite(
         moved or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
         "weights to sample from are not finite: what is drawn from is no distribution",

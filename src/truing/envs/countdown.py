@@ -14,7 +14,7 @@ from pydantic import Field
 from truing.config import FrozenModel, PositiveInt
 from truing.envs.arithmetic.questions import Draws
 from truing.envs.base import Split
-from truing.envs.data.current_generation import draw_distinct
+from truing.envs.data.generated import draw_distinct
 from truing.rewards import AnswerFormat, RewardFn, Rewards, extract_answer, follows_format, format_answer
 from truing.types.rollout import Rollout, Task
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from truing.config import FrozenModel, PositiveInt
 from truing.envs.base import Split
-from truing.envs.data.current_generation import draw_distinct
+from truing.envs.data.generated import draw_distinct
 from truing.envs.optional_packages import import_optional
 from truing.errors import RecipeError
 from truing.rewards import AnswerFormat, Rewards, extract_answer, format_answer

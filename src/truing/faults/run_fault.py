@@ -117,14 +117,14 @@ def run_fault(fault: Fault, keep: Path | None = None) -> FaultOutcome:
                 table_of(fault),
                 rewards=None if fault.reward is None else [fault.reward],
                 out=run,
-                watch=lambda kind, facts: None,
+                on_event=lambda kind, facts: None,
             )
     except RecipeError:  # of the fault's own: nothing was refused, nothing was run
         raise
     except TruingError as refused:
         error = f"{type(refused).__name__}: {refused.what}"
     diagnosis = diagnose_run(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
-    made = FaultOutcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.broken))
+    made = FaultOutcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.rule_errors))
     run.parent.mkdir(parents=True, exist_ok=True)  # a run may be refused before it has a directory
     (keep / fault.name / OUTCOME_FILE).write_text(json.dumps(made.facts(), indent=2), encoding="utf-8")
     return made

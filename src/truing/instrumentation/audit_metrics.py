@@ -10,7 +10,7 @@ NULL_METRICS = {"mismatch/null_max_abs": "logprob", "mismatch/null_k3": "k3"}
 
 
 def audit_metrics(
-    found: Mapping[str, Any], audits: Sequence[Mapping[str, Any]], *, compared: bool
+    facts: Mapping[str, Any], audits: Sequence[Mapping[str, Any]], *, compared: bool
 ) -> dict[str, float]:
     """Numbers of the facts ``found`` of an update.
 
@@ -20,9 +20,9 @@ def audit_metrics(
         compared: whether the update compares sampler and trainer, which the null is to be read beside.
     """
     metrics: dict[str, float] = {}
-    if compared and "null" in found:
-        metrics |= {name: found["null"][key] for name, key in NULL_METRICS.items()}
-    if "audit" in found:
-        metrics["audit/log10_odds"] = wealth_of([*audits, found["audit"]]).together
-        metrics["audit/tokens"] = float(found["audit"]["tokens"])
+    if compared and "null" in facts:
+        metrics |= {name: facts["null"][key] for name, key in NULL_METRICS.items()}
+    if "audit" in facts:
+        metrics["audit/log10_odds"] = wealth_of([*audits, facts["audit"]]).together
+        metrics["audit/tokens"] = float(facts["audit"]["tokens"])
     return metrics

@@ -43,16 +43,16 @@ class AuditBudget:
     share: float  # of all that was spent
     minimum: float = 0.0  # that it may cost in any case
     spent: float = 0.0
-    last: float = 0.0
+    last_cost: float = 0.0
 
     def due(self, elapsed: float) -> bool:
         """Whether another, as costly as the last one, is within its share; the first always is."""
         most = max(self.minimum, self.share * elapsed)
-        return self.last == 0 or self.share == 1 or self.spent + self.last <= most
+        return self.last_cost == 0 or self.share == 1 or self.spent + self.last_cost <= most
 
     def spend(self, cost: float) -> None:
         """Count a look of this kind."""
-        self.last = cost
+        self.last_cost = cost
         self.spent += cost
 
     @contextmanager
@@ -67,7 +67,7 @@ class AuditSchedule:
     """When a stage is looked at: at its first update, and then as often as its budget allows."""
 
     def __init__(
-        self, budget: float, before: Sequence[Mapping[str, Any]] = (), *, asked: bool = False
+        self, budget: float, past_facts: Sequence[Mapping[str, Any]] = (), *, requested: bool = False
     ) -> None:
         """Begin, or go on after the updates of the stage that are on record.
 
@@ -76,69 +76,69 @@ class AuditSchedule:
             before: facts of the stage's updates so far.
             asked: whether the next update is to be looked at, whatever it costs.
         """
-        self.parts = {
+        self.budgets = {
             name: AuditBudget(1 if budget == 1 else share * budget) for name, share in BUDGET_SHARES.items()
         }
-        self.asked = asked
-        self.trained = 0.0  # what the updates have cost, in forwards of a token
-        self.base = ""  # a digest of what lies below the adapter
-        self.cost: dict[str, float] = {}  # of the looks at the update at hand
+        self.requested = requested
+        self.update_cost = 0.0  # what the updates have cost, in forwards of a token
+        self.base_digest = ""  # a digest of what lies below the adapter
+        self.audit_costs: dict[str, float] = {}  # of the looks at the update at hand
         self.pending_hook: RemovableHandle | None = None  # an update that is still to come
-        for facts in before:
+        for facts in past_facts:
             self._count(facts.get("looks", {}))
-            self.base = self.base or facts.get("frozen", {}).get("declared", "")
+            self.base_digest = self.base_digest or facts.get("frozen", {}).get("declared", "")
 
     def _count(self, passes: Mapping[str, float]) -> None:
         """Count an update and the looks at it."""
-        self.trained += passes.get("update", 0.0)
-        for name in passes.keys() & self.parts.keys():
-            self.parts[name].spend(passes[name])
+        self.update_cost += passes.get("update", 0.0)
+        for name in passes.keys() & self.budgets.keys():
+            self.budgets[name].spend(passes[name])
 
-    def fact(self, drawn: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
+    def cost_fact(self, drawn: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
         """Count the update that was made; the fact ``looks`` is what it and the looks at it have cost."""
-        sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in (*drawn.samples, *drawn.failed))
+        sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in (*drawn.samples, *drawn.untrained))
         computed = sum(trace.tokens_computed for trace in traces)
         passes = {
             "update": COST_PER_TOKEN["trained"] * computed + COST_PER_TOKEN["drawn"] * sampled,
-            **self.cost,
+            **self.audit_costs,
         }
         self._count(passes)
-        self.cost = {}
+        self.audit_costs = {}
         return {"looks": passes}
 
-    def look(
-        self, session: Session, stage: str, turn: int, drawn: StepSamples, found: dict[str, Any]
+    def next_audit(
+        self, session: Session, stage: str, update_index: int, drawn: StepSamples, facts: dict[str, Any]
     ) -> AuditHook | None:
         """A look that adds to the facts ``found`` of an update; None where none is due."""
-        due = [name for name, part in self.parts.items() if self.asked or part.due(self.trained)]
-        self.asked = False
+        due = [name for name, part in self.budgets.items() if self.requested or part.due(self.update_cost)]
+        self.requested = False
         if self.pending_hook is not None:  # that update was held back
             self.pending_hook.remove()
         if not due:
             return None
 
         def at(learner: Learner, minibatch: Sequence[Sample]) -> None:
-            witness = CrossCheck(session, stage, turn)
+            witness = CrossCheck(session, stage, update_index)
             kinds = {
                 "weights": lambda: self._weights(witness, learner),
-                "audit": lambda: self._draws(session, learner, drawn, (session.recipe.seed, stage, turn)),
-                "rows": lambda: witness.rows(learner, minibatch),
-                "gradient": lambda: self._check_gradient_sum(session, learner, minibatch, turn, found),
+                "audit": lambda: self._draws(session, learner, drawn, (session.recipe.seed, stage, update_index)),
+                "rows": lambda: witness.row_facts(learner, minibatch),
+                "gradient": lambda: self._check_gradient_sum(session, learner, minibatch, update_index, facts),
             }
             for name in due:
-                found.update(kinds[name]())
+                facts.update(kinds[name]())
             costs = _costs(drawn, minibatch)
-            self.cost = {name: COST_PER_TOKEN[name] * costs[name] for name in due}
+            self.audit_costs = {name: COST_PER_TOKEN[name] * costs[name] for name in due}
 
         return at
 
     def _weights(self, witness: CrossCheck, learner: Learner) -> dict[str, Any]:
         """What must stand still, and what the sampler has."""
-        found = witness.weights(learner)
+        found = witness.weight_facts(learner)
         if witness.session.recipe.lora:
             digest = quick_sum(frozen_weights(learner.model))
-            self.base = self.base or digest
-            found["frozen"] = {"digest": digest, "declared": self.base}
+            self.base_digest = self.base_digest or digest
+            found["frozen"] = {"digest": digest, "declared": self.base_digest}
         return found
 
     def _check_gradient_sum(
@@ -160,14 +160,14 @@ class AuditSchedule:
         """Bets on what was drawn, and grades given again."""
         if learner.algorithm.source != "rollouts":
             return {}
-        everybody = [*drawn.samples, *drawn.failed]
+        everybody = [*drawn.samples, *drawn.untrained]
         again = regrade_facts(drawn.rollouts, session.env.rewards)
         return {"audit": draw_audit_facts(learner, everybody, key), "regraded": again}
 
 
 def _costs(drawn: StepSamples, minibatch: Sequence[Sample]) -> dict[str, float]:
     """Tokens that each kind of look computes; of weights, one look."""
-    everybody = [*drawn.samples, *drawn.failed]
+    everybody = [*drawn.samples, *drawn.untrained]
     sampled = [len(row) for row in everybody if (row.origin == Origin.SAMPLED).any()]
     return {
         "weights": 1.0,

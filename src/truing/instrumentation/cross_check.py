@@ -39,9 +39,9 @@ class CrossCheck:
 
     session: Session
     stage: str
-    turn: int
+    update_index: int
 
-    def rows(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
+    def row_facts(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
         """Some rows by a plain forward and backward, beside the trainer's own."""
         learner.model.eval()
         try:
@@ -63,14 +63,14 @@ class CrossCheck:
             facts["gradient"] = self._gradient(learner, minibatch, rows, together)
         return facts
 
-    def weights(self, learner: Learner) -> dict[str, Any]:
+    def weight_facts(self, learner: Learner) -> dict[str, Any]:
         """Digests of what stands still, and one layer of the sampler's."""
         facts: dict[str, Any] = {}
         if learner.reference is not None:
             found = quick_sum(learner.reference.weights())
             facts["reference"] = {"digest": found, "declared": learner.reference.digest}
         if self.session.recipe.lora and learner.algorithm.source == "rollouts":
-            facts["sync"] = _sync_facts(learner.model, self.session, self.turn)
+            facts["sync"] = _sync_facts(learner.model, self.session, self.update_index)
         return facts
 
     def _gradient(
@@ -94,7 +94,7 @@ class CrossCheck:
 
     def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:
         """The minibatch as the doctor sees it, with the log-probabilities of the rows that were looked at."""
-        setup = setup_of(self.session.recipe, self.stage, self.session.contract)
+        setup = setup_of(self.session.recipe, self.stage, self.session.sampling_params)
         rows = [_token_row(sample, logprobs.get(sample.sample_id)) for sample in minibatch]
         now = learner.setting  # weights as they are in this step
         numbers = {
@@ -123,7 +123,7 @@ class CrossCheck:
                 weights = (each[wanted].to(logprob_K) for each in (pull_T, bonus_T))
                 loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
                 loss.backward()
-        return _take_gradient(learner, self.turn)
+        return _take_gradient(learner, self.update_index)
 
     def _trainer_gradient(
         self,
@@ -137,7 +137,7 @@ class CrossCheck:
         for part in parts:
             micro = MicroBatch(part, sum(map(len, part)))
             backward(learner, micro, divided, Trace(0, part), "the doctor's look")
-        return _take_gradient(learner, self.turn)
+        return _take_gradient(learner, self.update_index)
 
 
 def _gradient_mass(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:

@@ -21,9 +21,9 @@ AUDITED_ATTEMPTS = 8
 """Attempts of a step whose tokens are bet on."""
 
 
-def draw_audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
+def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
     """Bets on some attempts of a step: which ones is a matter of the key, not of what they earned."""
-    sampled = [row for row in drawn if _was_drawn(row).any()]
+    sampled = [row for row in rows if _was_drawn(row).any()]
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
@@ -34,7 +34,7 @@ def draw_audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[objec
         wanted_BT[b, : len(row)] = _was_drawn(row)
     gains: dict[str, list[float]] = {}
     stops = chosen[0].sampling_params.stop_ids
-    numbers = _uniforms(chosen, turns_before(drawn))
+    numbers = _uniforms(chosen, turns_before(rows))
     replays: list[dict[str, Any]] = []
     learner.model.eval()
     for places, logprob_KV in distributions(learner.model, batch, wanted_BT):
@@ -50,7 +50,7 @@ def draw_audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[objec
     return {"tokens": int(wanted_BT.sum()), "gains": gains, "replay": _merged(replays) | {"device": device}}
 
 
-def draw_replay_facts(trace: Trace, drawn: Sequence[Sample]) -> dict[str, Any]:
+def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
     """How far the random numbers of tokens are from the intervals that the update's own forward gives them.
 
     Args:
@@ -60,12 +60,12 @@ def draw_replay_facts(trace: Trace, drawn: Sequence[Sample]) -> dict[str, Any]:
     Returns:
         The fact ``draws``; empty where no token was replayed.
     """
-    before, tokens, missed = turns_before(drawn), 0, 0
+    before, tokens, missed = turns_before(rows), 0, 0
     largest, where = 0.0, ("", 0)
     for row in trace.samples:
-        if row.sample_id not in trace.below:
+        if row.sample_id not in trace.probability_below:
             continue
-        below_T, size_T = trace.below[row.sample_id].double(), trace.logprob[row.sample_id].double().exp()
+        below_T, size_T = trace.probability_below[row.sample_id].double(), trace.logprob[row.sample_id].double().exp()
         uniform_T = torch.full_like(below_T, torch.nan)
         for k, turn in enumerate(row.turns, before[row.sample_id]):
             key = (*row.rollout_id.split("/"), *([k] if k else []))
@@ -122,7 +122,7 @@ def _was_drawn(row: Sample) -> Tensor:
 
 
 def drawn_tokens(
-    rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV: Tensor, stops: Sequence[int]
+    rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV: Tensor, stop_ids: Sequence[int]
 ) -> DrawnTokens:
     """K tokens with what they were drawn from and what was said before; each place is a row and a token."""
     said_KV = torch.zeros(logprob_KV.shape, dtype=torch.bool)
@@ -134,4 +134,4 @@ def drawn_tokens(
         prompt_KV[k, row.token_ids[: row.prompt_length]] = True
         tokens.append(row.token_ids[t])
         indices.append(t - start)
-    return DrawnTokens(logprob_KV, torch.stack(tokens), torch.tensor(indices), said_KV, prompt_KV, stops)
+    return DrawnTokens(logprob_KV, torch.stack(tokens), torch.tensor(indices), said_KV, prompt_KV, stop_ids)

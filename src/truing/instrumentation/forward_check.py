@@ -17,7 +17,7 @@ from truing.types.sample import Sample
 
 @torch.no_grad()
 def plain_facts(
-    learner: Learner, rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]
+    learner: Learner, rows: Sequence[Sample], batched: Mapping[str, Tensor], alone: Mapping[str, Tensor]
 ) -> dict[str, Any]:
     """The largest difference of each to a plain forward, nats, at which token it is, and the median."""
     largest: dict[str, float] = {}
@@ -28,7 +28,7 @@ def plain_facts(
         wanted = loss_mask(row).nonzero()[:, 0]
         expected_K = plain_logprobs(model_logits(learner.model), row, wanted.tolist())[0].cpu()
         tokens += len(wanted)
-        compared = {"trainer": together[row.sample_id], "alone": alone[row.sample_id]}
+        compared = {"trainer": batched[row.sample_id], "alone": alone[row.sample_id]}
         said = {name: (stream[wanted], expected_K) for name, stream in compared.items()}
         said["sampler"] = row.sampler_logprob[wanted], expected_K
         if row.old_source == "recomputed":

@@ -30,7 +30,7 @@ MAX_TOKENS, MAX_ROWS = 512, 4
 
 
 def check_gradient_sum(
-    learner: Learner, minibatch: Sequence[Sample], turn: int, facts: dict[str, Any]
+    learner: Learner, minibatch: Sequence[Sample], update_index: int, facts: dict[str, Any]
 ) -> RemovableHandle:
     """Add up the rows' gradients now; the fact ``arrival`` is there once the optimiser was called.
 
@@ -44,24 +44,24 @@ def check_gradient_sum(
     terms = learner.algorithm.terms(learner.setting)
     divided = [(term, term.denominator(minibatch)) for term in terms]
     for few in _row_batches([row for row in minibatch if any(term.has_gradient(row) for term in terms)]):
-        for micro in learner.room.micro_batches(learner.model, few):
+        for micro in learner.memory_budget.micro_batches(learner.model, few):
             backward(learner, micro, divided, rows, "the doctor's look")
     gradients = [weight.grad for weight in learner.parameters.values() if weight.grad is not None]
     norm = float(torch.nn.utils.get_total_norm(gradients))
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
-    expected_P = clipped * flat_gradient(learner.parameters, turn)
+    expected_P = clipped * flat_gradient(learner.parameters, update_index)
     idle = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
     nothing = [torch.zeros(0)]
-    pull_N = clipped * torch.cat([*nothing, *rows.pull.values()])
-    logprob_N = torch.cat([*nothing, *(rows.logprob[name] for name in rows.pull)])
+    pull_N = clipped * torch.cat([*nothing, *rows.token_gradient.values()])
+    logprob_N = torch.cat([*nothing, *(rows.logprob[name] for name in rows.token_gradient)])
     about: dict[str, Any] = gradient_mass(pull_N, logprob_N) | {
-        "rows": len(rows.pull),
+        "rows": len(rows.token_gradient),
         "device": causal_model(learner.model).device.type,
     }
-    asked = [row for row in minibatch if row.sample_id in rows.pull][:MAX_ROWS]
+    asked = [row for row in minibatch if row.sample_id in rows.token_gradient][:MAX_ROWS]
     if asked and about["free"] > MIN_GRADIENT_MASS:
-        pull_K = torch.cat([rows.pull[row.sample_id][_has_gradient(rows, row)] for row in asked])
+        pull_K = torch.cat([rows.token_gradient[row.sample_id][_has_gradient(rows, row)] for row in asked])
         about["unheard"] = missing_gradient(
             learner.parameters, idle, lambda: _row_logprobs(learner, asked, rows), pull_K
         )
@@ -71,13 +71,13 @@ def check_gradient_sum(
     def compare(*_: object) -> None:
         if awaited:  # at the first step; a hook cannot remove itself while others are to be called
             facts["arrival"] = about | compare_gradients(
-                awaited.pop(), flat_gradient(learner.parameters, turn)
+                awaited.pop(), flat_gradient(learner.parameters, update_index)
             )
 
     return learner.optimizer.register_step_pre_hook(compare)
 
 
-def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, ask: bool) -> dict[str, Any]:
+def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missing: bool) -> dict[str, Any]:
     """What backward passes handed over beside what the optimiser got, over all steps of an update.
 
     Args:
@@ -100,7 +100,7 @@ def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, ask: bool) 
     missed = silent.sum_checks[0][0]["missed"]
     about = {"silent": sorted(missed)[:3], "silent_count": len(missed)}
     return {
-        "handed": told | about | {"unheard": _missing_gradient_of(learner, silent, missed) if ask else {}}
+        "handed": told | about | {"unheard": _missing_gradient_of(learner, silent, missed) if test_missing else {}}
     }
 
 
@@ -115,7 +115,7 @@ def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, in
         return {}
     pull_K, logprob_K = (
         torch.cat([stream[row.sample_id][_has_gradient(trace, row)] for row in rows])
-        for stream in (trace.pull, trace.logprob)
+        for stream in (trace.token_gradient, trace.logprob)
     )
     if gradient_mass(pull_K, logprob_K)["free"] <= MIN_GRADIENT_MASS:
         return {}
@@ -130,7 +130,7 @@ def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, in
 
 def _has_gradient(trace: Trace, row: Sample) -> Tensor:
     """Tokens of a row that are pulled: [T] bool."""
-    return loss_mask(row) & (trace.pull[row.sample_id].nan_to_num() != 0)
+    return loss_mask(row) & (trace.token_gradient[row.sample_id].nan_to_num() != 0)
 
 
 @torch.no_grad()
@@ -147,9 +147,9 @@ def is_missing(gradient: Tensor | None) -> bool:
     return gradient is None or not bool(gradient.any())
 
 
-def gradient_mass(pull_N: Tensor, logprob_N: Tensor) -> dict[str, float]:
+def gradient_mass(token_gradient_N: Tensor, logprob_N: Tensor) -> dict[str, float]:
     """How hard tokens are pulled altogether, and how hard those that can still move: Σ |pull| (1 − p)."""
-    size_N = pull_N.nan_to_num().abs()
+    size_N = token_gradient_N.nan_to_num().abs()
     free_N = -torch.expm1(logprob_N.nan_to_num().clamp(max=0.0))
     return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
 
@@ -166,13 +166,13 @@ def _row_batches(rows: Sequence[Sample]) -> Iterator[list[Sample]]:
         yield few
 
 
-def flat_gradient(parameters: Mapping[str, Tensor], turn: int) -> Tensor:
+def flat_gradient(parameters: Mapping[str, Tensor], update_index: int) -> Tensor:
     """The gradient of the weights whose turn it is, as one vector [P] float64 on the CPU; 0 where none is."""
     gradients = {
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    return torch.cat([part.reshape(-1).double().cpu() for part in rotating_slice(gradients, turn).values()])
+    return torch.cat([part.reshape(-1).double().cpu() for part in rotating_slice(gradients, update_index).values()])
 
 
 def compare_gradients(plain_P: Tensor, theirs_P: Tensor) -> dict[str, float]:

@@ -20,7 +20,7 @@ LogprobFn = Callable[[], Tensor]
 
 @torch.no_grad()
 def missing_gradient(
-    weights: Mapping[str, Tensor], silent: Sequence[str], said: LogprobFn, pull_K: Tensor
+    weights: Mapping[str, Tensor], without_gradient: Sequence[str], logprobs: LogprobFn, token_gradient_K: Tensor
 ) -> dict[str, Any]:
     """The silent weight that the loss depends on most, and how much; empty where there is none.
 
@@ -34,14 +34,14 @@ def missing_gradient(
         said: asks the model.
         pull_K: how hard each token is pulled.
     """
-    if not silent or not len(pull_K) or not _sensitivity(weights, silent, said, pull_K)[0]:
+    if not without_gradient or not len(token_gradient_K) or not _sensitivity(weights, without_gradient, logprobs, token_gradient_K)[0]:
         return {}
     found: dict[str, Any] = {}
-    for name in silent[:MAX_WEIGHTS]:
+    for name in without_gradient[:MAX_WEIGHTS]:
         for direction in range(DIRECTIONS):
-            moved, straight = _sensitivity(weights, [name], said, pull_K, direction)
+            moved, straight = _sensitivity(weights, [name], logprobs, token_gradient_K, direction)
             if straight and moved > found.get("moved", 0.0):
-                found = {"weight": name, "moved": moved, "silent": len(silent)}
+                found = {"weight": name, "moved": moved, "silent": len(without_gradient)}
     return found
 
 

@@ -41,7 +41,7 @@ def ratio_facts(passes: Sequence[TokenStreams], objective: Objective) -> dict[st
     found: list[dict[str, Any]] = []
     for tokens in passes:
         ratio_N, advantage_N = drop_nan(
-            *(each[tokens.policy] for each in (tokens.ratio(objective.ratio), tokens.numbers("advantage")))
+            *(each[tokens.policy] for each in (tokens.ratio(objective.ratio), tokens.stream("advantage")))
         )
         signs = {"positive": advantage_N > 0, "negative": advantage_N < 0, "zero": advantage_N == 0}
         counts = {name: ratio_counts(ratio_N[of_N], below, above) for name, of_N in signs.items()}

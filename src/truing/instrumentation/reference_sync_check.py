@@ -11,7 +11,7 @@ from truing.learner.learner import Learner
 
 
 @contextmanager
-def reference_sync_fact(learner: Learner, done: int, found: dict[str, Any]) -> Iterator[None]:
+def reference_sync_fact(learner: Learner, done: int, facts: dict[str, Any]) -> Iterator[None]:
     """Add the fact ``follow`` to ``found``, where the recipe declares syncs: they are made within the block.
 
     θ_ref is to become keep · θ_ref + (1 − keep) · θ after each so many steps, and to stay as it is after all
@@ -23,12 +23,12 @@ def reference_sync_fact(learner: Learner, done: int, found: dict[str, Any]) -> I
         return
     names = sorted(learner.parameters)
     name = names[done * 7919 % len(names)]
-    was, policy = (first_entries(table[name]) for table in (learner.reference.moving(), learner.parameters))
+    was, policy = (first_entries(table[name]) for table in (learner.reference.synced_weights(), learner.parameters))
     yield
     due = done % cfg.sync_every == 0
     expected = torch.lerp(policy, was, cfg.keep) if due else was
-    now = first_entries(learner.reference.moving()[name])
-    found["follow"] = {
+    now = first_entries(learner.reference.synced_weights()[name])
+    facts["follow"] = {
         "weight": name,
         "due": due,
         "moved": float((now - was).abs().max()),

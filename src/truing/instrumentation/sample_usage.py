@@ -17,7 +17,7 @@ def usage_facts(
     session: Session, setting: from_recipe, step: int, drawn: StepSamples, traces: Sequence[Trace]
 ) -> dict[str, Any]:
     """Facts of an update: how often its rows were used, what batch it was, and whether it was held out."""
-    samples = [*(sample for trace in traces for sample in trace.samples), *drawn.failed]
+    samples = [*(sample for trace in traces for sample in trace.samples), *drawn.untrained]
     rows = {
         sample.sample_id: (sample.sample_id, sample.token_ids, sample.prompt_length) for sample in samples
     }
@@ -40,13 +40,13 @@ def row_usage(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> di
         allowed: inner steps that each row is declared to be in.
     """
     counts = Counter(sample.sample_id for trace in traces for sample in trace.samples)
-    twice = [name for trace in traces for name, times in trace.passes.items() if times > 1]
+    twice = [name for trace in traces for name, times in trace.backward_counts.items() if times > 1]
     return usage_fact(
-        {name: counts[name] for name in names}, twice, allowed, not any(t.held_back for t in traces)
+        {name: counts[name] for name in names}, twice, allowed, not any(t.skip_reason for t in traces)
     )
 
 
-def usage_fact(counts: Mapping[str, int], twice: Sequence[str], allowed: int, whole: bool) -> dict[str, Any]:
+def usage_fact(counts: Mapping[str, int], twice: Sequence[str], allowed: int, complete: bool) -> dict[str, Any]:
     """The same as a fact.
 
     Args:
@@ -62,7 +62,7 @@ def usage_fact(counts: Mapping[str, int], twice: Sequence[str], allowed: int, wh
         "least": min(counts, key=lambda name: counts[name], default=""),
         "twice": sorted(set(twice))[:3],
         "allowed": allowed,
-        "whole": whole,
+        "whole": complete,
     }
 
 

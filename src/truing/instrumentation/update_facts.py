@@ -33,19 +33,19 @@ MIN_STEP_SHARE = 0.1
 """Of the rate: so much at least AdamW moves some entry of a weight by."""
 
 
-def rotating_slice(parameters: Mapping[str, Tensor], turn: int, most: int = MAX_WEIGHTS) -> dict[str, Tensor]:
+def rotating_slice(parameters: Mapping[str, Tensor], update_index: int, max_entries: int = MAX_WEIGHTS) -> dict[str, Tensor]:
     """All weights, or where there are more, so many of them: the part whose turn it is.
 
     Parts follow one another through all weights in the order of their names, and begin anew after the last.
     """
     total = sum(weight.numel() for weight in parameters.values())
-    if total <= most:
+    if total <= max_entries:
         return dict(parameters)
-    start, place = turn % math.ceil(total / most) * most, 0
+    start, place = update_index % math.ceil(total / max_entries) * max_entries, 0
     part: dict[str, Tensor] = {}
     for name in sorted(parameters):
         flat = parameters[name].detach().reshape(-1)
-        low, high = max(start - place, 0), min(start + most - place, len(flat))
+        low, high = max(start - place, 0), min(start + max_entries - place, len(flat))
         if low < high:
             part[name] = flat[low:high]
         place += len(flat)
@@ -87,7 +87,7 @@ def value_facts(trace: Trace, setting: from_recipe) -> dict[str, Any]:
 
 
 @contextmanager
-def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
+def update_facts(learner: Learner, update_index: int) -> Iterator[dict[str, Any]]:
     """Facts of the updates within the block: sums of weights before and after, and one update recomputed.
 
     ``next`` is the sum of the part whose turn comes next: whoever changes it in between is seen. ``still``
@@ -96,22 +96,22 @@ def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
     facts: dict[str, Any] = {}
     tugged: set[str] = set()
     with phase("doctor"):
-        before = quick_sums(rotating_slice(learner.parameters, turn))
+        before = quick_sums(rotating_slice(learner.parameters, update_index))
     watch = learner.optimizer.register_step_pre_hook(
         lambda *_: tugged.update(
-            weights_due_to_move(learner.parameters, turn, learner.optimizer.param_groups[0]["lr"])
+            weights_due_to_move(learner.parameters, update_index, learner.optimizer.param_groups[0]["lr"])
         )
     )
     try:
-        with _recompute_adamw(learner, facts, turn):
+        with _recompute_adamw(learner, facts, update_index):
             yield facts
     finally:
         watch.remove()
     with phase("doctor"):
-        facts["weights"] = weight_facts(learner.parameters, turn, before, tugged)
+        facts["weights"] = weight_facts(learner.parameters, update_index, before, tugged)
 
 
-def weights_due_to_move(parameters: Mapping[str, Tensor], turn: int, rate: float) -> list[str]:
+def weights_due_to_move(parameters: Mapping[str, Tensor], update_index: int, learning_rate: float) -> list[str]:
     """Weights in float32 whose gradient is large enough for AdamW to move them by its whole rate.
 
     A tenth of it must be more than the last digit of what it is added to: at the end of a schedule, or at the
@@ -121,23 +121,23 @@ def weights_due_to_move(parameters: Mapping[str, Tensor], turn: int, rate: float
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    part, found = rotating_slice(parameters, turn), list[str]()
-    for name, gradient in rotating_slice(gradients, turn).items():
+    part, found = rotating_slice(parameters, update_index), list[str]()
+    for name, gradient in rotating_slice(gradients, update_index).items():
         if gradient.dtype is torch.float32:
             digit = torch.finfo(torch.float32).eps * part[name].detach().abs()
-            if bool(((gradient.abs() > MIN_GRADIENT) & (MIN_STEP_SHARE * rate > digit)).any()):
+            if bool(((gradient.abs() > MIN_GRADIENT) & (MIN_STEP_SHARE * learning_rate > digit)).any()):
                 found.append(name)
     return found
 
 
 def weight_facts(
-    parameters: Mapping[str, Tensor], turn: int, before: Mapping[str, str], tugged: Collection[str]
+    parameters: Mapping[str, Tensor], update_index: int, before: Mapping[str, str], due_to_move: Collection[str]
 ) -> dict[str, Any]:
     """Sums of weights after an update, beside those before it."""
-    after = quick_sums(rotating_slice(parameters, turn))
+    after = quick_sums(rotating_slice(parameters, update_index))
     whole = sum(weight.numel() for weight in parameters.values()) <= MAX_WEIGHTS
-    following = after if whole else quick_sums(rotating_slice(parameters, turn + 1))
-    still = sorted(name for name in tugged if before[name] == after[name])
+    following = after if whole else quick_sums(rotating_slice(parameters, update_index + 1))
+    still = sorted(name for name in due_to_move if before[name] == after[name])
     return {
         "before": joint_sum(before),
         "after": joint_sum(after),

@@ -41,20 +41,20 @@ class UpdateReplay:
     rows: Sequence[SampleRow]
     chat: Chat
     env: Env
-    weights: Mapping[str, float]  # of the reward functions that it was graded by
+    reward_weights: Mapping[str, float]  # of the reward functions that it was graded by
     policy: nn.Module | None  # with the weights that drew; None where no checkpoint has them
 
     def swaps(self) -> Mapping[Part, Swap]:
         """The parts that need more than a record."""
-        found: dict[Part, Swap] = {"template": self.template, "reward": self.reward}
+        found: dict[Part, Swap] = {"template": self.swap_template, "reward": self.swap_reward}
         if self.policy is not None:
-            found |= {"sampler": self.sampler, "forward": self.forward}
+            found |= {"sampler": self.swap_sampler, "forward": self.swap_forward}
         return found
 
-    def template(self, step: Step) -> Swapped | str:
+    def swap_template(self, step: Step) -> Swapped | str:
         """Prompts by the run's own template; ids that were forced behind a prompt are not its own."""
         tasks = self._tasks()
-        wrong_N, looked_at, told = torch.zeros(len(step.row), dtype=torch.bool), 0, ""
+        wrong_N, looked_at, told = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0, ""
         for index, row in enumerate(self.rows):
             sample = row.sample
             if "#" in sample.sample_id and not sample.sample_id.endswith("#0"):
@@ -74,10 +74,10 @@ class UpdateReplay:
         where = places(step, wrong_N)
         return Swapped(step, bool(where), f"{where}{told}" if where else f"{looked_at} prompts, id for id")
 
-    def reward(self, step: Step) -> Swapped | str:
+    def swap_reward(self, step: Step) -> Swapped | str:
         """Rewards of the recorded answers by the run's own functions, each asked twice."""
-        if {name: weight for name, (_, weight) in self.env.rewards.items()} != self.weights:
-            return f"it was graded by {', '.join(self.weights)} from Python; truing.api.bisect takes rewards="
+        if {name: weight for name, (_, weight) in self.env.rewards.items()} != self.reward_weights:
+            return f"it was graded by {', '.join(self.reward_weights)} from Python; truing.api.bisect takes rewards="
         tasks = self._tasks()
         rewards: dict[str, float] = {}
         for rollout in _rollouts(self.rows, tasks):
@@ -96,7 +96,7 @@ class UpdateReplay:
         )
         return Swapped(after, differs=True, told=f"{len(wrong)} of {len(step.rows)} rows: {told}")
 
-    def sampler(self, step: Step) -> Swapped | str:
+    def swap_sampler(self, step: Step) -> Swapped | str:
         """What the sampler said of its draws; old log-probabilities that were taken from it move with it."""
         swapped = self._scored(step, ("sampler_logprob",))
         if isinstance(swapped, str) or not swapped.differs or "old_logprob" not in step.tokens:
@@ -105,7 +105,7 @@ class UpdateReplay:
         now_N = torch.where(said_N == old_N, swapped.step.tokens["sampler_logprob"], old_N.double())
         return replace(swapped, step=changed_step(swapped.step, old_logprob=now_N))
 
-    def forward(self, step: Step) -> Swapped | str:
+    def swap_forward(self, step: Step) -> Swapped | str:
         """What the trainer's forward said before any weight of the step moved."""
         return self._scored(step, ("new_logprob",))
 
@@ -114,7 +114,7 @@ class UpdateReplay:
         streams = {name: step.tokens[name].double().clone() for name in names if name in step.tokens}
         if not streams:
             return "is not part of this stage"
-        wrong_N, worst, looked_at = torch.zeros(len(step.row), dtype=torch.bool), 0.0, 0
+        wrong_N, worst, looked_at = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0.0, 0
         for index, row in enumerate(self.rows):
             wanted = loss_mask(row.sample).nonzero()[:, 0]
             if row.inner_step != 0 or not len(wanted):
@@ -198,7 +198,7 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
     if name:
         restore_weights(run, loaded, trainable_parameters(policy), name)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
-    weights = reader.run()["judged"]["rewards"]
+    weights = reader.run_json()["judged"]["rewards"]
     return UpdateReplay(
         reader.samples(stage, step), chat, env, weights, None if name is None else policy.eval()
     )

@@ -71,7 +71,7 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
                     raise _Rejected(f"{FIRST_STEPS} steps of {stage} miss a criterion of the scorecard")
 
         try:
-            result = train(tried, out=folder, watch=watch)
+            result = train(tried, out=folder, on_event=watch)
         except _Rejected:
             yield early[0]
             return
@@ -109,7 +109,7 @@ def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = No
     """The scorecard of what is on record; at the end also what the evaluation says."""
     reader = RunReader(run)
     kinds = [event.kind for event in reader.events()]
-    card = scorecard(columns_of(reader.steps()), recipe, reader.run()["machine"]["device"], kinds)
+    card = scorecard(columns_of(reader.steps()), recipe, reader.run_json()["machine"]["device"], kinds)
     lines, worse = [], False
     if result is not None:
         lines = [f"{at}: reward {estimate}" for at, estimate in result.estimates().items()]

@@ -24,15 +24,15 @@ TOLERANCE_EPS = 32
 class BackwardSums:
     """What the backward passes of one update handed over, by weight."""
 
-    turn: int = -1  # the backward pass that goes on, from 0
+    backward_pass: int = -1  # the backward pass that goes on, from 0
     sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # [n] float64, of some entries
     abs_sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # of the same, each by its size
-    turns: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # that handed anything over
+    passes_by_weight: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # that handed anything over
 
     def add(self, name: str, gradient: Tensor) -> None:
         """Take in what one backward pass hands to a weight."""
         part = sampled_entries(gradient)
-        self.turns.setdefault(name, []).append(self.turn)
+        self.passes_by_weight.setdefault(name, []).append(self.backward_pass)
         self.sums[name] = self.sums[name] + part if name in self.sums else part
         self.abs_sums[name] = self.abs_sums[name] + part.abs() if name in self.abs_sums else part.abs()
 
@@ -127,9 +127,9 @@ def missed_passes(
     handed: BackwardSums, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
 ) -> dict[str, int]:
     """Weights that a pass gave nothing, though others do, or updates before did, with the first such pass."""
-    passes, found = range(handed.turn + 1), dict[str, int]()
+    passes, found = range(handed.backward_pass + 1), dict[str, int]()
     for name, weight in parameters.items():
-        given = handed.turns.get(name, [])
+        given = handed.passes_by_weight.get(name, [])
         if given or weight in optimizer.state:
             first = next((turn for turn in passes if turn not in given), None)
             found |= {} if first is None else {name: first}

@@ -16,13 +16,13 @@ class LossCoefficients:
     entropy_coef: float
 
     @classmethod
-    def start(cls, recipe: Recipe) -> "LossCoefficients":
+    def initial(cls, recipe: Recipe) -> "LossCoefficients":
         """As the recipe has them."""
         return cls(recipe.kl.coef, recipe.entropy.coef)
 
-    def moved(self, before: Recipe, now: Recipe) -> "LossCoefficients":
+    def after_rollback(self, before: Recipe, now: Recipe) -> "LossCoefficients":
         """The same weights, less those that a guard has set anew."""
-        fresh = LossCoefficients.start(now)
+        fresh = LossCoefficients.initial(now)
         return LossCoefficients(
             fresh.kl_coef if now.kl.coef != before.kl.coef else self.kl_coef,
             fresh.entropy_coef if now.entropy.coef != before.entropy.coef else self.entropy_coef,
@@ -40,7 +40,7 @@ class LossCoefficients:
             bootstrap=plan.bootstrap.model_copy(update=shown),
         )
 
-    def after(self, recipe: Recipe, metrics: Mapping[str, float], rollouts: int) -> "LossCoefficients":
+    def next_step(self, recipe: Recipe, metrics: Mapping[str, float], rollouts: int) -> "LossCoefficients":
         """The weights after a step that measured so much; what was not measured moves nothing."""
         kl, entropy = recipe.kl, recipe.entropy
         kl_coef, entropy_coef = self.kl_coef, self.entropy_coef

@@ -72,7 +72,7 @@ def skip_update_reason(
 
 
 def gate_metrics(
-    tokens: TokenStreams, setting: from_recipe, held_back: int, equal_groups: int
+    tokens: TokenStreams, setting: from_recipe, skipped: int, equal_groups: int
 ) -> dict[str, float]:
     """What the gates of a step kept out, where the recipe has any."""
     gates, found = setting.gates, {}
@@ -81,10 +81,10 @@ def gate_metrics(
     if gates.equal_groups != "count":
         found["gate/equal_groups"] = float(equal_groups)
     if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
-        found["gate/held_back"] = float(held_back)
+        found["gate/held_back"] = float(skipped)
     if gates.min_ratio is not None or gates.max_ratio is not None:
         (log_ratio_N,) = drop_nan(
-            log_ratio(tokens.numbers("new_logprob"), tokens.numbers("old_logprob"))[tokens.policy]
+            log_ratio(tokens.stream("new_logprob"), tokens.stream("old_logprob"))[tokens.policy]
         )
         if len(log_ratio_N):
             kept_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)

@@ -55,7 +55,7 @@ def _draw(
     """A group of attempts for each task."""
     rate = force_rate(session.recipe.episode, step)
     size = setting.stage.group_size
-    return session.draw(tasks, size, session.contract, (stage, step, *occasion), rate)
+    return session.collect_rollouts(tasks, size, session.sampling_params, (stage, step, *occasion), rate)
 
 
 def _untried_tasks(session: Session, known: set[str], count: int, key: tuple[object, ...]) -> list[Task]:

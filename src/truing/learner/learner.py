@@ -32,25 +32,25 @@ class Learner:
     setting: from_recipe
     optimizer_cfg: OptimizerConfig
     reference_cfg: ReferenceConfig
-    room: MemoryBudget  # shrinks where memory runs out
+    memory_budget: MemoryBudget  # shrinks where memory runs out
 
-    def parts(self) -> list[Mapping[str, nn.Parameter]]:
+    def parameter_groups(self) -> list[Mapping[str, nn.Parameter]]:
         """What is trained, by name: the policy's, and the critic's where there is one."""
         return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
 
-    def tables(self) -> dict[str, Mapping[str, torch.Tensor]]:
+    def checkpoint_tables(self) -> dict[str, Mapping[str, torch.Tensor]]:
         """What a checkpoint keeps. A reference that stands still is the policy that the stage began with."""
         kept: dict[str, Mapping[str, torch.Tensor]] = {"trainable": self.parameters}
         if self.critic is not None:
             kept["critic"] = self.critic.trainable()
         if self.reference is not None and self.reference_cfg.sync_every:
-            kept["reference"] = self.reference.moving()
+            kept["reference"] = self.reference.synced_weights()
         return kept
 
     def restore(self, folder: Path) -> None:
         """Weights and moments as a checkpoint of the stage has them."""
         self.optimizer.zero_grad(set_to_none=True)
-        checkpoint.load(folder, self.tables(), self.optimizer)
+        checkpoint.load(folder, self.checkpoint_tables(), self.optimizer)
         if self.reference is not None:
             self.reference.record_digest()
 
@@ -62,10 +62,10 @@ class Learner:
         self.reference.sync(self.parameters, self.reference_cfg.keep)
         return True
 
-    def compared(self) -> dict[str, Any]:
+    def reference_sync_facts(self) -> dict[str, Any]:
         """What a sync left: the reference's digest, and how many of its tensors are not the policy's."""
         assert self.reference is not None
-        held, keep = self.reference.moving(), self.reference_cfg.keep
+        held, keep = self.reference.synced_weights(), self.reference_cfg.keep
         differing = sum(not torch.equal(held[name], weight) for name, weight in self.parameters.items())
         done = f"moved towards the policy, keeping {keep:g} of itself" if keep else "set to the policy"
         return {
@@ -84,7 +84,7 @@ class Learner:
             group["lr"] = learning_rate(step, cfg.steps, peak, self.optimizer_cfg)
 
 
-def open_learner(session: Session, stage: str, room: MemoryBudget, resume: Path | None) -> Learner:
+def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resume: Path | None) -> Learner:
     """What a stage begins with: its reference is the policy as it is now, its critic and optimiser are new.
 
     Args:
@@ -101,13 +101,13 @@ def open_learner(session: Session, stage: str, room: MemoryBudget, resume: Path 
         model=session.policy,
         parameters=session.parameters,
         optimizer=make_optimizer(session.recipe.optimizer, *parts),
-        reference=make_reference(session.policy, moves=moves) if algorithm.needs_reference(setting) else None,
+        reference=make_reference(session.policy, syncable=moves) if algorithm.needs_reference(setting) else None,
         critic=critic,
         algorithm=algorithm,
         setting=setting,
         optimizer_cfg=session.recipe.optimizer,
         reference_cfg=session.recipe.reference,
-        room=room,
+        memory_budget=memory_budget,
     )
     if resume is not None:
         learner.restore(resume)

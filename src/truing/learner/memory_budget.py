@@ -38,7 +38,7 @@ class MemoryNeed:
     per_token: int
     per_token_recomputed: int | None = None  # None where layers cannot be computed twice
 
-    def peak(self, micro: MicroBatch) -> int:
+    def peak_bytes(self, micro: MicroBatch) -> int:
         """What a micro-batch comes to."""
         recomputed = micro.recompute and self.per_token_recomputed
         return self.fixed + micro.tokens * (recomputed or self.per_token)
@@ -54,7 +54,7 @@ class MemoryBudget:
     fits_recomputed: int = 0  # tokens that fit where layers are computed twice
 
     @classmethod
-    def within(cls, need: MemoryNeed, budget: int, most: int) -> "MemoryBudget":
+    def from_bytes(cls, need: MemoryNeed, budget: int, most: int) -> "MemoryBudget":
         """What fits into so many bytes."""
         left = budget - need.fixed
         twice = need.per_token_recomputed
@@ -69,7 +69,7 @@ class MemoryBudget:
         return cls(need, most, left // need.per_token, left // twice if twice else 0)
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> "MemoryBudget":
+    def from_facts(cls, facts: Mapping[str, Any]) -> "MemoryBudget":
         """From what a run recorded of it."""
         named = {field.name: facts[field.name] for field in fields(cls)}
         return cls(**named | {"need": MemoryNeed(**facts["need"])})
@@ -104,7 +104,7 @@ def measure_budget(
     model: nn.Module,
     parameters: Mapping[str, nn.Parameter],
     budget: int | None,
-    most: int,
+    max_tokens: int,
     *,
     reference: bool = False,
     critic: bool = False,
@@ -116,8 +116,8 @@ def measure_budget(
     device = causal_model(model).device
     now, more = bytes_in_use(device), bytes_free(device)
     within = now + int(FREE_MEMORY_SHARE * more) if budget is None else min(budget, now + more)
-    need = measure_need(model, parameters, now, most, reference=reference, critic=critic)
-    return MemoryBudget.within(need, within, most)
+    need = measure_need(model, parameters, now, max_tokens, reference=reference, critic=critic)
+    return MemoryBudget.from_bytes(need, within, max_tokens)
 
 
 def measure_need(

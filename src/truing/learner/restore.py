@@ -25,7 +25,7 @@ class RestoredPolicy:
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module
-    contract: SamplingParams
+    sampling_params: SamplingParams
 
 
 def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
@@ -54,7 +54,7 @@ def restore_weights(
     run_dir: Path, loaded: LoadedModel, parameters: Mapping[str, nn.Parameter], name: str | None = None
 ) -> None:
     """Copy a checkpoint of a run (by default the newest) into a policy made by ``open_policy``."""
-    facts = RunReader(run_dir).run()
+    facts = RunReader(run_dir).run_json()
     recorded = facts["model"]["digest"]
     if facts["recipe"]["lora"] and loaded.digest != recorded:
         raise RecordError(

@@ -44,7 +44,7 @@ class Session:
     env: Env
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
-    contract: SamplingParams
+    sampling_params: SamplingParams
     chat: Chat
     grammars: CallGrammars | None
 
@@ -54,11 +54,11 @@ class Session:
             sync_weights(self.policy, self.sampler.model)
             self.sampler.set_weights_version(version, quick_sum(self.parameters))
 
-    def draw(
+    def collect_rollouts(
         self,
         tasks: Sequence[Task],
         group_size: int,
-        contract: SamplingParams,
+        sampling_params: SamplingParams,
         key: tuple[object, ...],
         force_rate: float = 0.0,
     ) -> list[RolloutGroup]:
@@ -68,8 +68,8 @@ class Session:
             return collect(
                 tasks,
                 group_size=group_size,
-                context=self.scene(contract),
-                turn_source=PolicyTurns(self.sampler, contract, prefix, force_rate, self.grammars),
+                context=self.episode_context(sampling_params),
+                turn_source=PolicyTurns(self.sampler, sampling_params, prefix, force_rate, self.grammars),
                 grade=partial(grade, rewards=self.env.rewards),
                 key=(self.recipe.seed, *key),
             )
@@ -81,15 +81,15 @@ class Session:
         return collect(
             tasks,
             group_size=1,
-            context=self.scene(RAW),
+            context=self.episode_context(RAW),
             turn_source=DemonstrationTurns(self.chat),
             grade=None,
             key=(self.recipe.seed, *key),
         )
 
-    def scene(self, contract: SamplingParams) -> EpisodeContext:
+    def episode_context(self, sampling_params: SamplingParams) -> EpisodeContext:
         """Where attempts take place."""
-        return EpisodeContext(self.chat, self.env, contract, self.recipe.episode, self.loaded.context_length)
+        return EpisodeContext(self.chat, self.env, sampling_params, self.recipe.episode, self.loaded.context_length)
 
     def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:
         """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``.
@@ -97,8 +97,8 @@ class Session:
         ``prove`` raises where what was drawn is no evaluation of these tasks.
         """
         cfg = self.recipe.eval
-        contract = self.recipe.sampling.to_params(self.contract.stop_ids, temperature=cfg.temperature)
-        groups = self.draw(self.eval_tasks, cfg.samples, contract, ("eval",))
+        contract = self.recipe.sampling.to_params(self.sampling_params.stop_ids, temperature=cfg.temperature)
+        groups = self.collect_rollouts(self.eval_tasks, cfg.samples, contract, ("eval",))
         prove(self, groups)
         return evaluate(name, self.env.rewards, groups, cfg.passes_at)
 
@@ -129,7 +129,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     keep_freed_memory()
     loaded, policy = load_policy(recipe)
     contract = recipe.sampling.to_params(loaded.stop_ids)
-    contract.room(loaded.context_length)  # or nothing could be drawn, which SFT would not notice
+    contract.max_prompt_length(loaded.context_length)  # or nothing could be drawn, which SFT would not notice
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
@@ -149,7 +149,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         env=env,
         train_tasks=splits["train"],
         eval_tasks=splits["eval"][:wanted],
-        contract=contract,
+        sampling_params=contract,
         chat=chat,
         grammars=None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary),
     )

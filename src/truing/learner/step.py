@@ -42,21 +42,21 @@ class Trace:
     logprob: dict[str, Tensor] = field(default_factory=dict)
     entropy: dict[str, Tensor] = field(default_factory=dict)
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
-    pull: dict[str, Tensor] = field(default_factory=dict)
+    token_gradient: dict[str, Tensor] = field(default_factory=dict)
     value_gradient: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)  # of the policy, and of the critic
-    held_back: str = ""  # why no update was made
+    skip_reason: str = ""  # why no update was made
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
-    passes: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
+    backward_counts: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
     backward_sums: list[BackwardSums] = field(
         default_factory=list[BackwardSums]
     )  # gradients, of the policy and of the critic
     sum_checks: list[list[dict[str, Any]]] = field(
         default_factory=list[list[dict[str, Any]]]
     )  # of each of those
-    below: dict[str, Tensor] = field(
+    probability_below: dict[str, Tensor] = field(
         default_factory=dict[str, Tensor]
     )  # P(lower ids), NaN where nobody asked
 
@@ -71,11 +71,11 @@ AuditHook = Callable[[Learner, Sequence[Sample]], None]
 
 
 def train_step(
-    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], look: AuditHook | None = None
+    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], audit: AuditHook | None = None
 ) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
     if why := skip_step_reason(samples, learner.setting):
-        return [Trace(0, list(samples), held_back=why)]
+        return [Trace(0, list(samples), skip_reason=why)]
     learner.model.eval()  # no dropout in what is compared with
     with phase("reference"):
         samples = with_reference_logprobs(with_old_logprobs(samples, learner), learner)
@@ -86,18 +86,18 @@ def train_step(
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
-        if look is not None and inner_step == 0:
+        if audit is not None and inner_step == 0:
             with phase("doctor"):
-                look(learner, minibatch)
+                audit(learner, minibatch)
         trace = accumulate_gradients(learner, minibatch, inner_step, (*key, inner_step), where)
         traces.append(trace)
-        trace.held_back = skip_update_reason(minibatch, trace.logprob, learner.setting, inner_step, where)
-        if trace.held_back:
+        trace.skip_reason = skip_update_reason(minibatch, trace.logprob, learner.setting, inner_step, where)
+        if trace.skip_reason:
             learner.optimizer.zero_grad(set_to_none=True)
             break
         with phase("optimizer"), _measuring_head_step(learner.critic, trace), _checking_sums(learner, trace):
             trace.grad_norms = clip_and_step(
-                learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parts()
+                learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parameter_groups()
             )
     return traces
 
@@ -114,16 +114,16 @@ def accumulate_gradients(
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
             with _recording_backward(learner, trace):
-                for micro in learner.room.micro_batches(learner.model, pulling):
+                for micro in learner.memory_budget.micro_batches(learner.model, pulling):
                     trace.micro_batches.append(micro)
                     for handed in trace.backward_sums:
-                        handed.turn += 1
+                        handed.backward_pass += 1
                     backward(learner, micro, divided, trace, where)
             return trace
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            learner.room.shrink(trace.micro_batches[-1])
+            learner.memory_budget.shrink(trace.micro_batches[-1])
         learner.optimizer.zero_grad(set_to_none=True)
         release_freed_memory()
 
@@ -157,7 +157,7 @@ def with_old_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sampl
         return list(samples)
     scored: dict[str, Sample] = {}
     drawn = [sample for sample in samples if sample.kl_mask.any()]
-    for micro in learner.room.micro_batches(learner.model, drawn):
+    for micro in learner.memory_budget.micro_batches(learner.model, drawn):
         batch = collate(micro.samples)
         logprob_BT = score(learner.model, batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro.samples):
@@ -173,7 +173,7 @@ def with_reference_logprobs(samples: Sequence[Sample], learner: Learner) -> list
         return list(samples)
     annotated: dict[str, Sample] = {}
     compared = [sample for sample in samples if sample.kl_mask.any()]
-    for micro in learner.room.micro_batches(learner.model, compared):
+    for micro in learner.memory_budget.micro_batches(learner.model, compared):
         batch = collate(micro.samples)
         logprob_BT = learner.reference.score(batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro.samples):
@@ -188,7 +188,7 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
         return list(samples)
     valued: dict[str, Sample] = {}
     chosen = [sample for sample in samples if sample.value_mask.any() or sample.truncated]
-    for micro in learner.room.micro_batches(learner.model, chosen):
+    for micro in learner.memory_budget.micro_batches(learner.model, chosen):
         values = state_values(learner.critic, learner.model, micro.samples)
         for sample, value in zip(micro.samples, values, strict=True):
             valued[sample.sample_id] = replace(sample, value=value[:-1], bootstrap_value=float(value[-1]))
@@ -199,7 +199,7 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Note what backward passes within the block hand over, to the policy and to the critic."""
     with ExitStack() as stack:
-        trace.backward_sums = [stack.enter_context(record_backward(part)) for part in learner.parts()]
+        trace.backward_sums = [stack.enter_context(record_backward(part)) for part in learner.parameter_groups()]
         yield
 
 
@@ -207,7 +207,7 @@ def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
 def _checking_sums(learner: Learner, trace: Trace) -> Iterator[None]:
     """Compare it with what the optimiser gets within the block."""
     with ExitStack() as stack:
-        parts = zip(learner.parts(), trace.backward_sums, strict=True)
+        parts = zip(learner.parameter_groups(), trace.backward_sums, strict=True)
         trace.sum_checks = [stack.enter_context(check_at_optimizer(learner.optimizer, *each)) for each in parts]
         yield
 
@@ -277,7 +277,7 @@ def _add_micro_batch(
     streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
     pulled = scores.logprob.grad  # None where no term of the loss reads log-probabilities
     streams["pull"] = torch.zeros_like(scores.logprob) if pulled is None else -pulled
-    trace.passes.update(sample.sample_id for sample in samples)
+    trace.backward_counts.update(sample.sample_id for sample in samples)
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()
@@ -287,7 +287,7 @@ def _add_micro_batch(
             getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
     if scores.mass_below is not None:
         for b, sample in enumerate(samples):
-            trace.below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()
+            trace.probability_below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()
     if scores.value is not None and scores.value.grad is not None:
         for b, sample in enumerate(samples):
             trace.value_gradient[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()

@@ -25,7 +25,7 @@ class StepSamples:
     """
 
     samples: list[Sample]
-    failed: list[Sample]
+    untrained: list[Sample]
     tasks: Mapping[str, Task]
     rollouts: Mapping[str, Rollout]
     equal_groups: int = 0

@@ -46,8 +46,8 @@ def loss_label(
         return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")
     streams = (
         tokens.ratio(objective.ratio),
-        tokens.numbers("advantage"),
-        tokens.numbers("new_logprob"),
+        tokens.stream("advantage"),
+        tokens.stream("new_logprob"),
     )
     return _policy_label(*(stream[tokens.policy] for stream in streams), objective, grad_norm, numbers)
 

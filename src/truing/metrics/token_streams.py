@@ -21,7 +21,7 @@ class TokenStreams:
         self._numbers: dict[str, Tensor] = {}
 
     @cached_property
-    def row(self) -> Tensor:
+    def row_index(self) -> Tensor:
         """Which row each token is of, [N] int64."""
         return torch.repeat_interleave(torch.tensor(self.lengths))
 
@@ -45,7 +45,7 @@ class TokenStreams:
         """Tokens that the policy chose."""
         return self.origin == Origin.SAMPLED
 
-    def numbers(self, name: str) -> Tensor:
+    def stream(self, name: str) -> Tensor:
         """A stream of the samples, or what the trainer said."""
         if name not in self._numbers:
             owners = self.rows if name in TRAINER_NUMBERS else [row.sample for row in self.rows]
@@ -54,7 +54,7 @@ class TokenStreams:
 
     def ratio(self, level: Level) -> Tensor:
         """Importance ratio of each policy token, or of its sequence; NaN where not scored."""
-        log_ratio_N = log_ratio(self.numbers("new_logprob"), self.numbers("old_logprob"))
+        log_ratio_N = log_ratio(self.stream("new_logprob"), self.stream("old_logprob"))
         scored_N = self.policy & ~log_ratio_N.isnan()
         log_ratio_BT, scored_BT = (
             pad_sequence(list(stream_N.split(self.lengths)), batch_first=True)

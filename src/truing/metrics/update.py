@@ -67,14 +67,14 @@ def token_metrics(tokens: TokenStreams) -> Metrics:
     count = {origin: int((tokens.origin == origin).sum()) for origin in Origin}
     trained = int(tokens.trained.sum())
     answer_N = tokens.sampled | (tokens.origin == Origin.DEMO)
-    lengths = torch.bincount(tokens.row[answer_N], minlength=len(tokens.rows)).double()
+    lengths = torch.bincount(tokens.row_index[answer_N], minlength=len(tokens.rows)).double()
     if tokens.sampled.any():  # demonstrations beside what was drawn are nobody's answers
         lengths = lengths[torch.tensor([not _was_never_drawn(row.sample) for row in tokens.rows])]
     metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(answer_N) for o in Origin}
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
         "tokens/trained": float(trained),
-        "tokens/scored": float((tokens.trained & ~tokens.numbers("new_logprob").isnan()).sum()),
+        "tokens/scored": float((tokens.trained & ~tokens.stream("new_logprob").isnan()).sum()),
         "length/mean": float(lengths.mean()),
         "length/max": float(lengths.max()),
     }
@@ -91,7 +91,7 @@ def _was_never_drawn(sample: Sample) -> bool:
 
 def policy_metrics(tokens: TokenStreams, objective: Objective) -> Metrics:
     """Advantages, ratios, and what the clip does to them, over policy tokens."""
-    advantage_N = tokens.numbers("advantage")[tokens.policy]
+    advantage_N = tokens.stream("advantage")[tokens.policy]
     (credited_N,) = drop_nan(advantage_N)
     metrics = _mean_std("advantage", credited_N)
     if len(credited_N):
@@ -105,7 +105,7 @@ def policy_metrics(tokens: TokenStreams, objective: Objective) -> Metrics:
 
 def kl_metrics(tokens: TokenStreams) -> Metrics:
     """Distance from the reference: per token, trained or all, and per sequence."""
-    new_N, ref_N = tokens.numbers("new_logprob"), tokens.numbers("ref_logprob")
+    new_N, ref_N = tokens.stream("new_logprob"), tokens.stream("ref_logprob")
     compared_N = ~(new_N.isnan() | ref_N.isnan())
     metrics = {}
     for use, mask_N in (("kl_trained", tokens.policy), ("kl_all", tokens.sampled)):
@@ -116,14 +116,14 @@ def kl_metrics(tokens: TokenStreams) -> Metrics:
     chosen_N = tokens.sampled & compared_N
     if chosen_N.any():
         k1_N = kl_k1(new_N[chosen_N], ref_N[chosen_N])
-        sequences = len(tokens.row[chosen_N].unique())
+        sequences = len(tokens.row_index[chosen_N].unique())
         metrics["kl_sequence/k1"] = float(k1_N.sum()) / sequences
     return metrics
 
 
 def value_metrics(tokens: TokenStreams) -> Metrics:
     """Returns over what the policy chose, and how well the critic foresaw them."""
-    returns_N, value_N = (tokens.numbers(name)[tokens.sampled] for name in ("returns", "value"))
+    returns_N, value_N = (tokens.stream(name)[tokens.sampled] for name in ("returns", "value"))
     metrics = _mean_std("returns", *drop_nan(returns_N))
     returns_N, value_N = drop_nan(returns_N, value_N)
     if not len(value_N):
@@ -156,7 +156,7 @@ def correction_metrics(tokens: TokenStreams, cfg: CorrectionConfig) -> Metrics:
 def mismatch_metrics(tokens: TokenStreams) -> Metrics:
     """How far sampler and trainer disagree on drawn tokens, trained or not, under the same weights."""
     sampler_N, new_N = drop_nan(
-        *(tokens.numbers(name)[tokens.sampled] for name in ("sampler_logprob", "new_logprob"))
+        *(tokens.stream(name)[tokens.sampled] for name in ("sampler_logprob", "new_logprob"))
     )
     if not len(new_N):
         return {}
@@ -174,9 +174,9 @@ def entropy_metrics(tokens: TokenStreams) -> Metrics:
     """
     chosen_N = tokens.policy if tokens.policy.any() else tokens.trained  # not of demonstrations beside it
     values = {
-        "entropy/contract": tokens.numbers("entropy")[chosen_N],
-        "entropy/raw": tokens.numbers("raw_entropy")[chosen_N],
-        "entropy/drawn": -tokens.numbers("sampler_logprob")[tokens.sampled],
+        "entropy/contract": tokens.stream("entropy")[chosen_N],
+        "entropy/raw": tokens.stream("raw_entropy")[chosen_N],
+        "entropy/drawn": -tokens.stream("sampler_logprob")[tokens.sampled],
     }
     known_values = {name: drop_nan(value_N)[0] for name, value_N in values.items()}
     return {name: float(value_N.mean()) for name, value_N in known_values.items() if len(value_N)}

@@ -32,10 +32,10 @@ class Critic(nn.Module):
     ) -> Tensor:
         """V [N] before the tokens ``wanted_2N`` of sequences, of which the policy has the states given."""
         if self.trunk is None:
-            return self.of(policy_ND)
-        return self.of(hidden_before(self.trunk, sequences, wanted_2N, recompute=recompute))
+            return self.head_values(policy_ND)
+        return self.head_values(hidden_before(self.trunk, sequences, wanted_2N, recompute=recompute))
 
-    def of(self, hidden_ND: Tensor) -> Tensor:
+    def head_values(self, hidden_ND: Tensor) -> Tensor:
         """V [N] of the states that hidden states stand for."""
         return self.head(hidden_ND.to(self.head.weight.dtype))[:, 0]
 
@@ -67,7 +67,7 @@ def state_values(critic: Critic, policy: nn.Module, samples: Sequence[Sample]) -
     ids = [torch.cat([row.token_ids, row.token_ids[-1:]]) for row in samples]
     wanted_2N = torch.nn.utils.rnn.pad_sequence(wanted, batch_first=True).nonzero().T
     with autocast(causal.device):
-        value_N = critic.of(hidden_before(causal, ids, wanted_2N)).cpu()
+        value_N = critic.head_values(hidden_before(causal, ids, wanted_2N)).cpu()
     found = [torch.full((len(row),), torch.nan) for row in ids]
     for (b, t), value in zip(wanted_2N.T.tolist(), value_N, strict=True):
         found[b][t] = value

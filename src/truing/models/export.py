@@ -20,7 +20,7 @@ Kind = Literal["merged", "adapter"]
 
 
 def export(
-    policy: nn.Module, loaded: LoadedModel, contract: SamplingParams, out: Path, kind: Kind = "merged"
+    policy: nn.Module, loaded: LoadedModel, sampling_params: SamplingParams, out: Path, kind: Kind = "merged"
 ) -> list[str]:
     """Write the policy to the new folder ``out``, and leave the policy as it is.
 
@@ -44,7 +44,7 @@ def export(
             expected='kind "merged"',
             remedy="leave out --adapter",
         )
-    generation, warnings = generation_config(contract, loaded.pad_id)
+    generation, warnings = generation_config(sampling_params, loaded.pad_id)
 
     def write(folder: Path) -> None:
         if kind == "adapter":
@@ -65,35 +65,35 @@ def merge_adapter(policy: nn.Module) -> PreTrainedModel:
     return apart.merge_and_unload(adapter_names=[POLICY]) if isinstance(apart, PeftModel) else apart
 
 
-def generation_config(contract: SamplingParams, pad_id: int) -> tuple[GenerationConfig, list[str]]:
+def generation_config(sampling_params: SamplingParams, pad_id: int) -> tuple[GenerationConfig, list[str]]:
     """The contract in the words of transformers, and sentences on what those cannot say."""
-    greedy = contract.temperature == 0
+    greedy = sampling_params.temperature == 0
     sampling = {
-        "temperature": contract.temperature,
-        "top_k": contract.top_k,
-        "top_p": contract.top_p,
-        "min_p": contract.min_p or None,
+        "temperature": sampling_params.temperature,
+        "top_k": sampling_params.top_k,
+        "top_p": sampling_params.top_p,
+        "min_p": sampling_params.min_p or None,
     }
     config = GenerationConfig(
         do_sample=not greedy,
-        repetition_penalty=contract.repetition_penalty,
-        min_new_tokens=contract.min_new_tokens,
-        max_new_tokens=contract.max_new_tokens,
-        eos_token_id=list(contract.stop_ids),
+        repetition_penalty=sampling_params.repetition_penalty,
+        min_new_tokens=sampling_params.min_new_tokens,
+        max_new_tokens=sampling_params.max_new_tokens,
+        eos_token_id=list(sampling_params.stop_ids),
         pad_token_id=pad_id,
         **({} if greedy else sampling),
     )
     warnings = [
         f"{name} {value} is not written: generation_config.json has no such key; set it in your engine"
         for name, value in (
-            ("presence_penalty", contract.presence_penalty),
-            ("frequency_penalty", contract.frequency_penalty),
+            ("presence_penalty", sampling_params.presence_penalty),
+            ("frequency_penalty", sampling_params.frequency_penalty),
         )
         if value != 0
     ]
-    if contract.repetition_penalty != 1:
+    if sampling_params.repetition_penalty != 1:
         warnings.append(
-            f"repetition_penalty {contract.repetition_penalty} is written, but transformers and vLLM count "
+            f"repetition_penalty {sampling_params.repetition_penalty} is written, but transformers and vLLM count "
             "the prompt's tokens too, where training counted the answer's alone"
         )
     return config, warnings

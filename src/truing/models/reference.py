@@ -34,7 +34,7 @@ class Reference(ABC):
         """What it computes with, by name: all that must stand still."""
 
     @abstractmethod
-    def moving(self) -> Mapping[str, Tensor]:
+    def synced_weights(self) -> Mapping[str, Tensor]:
         """The part of it that a sync moves, by the names that the policy has for its own."""
 
     def record_digest(self) -> None:
@@ -63,11 +63,11 @@ class Reference(ABC):
     def sync(self, parameters: Mapping[str, Tensor], keep: float) -> None:
         """Come nearer to the policy: θ_ref ← keep · θ_ref + (1 − keep) · θ; proven weight by weight."""
         self.check_unchanged()
-        held = self.moving()
+        held = self.synced_weights()
         expected = {name: ema_update(held[name], weight, keep) for name, weight in parameters.items()}
         for name, weight in expected.items():
             held[name].copy_(weight)
-        found, wanted = quick_sum(self.moving()), quick_sum(expected)
+        found, wanted = quick_sum(self.synced_weights()), quick_sum(expected)
         if found != wanted:
             raise ModelError("the reference is not what its sync makes of it", got=found, expected=wanted)
         self.record_digest()
@@ -76,9 +76,9 @@ class Reference(ABC):
 class AdapterReference(Reference):
     """The base with a frozen adapter of its own, or with none."""
 
-    def __init__(self, policy: PeftModel, *, moves: bool = False) -> None:
+    def __init__(self, policy: PeftModel, *, syncable: bool = False) -> None:
         self.policy = policy
-        if moves or not adapter_is_zero(policy):
+        if syncable or not adapter_is_zero(policy):
             add_reference(policy)
         self.record_digest()
 
@@ -91,7 +91,7 @@ class AdapterReference(Reference):
         """The base, and the frozen adapter."""
         return {name: weight for name, weight in self.policy.named_parameters() if not weight.requires_grad}
 
-    def moving(self) -> Mapping[str, Tensor]:
+    def synced_weights(self) -> Mapping[str, Tensor]:
         """The frozen adapter."""
         return reference_parameters(self.policy)
 
@@ -111,14 +111,14 @@ class CopyReference(Reference):
         """The copy."""
         return dict(self.policy.named_parameters())
 
-    def moving(self) -> Mapping[str, Tensor]:
+    def synced_weights(self) -> Mapping[str, Tensor]:
         """The copy."""
         return self.weights()
 
 
-def make_reference(policy: nn.Module, *, moves: bool = False) -> Reference:
+def make_reference(policy: nn.Module, *, syncable: bool = False) -> Reference:
     """The policy as it is now; with ``moves`` one that can be synced."""
-    return AdapterReference(policy, moves=moves) if isinstance(policy, PeftModel) else CopyReference(policy)
+    return AdapterReference(policy, syncable=syncable) if isinstance(policy, PeftModel) else CopyReference(policy)
 
 
 def ema_update(before: Tensor, now: Tensor, keep: float) -> Tensor:

@@ -74,7 +74,7 @@ def logprobs(table: Tensor, sample: Sample) -> Tensor:
     return torch.cat([torch.tensor([torch.nan], dtype=torch.float64), logprob[ids[1:], ids[:-1]]])
 
 
-def table_gradient(table: Tensor, samples: Sequence[Sample], pull: Sequence[Tensor]) -> Tensor:
+def table_gradient(table: Tensor, samples: Sequence[Sample], token_gradients: Sequence[Tensor]) -> Tensor:
     """∂ (−Σ pull · log π(token | token before)) / ∂ table: Σ pull · (π − onehot), column by column.
 
     Args:
@@ -84,7 +84,7 @@ def table_gradient(table: Tensor, samples: Sequence[Sample], pull: Sequence[Tens
     """
     policy = table.detach().double().softmax(0)
     gradient = torch.zeros_like(policy)
-    for sample, pull_T in zip(samples, pull, strict=True):
+    for sample, pull_T in zip(samples, token_gradients, strict=True):
         for t in pull_T.nonzero()[:, 0].tolist():
             token, before = int(sample.token_ids[t]), int(sample.token_ids[t - 1])
             gradient[:, before] += pull_T[t] * policy[:, before]

@@ -38,20 +38,20 @@ class Letters:
 class Echo(Letters):
     """The same in two turns: after the first one the world says ``said``."""
 
-    def __init__(self, reward: Reward, said: str, prompts: Sequence[str] = "ab") -> None:
+    def __init__(self, reward: Reward, env_reply: str, prompts: Sequence[str] = "ab") -> None:
         super().__init__(reward, prompts, answers="c" * len(prompts))
-        self.said = said
+        self.env_reply = env_reply
 
     def open(self, task: Task) -> "_Echo":
         """A fresh world."""
-        return _Echo(self.said)
+        return _Echo(self.env_reply)
 
 
 class _Echo:
     """What one attempt plays against."""
 
-    def __init__(self, said: str) -> None:
-        self.said, self.heard = said, list[str]()
+    def __init__(self, env_reply: str) -> None:
+        self.said, self.heard = env_reply, list[str]()
 
     def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """The world's one answer; after the second turn there is none, and the episode is over."""

@@ -50,7 +50,7 @@ def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Measu
     start, reference = made.table.detach().clone(), made.learner.reference
     assert reference is not None
     digest = reference.digest
-    made.shake()
+    made.randomize()
     seen = [_exact_kl(made, start)]
     made.train(UPDATES, then=lambda: seen.append(_exact_kl(made, start)))
     reference.record_digest()
@@ -73,8 +73,8 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
     sizes = {"sampling": {"max_new_tokens": BUDGET}, "stage": epochs}
     made = small_trainer(folder, algo, Letters(lambda rollout, task: 0.0), kl=kl, **sizes)
     start = made.table.detach().clone()
-    made.shake()
-    seen = made.watched(made.draw().samples)
+    made.randomize()
+    seen = made.recorded_updates(made.draw().samples)
     rows = seen[0].trace.samples
     weights = token_weights(algo, [int(row.kl_mask.sum()) for row in rows], BUDGET)
     for update, each in enumerate(seen, start=1):
@@ -138,7 +138,7 @@ def entropy_alone(folder: Path, algo: str) -> list[Measurement]:
     """P10. No reward but the bonus for entropy: H rises to log 9, for nine tokens can be said."""
     env = Letters(lambda rollout, task: 0.0)
     few = {"learning_rate": 0.1, "group_size": 2}  # whatever is drawn, its entropy is that of the state
-    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, stage=few).shake()
+    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, stage=few).randomize()
     seen = [_entropy(made)]
     first = _entropy_gradient(folder, algo)
     made.train(2 * UPDATES, then=lambda: seen.append(_entropy(made)))
@@ -153,8 +153,8 @@ def entropy_alone(folder: Path, algo: str) -> list[Measurement]:
 def _entropy_gradient(folder: Path, algo: str) -> float:
     """How far the first gradient of the bonus alone is from Σ weight · π (log π + H), over what was drawn."""
     env, sizes = Letters(lambda rollout, task: 0.0), {"sampling": {"max_new_tokens": BUDGET}}
-    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).shake()
-    (seen,) = made.watched(made.draw().samples)
+    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
+    (seen,) = made.recorded_updates(made.draw().samples)
     rows, policy = seen.trace.samples, seen.table.double().softmax(0)
     pull = policy * (policy.log() - (policy * policy.log()).sum(0))
     expected = torch.zeros_like(policy)

@@ -37,9 +37,9 @@ def no_signal(folder: Path, algo: str) -> list[Measurement]:
 
 def bandit(folder: Path, algo: str) -> list[Measurement]:
     """P1. One token, reward for one of nine: the first gradient is Σ A (π − onehot) / B, then p → 1."""
-    made = small_trainer(folder, algo, Letters(right_letter)).shake()
+    made = small_trainer(folder, algo, Letters(right_letter)).randomize()
     samples = made.draw().samples
-    (seen,) = made.watched(samples)
+    (seen,) = made.recorded_updates(samples)
     expected = table_gradient(seen.table, samples, _token_gradients(algo, samples))
     made.train(UPDATES)
     p = min(made.probability("c", after=letter) for letter in "ab")

@@ -57,7 +57,7 @@ class SmallTrainer:
         return self.learner.parameters[HEAD]
 
     @torch.no_grad()
-    def shake(self, seed: int = 0) -> "SmallTrainer":
+    def randomize(self, seed: int = 0) -> "SmallTrainer":
         """Give all that the table may say a logit of its own, so that no two tokens are as likely."""
         places = torch.nonzero(self.table > table.NEVER_LOGIT, as_tuple=True)
         self.table[places] += torch.randn(len(places[0]), generator=torch.Generator().manual_seed(seed))
@@ -79,7 +79,7 @@ class SmallTrainer:
             self.update(self.draw(step).samples, step)
             then()
 
-    def watched(self, samples: Sequence[Sample]) -> list["RecordedUpdate"]:
+    def recorded_updates(self, samples: Sequence[Sample]) -> list["RecordedUpdate"]:
         """The updates of a step on samples, each as it was just before the weights moved."""
         seen: list[tuple[dict[str, Tensor], Tensor]] = []
 
@@ -93,18 +93,18 @@ class SmallTrainer:
         handle.remove()
         return [RecordedUpdate(trace, *each) for trace, each in zip(traces, seen, strict=True)]
 
-    def first(self, samples: Sequence[Sample]) -> tuple[Trace, Mapping[str, Tensor]]:
+    def first_update(self, samples: Sequence[Sample]) -> tuple[Trace, Mapping[str, Tensor]]:
         """The first of them: its trace, and its gradients by name."""
-        seen = self.watched(samples)[0]
+        seen = self.recorded_updates(samples)[0]
         return seen.trace, seen.gradients
 
     def policy(self) -> Tensor:
         """Probabilities [V, S] of each token after each token, float64."""
         return self.table.detach().double().softmax(0)
 
-    def probability(self, said: str, after: str) -> float:
+    def probability(self, letter: str, after: str) -> float:
         """Of a letter after a letter."""
-        return float(self.policy()[ord(said), ord(after)])
+        return float(self.policy()[ord(letter), ord(after)])
 
     def value(self, after: str) -> float:
         """What the critic expects after a letter."""

@@ -41,7 +41,7 @@ def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
     made = small_trainer(
         "tiny", algo, Letters(_some_bytes, prompts, "cccc"), stage={"prompts_per_step": 4, "group_size": 4}
     )
-    trace, gradients = made.first(made.draw().samples)
+    trace, gradients = made.first_update(made.draw().samples)
     expected = _left_padded(trace.samples, token_weights(algo, [1] * len(trace.samples), 1))
     return [
         at_most(
@@ -59,8 +59,8 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
     stage = twice | {"cispo": {"max_weight": RATIO_CAP}, "gspo": {"learning_rate": 5e-4}}.get(algo, {})
     made = small_trainer(
         folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}, stage=stage
-    ).shake()
-    seen = made.watched(made.draw().samples)
+    ).randomize()
+    seen = made.recorded_updates(made.draw().samples)
     lengths = [int(row.policy_mask.sum()) for row in seen[0].trace.samples]
     found = []
     for update, each in enumerate(seen, start=1):
@@ -87,7 +87,7 @@ def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
     made = small_trainer(
         folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16}
     )
-    trace, _ = made.first(made.draw().samples)
+    trace, _ = made.first_update(made.draw().samples)
     trained = torch.cat(
         [row.policy_mask[policy_tokens(row) & (row.token_ids == END_ID)] for row in trace.samples]
     )
@@ -103,11 +103,11 @@ def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
 def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     """P6. One call, then the world inserts `ef`: what it says is never trained, and the call is learnt."""
     sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
-    made = small_trainer(folder, algo, Echo(_called, said="ef"), **sizes)
+    made = small_trainer(folder, algo, Echo(_called, env_reply="ef"), **sizes)
     with torch.no_grad():
         made.table[list(b"defgh")] = NEVER_LOGIT  # so that only the world says e and f
     before, samples = _calls(made), made.draw().samples
-    trace, gradients = made.first(samples)
+    trace, gradients = made.first_update(samples)
     inserted = torch.cat([row.origin[row.token_ids == ord("e")] for row in samples])
     outside = sum(int((row.policy_mask & (row.origin != Origin.SAMPLED)).sum()) for row in trace.samples)
     within, after = (gradients[HEAD][:, ord(letter)].abs().max() for letter in "ef")
@@ -129,7 +129,7 @@ def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
     made = small_trainer(
         folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
     )
-    trace, _ = made.first(made.draw().samples)
+    trace, _ = made.first_update(made.draw().samples)
     misses = []
     for row in trace.samples:
         chosen = row.returns[row.policy_mask].double()
@@ -144,11 +144,11 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
     found = []
     for name, model in (("", {}), (", history rewritten", {"chat_template": str(rewriting)})):
         sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
-        made = small_trainer(folder, algo, Echo(_reward_of_texts, said="ef"), model=model, **sizes).shake()
+        made = small_trainer(folder, algo, Echo(_reward_of_texts, env_reply="ef"), model=model, **sizes).randomize()
         with torch.no_grad():
             made.table[END_ID, list(b"ab")] = NEVER_LOGIT  # a first turn always has a letter
         drawn = made.draw()
-        trace, _ = made.first(drawn.samples)
+        trace, _ = made.first_update(drawn.samples)
         played = [rollout for rollout in drawn.rollouts.values() if len(rollout.turns) == 2]
         apart = [
             (trace.logprob[row.sample_id] - row.sampler_logprob)[row.policy_mask].abs().max()

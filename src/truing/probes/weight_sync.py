@@ -33,7 +33,7 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
     sizes = {"sampling": {"max_new_tokens": 4}, "stage": {"group_size": 32}}
     made = small_trainer(
         folder, algo, Letters(_letters), correction={"method": "truncate", "high": RATIO_CAP}, **sizes
-    ).shake()
+    ).randomize()
     versions = [made.table.detach().clone()]
     for step in LAGS:
         made.update(made.draw(step).samples, step)
@@ -48,7 +48,7 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
             at_least(f"lag {k}: nats that the next best misses by", sorted(misses)[1], 100 * TOLERANCE),
         ]
     made.table.data.copy_(versions[-1])
-    trace, gradients = made.first(samples)
+    trace, gradients = made.first_update(samples)
     old, drew = (
         torch.cat([getattr(row, name)[row.policy_mask] for row in trace.samples]).double()
         for name in ("old_logprob", "sampler_logprob")

@@ -21,7 +21,7 @@ from truing.record.store import PARQUET, READ_ERRORS, ROLLOUTS, CompactedFile, s
 class RowRange(NamedTuple):
     """Steps whose rows lie one after the other, or one step."""
 
-    places: Sequence[SegmentRef]
+    refs: Sequence[SegmentRef]
     group: int  # of the compacted file; −1 for the one step's own segment
     start: int  # the first row in the group
     rows: int
@@ -44,14 +44,14 @@ def row_ranges(steps: Sequence[SegmentRef], index: Index | None) -> Iterator[Row
             yield RowRange(steps[first:end], int(group[first]), int(start[first]), int(rows[first:end].sum()))
 
 
-def read_columns(run_dir: Path, stretch: RowRange, groups: CompactedFile, names: Sequence[str]) -> pa.Table:
+def read_columns(run_dir: Path, row_range: RowRange, groups: CompactedFile, names: Sequence[str]) -> pa.Table:
     """Columns of the rows of a stretch, one step after the other; a RecordError where they cannot be read."""
-    first = stretch.places[0]
+    first = row_range.refs[0]
     try:
-        if stretch.group < 0:
+        if row_range.group < 0:
             table = _read_segment_columns(segment_path(run_dir, first.file), names)
         else:
-            table = groups.columns(stretch.group, names).slice(stretch.start, stretch.rows)
+            table = groups.columns(row_range.group, names).slice(row_range.start, row_range.rows)
     except FileNotFoundError as error:
         raise RecordError(
             f"the rows of step {first.step} of stage {first.stage} are missing",
@@ -61,11 +61,11 @@ def read_columns(run_dir: Path, stretch: RowRange, groups: CompactedFile, names:
         raise RecordError(
             f"the rows of step {first.step} of stage {first.stage} cannot be read", got=repr(error)
         ) from error
-    if table.num_rows != stretch.rows:
+    if table.num_rows != row_range.rows:
         raise RecordError(
             f"the rows of step {first.step} of stage {first.stage} are not those of its line",
             got=table.num_rows,
-            expected=stretch.rows,
+            expected=row_range.rows,
         )
     return table
 

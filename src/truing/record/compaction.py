@@ -69,7 +69,7 @@ def write_steps(run_dir: Path, steps: Sequence[StepRow], path: Path) -> None:
     with open(path, "wb") as handle, closing(CompactedFile(run_dir / PARQUET)) as before:
         with closing(RowGroupWriter(handle)) as writer:
             for step in steps:
-                writer.add([SegmentRef.of(step)], load_table(run_dir, step, before))
+                writer.add([SegmentRef.from_step(step)], load_table(run_dir, step, before))
         handle.flush()
         os.fsync(handle.fileno())
 

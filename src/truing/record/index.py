@@ -38,7 +38,7 @@ class SegmentRef(NamedTuple):
     sha256: str
 
     @classmethod
-    def of(cls, step: StepRow) -> "SegmentRef":
+    def from_step(cls, step: StepRow) -> "SegmentRef":
         """The place that a line names."""
         return cls(step.stage, step.step, step.segment.file, step.segment.rows, step.segment.sha256)
 
@@ -67,7 +67,7 @@ class Index:
         """One of the columns that are numbers."""
         return self.table[name].to_numpy()
 
-    def kept(self, sha256: str) -> IndexEntry:
+    def entry(self, sha256: str) -> IndexEntry:
         """Where the rows of a segment are now; KeyError where they are not."""
         at = self._rows[sha256]
         group, start, rows, digest = (self.table[name][at].as_py() for name in IndexEntry._fields)
@@ -83,17 +83,17 @@ class Index:
 
 
 def encode_index(
-    places: Sequence[SegmentRef], groups: Sequence[int], starts: Sequence[int], digests: Sequence[str]
+    refs: Sequence[SegmentRef], groups: Sequence[int], starts: Sequence[int], digests: Sequence[str]
 ) -> str:
     """The index of a file as text for its metadata."""
     columns = {
-        "stage": [each.stage for each in places],
-        "step": [each.step for each in places],
-        "sha256": [bytes.fromhex(each.sha256) for each in places],
+        "stage": [each.stage for each in refs],
+        "step": [each.step for each in refs],
+        "sha256": [bytes.fromhex(each.sha256) for each in refs],
         "digest": [bytes.fromhex(each) for each in digests],
         "group": groups,
         "start": starts,
-        "rows": [each.rows for each in places],
+        "rows": [each.rows for each in refs],
     }
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, COLUMNS) as writer:

@@ -49,7 +49,7 @@ class RunReader:
             )
         self._groups = CompactedFile(self.run_dir / PARQUET)
 
-    def run(self) -> dict[str, Any]:
+    def run_json(self) -> dict[str, Any]:
         """The facts of run.json."""
         try:
             return json.loads(self._text(RUN))
@@ -68,7 +68,7 @@ class RunReader:
 
     def check_complete(self) -> None:
         """Raise where rows are kept of updates that steps.jsonl has lost."""
-        if lost := self._groups.lost(self.steps()):
+        if lost := self._groups.count_unlisted(self.steps()):
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
                 got=with_count(lost, "update has rows and no line", "updates have rows and no line"),

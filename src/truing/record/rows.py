@@ -71,7 +71,7 @@ class StepRow:
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
-    def of(cls, record: StepRecord, segment: Segment) -> "StepRow":
+    def from_record(cls, record: StepRecord, segment: Segment) -> "StepRow":
         """The line of a record whose rows lie in ``segment``."""
         return cls(
             record.step,

@@ -61,7 +61,7 @@ class SampleSnapshot:
     table: pa.Table = field(default_factory=COLUMNS.empty_table)  # in the order of the steps
     unreadable: Mapping[int, str] = field(default_factory=dict[int, str])  # update → why it has no rows
     steps: tuple[SegmentRef, ...] = ()  # that were read, or found unreadable
-    waiting: int = 0  # steps that no time was left for
+    unread: int = 0  # steps that no time was left for
 
 
 class SampleColumns:
@@ -69,7 +69,7 @@ class SampleColumns:
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = Path(run_dir)
-        self.known = SampleSnapshot()
+        self.snapshot = SampleSnapshot()
         self._groups = CompactedFile(self.run_dir / PARQUET)
         self._index: Index | None = None
         self._lock = Lock()
@@ -85,10 +85,10 @@ class SampleColumns:
             while True:
                 index = self._load_index()
                 known = self._kept(wanted, index)
-                self.known, self._index = self._extended(known, wanted, index, until), index
+                self.snapshot, self._index = self._extended(known, wanted, index, until), index
                 # a run that was compacted while this read it: its segments are in the new file
-                if not self.known.unreadable or self._load_index() is index:
-                    return self.known
+                if not self.snapshot.unreadable or self._load_index() is index:
+                    return self.snapshot
 
     def read_steps(self, steps: Sequence[SegmentRef], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
         """Columns of the rows of each step, as ``segments.SCHEMA`` names them, or why it has none.
@@ -106,14 +106,14 @@ class SampleColumns:
         rows = max(each.start + each.rows for each in part) - first
         try:
             table = read_columns(
-                self.run_dir, RowRange(part[0].places, part[0].group, first, rows), self._groups, names
+                self.run_dir, RowRange(part[0].refs, part[0].group, first, rows), self._groups, names
             )
         except RecordError as error:
-            yield from (error for each in part for _ in each.places)
+            yield from (error for each in part for _ in each.refs)
             return
         for each in part:
             start = each.start - first
-            for place in each.places:
+            for place in each.refs:
                 yield table.slice(start, place.rows)
                 start += place.rows
 
@@ -126,7 +126,7 @@ class SampleColumns:
 
     def _kept(self, wanted: tuple[SegmentRef, ...], index: Index | None) -> SampleSnapshot:
         """What is known already, up to the first step that is another, or that may be readable now."""
-        known = self.known
+        known = self.snapshot
         same = len(known.steps)
         if wanted[:same] != known.steps:
             pairs = enumerate(zip(wanted, known.steps, strict=False))
@@ -146,7 +146,7 @@ class SampleColumns:
         updates: list[int] = []  # whose rows those are
         rows = 0
         for stretch in row_ranges(wanted[done:], index):
-            here = range(done, done + len(stretch.places))
+            here = range(done, done + len(stretch.refs))
             done = here.stop
             try:
                 read.append(read_columns(self.run_dir, stretch, self._groups, SOURCE_COLUMNS))

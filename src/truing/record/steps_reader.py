@@ -84,7 +84,7 @@ class StepsReader:
         self.columns = self._parts[0]
         return True
 
-    def line(self, row: int) -> StepRow:
+    def step_row(self, row: int) -> StepRow:
         """Everything that is on record of one update."""
         with open(self.path, "rb") as handle:
             handle.seek(int(self._starts[0][row]))

@@ -45,7 +45,7 @@ class CompactedFile:
         """The rows of a step, verified."""
         try:
             with self._lock:
-                kept = self._open().kept(step.segment.sha256)
+                kept = self._open().entry(step.segment.sha256)
                 table = self._read_group(kept.group).slice(kept.start, kept.rows)
             whole = content_digest(table) == kept.digest.hex()
         except FileNotFoundError as error:
@@ -78,7 +78,7 @@ class CompactedFile:
                 f"{self.path} cannot be read", got=error, remedy="restore the file from a copy"
             ) from error
 
-    def lost(self, steps: Sequence[StepRow]) -> int:
+    def count_unlisted(self, steps: Sequence[StepRow]) -> int:
         """How many steps of the file no line names: those were lost. 0 where nothing was compacted yet."""
         index = self.index()
         if index is None:

@@ -22,7 +22,7 @@ def archive_undone(run_dir: Path, stage: str, done: int, name: str) -> Path:
     rows = [row for row in reader.steps() if row.stage == stage and row.step >= done]
     segments = {row.segment.file: segment_path(run_dir, row.segment.file) for row in rows}
     compacted = [row for row in rows if not segments[row.segment.file].exists()]
-    facts = reader.run()
+    facts = reader.run_json()
     if (run_dir / facts.get("tokenizer", "")).is_dir():
         facts["tokenizer"] = f"../../{facts['tokenizer']}"
     with disk_errors(target):

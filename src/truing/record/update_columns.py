@@ -24,7 +24,7 @@ class UpdateColumns:
 
     stage: pa.ChunkedArray
     step: NDArray[np.int64]
-    label: pa.ChunkedArray
+    loss_label: pa.ChunkedArray
     segment: pa.ChunkedArray  # where its rows lie: file, rows, sha256
     numbers: Mapping[str, NDArray[np.float64]]  # [n] each, NaN where an update has none
 
@@ -40,7 +40,7 @@ class UpdateColumns:
         return [(names[start].as_py(), start, end) for start, end in pairwise([0, *ends])]
 
     @cached_property
-    def places(self) -> list[SegmentRef]:
+    def segment_refs(self) -> list[SegmentRef]:
         """Where the rows of each update lie."""
         segment = self.segment.combine_chunks()
         if any(segment.field(name).null_count for name in ("file", "rows", "sha256")):
@@ -58,24 +58,24 @@ class UpdateColumns:
         """The stage of a row."""
         return self.stage[row].as_py()
 
-    def at(self, row: int) -> dict[str, float]:
+    def numbers_at(self, row: int) -> dict[str, float]:
         """The numbers of one update; what it has none of is absent."""
         told = ((name, float(values[row])) for name, values in self.numbers.items())
         return {name: value for name, value in told if not math.isnan(value)}
 
-    def known(self, name: str) -> list[float]:
+    def known_values(self, name: str) -> list[float]:
         """One number of the updates that have it, in their order."""
         values = self.column(name)
         return values[~np.isnan(values)].tolist()
 
-    def of(self, stages: Collection[str]) -> "UpdateColumns":
+    def select_stages(self, stages: Collection[str]) -> "UpdateColumns":
         """The updates of some stages."""
         rows = np.zeros(len(self), bool)
         for name, start, end in self.stages:
             rows[start:end] = name in stages
         if rows.all():
             return self
-        kept = (array.filter(pa.array(rows)) for array in (self.stage, self.label, self.segment))
+        kept = (array.filter(pa.array(rows)) for array in (self.stage, self.loss_label, self.segment))
         stage, label, segment = kept
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return UpdateColumns(stage, self.step[rows], label, segment, numbers)
@@ -114,7 +114,7 @@ def concat_columns(parts: Sequence[UpdateColumns]) -> UpdateColumns:
     return UpdateColumns(
         chunks(lambda part: part.stage, pa.string()),
         np.concatenate([np.empty(0, np.int64), *(part.step for part in parts)]),
-        chunks(lambda part: part.label, pa.string()),
+        chunks(lambda part: part.loss_label, pa.string()),
         chunks(lambda part: part.segment, SEGMENT),
         {name: np.concatenate([part.column(name) for part in parts]) for name in names},
     )

@@ -53,7 +53,7 @@ class RunWriter:
         data = encode(record.stage, record.step, rows)
         segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))
         write_atomically(self._rollouts / segment.file, data)
-        row = StepRow.of(record, segment)
+        row = StepRow.from_record(record, segment)
         self._declare_numbers(row)
         self._steps.append(row.to_json())
         self._recorded.append(row)
@@ -99,7 +99,7 @@ class RunWriter:
 
     def _truncate(self, rows: Sequence[StepRow]) -> None:
         """Keep these first lines; then remove segments that no line speaks of."""
-        self._steps.keep(len(rows))
+        self._steps.truncate(len(rows))
         self._recorded = list(rows)
         named = {row.segment.file for row in rows}
         with disk_errors(self._rollouts):

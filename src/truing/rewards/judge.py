@@ -65,9 +65,9 @@ class Judge:
         )
         request = json.dumps({**self._model.identity, "prompt": prompt}, sort_keys=True)
         key = hashlib.sha256(request.encode()).hexdigest()
-        reply = self._replies.find(key)
+        reply = self._replies.get(key)
         if reply is None:
-            reply = self._replies.keep(key, request, self._ask(prompt))
+            reply = self._replies.add(key, request, self._ask(prompt))
         return read_score(reply) / MAX_SCORE
 
     def _ask(self, prompt: str) -> str:

@@ -34,13 +34,13 @@ class ReplyCache:
                 remedy="give another judge.cache, or move what is there away",
             ) from error
 
-    def find(self, key: str) -> str | None:
+    def get(self, key: str) -> str | None:
         """The reply that is kept, or None."""
         with closing(self._open()) as db:
             row = db.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         return row[0] if row else None
 
-    def keep(self, key: str, request: str, reply: str) -> str:
+    def add(self, key: str, request: str, reply: str) -> str:
         """Keep a reply, and give the one that is kept: the first, where two asked at once."""
         with closing(self._open()) as db, db:
             db.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, request, reply))

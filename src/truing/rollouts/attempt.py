@@ -44,7 +44,7 @@ class Attempt:
         return Request(self.dialogue.token_ids, key, episode=episode)
 
     @property
-    def forced(self) -> Tensor:
+    def forced_ids(self) -> Tensor:
         """The ids [F] that the next turn begins with, and that the policy did not choose."""
         return self.context.token_ids[self.context.origin == Origin.FORCED]
 
@@ -59,9 +59,9 @@ class Attempt:
         )
         self.dialogue = replace(dialogue, token_ids=torch.cat([dialogue.token_ids, ids]))
 
-    def hear(self, chat: Chat, drawn: Completion, version: int, weight_digest: str) -> None:
+    def add_turn(self, chat: Chat, drawn: Completion, version: int, weight_digest: str) -> None:
         """Take in what the policy drew."""
-        forced = self.forced
+        forced = self.forced_ids
         self.last_message, structure = read_turn(chat, self.dialogue, forced, drawn.token_ids)
         self.text = decode_reply(chat, torch.cat([forced, drawn.token_ids]))
         finish = drawn.finish_reason
@@ -117,7 +117,7 @@ class Attempt:
             weight_digest="",
         )
 
-    def rollout(self, sampling_params: SamplingParams, place: int) -> Rollout:
+    def to_rollout(self, sampling_params: SamplingParams, place: int) -> Rollout:
         """The attempt as a value, not graded yet."""
         assert self.status is not None  # the loop ends no sooner
         return Rollout(

@@ -33,7 +33,7 @@ class TurnSource(Protocol):
     version: int
     weight_digest: str
 
-    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
+    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """One turn for each seat, in their order."""
         ...
 
@@ -70,14 +70,14 @@ def collect(
             for seat in live:
                 seat.end(Status.TRUNCATED, EndedBy.TIME)
             break
-        for seat, drawn in zip(live, turn_source.say(live), strict=True):
-            seat.hear(context.chat, drawn, turn_source.version, turn_source.weight_digest)
+        for seat, drawn in zip(live, turn_source.next_turns(live), strict=True):
+            seat.add_turn(context.chat, drawn, turn_source.version, turn_source.weight_digest)
         _observe([seat for seat in live if seat.status is None], context)
     _read_outcomes(seats, context)
     groups = []
     for first in range(0, len(seats), group_size):
         attempts = seats[first : first + group_size]
-        rollouts = [seat.rollout(context.sampling_params, k) for k, seat in enumerate(attempts)]
+        rollouts = [seat.to_rollout(context.sampling_params, k) for k, seat in enumerate(attempts)]
         with phase("reward"):
             graded = rollouts if grade is None else _graded(rollouts, grade)
         groups.append(RolloutGroup(attempts[0].group_id, attempts[0].task, tuple(graded)))

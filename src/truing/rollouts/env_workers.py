@@ -40,7 +40,7 @@ def run_in_workers(calls: Sequence[Callable[[], T]], timeout: float) -> list[Cal
     try:
         with phase("world"):
             while len(pool.results) < len(calls):
-                pause = pool.reinforce(timeout)
+                pause = pool.grow(timeout)
                 pool.finished.wait(pause)
     finally:  # whoever interrupts this wants no further call to begin
         pool.shut_down()
@@ -57,7 +57,7 @@ class WorkerPool(Generic[T]):
         self.finished = threading.Event()  # nothing waits and nothing runs
         self._lock = threading.Lock()
 
-    def reinforce(self, timeout: float) -> float:
+    def grow(self, timeout: float) -> float:
         """Give up what is overdue, let a thread join where calls wait, and say how long to wait (seconds)."""
         with self._lock:
             now = time.monotonic()

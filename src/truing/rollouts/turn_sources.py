@@ -41,11 +41,11 @@ class PolicyTurns:
         """Of the weights that the sampler holds."""
         return self.engine.weight_digest
 
-    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
+    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """One drawn turn for each seat."""
         for seat in attempts:
             room = self.engine.context_length - self.sampling_params.max_new_tokens - len(seat.request.prompt_ids)
-            chosen = self.force_rate and uniforms(1, *seat.request.key, "force").item() < self.force_rate
+            chosen = self.force_rate and uniforms(1, *seat.request.rng_key, "force").item() < self.force_rate
             if chosen and len(self.forced_ids) <= room:  # a turn that has no room for the prefix goes without it
                 seat.force_prefix(self.forced_ids)
         return self.engine.generate([self._request(seat) for seat in attempts], self.sampling_params)
@@ -54,7 +54,7 @@ class PolicyTurns:
         """The turn to draw, with its grammar where it has one."""
         if self.grammars is None or not attempt.task.tools:
             return attempt.request
-        return replace(attempt.request, walk=partial(self.grammars.walk, attempt.dialogue, attempt.forced))
+        return replace(attempt.request, make_matcher=partial(self.grammars.turn_matcher, attempt.dialogue, attempt.forced_ids))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class DemonstrationTurns:
     version: int = 0
     weight_digest: str = ""
 
-    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
+    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """The next demonstrated turn of each seat."""
         return [self._next(seat) for seat in attempts]
 

@@ -27,7 +27,7 @@ class LiveRegion:
             self._live.start()
         self._live.refresh()
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Let it stand as it is; what is printed from now on comes below."""
         self._live.stop()
 

@@ -45,7 +45,7 @@ class EventPrinter:
         if method is not None:
             method(**facts)
 
-    def say(self, *parts: str | tuple[str, str], style: str = "") -> None:
+    def print_text(self, *parts: str | tuple[str, str], style: str = "") -> None:
         """Print texts, each with a style or without; what a terminal might obey is escaped in them."""
         pairs = [(part, "") if isinstance(part, str) else part for part in parts]
         calm = [("\n".join(map(escape_control, text.split("\n"))), each) for text, each in pairs]
@@ -53,43 +53,43 @@ class EventPrinter:
 
     def on_note(self, text: str) -> None:
         """What there is to say of the data and the template before the first step."""
-        self.say(f"note: {text}")
+        self.print_text(f"note: {text}")
 
     def on_finding(self, text: str, verdict: str = "", **_: Any) -> None:
         """What checks found before the first step, or a rule in an update."""
         style = "bold red" if verdict in STRONG_VERDICTS else "yellow" if verdict else ""
-        self.say(f"finding: {text}", style=style)
+        self.print_text(f"finding: {text}", style=style)
 
     def on_fact(self, text: str, **_: Any) -> None:
         """What a rule states of an update, and what is no fault."""
-        self.say(f"fact: {text}", style="dim")
+        self.print_text(f"fact: {text}", style="dim")
 
     def on_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
         """The first updates in words, each line with the rules that guard it."""
-        self.say(f"  {stage} {step + 1} in words:", style="dim")
+        self.print_text(f"  {stage} {step + 1} in words:", style="dim")
         for text, codes in lines:
-            self.say(f"    {text}  [{codes}]", style="dim")
+            self.print_text(f"    {text}  [{codes}]", style="dim")
 
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
         """Something that somebody should hear of; of a traceback, its last line."""
         lines = text.strip().splitlines()
         shown = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
         where = f"{stage} {step + 1}: " if stage else ""
-        self.say(f"  {where}{what}: {shown}")
+        self.print_text(f"  {where}{what}: {shown}")
 
     def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
         """A guard undid steps."""
         told = f"  {stage} {step + 1}: rolled back to the state after {to} steps: {reason}"
-        self.say(f"{told}; what was undone is in {kept}")
+        self.print_text(f"{told}; what was undone is in {kept}")
 
     def on_reference(self, stage: str, step: int, text: str = "", **_: Any) -> None:
         """A sync of the reference; runs of earlier versions recorded no text."""
         if text:
-            self.say(f"  {stage} {step + 1}: {text}", style="dim")
+            self.print_text(f"  {stage} {step + 1}: {text}", style="dim")
 
     def on_resumed(self, stage: str, step: int, **_: Any) -> None:
         """Where an interrupted run goes on."""
-        self.say(f"resumed after {step} steps of {stage}")
+        self.print_text(f"resumed after {step} steps of {stage}")
 
     def on_stopped(self, run: str, resumable: bool, **_: Any) -> None:
         """An error, or Ctrl-C."""
@@ -99,11 +99,11 @@ class EventPrinter:
                 ": once nothing stands in its way,"
                 f" the same again with --out {run} --resume (resume=True) goes on with it"
             )
-        self.say(told)
+        self.print_text(told)
 
     def on_evaluating(self, name: str, tasks: int) -> None:
         """An evaluation begins."""
-        self.say(f"evaluating {name} on {tasks} tasks …")
+        self.print_text(f"evaluating {name} on {tasks} tasks …")
 
     def on_eval(
         self,
@@ -116,20 +116,20 @@ class EventPrinter:
         mean, _, basis = str(read_estimate(told)).partition(" ")
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
         rest += f"  ({len(failed)} tasks failed and count in none of these)" if failed else ""
-        self.say(f"  {name}: reward ", (mean, "bold"), f" {basis}   {rest}")
+        self.print_text(f"  {name}: reward ", (mean, "bold"), f" {basis}   {rest}")
         if passing := pass_at_text(read_pass_at(told)):
-            self.say(f"    {passing}")
+            self.print_text(f"    {passing}")
 
     def on_loss(self, stage: str, step: int, label: str, text: str) -> None:
         """What the loss means, where that changed."""
-        self.say(f"  {stage} {step + 1}: {label}: {text}", style="dim")
+        self.print_text(f"  {stage} {step + 1}: {label}: {text}", style="dim")
 
-    def update(
+    def print_update(
         self, stage: str, done: int, steps: int, metrics: Mapping[str, float], label: str, left: float
     ) -> None:
         """Say an update; what it did not measure is left out."""
         facts = [text.format(metrics[key]) for key, text in UPDATE_LINE_METRICS.items() if key in metrics]
-        self.say(f"{stage} {done}/{steps}  {'  '.join(facts)}  {label}  {left:.0f} s left")
+        self.print_text(f"{stage} {done}/{steps}  {'  '.join(facts)}  {label}  {left:.0f} s left")
 
 
 class ProgressDisplay(EventPrinter):
@@ -141,10 +141,10 @@ class ProgressDisplay(EventPrinter):
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(Console(stderr=True, highlight=False))
-        self.run_dir, self.pace = run_dir, Throttle(SHARE, PAUSE)
+        self.run_dir, self.throttle = run_dir, Throttle(SHARE, PAUSE)
         self.live_region = LiveRegion(self.console) if has_terminal(self.console) else None
-        self.watched: RunWatcher | None = None
-        self.started = self.printed = 0.0
+        self.watcher: RunWatcher | None = None
+        self.started_at = self.printed_at = 0.0
         self.done = 0
 
     def __enter__(self) -> Self:
@@ -153,40 +153,40 @@ class ProgressDisplay(EventPrinter):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self.watched is not None:
-            self.look()  # how it ended
+        if self.watcher is not None:
+            self.refresh()  # how it ended
         if self.live_region is not None:
-            self.live_region.leave()
+            self.live_region.stop()
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Show one event of the run."""
         super().__call__(kind, facts)
-        if not self.pace.left:
-            self.look()
+        if not self.throttle.seconds_left:
+            self.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Draw what is on record; where that cannot be read, say so, and train on without a panel."""
         if self.live_region is None:
             return
-        with self.pace.spent():
+        with self.throttle.measure():
             try:
-                self.watched = self.watched or RunWatcher(self.run_dir)
-                self.live_region.show(self.watched.look())
+                self.watcher = self.watcher or RunWatcher(self.run_dir)
+                self.live_region.show(self.watcher.read())
             except TruingError as error:
-                self.live_region.leave()
-                self.live_region = self.watched = None
-                self.say(f"no panel from here on: {error}", style="yellow")
+                self.live_region.stop()
+                self.live_region = self.watcher = None
+                self.print_text(f"no panel from here on: {error}", style="yellow")
 
     def on_stage(self, stage: str, steps: int, first_step: int) -> None:
         """A stage begins."""
-        self.started, self.printed, self.done = time.monotonic(), 0.0, 0
+        self.started_at, self.printed_at, self.done = time.monotonic(), 0.0, 0
 
     def on_step(self, record: StepRecord, steps: int) -> None:
         """An update was made and recorded."""
         self.done += 1
         now = time.monotonic()
         last = record.step + 1 == steps
-        if self.live_region is None and (last or now - self.printed > SECONDS_BETWEEN_LINES):
-            left = (now - self.started) / self.done * (steps - record.step - 1)
-            self.update(record.stage, record.step + 1, steps, record.metrics, record.loss_label, left)
-            self.printed = now
+        if self.live_region is None and (last or now - self.printed_at > SECONDS_BETWEEN_LINES):
+            left = (now - self.started_at) / self.done * (steps - record.step - 1)
+            self.print_update(record.stage, record.step + 1, steps, record.metrics, record.loss_label, left)
+            self.printed_at = now

@@ -30,7 +30,7 @@ CARD_SHARE, CARD_PAUSE = 0.005, 1.0
 class Screen:
     """The facts of the first screen."""
 
-    seen: RunSummary
+    summary: RunSummary
     reward_N: NDArray[np.float64]  # [n] each update of the stage that the glance's reward is of
     criteria: CriteriaByVerdict  # empty where the recipe or the device is not known
 
@@ -50,7 +50,7 @@ class RunWatcher:
         self._criteria: CriteriaByVerdict = {}
         self._throttle = Throttle(CARD_SHARE, CARD_PAUSE)
 
-    def look(self) -> Screen:
+    def read(self) -> Screen:
         """The facts as they stand."""
         try:
             return self._read()
@@ -64,21 +64,21 @@ class RunWatcher:
 
     def _read(self) -> Screen:
         self.run.refresh()
-        if self.run.odd:
+        if self.run.malformed:
             raise RecordError(
                 f"the record of {self.run.run_dir} is damaged",
-                got="; ".join(self.run.odd[:3]),
+                got="; ".join(self.run.malformed[:3]),
                 expected="events as this version of Truing writes them",
                 remedy="restore events.jsonl from a copy; `truing board` shows what is left",
             )
         seen = run_summary(self.run)
-        if seen.state != "running" or not self._throttle.left:
-            with self._throttle.spent():
+        if seen.state != "running" or not self._throttle.seconds_left:
+            with self._throttle.measure():
                 self._criteria = self._judge_criteria()
         return Screen(seen, reward_series(self.run.columns), self._criteria)
 
     def _judge_criteria(self) -> CriteriaByVerdict:
-        device = self.run.facts.get("machine", {}).get("device")
+        device = self.run.run_json.get("machine", {}).get("device")
         if self._recipe is None or device is None:
             return {}
         kinds = [event.kind for event in self.run.events]
@@ -93,6 +93,6 @@ class RunWatcher:
     def _recipe(self) -> Recipe | None:
         """The recipe; None where another version wrote it, and this one does not know its keys."""
         try:
-            return resolve(self.run.facts["recipe"])
+            return resolve(self.run.run_json["recipe"])
         except TruingError:
             return None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.cells import cell_len
-from rich.live_region import Panel
+from rich.panel import Panel
 from rich.text import Text
 
 from truing.analysis.estimate import pass_at_text
@@ -45,11 +45,11 @@ ALARM_STYLE = "bold red not dim"
 Row = tuple[str, Sequence[Text]]
 
 
-def render_panel(facts: Screen, width: int) -> Panel:
+def render_panel(screen: Screen, width: int) -> Panel:
     """The facts in a frame of so many columns, in some ten lines; all that comes from the run is inert."""
-    seen, width = facts.seen, min(max(width, NARROWEST), WIDEST)
+    seen, width = screen.summary, min(max(width, NARROWEST), WIDEST)
     lines = list[Text]()
-    for label, shown in _rows(facts, width - 4 - LABEL_WIDTH):
+    for label, shown in _rows(screen, width - 4 - LABEL_WIDTH):
         for i, line in enumerate(shown):
             lines.append(Text.assemble((f"{'' if i else label:<{LABEL_WIDTH}}", "dim"), line))
     state = (seen.state, STATE_STYLES.get(seen.state, ALARM_STYLE))
@@ -61,7 +61,7 @@ def render_panel(facts: Screen, width: int) -> Panel:
 
 def _rows(facts: Screen, width: int) -> Iterator[Row]:
     """Each row's label and lines; what there is none of is left out, but for findings."""
-    seen = facts.seen
+    seen = facts.summary
     if seen.why:
         yield "why", wrap_lines(seen.why, width, MAX_REASON_LINES)
     yield "stages", flow(list(_stages(seen)), width)
@@ -82,7 +82,7 @@ def _rows(facts: Screen, width: int) -> Iterator[Row]:
 
 def _stages(seen: RunSummary) -> Iterator[Text]:
     for name, done, steps in seen.stages:
-        here = seen.at is not None and name == seen.at[0]
+        here = seen.current_stage is not None and name == seen.current_stage[0]
         shown = Text(f"{fit_width(name, NAME_WIDTH)} {done}/{steps}", "" if here else "dim")
         yield Text.assemble(shown, f" {bar(done, steps, BAR)}") if here and done < steps else shown
     if seen.left > 0:  # not where it is NaN
@@ -93,7 +93,7 @@ def _reward(facts: Screen, width: int) -> Iterator[Text]:
     """The mean of the last updates, and the curve of all of the stage between its bounds."""
     mean_N = facts.reward_N[np.isfinite(facts.reward_N)]
     last = min(RECENT_UPDATES, len(facts.reward_N))
-    told = Text.assemble((str(facts.seen.reward), "bold"), (f" last {last}" if last > 1 else "", "dim"))
+    told = Text.assemble((str(facts.summary.reward), "bold"), (f" last {last}" if last > 1 else "", "dim"))
     yield told
     if len(mean_N) > 1:
         longest = max(len(f"{bound:.3f}") for bound in (mean_N.min(), mean_N.max()))
@@ -118,7 +118,7 @@ def _findings(seen: RunSummary, width: int) -> Iterator[Text]:
         yield _finding(told, width)
     others = [escape_control(told.code) for told in seen.findings[MAX_FINDINGS:]]
     rest = [fit_width(f"and {len(others)} more: {', '.join(others)}", width - 18)] if others else []
-    nothing = "no rule found anything" if seen.at else "no update was judged yet"
+    nothing = "no rule found anything" if seen.current_stage else "no update was judged yet"
     rest += [] if seen.findings else [nothing]
     rest += [with_count(seen.incidents, "incident")] if seen.incidents else []
     yield from flow([Text(each, "dim") for each in rest], width)

@@ -11,20 +11,20 @@ class Throttle:
 
     def __init__(self, share: float, pause: float) -> None:
         """``pause``: seconds between two times at least, however quick it is."""
-        self.share, self.pause = share, pause
+        self.share, self.min_interval = share, pause
         self._next = -math.inf
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until it may be done; 0 where it may."""
         return max(0.0, self._next - time.monotonic())
 
     @contextmanager
-    def spent(self) -> Iterator[None]:
+    def measure(self) -> Iterator[None]:
         """The block is what is done: the longer it takes, the later it is done again."""
         began = time.monotonic()
         try:
             yield
         finally:
             ended = time.monotonic()
-            self._next = ended + max(self.pause, (ended - began) / self.share)
+            self._next = ended + max(self.min_interval, (ended - began) / self.share)

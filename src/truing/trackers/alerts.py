@@ -63,7 +63,7 @@ class Alerts:
 
     def __init__(self, cfg: AlertsConfig, name: str, out: Path) -> None:
         self.cfg, self.name, self.out = cfg, name, out
-        self.counts = dict.fromkeys(map(Condition.parse, cfg.when), 0)
+        self.steps_held = dict.fromkeys(map(Condition.parse, cfg.when), 0)
         self.webhook = _from_environment(cfg.webhook)
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
@@ -72,22 +72,22 @@ class Alerts:
             self._judge(facts["record"])
         elif kind in self.cfg.on:
             where = {key: facts[key] for key in ("stage", "step") if key in facts}
-            self.call({"kind": kind, "text": f"{self.name}: {kind}: {_event_text(facts)}", **where})
+            self.send({"kind": kind, "text": f"{self.name}: {kind}: {_event_text(facts)}", **where})
 
     def _judge(self, record: Any) -> None:
         """Count for how long each condition has held; a metric that a step lacks changes nothing."""
-        for condition, count in self.counts.items():
+        for condition, count in self.steps_held.items():
             value = record.metrics.get(condition.metric)
             if value is None:
                 continue
-            self.counts[condition] = count + 1 if condition.holds(value) else 0
-            if self.counts[condition] == condition.steps:
+            self.steps_held[condition] = count + 1 if condition.holds(value) else 0
+            if self.steps_held[condition] == condition.steps:
                 where = f"step {record.step + 1} of {record.stage}"
                 text = f"{self.name}: {condition.text}: it is {value:.4g} in {where}"
                 facts = {"stage": record.stage, "step": record.step, "metric": condition.metric}
-                self.call({"kind": "condition", "text": text, **facts, "value": value})
+                self.send({"kind": "condition", "text": text, **facts, "value": value})
 
-    def call(self, alert: Mapping[str, Any]) -> None:
+    def send(self, alert: Mapping[str, Any]) -> None:
         """Run the command, with the alert as JSON on its input; post it to the webhook."""
         alert = {**alert, "run": str(self.out)}
         data = dump_json(alert)

@@ -31,22 +31,22 @@ class TrackerListener:
     """Follows a run and sends its numbers to a tracker, over updates counted through all stages."""
 
     def __init__(self, recipe: Recipe, backend: Backend) -> None:
-        self.recipe, self.backend, self.update = recipe, backend, 0
+        self.recipe, self.backend, self.update_index = recipe, backend, 0
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Send the metrics of a step, and what an evaluation came to."""
         if kind == "stage":
-            self.update = self._before(facts["stage"]) + facts["first_step"]
+            self.update_index = self._before(facts["stage"]) + facts["first_step"]
         if kind == "step":
             record = facts["record"]
-            self.update = self._before(record.stage) + record.step + 1
-            self.backend.log(with_aliases(dict(record.metrics)), self.update)
+            self.update_index = self._before(record.stage) + record.step + 1
+            self.backend.log(with_aliases(dict(record.metrics)), self.update_index)
         if kind == "eval":
             told = {key: facts["estimate"][key] for key in ("mean", "low", "high")}
             numbers = {f"eval/{key}": value for key, value in told.items() if not math.isnan(value)}
             passing = {f"eval/pass@{k}": each["mean"] for k, each in facts.get("pass_at", {}).items()}
             parts = {f"eval_part/{name}": value for name, value in facts["parts"].items()}
-            self.backend.log(numbers | passing | parts, self.update)
+            self.backend.log(numbers | passing | parts, self.update_index)
 
     def close(self) -> None:
         """End the tracker's run."""
@@ -65,7 +65,7 @@ class EventDispatcher:
         self.listeners = dict(each)
         self.failed: set[str] = set()
 
-    def hear(self, kind: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def dispatch(self, kind: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Pass an event on; names of followers that failed for the first time, and what to tell."""
         return self._call_each(lambda follower: follower(kind, facts))
 

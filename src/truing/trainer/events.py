@@ -39,29 +39,29 @@ class EventLog:
         self, recipe: Recipe, writer: RunWriter, watch: EventCallback, followers: EventDispatcher
     ) -> None:
         self.recipe, self.writer, self.callback, self.followers = recipe, writer, watch, followers
-        self.label = ""
-        self.told: set[str] = set()
+        self.loss_label = ""
+        self.reported: set[str] = set()
 
-    def tell(self, kind: str, **facts: Any) -> None:
+    def log(self, kind: str, **facts: Any) -> None:
         """Record an event and pass it on."""
         self.writer.write_event(kind, **facts)
-        self.watch(kind, facts)
+        self.notify(kind, facts)
 
-    def watch(self, kind: str, facts: Mapping[str, Any]) -> None:
+    def notify(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Pass an event on that the record has otherwise, or not at all."""
         self.callback(kind, facts)
-        self._log_failures(self.followers.hear(kind, facts))
+        self._log_failures(self.followers.dispatch(kind, facts))
 
     def close(self) -> None:
         """Let the followers go."""
         self._log_failures(self.followers.close())
 
-    def stopped(self, run: Path, error: BaseException) -> None:
+    def log_stopped(self, run: Path, error: BaseException) -> None:
         """Tell how a run ended, and let the followers go; what cannot be told is a note of the error."""
         facts = exit_facts(error)
         for tell in (
             lambda: self.writer.write_event("stopped", **facts),
-            lambda: self.watch("stopped", {"run": str(run), **facts}),
+            lambda: self.notify("stopped", {"run": str(run), **facts}),
             self.close,
         ):
             try:
@@ -78,42 +78,42 @@ class EventLog:
 
     def log_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
         """First tokens in words: of the first updates of a stage to everybody, of others to the record."""
-        say = self.tell if step < SHOWN_UPDATES else self.writer.write_event
+        say = self.log if step < SHOWN_UPDATES else self.writer.write_event
         say("boundary", stage=stage, step=step, lines=lines)
 
-    def rollouts(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
+    def log_incidents(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
         """Tell of failed attempts, and the first time of what stays as it is."""
         for kind, text in incidents(rollouts):
-            if kind not in self.told:
-                self.tell("incident", what=kind, stage=stage, step=step, text=text)
+            if kind not in self.reported:
+                self.log("incident", what=kind, stage=stage, step=step, text=text)
             if kind in REPORTED_ONCE:
-                self.told.add(kind)
+                self.reported.add(kind)
 
-    def log_memory(self, room: MemoryBudget, stage: str, step: int) -> None:
+    def log_memory(self, memory_budget: MemoryBudget, stage: str, step: int) -> None:
         """Tell that memory ran out in a step, and what fits from now on."""
-        text = f"memory ran out; from now on {room.fits} tokens at once, and this step began anew"
-        self.tell("memory", **asdict(room))
-        self.tell("incident", what="memory", stage=stage, step=step, text=text)
+        text = f"memory ran out; from now on {memory_budget.fits} tokens at once, and this step began anew"
+        self.log("memory", **asdict(memory_budget))
+        self.log("incident", what="memory", stage=stage, step=step, text=text)
 
-    def held_back(self, traces: Sequence[Trace], stage: str, step: int) -> None:
+    def log_skipped(self, traces: Sequence[Trace], stage: str, step: int) -> None:
         """Tell of updates that were computed or planned, and not made."""
         for trace in traces:
-            if trace.held_back:
-                self.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
+            if trace.skip_reason:
+                self.log("incident", what="held_back", stage=stage, step=step, text=trace.skip_reason)
 
-    def budget(self, record: StepRecord) -> None:
+    def log_over_budget(self, record: StepRecord) -> None:
         """Tell, once, where a step held more than its budget."""
         budget, most = self.recipe.optimizer.memory_bytes, record.metrics.get("memory/peak", 0.0)
-        if budget is not None and most * GB > budget and "budget" not in self.told:
-            self.told.add("budget")
+        if budget is not None and most * GB > budget and "budget" not in self.reported:
+            self.reported.add("budget")
             text = (
                 f"a step held {most:.2f} GB, more than optimizer.memory = {budget / GB:g} GB: that bounds"
                 " forward and backward, and drawing and what libraries keep come on top; lower it for less"
             )
-            self.tell("incident", what="budget", stage=record.stage, step=record.step, text=text)
+            self.log("incident", what="budget", stage=record.stage, step=record.step, text=text)
 
-    def loss(self, label: LossLabel, stage: str, step: int) -> None:
+    def log_loss_label(self, label: LossLabel, stage: str, step: int) -> None:
         """Say what the loss means where that changed since the last step."""
-        if label.label != self.label:
-            self.label = label.label
-            self.tell("loss", stage=stage, step=step, label=label.label, text=label.text)
+        if label.label != self.loss_label:
+            self.loss_label = label.label
+            self.log("loss", stage=stage, step=step, label=label.label, text=label.text)

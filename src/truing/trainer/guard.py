@@ -54,18 +54,18 @@ def last_good_step(step: int, cfg: GuardConfig) -> int:
     return max(0, step - cfg.window)
 
 
-def rollback_report(times: Sequence[Mapping[str, Any]]) -> str:
+def rollback_report(rollbacks: Sequence[Mapping[str, Any]]) -> str:
     """What a person can act on: each time that a stage was unstable, and what that says.
 
     Args:
         times: what the ``rollback`` events tell, and last the time that was one too many.
     """
     lines = ["# A stage that stayed unstable", ""]
-    for number, time in enumerate(times, start=1):
+    for number, time in enumerate(rollbacks, start=1):
         where = f"Step {time['step'] + 1} of `{time['stage']}`, learning rates × {time['factor']:g}"
         lines.append(f"{number}. {where}: {time['reason']}.")
-    lines += ["", "## What that says", "", _conclusion(times)]
-    for number, time in enumerate(times, start=1):
+    lines += ["", "## What that says", "", _conclusion(rollbacks)]
+    for number, time in enumerate(rollbacks, start=1):
         lines += ["", f"## The steps up to {number}. (undone: `{time['kept']}`)", "", *_table(time["recent"])]
     return "\n".join(lines) + "\n"
 

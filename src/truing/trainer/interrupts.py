@@ -12,7 +12,7 @@ class DeferredInterrupt:
     """Within it, the first Ctrl-C is noted and the second ends everything at once."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._interruptible = False
         self._before: Any = None
 
@@ -36,12 +36,12 @@ class DeferredInterrupt:
         finally:
             self._interruptible = False
 
-    def leave(self) -> None:
+    def raise_if_requested(self) -> None:
         """End here, if somebody asked to."""
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._interruptible or self.asked:
+        if self._interruptible or self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True

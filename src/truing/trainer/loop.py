@@ -48,21 +48,21 @@ class Loop:
     """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
 
     def __init__(
-        self, session: Session, writer: RunWriter, out: Path, room: MemoryBudget, teller: EventLog
+        self, session: Session, writer: RunWriter, out: Path, memory_budget: MemoryBudget, event_log: EventLog
     ) -> None:
-        self.session, self.writer, self.out, self.room = session, writer, out, room
-        self.declared = session.recipe  # a guard may change the session's for a stage
-        self.event_log = teller
+        self.session, self.writer, self.out, self.memory_budget = session, writer, out, memory_budget
+        self.declared_recipe = session.recipe  # a guard may change the session's for a stage
+        self.event_log = event_log
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
         on_cuda = causal_model(session.policy).device.type == "cuda"
         self.clock = PhaseClock(torch.cuda.synchronize) if on_cuda else PhaseClock()
-        self.control = LossCoefficients.start(self.declared)
+        self.coefficients = LossCoefficients.initial(self.declared_recipe)
         bos = session.loaded.tokenizer.bos_token_id
         rewards = reward_weights(session.env.rewards)
-        self.doctor = LiveDoctor(self.declared, session.contract, bos, tool_names(session), rewards)
-        self.looks = AuditSchedule(self.declared.doctor.budget)
-        self.between: dict[str, Any] = {}  # facts of what was done since the last update
+        self.doctor = LiveDoctor(self.declared_recipe, session.sampling_params, bos, tool_names(session), rewards)
+        self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget)
+        self.pending_facts: dict[str, Any] = {}  # facts of what was done since the last update
         self.interrupt = DeferredInterrupt()
         self.rollbacks = 0  # of the stage
         self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
@@ -74,20 +74,20 @@ class Loop:
 
     def train(self, resume: bool) -> TrainResult:
         """All stages, from the start or from the newest checkpoint."""
-        stages = self.declared.stages
+        stages = self.declared_recipe.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
         if resume:
-            meant = self.declared.doctor.suppress
-            self.event_log.tell("resumed", stage=first_stage, step=first_step, suppress=meant)
-        self.event_log.tell("memory", **asdict(self.room))
-        if self.declared.eval.base and "base" not in self.evaluations:
+            meant = self.declared_recipe.doctor.suppress
+            self.event_log.log("resumed", stage=first_stage, step=first_step, suppress=meant)
+        self.event_log.log("memory", **asdict(self.memory_budget))
+        if self.declared_recipe.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
         for stage in stages[stages.index(first_stage) :]:
             self.train_stage(stage, first_step if stage == first_stage else 0)
             if f"after_{stage}" not in self.evaluations:
-                self.evaluate(f"after_{stage}", self.version(stage, self.recipe.stage(stage).steps))
+                self.evaluate(f"after_{stage}", self.weights_version(stage, self.recipe.stage(stage).steps))
         result = TrainResult(self.out, self.evaluations)
-        self.event_log.tell(
+        self.event_log.log(
             "finished", estimates={name: asdict(found) for name, found in result.estimates().items()}
         )
         return result
@@ -96,57 +96,57 @@ class Loop:
         """One stage, of which ``step`` updates are done."""
         learner = self.open_stage(stage, step)
         steps = self.recipe.stage(stage).steps
-        self.event_log.tell("stage", stage=stage, steps=steps, first_step=step)
-        self.clock.take()  # what was written for the stage before is no part of this one
+        self.event_log.log("stage", stage=stage, steps=steps, first_step=step)
+        self.clock.pop_seconds()  # what was written for the stage before is no part of this one
         while step < steps:
             why = self.guarded_step(learner, stage, step)
             if why:
                 step = self.roll_back(learner, stage, step, why)
                 continue
             step += 1
-            with reference_sync_fact(learner, step, self.between):
+            with reference_sync_fact(learner, step, self.pending_facts):
                 if learner.sync_reference(step):
-                    self.event_log.tell("reference", stage=stage, step=step - 1, **learner.compared())
+                    self.event_log.log("reference", stage=stage, step=step - 1, **learner.reference_sync_facts())
             with self.interrupt:
                 # before the checkpoint: what is cut between the two repeats the step, and the evaluation
                 if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
-                    self.evaluate(mid_stage_name(stage, step), self.version(stage, step))
+                    self.evaluate(mid_stage_name(stage, step), self.weights_version(stage, step))
                 due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
-                if step == steps or due or self.interrupt.asked:
+                if step == steps or due or self.interrupt.requested:
                     self.save(learner, stage, step)
-            self.interrupt.leave()
+            self.interrupt.raise_if_requested()
 
     def open_stage(self, stage: str, step: int) -> Learner:
         """What a stage begins or goes on with; its reference is the policy as it was at its start."""
         kept = self.checkpoints / checkpoint.CheckpointState(stage, step).name
         state = checkpoint.read_state(kept) if kept.exists() else checkpoint.CheckpointState(stage, 0)
         self.apply_rollbacks(stage, state.rollbacks)
-        self.control = (
-            LossCoefficients(**state.control) if state.control else LossCoefficients.start(self.recipe)
+        self.coefficients = (
+            LossCoefficients(**state.control) if state.control else LossCoefficients.initial(self.recipe)
         )
         recorded = RunReader(self.out).steps()
         self.history = [row.metrics for row in recorded if row.stage == stage]
-        self.remember(stage, recorded)
-        self.between = dict(state.between)
-        learner = open_learner(self.session, stage, self.room, kept if kept.exists() else None)
+        self.restore_doctor(stage, recorded)
+        self.pending_facts = dict(state.between)
+        learner = open_learner(self.session, stage, self.memory_budget, kept if kept.exists() else None)
         if self.recipe.guard and not kept.exists():
             self.save(learner, stage, 0)
         return learner
 
-    def remember(self, stage: str, recorded: Sequence[StepRow]) -> None:
+    def restore_doctor(self, stage: str, recorded: Sequence[StepRow]) -> None:
         """Go on with the doctor's own state as it was after the updates that are on record."""
         found = current_findings(RunReader(self.out).events())
-        self.doctor.remember(recorded, found)
+        self.doctor.restore(recorded, found)
         of_stage = [row for row in recorded if row.stage == stage]
         last = of_stage[-1].step if of_stage else -1
         suspected = [code for code, _, *where in found if where == [stage, last]]
         asked = any(code.startswith(AUDITED_FAMILIES) for code in suspected)
-        self.looks = AuditSchedule(self.declared.doctor.budget, [row.facts for row in of_stage], asked=asked)
-        self.event_log.label = recorded[-1].loss_label if recorded else ""
+        self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget, [row.facts for row in of_stage], requested=asked)
+        self.event_log.loss_label = recorded[-1].loss_label if recorded else ""
 
     def guarded_step(self, learner: Learner, stage: str, step: int) -> str:
         """Make an update; why a guard is to undo it, "" where none is."""
-        guard, setting = self.recipe.guard, self.control.setting(self.recipe, stage, step)
+        guard, setting = self.recipe.guard, self.coefficients.setting(self.recipe, stage, step)
         try:
             now = replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
             with self.interrupt:
@@ -156,12 +156,12 @@ class Loop:
                 raise
             return error.what
         self.history.append(record.metrics)
-        self.event_log.watch("step", {"record": record, "steps": self.recipe.stage(stage).steps})
+        self.event_log.notify("step", {"record": record, "steps": self.recipe.stage(stage).steps})
         return instability(self.history, guard) if guard else ""
 
     def roll_back(self, learner: Learner, stage: str, step: int, why: str) -> int:
         """Set the stage back to its last good checkpoint and change what the guard changes; where that is."""
-        guard, before = self.recipe.guard, self.undone(stage)
+        guard, before = self.recipe.guard, self.past_rollbacks(stage)
         assert guard
         to = self.last_good_checkpoint(stage, last_good_step(step, guard), {time["to"] for time in before})
         facts = {"stage": stage, "step": step, "to": to, "reason": why}
@@ -170,28 +170,28 @@ class Loop:
         if self.rollbacks == guard.rollbacks:
             self.give_up(facts)
         kept = archive_undone(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
-        self.event_log.tell("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
+        self.event_log.log("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
         self.apply_rollbacks(stage, self.rollbacks + 1)
         state = checkpoint.read_state(self.checkpoints / checkpoint.CheckpointState(stage, to).name)
-        written = recipe_after_rollbacks(self.declared, stage, state.rollbacks)
-        self.control = LossCoefficients(**state.control).moved(written, self.recipe)
-        state = replace(state, rollbacks=self.rollbacks, control=asdict(self.control))
+        written = recipe_after_rollbacks(self.declared_recipe, stage, state.rollbacks)
+        self.coefficients = LossCoefficients(**state.control).after_rollback(written, self.recipe)
+        state = replace(state, rollbacks=self.rollbacks, control=asdict(self.coefficients))
         checkpoint.rewind_to(self.checkpoints, state)
         self.writer.truncate_to(stage, to)
         self.history = self.history[:to]
-        self.remember(stage, RunReader(self.out).steps())
+        self.restore_doctor(stage, RunReader(self.out).steps())
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
-        self.between = dict(state.between)
-        self.clock.take()  # what was done in vain is no part of the next step
+        self.pending_facts = dict(state.between)
+        self.clock.pop_seconds()  # what was done in vain is no part of the next step
         return to
 
     def apply_rollbacks(self, stage: str, rollbacks: int) -> None:
         """Go on by the recipe as it stands after so many rollbacks of the stage."""
         self.rollbacks = rollbacks
-        self.session = replace(self.session, recipe=recipe_after_rollbacks(self.declared, stage, rollbacks))
+        self.session = replace(self.session, recipe=recipe_after_rollbacks(self.declared_recipe, stage, rollbacks))
 
-    def undone(self, stage: str) -> list[Mapping[str, Any]]:
+    def past_rollbacks(self, stage: str) -> list[Mapping[str, Any]]:
         """What was told of each rollback of the stage that was made; the last telling, where one was cut."""
         told = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
         times = {time["kept"]: time for time in told if time["stage"] == stage}
@@ -199,9 +199,9 @@ class Loop:
 
     def give_up(self, last: Mapping[str, Any]) -> None:
         """Write what was tried, and end the run."""
-        times = self.undone(last["stage"])
+        times = self.past_rollbacks(last["stage"])
         write_atomically(self.out / REPORT_FILE, rollback_report([*times, {**last, "kept": "."}]).encode())
-        self.event_log.tell("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
+        self.event_log.log("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
         raise GuardError(
             f"{last['stage']} is unstable after {len(times)} rollbacks: {last['reason']}",
             remedy=f"read {self.out / REPORT_FILE}; the steps of every attempt are kept",
@@ -221,60 +221,60 @@ class Loop:
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
         learner.set_learning_rates(step)
-        before = learner.room.fits, learner.room.fits_recomputed
+        before = learner.memory_budget.fits, learner.memory_budget.fits_recomputed
         reset_peak(causal_model(learner.model).device)
         with self.clock.running():
-            drawn = self.draw(learner, stage, step)
-            turn = self.version(stage, step)
+            drawn = self.draw_samples(learner, stage, step)
+            turn = self.weights_version(stage, step)
             with update_facts(learner, turn) as found, step_facts(learner, turn, found):
-                found |= self.between
-                look = self.looks.look(self.session, stage, turn, drawn, found)
+                found |= self.pending_facts
+                look = self.audit_schedule.next_audit(self.session, stage, turn, drawn, found)
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
-                found |= self.looks.fact(drawn, traces)
+                found |= self.audit_schedule.cost_fact(drawn, traces)
                 if traces[0].value_gradient:
                     found["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
                     found |= usage_facts(self.session, learner.setting, step, drawn, traces)
                     quiet = not any("silent" in each.get("handed", {}) for each in self.doctor.facts(stage))
-                    found |= backward_sum_facts(learner, traces, ask=quiet)
-                    found |= draw_replay_facts(traces[0], [*drawn.samples, *drawn.failed])
-                    found["prompts"] = prompt_facts(self.session, [*drawn.samples, *drawn.failed])
+                    found |= backward_sum_facts(learner, traces, test_missing=quiet)
+                    found |= draw_replay_facts(traces[0], [*drawn.samples, *drawn.untrained])
+                    found["prompts"] = prompt_facts(self.session, [*drawn.samples, *drawn.untrained])
             with phase("record"):
-                made = drawn, traces, self.clock, found, self.doctor.audits(stage)
+                made = drawn, traces, self.clock, found, self.doctor.draw_audits(stage)
                 record, label, rows = step_record(stage, step, learner, *made)
                 self.writer.write_step(record, rows)
-        if (learner.room.fits, learner.room.fits_recomputed) != before:
-            self.event_log.log_memory(learner.room, stage, step)
+        if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != before:
+            self.event_log.log_memory(learner.memory_budget, stage, step)
         played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
-        self.control = self.control.after(self.recipe, record.metrics, len(played))
-        self.event_log.rollouts(drawn.rollouts, stage, step)
-        self.event_log.held_back(traces, stage, step)
-        self.event_log.budget(record)
-        self.event_log.loss(label, stage, step)
-        self.judge(record, rows)
+        self.coefficients = self.coefficients.next_step(self.recipe, record.metrics, len(played))
+        self.event_log.log_incidents(drawn.rollouts, stage, step)
+        self.event_log.log_skipped(traces, stage, step)
+        self.event_log.log_over_budget(record)
+        self.event_log.log_loss_label(label, stage, step)
+        self.diagnose(record, rows)
         return record
 
-    def judge(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
+    def diagnose(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
         """Have the doctor look at an update that is on record; a fault that is proven ends the run."""
         with self.clock.running(), phase("doctor"):
-            seen, found = self.doctor.look(record, rows, self.recipe)
-        if logs_boundary(self.declared.seed, record.stage, record.step):
+            seen, found = self.doctor.diagnose(record, rows, self.recipe)
+        if logs_boundary(self.declared_recipe.seed, record.stage, record.step):
             lines = boundary_lines(seen, self.session.loaded.tokenizer)
             self.event_log.log_boundary(record.stage, record.step, lines)
         for finding in found:
             kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
-            self.event_log.tell(kind, **finding_event(finding))
-            self.looks.asked |= finding.code.startswith(AUDITED_FAMILIES)
+            self.event_log.log(kind, **finding_event(finding))
+            self.audit_schedule.requested |= finding.code.startswith(AUDITED_FAMILIES)
         for text in self.doctor.rule_failures():
-            self.event_log.tell("incident", what="rule", stage=record.stage, step=record.step, text=text)
-        if self.declared.doctor.stop:
+            self.event_log.log("incident", what="rule", stage=record.stage, step=record.step, text=text)
+        if self.declared_recipe.doctor.stop:
             stop_if_proven(found)
 
-    def draw(self, learner: Learner, stage: str, step: int) -> StepSamples:
+    def draw_samples(self, learner: Learner, stage: str, step: int) -> StepSamples:
         """What a step trains on. Where that fails, or somebody stops it, the steps before are kept."""
         try:
             if learner.algorithm.source == "rollouts":
-                self.session.sync_sampler(self.version(stage, step))
+                self.session.sync_sampler(self.weights_version(stage, step))
             with self.interrupt.interruptible():
                 return draw_step_samples(self.session, learner.algorithm, learner.setting, stage, step)
         except Unstable:  # a policy that cannot be drawn from is nothing to go on with
@@ -288,24 +288,24 @@ class Loop:
     def evaluate(self, name: str, version: int) -> None:
         """Evaluate the policy as it is now, and record each answer."""
         self.session.sync_sampler(version)
-        self.event_log.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
+        self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation
         told = {"estimate": asdict(evaluation.estimate()), "pass_at": pass_at_json(evaluation.pass_at())}
-        self.event_log.tell("eval", **asdict(evaluation), **told)
+        self.event_log.log("eval", **asdict(evaluation), **told)
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
         """Write a checkpoint, and drop those of the stage that nothing goes back to."""
         if learner.reference is not None:
             learner.reference.check_unchanged()
-        kept = (learner.tables(), learner.optimizer, asdict(self.control), self.rollbacks, self.between)
+        kept = (learner.checkpoint_tables(), learner.optimizer, asdict(self.coefficients), self.rollbacks, self.pending_facts)
         state = checkpoint.save(self.checkpoints, stage, step, *kept)
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
         oldest = self.last_good_checkpoint(stage, last_good_step(step, guard)) if guard and not last else step
         for before in checkpoint.saved_steps(self.checkpoints, stage):
             if before < oldest and not (guard and before == 0 and not last):
                 checkpoint.remove(self.checkpoints / checkpoint.CheckpointState(stage, before).name)
-        self.event_log.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
+        self.event_log.log("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 
     def restore(self) -> tuple[str, int]:
         """The stage and step to go on from; drops records of steps that the checkpoint does not cover."""
@@ -323,7 +323,7 @@ class Loop:
             checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
         return state.stage, state.step
 
-    def version(self, stage: str, step: int) -> int:
+    def weights_version(self, stage: str, step: int) -> int:
         """Updates done so far, over all stages."""
         before = self.recipe.stages[: self.recipe.stages.index(stage)]
         return sum(self.recipe.stage(name).steps for name in before) + step

@@ -25,13 +25,13 @@ TOKENIZER_DIR = "tokenizer"
 """Folder of the run with the tokenizer, so that its tokens can be read anywhere."""
 
 
-def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: EventCallback) -> TrainResult:
+def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: EventCallback) -> TrainResult:
     """Train what the recipe says and record it under ``out``."""
     check_trackers(recipe)
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
-    scene = session.scene(session.contract)
+    scene = session.episode_context(session.sampling_params)
     if recipe.bootstrap.steps or any(ALGORITHMS[name].source == "demonstrations" for name in recipe.stages):
         check_demonstrations(session.chat, session.train_tasks)
     if "grpo" in recipe.stages:
@@ -40,21 +40,21 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Eve
     found = list(task_findings(scene, session.train_tasks, session.eval_tasks))
     check_prompts(session)
     if resume:
-        check_same_rewards(session, RunReader(out).run())
+        check_same_rewards(session, RunReader(out).run_json())
     with RunWriter(out, resume=resume) as writer:
         if not resume:
             _save_tokenizer(session, out / TOKENIZER_DIR)
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER_DIR})
-        teller = EventLog(recipe, writer, watch, _followers(recipe, out, resume))
+        teller = EventLog(recipe, writer, on_event, _followers(recipe, out, resume))
         for text in found:
-            teller.tell("finding", text=text)
+            teller.log("finding", text=text)
         for text in (*env.notes, *startup_notes(session)):
-            teller.tell("note", text=text)
+            teller.log("note", text=text)
         try:
             result = Loop(session, writer, out, room, teller).train(resume)
         except BaseException as error:
-            teller.stopped(out, error)
+            teller.log_stopped(out, error)
             raise
         teller.close()
         compact(out)
@@ -75,7 +75,7 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
     """What the run computes at once; one that is resumed goes on as it was."""
     told = [event.payload for event in events if event.kind == "memory"]
     if told:
-        return MemoryBudget.of(told[-1])
+        return MemoryBudget.from_facts(told[-1])
     recipe = session.recipe
     return measure_budget(
         session.policy,

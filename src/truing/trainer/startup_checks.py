@@ -26,11 +26,11 @@ REQUIRED_CHECKS = (
 """Checks without which no run begins; what the others find is told."""
 
 
-def check_turn_rewards(scene: EpisodeContext, tasks: Sequence[Task], cfg: GrpoConfig) -> None:
+def check_turn_rewards(context: EpisodeContext, tasks: Sequence[Task], cfg: GrpoConfig) -> None:
     """Raise where GRPO asks for an advantage per turn, and nothing judges turns."""
     if cfg.advantage_per == "episode":
         return
-    for play in run_trial(scene, tasks[:1]).episodes:
+    for play in run_trial(context, tasks[:1]).episodes:
         if play.grades and not play.grades[0].turn_rewards:
             raise missing_turn_rewards(f"task {play.task.task_id}")
 
@@ -53,14 +53,14 @@ def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
                 ) from error
 
 
-def task_findings(scene: EpisodeContext, *splits: Sequence[Task]) -> Iterator[str]:
+def task_findings(context: EpisodeContext, *splits: Sequence[Task]) -> Iterator[str]:
     """A sentence for each check of the environment and the chat template that finds something.
 
     Raises:
         ModelError: A doubled BOS; messages, tools or their answers that no prompt shows; a renderer at fault.
     """
     tasks = [task for split in splits for task in evenly_spaced(split, TASKS_PER_SPLIT)]
-    for name, result in check_tasks(scene, tasks).items():
+    for name, result in check_tasks(context, tasks).items():
         for finding in result.findings[:1]:
             if name in REQUIRED_CHECKS:
                 raise ModelError(

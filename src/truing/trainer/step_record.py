@@ -52,7 +52,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "name": session.recipe.name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "recipe": session.recipe.model_dump(mode="json"),
-        "contract": asdict(session.contract),
+        "contract": asdict(session.sampling_params),
         "model": {
             "name": session.loaded.name,
             "path": str(session.loaded.path),
@@ -108,10 +108,10 @@ def step_record(
     stage: str,
     step: int,
     learner: Learner,
-    drawn: StepSamples,
+    step_samples: StepSamples,
     traces: Sequence[Trace],
     clock: PhaseClock,
-    found: Mapping[str, Any],
+    measured_facts: Mapping[str, Any],
     audits: Sequence[Mapping[str, Any]],
 ) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
     """The record of an update from its traces.
@@ -122,14 +122,14 @@ def step_record(
     """
     computed = [trace for trace in traces if trace.tokens_computed] or traces  # before the first no weight moved
     first, last = computed[0], computed[-1]
-    rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.setting.stage)
+    rows, objective = _rows(step_samples, traces), learner.algorithm.objective(learner.setting.stage)
     tokens = TokenStreams(rows)
     of_first, of_last = (
-        tokens if len(traces) == 1 else TokenStreams(_rows(drawn, [trace])) for trace in (first, last)
+        tokens if len(traces) == 1 else TokenStreams(_rows(step_samples, [trace])) for trace in (first, last)
     )
     total = sum(last.loss.values())
     metrics: Metrics = step_metrics(tokens, objective, first_inner=False)
-    ids = compare_ids(_id_pairs(drawn, first.samples))
+    ids = compare_ids(_id_pairs(step_samples, first.samples))
     metrics |= mismatch_metrics(of_first) | alignment_metric(ids)
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
@@ -137,31 +137,31 @@ def step_record(
         "loss/total": total,
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
-    made = [trace for trace in computed if not trace.held_back]
-    held_back = sum(bool(trace.held_back) for trace in traces)
+    made = [trace for trace in computed if not trace.skip_reason]
+    held_back = sum(bool(trace.skip_reason) for trace in traces)
     if made:
         metrics |= dict(zip(("grad/norm", "grad/critic_norm"), made[-1].grad_norms, strict=False))
     if learner.critic is not None:
         metrics["value/head_step"] = sum(trace.head_step for trace in traces)
-    metrics |= gate_metrics(tokens, learner.setting, held_back, drawn.equal_groups)
+    metrics |= gate_metrics(tokens, learner.setting, held_back, step_samples.equal_groups)
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _term_weights(learner.setting) | _memory(learner, traces)
-    metrics |= cut_share(rows) if drawn.prompts_limited else {}
-    metrics |= audit_metrics(found, audits, compared="mismatch/max_abs" in metrics)
+    metrics |= cut_share(rows) if step_samples.prompts_limited else {}
+    metrics |= audit_metrics(measured_facts, audits, compared="mismatch/max_abs" in metrics)
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])
     else:
-        label = LossLabel("held_back", f"no update was made: {traces[-1].held_back}")
+        label = LossLabel("held_back", f"no update was made: {traces[-1].skip_reason}")
     samples = tuple(row.sample for row in rows)
-    seconds = clock.take()
+    seconds = clock.pop_seconds()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
     check_metric_names(metrics)
     opened = {"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}
     unequal = {"ids": ids} if ids["first"] else {}
-    spread = _ratios(tokens, drawn, traces, objective)
+    spread = _ratios(tokens, step_samples, traces, objective)
     lengths = {"lengths": answer_lengths((sample.family, sample.origin) for sample in samples)}
-    facts = {**found, **opened, **unequal, **spread, **lengths}
+    facts = {**measured_facts, **opened, **unequal, **spread, **lengths}
     return StepRecord(step, stage, metrics, label.label, samples, seconds, facts), label, rows
 
 
@@ -204,7 +204,7 @@ def _term_weights(setting: from_recipe) -> Metrics:
 
 def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
     """Gigabytes: what the forwards were predicted to come to, and the most that the step held."""
-    expected = [learner.room.need.peak(micro) / GB for trace in traces for micro in trace.micro_batches]
+    expected = [learner.memory_budget.need.peak_bytes(micro) / GB for trace in traces for micro in trace.micro_batches]
     most = peak_bytes(causal_model(learner.model).device)
     found = {"memory/predicted": max(expected)} if expected else {}
     return found if most is None else found | {"memory/peak": most / GB}
@@ -212,7 +212,7 @@ def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
 
 def _rows(drawn: StepSamples, traces: Sequence[Trace]) -> list[SampleRow]:
     """One row per sample of the traces; a later trace replaces what an earlier one said."""
-    rows = {sample.sample_id: _row(sample, drawn, Trace(-1, [])) for sample in drawn.failed}
+    rows = {sample.sample_id: _row(sample, drawn, Trace(-1, [])) for sample in drawn.untrained}
     for trace in traces:
         for sample in trace.samples:
             rows[sample.sample_id] = _row(sample, drawn, trace)
@@ -228,7 +228,7 @@ def _row(sample: Sample, drawn: StepSamples, trace: Trace) -> SampleRow:
         new_logprob=trace.logprob.get(sample.sample_id, absent),
         entropy=trace.entropy.get(sample.sample_id, absent),
         raw_entropy=trace.raw_entropy.get(sample.sample_id, absent),
-        pull=trace.pull.get(sample.sample_id, absent),
+        pull=trace.token_gradient.get(sample.sample_id, absent),
         inner_step=trace.inner_step,
         text=rollout.text,
         status=rollout.status,

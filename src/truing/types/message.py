@@ -43,7 +43,7 @@ class AssistantMessage:
     calls: tuple[ToolCall, ...] = ()
     parse_errors: tuple[str, ...] = ()  # calls that could not be read, each as the model will be told
 
-    def message(self) -> Message:
+    def to_dict(self) -> Message:
         """The assistant's message, in the form that chat templates read; calls are numbered from 0."""
         if not self.calls:
             return {"role": "assistant", "content": self.content}

@@ -46,7 +46,7 @@ class SamplingParams:
         """Whether some tokens are cut from the support, which must then be recorded."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
-    def room(self, context_length: int) -> int:
+    def max_prompt_length(self, context_length: int) -> int:
         """How many tokens a prompt may have in a context of so many, one at the least."""
         if self.max_new_tokens >= context_length:
             raise InvalidValueError(

@@ -82,7 +82,7 @@ class JsonlWriter:
             os.fsync(self._handle.fileno())
         self._end += len(line)
 
-    def keep(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Cut the file back to its first ``count`` lines."""
         self._end = sum(map(len, complete_lines(self.path)[:count]))
         with disk_errors(self.path):

@@ -62,7 +62,7 @@ class PhaseClock:
             finally:
                 self._open.pop()
 
-    def take(self) -> dict[str, float]:
+    def pop_seconds(self) -> dict[str, float]:
         """Seconds by phase since the last time that somebody took them."""
         self._charge()
         taken = dict(self._seconds)

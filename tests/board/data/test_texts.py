@@ -91,5 +91,5 @@ def test_no_more_answers_are_kept_than_are_meant_to_be(tmp_path, monkeypatch):
     board = answered(tmp_path / "run", 2, ["yes", "no", "maybe"])
     for _ in range(2):
         asked(board, "samples")
-    with board.held.reading("run") as (opened,):
-        assert len(opened.words._answers) == 2
+    with board.open_runs.locked("run") as (opened,):
+        assert len(opened.sample_texts._answers) == 2

@@ -63,7 +63,7 @@ def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
     keeper = UpdateWriter(tmp_path / "audit", lambda ids: [f"<{i}>" for i in ids])
     for step in recorded_steps(trained / "mini"):
         if step.stage == "grpo":
-            keeper.keep(step)
+            keeper.write(step)
     told = Board(tmp_path).answer("audit", {"audit": "audit"})
     assert all(each.pop("why") for each in told["findings"])
     assert json.loads(dump_json(told)) == json.loads(

@@ -91,7 +91,7 @@ def test_criteria_are_those_of_the_scorecard(board, trained):
     for name in ("mini", "critic"):
         reader = RunReader(trained / name)
         kinds = [event.kind for event in reader.events()]
-        expected = scorecard(columns_of(reader.steps()), resolve(reader.run()["recipe"]), "cpu", kinds)
+        expected = scorecard(columns_of(reader.steps()), resolve(reader.run_json()["recipe"]), "cpu", kinds)
         told = board.answer("run", {"run": name})["scorecard"]
         assert told == [vars(each) for each in expected]
         line = next(each for each in board.answer("runs", {})["runs"] if each["run"] == name)

@@ -25,7 +25,7 @@ def invoke(*words):
 def test_a_guilty_part_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
-            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
+            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None
         ).run
     result = invoke("bisect", str(run))
     assert result.exit_code == 1
@@ -44,7 +44,7 @@ def cut_is_suspected(monkeypatch):
 
 @pytest.mark.usefixtures("cut_is_suspected")
 def test_what_rules_find_and_no_swap_explains_is_said_with_exit_1(mini, tmp_path):
-    run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     result = invoke("bisect", str(run), "--stage", "grpo", "--step", "3")
     assert result.exit_code == 1
     told = "rules find something, and no part that could be swapped differs: SUSPECT LEN003 (truing check "
@@ -58,7 +58,7 @@ def test_what_rules_find_and_no_swap_explains_is_said_with_exit_1(mini, tmp_path
 @pytest.mark.usefixtures("cut_is_suspected")
 def test_what_is_suppressed_needs_no_guilty_part(mini, tmp_path):
     table = mini(doctor={"suppress": {"LEN003": "answers are short on purpose"}})
-    run = truing.train(table, out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(table, out=tmp_path / "run", on_event=lambda *_: None).run
     assert invoke("bisect", str(run)).exit_code == 0
 
 
@@ -79,7 +79,7 @@ def told_rewards_are_from_python(run):
 def test_two_runs_part_at_a_key_a_step_and_a_token(mini, tmp_path):
     def trained(name, **changes):
         return truing.train(
-            mini(**changes), rewards=[random_reward], out=tmp_path / name, watch=lambda *_: None
+            mini(**changes), rewards=[random_reward], out=tmp_path / name, on_event=lambda *_: None
         ).run
 
     one, twin, other = trained("one"), trained("twin"), trained("other", sampling={"temperature": 0.8})
@@ -98,7 +98,7 @@ def test_two_runs_part_at_a_key_a_step_and_a_token(mini, tmp_path):
 def test_later_partings_are_found_where_they_begin(mini, tmp_path):
     def trained(name, **changes):
         return truing.train(
-            mini(**changes), rewards=[random_reward], out=tmp_path / name, watch=lambda *_: None
+            mini(**changes), rewards=[random_reward], out=tmp_path / name, on_event=lambda *_: None
         ).run
 
     table = mini()
@@ -113,7 +113,7 @@ def test_later_partings_are_found_where_they_begin(mini, tmp_path):
 
 def test_runs_of_two_seeds_are_compared_by_what_they_came_to(mini, tmp_path):
     runs = [
-        truing.train(mini(seed=seed), out=tmp_path / str(seed), watch=lambda *_: None).run for seed in (0, 1)
+        truing.train(mini(seed=seed), out=tmp_path / str(seed), on_event=lambda *_: None).run for seed in (0, 1)
     ]
     told = invoke("compare", *map(str, runs)).stdout
     assert "recipe  seed: 0 | 1" in told

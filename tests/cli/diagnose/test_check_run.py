@@ -19,7 +19,7 @@ def broken(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "broken"
     table = {**MINI, "sft": {**MINI["sft"], "steps": 25}, "doctor": {"stop": False}}
     with FAULTS["stop-masked"].plant():
-        package.train(table, rewards=[random_reward], out=out, watch=lambda *_: None)
+        package.train(table, rewards=[random_reward], out=out, on_event=lambda *_: None)
     return out
 
 

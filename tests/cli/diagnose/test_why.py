@@ -28,9 +28,9 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("why")
     table = {**MINI, "sft": {**MINI["sft"], "steps": 12}, "doctor": {"stop": False}}
     more = {**table, "env": {**MINI["env"], "eval": 24}}  # than it is evaluated on
-    package.train(more, out=folder / "healthy", watch=lambda *_: None)
+    package.train(more, out=folder / "healthy", on_event=lambda *_: None)
     with FAULTS["advantage-sign"].plant():
-        package.train(table, rewards=[random_reward], out=folder / "ill", watch=lambda *_: None)
+        package.train(table, rewards=[random_reward], out=folder / "ill", on_event=lambda *_: None)
     return folder
 
 
@@ -61,7 +61,7 @@ def test_json_has_every_hypothesis(runs):
 
 
 def test_a_run_without_rewards_has_no_such_question(tmp_path):
-    package.train({**MINI, "stages": ["sft"]}, out=tmp_path / "run", watch=lambda *_: None)
+    package.train({**MINI, "stages": ["sft"]}, out=tmp_path / "run", on_event=lambda *_: None)
     told = truing("why", tmp_path / "run")
     assert told.code == 2
     assert "no update with a reward" in told.err
@@ -69,14 +69,14 @@ def test_a_run_without_rewards_has_no_such_question(tmp_path):
 
 def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path):
     with FAULTS["optimizer-skips"].plant(), pytest.raises(ProvenError):
-        package.train(MINI, out=tmp_path / "run", watch=lambda *_: None)
+        package.train(MINI, out=tmp_path / "run", on_event=lambda *_: None)
     told = truing("why", tmp_path / "run")
     assert told.code == 2
     assert "it ended before, by OPT001" in told.err
 
 
 def story(run, **changes):
-    found = RunHistory.of(run, diagnose_run(run))
+    found = RunHistory.from_run(run, diagnose_run(run))
     metrics = {name: changes.pop(name) for name in list(changes) if "/" in name}
     steps = [replace(row, metrics=row.metrics | metrics) for row in found.steps]
     recipe = found.recipe.model_copy(update=changes.pop("recipe", {}))

@@ -123,21 +123,21 @@ def test_a_run_that_is_cut_back_or_begun_anew_is_followed_on(finished, tmp_path)
     def tell(steps, events):
         (run / "steps.jsonl").write_bytes(b"".join(whole["steps.jsonl"][:steps]))
         (run / "events.jsonl").write_bytes(b"".join(events))
-        facts = watched.look()
-        teller.tell(facts)
-        return facts.seen
+        facts = watched.read()
+        teller.print_new(facts)
+        return facts.summary
 
     events = whole["events.jsonl"]
     undone = {"stage": "grpo", "step": 2, "to": 1, "reason": "KL rose", "kept": "abandoned/1"}
     rollback = json.dumps({"time": 1.0, "kind": "rollback", "payload": undone}).encode() + b"\n"
-    assert tell(6, events[:-1]).at == ("grpo", 3, 3)
-    assert tell(4, [*events[:-1], rollback]).at == ("grpo", 1, 3)
+    assert tell(6, events[:-1]).current_stage == ("grpo", 3, 3)
+    assert tell(4, [*events[:-1], rollback]).current_stage == ("grpo", 1, 3)
     assert out.getvalue().endswith(
         "grpo 3: rolled back to the state after 1 steps: KL rose; what was undone is in abandoned/1\n"
     )
     assert tell(6, [*events[:-1], rollback, events[-1]]).state == "finished"
     before = out.getvalue().count("base: reward")
-    assert tell(2, events[:5]).at == ("sft", 2, 3)
+    assert tell(2, events[:5]).current_stage == ("sft", 2, 3)
     assert out.getvalue().count("base: reward") == before + 1
 
 
@@ -205,8 +205,8 @@ def test_a_run_of_another_version_has_no_scorecard(finished, tmp_path):
     facts = json.loads((run / "run.json").read_text())
     facts["recipe"]["unheard_of"] = 1
     (run / "run.json").write_text(json.dumps(facts))
-    assert RunWatcher(run).look().criteria == {}
+    assert RunWatcher(run).read().criteria == {}
     del facts["recipe"]
     (run / "run.json").write_text(json.dumps(facts))
     with pytest.raises(RecordError, match="lacks what it should hold"):
-        RunWatcher(run).look()
+        RunWatcher(run).read()

@@ -126,7 +126,7 @@ def test_a_mask_is_shown_where_a_term_reads_it(ref, third, last):
         token["masks"] = ["policy", "kl", "value"] if token["index"] == 2 else token["masks"]
     tokens[3]["masks"] = ["kl", "value"]
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(token_table(tokens, whole=False))
+    console.print(token_table(tokens, all_tokens=False))
     found = rows(console.export_text())
     assert found["2"][4 : 4 + len(third)] == third
     assert found["3"][4 : 5 + len(last)] == [*last, "(structure)"]
@@ -167,7 +167,7 @@ def test_tokens_are_coloured_by_origin_and_underlined_where_trained():
 
 def test_render_is_pure_and_fits_a_narrow_terminal():
     console = Console(width=40, record=True, file=io.StringIO())
-    console.print(render({"sample_id": "\x1b"}, token_list(make_row("a"), list("abcd")), whole=False))
+    console.print(render({"sample_id": "\x1b"}, token_list(make_row("a"), list("abcd")), all_tokens=False))
     assert r"\x1b" in console.export_text()
 
 
@@ -191,7 +191,7 @@ def test_values_and_returns_have_columns_where_a_critic_spoke():
     tokens = token_list(make_row("a"), list("abcd"))
     tokens[2] |= {"value": 0.25, "return": 0.75, "masks": ["policy", "value"]}
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(token_table(tokens, whole=False))
+    console.print(token_table(tokens, all_tokens=False))
     header, *shown = [line.split() for line in console.export_text().splitlines()]
     assert header[-3:] == ["value", "return", "advantage"]
     (line,) = [words for words in shown if words[:2] == ["2", "2"]]

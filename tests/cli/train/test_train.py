@@ -84,7 +84,7 @@ def test_resume_ends_like_a_run_that_was_never_interrupted(toml, mini, tmp_path)
     path = toml(checkpoint_every=1)
     whole = json.loads(command("train", path, "--out", tmp_path / "whole", "--json").out)
     with pytest.raises(Interrupt):
-        truing.train(path, out=tmp_path / "parts", watch=crash)
+        truing.train(path, out=tmp_path / "parts", on_event=crash)
     outcome = command("train", path, "--out", tmp_path / "parts", "--resume", "--json")
     assert "resumed after 1 steps of grpo" in outcome.err
     assert json.loads(outcome.out) == whole | {"run": str(tmp_path / "parts")}
@@ -121,7 +121,7 @@ def test_the_installed_program_is_the_same(toml):
 
 def test_the_device_is_an_option_too(toml, tmp_path):
     assert command("train", toml(), "--out", tmp_path / "run", "--device", "cpu", "--json").code == 0
-    assert RunReader(tmp_path / "run").run()["recipe"]["model"]["device"] == "cpu"
+    assert RunReader(tmp_path / "run").run_json()["recipe"]["model"]["device"] == "cpu"
     wrong = command("train", toml(), "--out", tmp_path / "other", "--device", "tpu")
     assert wrong.code == 2
     assert "model.device" in wrong.err

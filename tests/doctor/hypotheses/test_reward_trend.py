@@ -45,7 +45,7 @@ def test_two_looks_at_the_same_updates_share_the_error():
 def test_the_interval_of_a_gain_says_what_it_supposes():
     found = reward_trend(RISE)
     assert found.learns
-    assert found.told().endswith(f"{found.gain.signed}")
+    assert found.summary().endswith(f"{found.gain.signed}")
     assert found.gain.signed.endswith("(if normal)")
 
 
@@ -56,7 +56,7 @@ def test_ends_that_do_not_vary_have_no_interval(rewards):
     found = reward_trend(rewards)
     assert math.isnan(found.low)
     assert math.isnan(found.high)
-    assert "[" not in found.told()
+    assert "[" not in found.summary()
 
 
 def test_a_constant_end_beside_one_that_varies_is_no_matter_for_a_warning():

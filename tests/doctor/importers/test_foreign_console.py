@@ -98,7 +98,7 @@ def test_a_console_of_verl_is_read_behind_rays_prefix(tmp_path):
     text = "\n".join(["(pid=1) step: a word", *(line.format(i, v) for i, v in ((1, "0.9"), (2, "nan")))])
     (tmp_path / "verl.log").write_text(text + " [repeated 2x across cluster]\n")
     run = import_run(read_log(tmp_path / "verl.log"))
-    assert (run.trainer, run.form, run.unknown) == ("verl", "verl's console", [])
+    assert (run.trainer, run.format, run.unknown) == ("verl", "verl's console", [])
     assert run.steps[0].numbers == {
         "grad/norm": 0.9,
         "reward/mean": 0.5,

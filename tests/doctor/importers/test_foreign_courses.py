@@ -153,9 +153,9 @@ def test_a_log_that_goes_back_is_of_the_run_that_was_resumed(tmp_path):
     logs = healthy(0)
     anew = [log | {"reward": 0.77} for log in logs[40:50]]
     judged = diagnose_log(json_lines(tmp_path / "a.jsonl", [*logs[:50], *anew]))
-    rewards = {step.step + 1: step.numbers["reward/mean"] for step in judged.run.steps}
+    rewards = {step.step + 1: step.numbers["reward/mean"] for step in judged.imported.steps}
     assert (len(rewards), rewards[40], rewards[41]) == (50, logs[39]["reward"], 0.77)
-    assert judged.run.notes == [
+    assert judged.imported.notes == [
         "the log goes back from 50 to 41: of updates told twice the later telling is read"
     ]
 
@@ -181,7 +181,7 @@ def test_a_trainer_state_of_supervised_fine_tuning_is_read_and_clean(tmp_path):
         for i in range(1, 20)
     ]
     judged = diagnose_log(trainer_state(tmp_path, logs, None))
-    assert (judged.run.trainer, judged.run.steps[0].setup.algo, judged.run.unknown) == (
+    assert (judged.imported.trainer, judged.imported.steps[0].setup.algo, judged.imported.unknown) == (
         "transformers",
         "sft",
         [],

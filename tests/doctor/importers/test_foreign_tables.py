@@ -60,7 +60,7 @@ def test_a_row_with_a_cell_too_few_is_told_with_its_own_line(tmp_path):
 def test_our_own_names_are_read_as_they_are(tmp_path):
     records = [{"step": step, "reward/mean": 0.5, "mine": 1.0} for step in (0, 10)]
     run = import_run(read_log(json_lines(tmp_path / "a.jsonl", records)))
-    assert (run.trainer, run.read, run.unknown) == ("plain", {"reward/mean": "reward/mean"}, ["mine"])
+    assert (run.trainer, run.matched, run.unknown) == ("plain", {"reward/mean": "reward/mean"}, ["mine"])
     assert [step.step for step in run.steps] == [-1, 9]  # told as 0 and 10
 
 
@@ -108,7 +108,7 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
     }
     assert list(run.unused) == ["policy_loss", "kl", "rollout/num_samples", "timing/broadcast"]
     assert run.unknown == []
-    assert set(run.left_out) == {"reward"}
+    assert set(run.changed_meanings) == {"reward"}
 
 
 def test_rewards_that_never_differ_are_seen_in_their_deviation(tmp_path):
@@ -189,11 +189,11 @@ def test_the_state_of_a_trainer_may_hold_nan(tmp_path):
 def test_a_name_that_is_nearly_one_of_ours_is_asked_about(tmp_path):
     head, rows = "step,length/mean,rewards_mean,entropy_drawn,colour", ("1,8,0.5,1.2,3", "2,8,0.5,1.2,3")
     run = import_run(read_log(csv(tmp_path / "a.csv", head, *rows)))
-    assert run.near == {"rewards_mean": "reward/mean", "entropy_drawn": "entropy/drawn"}
+    assert run.suggestions == {"rewards_mean": "reward/mean", "entropy_drawn": "entropy/drawn"}
     judged = diagnose_log(tmp_path / "a.csv")
     hint = "did you mean reward/mean by rewards_mean, entropy/drawn by entropy_drawn? Rename what is the same"
     assert any(text.startswith(hint) for text, _ in judged.lines())
-    assert judged.facts()["near"] == dict(run.near)
+    assert judged.facts()["near"] == dict(run.suggestions)
 
 
 def test_where_no_name_is_known_the_error_asks_what_was_meant(tmp_path):
@@ -204,10 +204,10 @@ def test_where_no_name_is_known_the_error_asks_what_was_meant(tmp_path):
 
 def test_what_is_read_already_and_what_is_another_trainers_gets_no_hint(tmp_path):
     path = csv(tmp_path / "a.csv", "step,reward/mean,rewardmean", "1,0.5,0.5")
-    assert import_run(read_log(path)).near == {}
+    assert import_run(read_log(path)).suggestions == {}
     assert (
         import_run(
             read_log(trainer_state(tmp_path, [each | {"reward_std": 1.0} for each in healthy(0)]))
-        ).near
+        ).suggestions
         == {}
     )

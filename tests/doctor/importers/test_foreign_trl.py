@@ -79,7 +79,7 @@ def test_every_place_tells_the_same(left):
 
 def test_what_the_kl_is_is_known_where_the_arguments_are(left):
     told = {
-        place: import_run(read_log(left / place)).read for place in ("out", "wandb", "trackio.db", "out/runs")
+        place: import_run(read_log(left / place)).matched for place in ("out", "wandb", "trackio.db", "out/runs")
     }
     assert {place: read["kl"] for place, read in told.items()} == {
         "out": "kl/weighted_k3",
@@ -105,4 +105,4 @@ def test_every_column_is_read_or_known_and_unused_with_the_reason(left):
         run = import_run(read_log(left / place))
         assert run.unknown == []
         assert {"num_tokens", "step_time", "completions/min_length"} <= run.unused.keys()
-        assert run.read["reward_std"] == "reward/any_std"
+        assert run.matched["reward_std"] == "reward/any_std"

@@ -52,7 +52,7 @@ def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):
         }
     )
     assert step.rows[0].text == "it is 1.0"
-    assert run.texts
+    assert run.has_answers
 
 
 def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
@@ -91,7 +91,7 @@ def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(
     assert [(step.step, len(step.rows)) for step in run.steps] == [(0, 0), (1, 4), (2, 4)]
     assert run.steps[1].numbers["reward/mean"] != 0.5
     assert run.steps[1].numbers["group/zero_variance_share"] == 0.0
-    assert run.form == "verl's metrics and rollout dumps"
+    assert run.format == "verl's metrics and rollout dumps"
 
 
 def test_rewards_that_never_differ_cannot_be_told_and_groups_are_suspect(tmp_path):
@@ -125,7 +125,7 @@ def test_what_is_another_quantity_in_this_run_is_left_out_with_the_reason(tmp_pa
     for record in records:
         record["data"]["num_turns/max"] = 5
     run = import_run(read_log(json_lines(tmp_path / "log.jsonl", records)))
-    assert set(run.left_out) == {"response_length/mean"}
+    assert set(run.changed_meanings) == {"response_length/mean"}
     assert "length/mean" not in run.steps[0].numbers
 
 

@@ -26,7 +26,7 @@ def diagnosis():
     """Suspected at update 3, seen again at 5, proven at 9 and 10."""
     found = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
     found += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
-    return Diagnosis(select_rules(["REF003"]), findings={"REF003": found}, steps={"REF003": 10})
+    return Diagnosis(select_rules(["REF003"]), findings={"REF003": found}, steps_checked={"REF003": 10})
 
 
 def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):
@@ -60,12 +60,12 @@ def test_a_finding_is_told_once_in_every_form(diagnosis):
 
 def test_a_finding_of_one_update_says_no_more_than_its_place():
     (each,) = findings_by_rule([finding(Verdict.PROVEN, 3)])
-    assert (each.again, each.updates) == ("", 1)
+    assert (each.repeats, each.updates) == ("", 1)
 
 
 def test_a_report_counts_one_as_one():
     one = Diagnosis(
-        select_rules(["REF"]), findings={"REF003": [finding(Verdict.PROVEN, 3)]}, steps={"REF003": 1}
+        select_rules(["REF"]), findings={"REF003": [finding(Verdict.PROVEN, 3)]}, steps_checked={"REF003": 1}
     )
     one.missing_inputs = {"REF001": ["a digest"]}
     assert "1 rule found something, 0 are clean, 1 was not checked" in [
@@ -77,14 +77,14 @@ def test_a_report_counts_one_as_one():
 
 def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
     live = LiveDoctor.__new__(LiveDoctor)
-    live.told, live.past, live.contract, live.bos_id, live.tools, live.rewards = set(), [], None, None, (), {}
+    live.reported, live.past, live.sampling_params, live.bos_id, live.tools, live.rewards = set(), [], None, None, (), {}
     monkeypatch.setattr("truing.doctor.live_doctor.setup_of", lambda *_: None)
     monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
     told = []
     for step, verdict in enumerate([Verdict.SUSPECT, Verdict.SUSPECT, Verdict.PROVEN, Verdict.PROVEN]):
         live.diagnosis = SimpleNamespace(add=lambda _, each=(verdict, step): [finding(*each)])
         record = SimpleNamespace(stage="grpo", step=step, metrics={}, facts={})
-        told += live.look(record, [], None)[1]
+        told += live.diagnose(record, [], None)[1]
     assert [(each.claim.verdict, each.step) for each in told] == [(Verdict.SUSPECT, 0), (Verdict.PROVEN, 2)]
 
 

@@ -41,10 +41,10 @@ def stopped(error):
 
 def test_a_run_that_somebody_writes_is_running(tmp_path):
     with opened_run(tmp_path / "run") as writer:
-        assert (seen(tmp_path / "run").state, seen(tmp_path / "run").at) == ("running", None)
+        assert (seen(tmp_path / "run").state, seen(tmp_path / "run").current_stage) == ("running", None)
         write(writer, 0)
         now = seen(tmp_path / "run")
-        assert (now.state, now.why, now.at) == ("running", "", ("grpo", 1, 3))
+        assert (now.state, now.why, now.current_stage) == ("running", "", ("grpo", 1, 3))
     assert seen(tmp_path / "run").state == "crashed"
 
 
@@ -97,12 +97,12 @@ def test_a_run_that_goes_on_after_it_was_stopped_is_running(tmp_path):
 
 def test_real_runs_end_as_they_are_told(tmp_path, mini, monkeypatch):
     with pytest.raises(Interrupt):
-        truing.train(mini(), out=tmp_path / "crashed", watch=crash_at("grpo", 1))
+        truing.train(mini(), out=tmp_path / "crashed", on_event=crash_at("grpo", 1))
     now = seen(tmp_path / "crashed")
-    assert (now.state, now.why, now.at) == ("crashed", "Interrupt", ("grpo", 2, 3))
+    assert (now.state, now.why, now.current_stage) == ("crashed", "Interrupt", ("grpo", 2, 3))
     not_finite_at(monkeypatch, above=0.0)
     with pytest.raises(GuardError):
-        truing.train(mini(**HOT), out=tmp_path / "given-up", watch=lambda *_: None)
+        truing.train(mini(**HOT), out=tmp_path / "given-up", on_event=lambda *_: None)
     now = seen(tmp_path / "given-up")
     assert (now.state, now.why[:33]) == ("given up", "grpo is unstable after 2 rollback")
     kept = seen(tmp_path / "given-up/abandoned/grpo-1")
@@ -152,7 +152,7 @@ def test_a_new_stage_has_rewards_of_its_own(tmp_path):
 def test_before_the_first_update_there_are_no_numbers(tmp_path):
     with opened_run(tmp_path / "run", name="fresh"):
         now = seen(tmp_path / "run")
-    assert (now.name, now.at, now.reward, now.loss, now.seconds, now.tokens) == (
+    assert (now.name, now.current_stage, now.reward, now.loss, now.seconds, now.tokens) == (
         "fresh",
         None,
         None,
@@ -170,7 +170,7 @@ def test_a_run_of_sft_alone_has_no_reward(tmp_path):
         rows = [make_row("0/sft/0/0", reward=math.nan)]
         write(writer, 0, "sft", rows=rows, **{"reward/mean": math.nan, "loss/supervised": 2.0})
     now = seen(tmp_path / "run")
-    assert (now.reward, now.at, now.stages) == (None, ("sft", 1, 3), (("sft", 1, 3),))
+    assert (now.reward, now.current_stage, now.stages) == (None, ("sft", 1, 3), (("sft", 1, 3),))
 
 
 def test_seconds_and_tokens_add_up_and_the_pace_is_the_stages_own(tmp_path):

@@ -59,7 +59,7 @@ def test_a_slow_second_implementation_draws_the_same(sampler, tiny):
     contract = SamplingParams(temperature=0.7, max_new_tokens=6, stop_ids=(257,))
     for request in requests(3):
         ids = request.prompt_ids.tolist()
-        uniform = uniforms(6, *request.key).tolist()
+        uniform = uniforms(6, *request.rng_key).tolist()
         drawn, logprobs = [], []
         while len(drawn) < 6 and 257 not in drawn:
             with torch.no_grad():

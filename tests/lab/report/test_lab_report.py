@@ -27,7 +27,7 @@ def on_disk(lab, hypothesis, values):
     most = max(map(len, values.values()))
     for label, found in ({BASELINE: [0.0] * most} | values).items():
         for seed, value in enumerate(found):
-            lab = lab.and_also(ledger.write(run_of(lab, hypothesis, label, seed, value)))
+            lab = lab.with_entry(ledger.write(run_of(lab, hypothesis, label, seed, value)))
     ledger.close()
     return lab
 
@@ -152,7 +152,7 @@ def test_full_scale_is_tracked(lab, tmp_path, value, said):
         record_reproduction(lab, lab.hypotheses["h02"], *runs, ledger)
     ledger.close()
     assert told.startswith(f"Full scale: {said}, +{value - 0.5:.3f}")
-    assert open_lab(lab.root).history.of(Reproduction)
+    assert open_lab(lab.root).history.entries_of(Reproduction)
     write_report(lab)
     assert told in (lab.root / "README.md").read_text()
 
@@ -208,7 +208,7 @@ def test_a_lab_without_runs_has_a_report_too(tmp_path):
         not in (tmp_path / "experimental-results" / "report.html").read_text().split("</script>")[-1]
     )
     assert (
-        with_runs(declared(lab, lab.hypotheses["h01"]), lab.hypotheses["h01"], {"changed": [1.0]}).history.of(
+        with_runs(declared(lab, lab.hypotheses["h01"]), lab.hypotheses["h01"], {"changed": [1.0]}).history.entries_of(
             Promotion
         )
         == []

@@ -149,9 +149,9 @@ def test_what_a_check_may_settle_is_not_planned_beyond_it(tmp_path):
     assert names([step]) == [("h01", "check")]
     entropy = -(0.3 * math.log2(0.3) + 0.7 * math.log2(0.7))
     assert step.information == pytest.approx(entropy)
-    open_ = lab.and_also(CheckResult("h01", "r", "c", {"LEN001": ["SUSPECT", "x"]}, {}, 30.0))
+    open_ = lab.with_entry(CheckResult("h01", "r", "c", {"LEN001": ["SUSPECT", "x"]}, {}, 30.0))
     assert names(plan(open_)) == [("h01", "experiment")]
-    clean = lab.and_also(CheckResult("h01", "r", "c", {"LEN001": ["CLEAN", ""]}, {}, 30.0))
+    clean = lab.with_entry(CheckResult("h01", "r", "c", {"LEN001": ["CLEAN", ""]}, {}, 30.0))
     assert plan(clean) == []
 
 
@@ -169,13 +169,13 @@ def test_runs_that_lack(tmp_path):
     lab = lab_in(tmp_path, {"h01": header()})
     hypothesis = lab.hypothesis("h01")
     assert missing_runs(lab, hypothesis, None) == 20
-    lab = lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0))
+    lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0))
     assert missing_runs(lab, hypothesis, None) == 19
-    lab = lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0))
+    lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0))
     assert missing_runs(lab, hypothesis, None) == 19
-    lab = lab.and_also(run_of(lab, hypothesis, "changed", 0, 0.0, outcome="crashed"))
+    lab = lab.with_entry(run_of(lab, hypothesis, "changed", 0, 0.0, outcome="crashed"))
     assert missing_runs(lab, hypothesis, None) == 19
-    lab = lab.and_also(run_of(lab, hypothesis, "changed", 10, 0.0))
+    lab = lab.with_entry(run_of(lab, hypothesis, "changed", 10, 0.0))
     assert missing_runs(lab, hypothesis, None) == 19
 
 
@@ -192,7 +192,7 @@ def test_runs_of_another_version_of_the_code_are_no_half_of_a_pair(tmp_path):
     hypothesis = lab.hypothesis("h01")
     for seed in range(10):
         older = replace(run_of(lab, hypothesis, BASELINE, seed, 0.0), code="older", key=f"older-{seed}")
-        lab = lab.and_also(older)
+        lab = lab.with_entry(older)
     arms = arms_of(lab, hypothesis, None)
     assert len(missing_jobs(lab, arms[BASELINE], [arms["changed"]], range(10))) == 20
     assert missing_runs(lab, hypothesis, None) == 20
@@ -206,7 +206,7 @@ def test_a_promoted_arm_is_the_baseline_of_the_next(tmp_path):
     first = lab.hypothesis("h01")
     lab = with_runs(declared(lab, first), first, {"changed": [9.0] * 8})
     assert missing_runs(lab, lab.hypothesis("h02"), None) == 20 - 8
-    lab = lab.and_also(Promotion("h01", "changed", ["grpo.learning_rate=2e-3"], 9.0, 8.0, 10.0))
+    lab = lab.with_entry(Promotion("h01", "changed", ["grpo.learning_rate=2e-3"], 9.0, 8.0, 10.0))
     assert missing_runs(lab, lab.hypothesis("h02"), None) == 20 - 8
 
 
@@ -216,8 +216,8 @@ def test_minutes_are_means_of_what_was_measured(tmp_path):
     assert math.isnan(run_minutes(lab))
     assert check_minutes(lab) == CHECK_MINUTES
     for seed, seconds in enumerate((60.0, 180.0, None)):
-        lab = lab.and_also(run_of(lab, hypothesis, BASELINE, seed, 0.0, seconds=seconds))
-    lab = lab.and_also(CheckResult("h01", "r", "c", {}, {}, 30.0))
+        lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, seed, 0.0, seconds=seconds))
+    lab = lab.with_entry(CheckResult("h01", "r", "c", {}, {}, 30.0))
     assert run_minutes(lab) == 2
     assert check_minutes(lab) == 0.5
 

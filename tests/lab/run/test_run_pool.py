@@ -59,7 +59,7 @@ def test_from_plan_to_verdict(tmp_path):
     assert verdict["criteria_met"] is None
     assert verdict["mde"] is None, "with two pairs nothing is ever seen"
     assert -1 <= verdict["effect"] <= 1
-    runs = open_lab(tmp_path).history.of(Run)
+    runs = open_lab(tmp_path).history.entries_of(Run)
     assert len(runs) == 4
     for run in runs:
         assert len(run.curve) == 2
@@ -71,7 +71,7 @@ def test_from_plan_to_verdict(tmp_path):
 
     again = truing("lab", "run", "h01", "--lab", tmp_path)
     assert again.code == 0
-    assert len(open_lab(tmp_path).history.of(Run)) == 4, "what was run is not run again"
+    assert len(open_lab(tmp_path).history.entries_of(Run)) == 4, "what was run is not run again"
     told = truing("lab", "verdict", "h01", "--lab", tmp_path)
     assert "h01 Some: INCONCLUSIVE" in told.out
     status = truing("lab", "status", "--lab", tmp_path, "--json")
@@ -88,7 +88,7 @@ def test_from_plan_to_verdict(tmp_path):
     names = [each["name"] for each in json.loads(both.out)["contrasts"]]
     assert names[-1] == "interaction of h01 and h02"
     assert json.loads(both.out)["contrasts"][0]["pairs"] == 2
-    assert len(open_lab(tmp_path).history.of(Run)) == 8, "two arms more, and the others were there"
+    assert len(open_lab(tmp_path).history.entries_of(Run)) == 8, "two arms more, and the others were there"
     alone = truing("lab", "run", "h02", "--lab", tmp_path, "--json")
     assert json.loads(alone.out)["pairs"] == 2, "it was declared before its arm was run"
     assert "## H01 × H02" in (tmp_path / "experimental-results" / "report.md").read_text()
@@ -131,7 +131,7 @@ def test_a_process_that_is_killed_is_no_verdict_on_its_arm(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "it was ended by signal 9" in err
-    assert not open_lab(tmp_path).history.of(Run)
+    assert not open_lab(tmp_path).history.entries_of(Run)
 
 
 def test_a_crash_is_in_the_ledger_with_its_error(tmp_path):
@@ -141,7 +141,7 @@ def test_a_crash_is_in_the_ledger_with_its_error(tmp_path):
     verdict = json.loads(done.out)
     assert verdict["verdict"] == "INCONCLUSIVE"
     assert "changed, seed 0, crashed" in verdict["because"]
-    failed = [run for run in open_lab(tmp_path).history.of(Run) if run.outcome == "crashed"]
+    failed = [run for run in open_lab(tmp_path).history.entries_of(Run) if run.outcome == "crashed"]
     assert failed
     assert failed[0].error
 
@@ -153,7 +153,7 @@ def test_a_planted_fault_is_proven_by_its_check(tmp_path):
     verdict = json.loads(done.out)
     assert (verdict["verdict"], verdict["by"], verdict["quality"]) == ("VALIDATED", "proof", "high")
     assert verdict["because"].startswith("MSK003")
-    assert not open_lab(tmp_path).history.of(Run), "nothing is trained where a proof will do"
+    assert not open_lab(tmp_path).history.entries_of(Run), "nothing is trained where a proof will do"
 
 
 def test_places_are_cores_by_threads(tmp_path):
@@ -167,19 +167,19 @@ def test_places_are_cores_by_threads(tmp_path):
 
 def test_another_run_is_begun_where_there_is_memory_for_it(tmp_path, monkeypatch):
     crew = RunPool(tmp_path, 3)
-    assert crew.has_room()
+    assert crew.has_free_slot()
     (tmp_path / "a" / "run").mkdir(parents=True)
     crew.running.append(RunningProcess("a", {}, tmp_path / "a", 0, None, False))
-    assert not crew.has_room(), "nobody knows yet what one takes"
+    assert not crew.has_free_slot(), "nobody knows yet what one takes"
     crew.running[0].peak_bytes = 10**9
     (tmp_path / "a" / "run" / "steps.jsonl").write_text("{}\n")
     free = {"bytes": 10**10}
     monkeypatch.setattr(
         "truing.lab.run.run_pool.psutil.virtual_memory", lambda: type("M", (), {"available": free["bytes"]})
     )
-    assert crew.has_room()
+    assert crew.has_free_slot()
     free["bytes"] = 10**9
-    assert not crew.has_room()
+    assert not crew.has_free_slot()
     crew.running.clear()
 
 

@@ -137,7 +137,7 @@ def test_what_the_ledger_has_is_not_run_again(lab, ledger, values):
     lab = declare_experiment(lab, hypothesis, ledger, underpowered=False)
     for seed in range(4):
         for label, value in (("baseline", 0.0), ("changed", 1.0)):
-            lab = lab.and_also(ledger.write(run_of(lab, hypothesis, label, seed, value)))
+            lab = lab.with_entry(ledger.write(run_of(lab, hypothesis, label, seed, value)))
     crew = FakeCrew(lab.runs_folder)
     run_jobs(open_lab(lab.root), "h01", pending_arm_jobs(hypothesis), crew, ledger, quiet)
     assert not set(crew.started) & set(keys(lab, "baseline", 4) + keys(lab, "changed", 4))
@@ -164,14 +164,14 @@ def test_what_was_promoted_is_the_baseline_of_the_next(tmp_path, values):
     values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
     lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
     fix = Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)
-    lab = lab.and_also(ledger.write(fix))
+    lab = lab.with_entry(ledger.write(fix))
     before = len(crew.started)
     lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
     ledger.close()
     assert not set(keys(lab, "changed", 6)) & set(crew.started[before:]), (
         "the arm's runs are the baseline's now"
     )
-    assert tuple(lab.history.of(Declaration, "h02")[0].baseline) == ("grpo.learning_rate=2e-3",)
+    assert tuple(lab.history.entries_of(Declaration, "h02")[0].baseline) == ("grpo.learning_rate=2e-3",)
     assert judge(lab, lab.hypotheses["h01"]).verdict == "VALIDATED", (
         "the first is judged by what it began with"
     )
@@ -211,7 +211,7 @@ def test_a_run_that_was_stopped_is_no_crash_and_ends_the_command(lab, ledger, va
     crew = FakeCrew(lab.runs_folder, {first: {"outcome": "stopped", "error": "No space left on device"}})
     with pytest.raises(RecordError, match="No space left"):
         run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
-    assert not open_lab(lab.root).history.of(Run)
+    assert not open_lab(lab.root).history.entries_of(Run)
     after = run_hypothesis(
         open_lab(lab.root), lab.hypotheses["h01"], FakeCrew(lab.runs_folder), ledger, quiet
     )
@@ -236,7 +236,7 @@ def test_a_full_disk_loses_no_line_of_the_ledger(lab, ledger, values, monkeypatc
     )
     with pytest.raises(RecordError, match="No space"):
         run_jobs(lab, "h01", pending_arm_jobs(hypothesis), crew, ledger, quiet)
-    assert len(open_lab(lab.root).history.of(Run)) == 2
+    assert len(open_lab(lab.root).history.entries_of(Run)) == 2
 
 
 def test_criteria_cannot_change_once_numbers_are_seen(lab, ledger):
@@ -266,7 +266,7 @@ def test_what_cannot_decide_is_refused_unless_one_insists(tmp_path):
     assert "seeds = 6 or more" in str(refused.value)
     lab = declare_experiment(lab, lab.hypotheses["h01"], ledger, underpowered=True)
     ledger.close()
-    assert lab.history.of(Declaration, "h01")[0].underpowered
+    assert lab.history.entries_of(Declaration, "h01")[0].underpowered
 
 
 def test_the_error_of_a_lab_cannot_be_spent_twice(tmp_path):
@@ -316,7 +316,7 @@ def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
         after = run_hypothesis(after, lab.hypotheses["h01"], crew, ledger, quiet, train=True)
         assert judge(after, lab.hypotheses["h01"]).by == "experiment"
     ledger.close()
-    assert len(after.history.of(CheckResult)) == 1
+    assert len(after.history.entries_of(CheckResult)) == 1
 
 
 def test_a_check_that_fails_is_an_error(tmp_path, values):
@@ -335,7 +335,7 @@ def test_runs_that_failed_are_tried_once_more_and_not_for_ever(lab, ledger, valu
     again = FakeCrew(lab.runs_folder, ends)
     lab = run_jobs(lab, "h01", retry_jobs(lab, *what(lab)), again, ledger, quiet)
     assert again.started == [broken]
-    assert [run.outcome for run in lab.history.of(Run) if run.key == broken] == ["crashed", "crashed"]
+    assert [run.outcome for run in lab.history.entries_of(Run) if run.key == broken] == ["crashed", "crashed"]
 
 
 def test_entries_are_json_lines_that_anybody_can_read(lab, ledger, values):
@@ -375,7 +375,7 @@ def test_criteria_about_numbers_that_are_known_are_refused(tmp_path, values):
     lab = run_hypothesis(lab, lab.hypotheses["h03"], crew, ledger, quiet)
     ledger.close()
     assert judge(lab, lab.hypotheses["h03"]).verdict == "INVALIDATED"
-    assert {run.seed for run in lab.history.of(Run) if run.hypothesis == "h03"} <= set(range(20, 30))
+    assert {run.seed for run in lab.history.entries_of(Run) if run.hypothesis == "h03"} <= set(range(20, 30))
 
 
 def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
@@ -385,7 +385,7 @@ def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
     crew = FakeCrew(lab.runs_folder, {check_name(lab): found})
     lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
     assert judge(lab, lab.hypotheses["h02"]).notes == ()
-    lab = lab.and_also(ledger.write(Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)))
+    lab = lab.with_entry(ledger.write(Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)))
     before = judge(lab, lab.hypotheses["h02"])
     assert before.verdict == "VALIDATED"
     assert "earlier baseline" in before.notes[-1]

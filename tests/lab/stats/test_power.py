@@ -131,7 +131,7 @@ def test_the_fewest_seeds_that_are_needed():
     assert seeds_needed(100.0, 1.0, 0.05) == min_pairs(0.05)
     assert seeds_needed(1.0, 0.0, 0.05) == min_pairs(0.05)
     assert seeds_needed(0.01, 1.0, 0.05) is None
-    assert seeds_needed(1.0, 1.0, 0.05, most_seeds=min_pairs(0.05) - 1) is None
+    assert seeds_needed(1.0, 1.0, 0.05, max_seeds=min_pairs(0.05) - 1) is None
     assert seeds_needed(0.0, 1.0, 0.05) is None
     assert seeds_needed(1.0, math.nan, 0.05) is None
 

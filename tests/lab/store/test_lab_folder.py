@@ -24,7 +24,7 @@ def test_its_ledger_is_read(tmp_path):
     ledger = Ledger(lab.ledger_folder)
     ledger.write(Run("k", "a", "c", "m", "h01", "x", 0, "finished"))
     ledger.close()
-    assert [entry.key for entry in open_lab(tmp_path).history.of(Run)] == ["k"]
+    assert [entry.key for entry in open_lab(tmp_path).history.entries_of(Run)] == ["k"]
     assert lab.runs_folder.parent == lab.ledger_folder.parent
 
 
@@ -96,7 +96,7 @@ def test_a_lab_without_a_name(tmp_path):
 def test_one_more_entry_leaves_the_lab_as_it_was(tmp_path):
     lab = lab_in(tmp_path)
     run = Run("k", "a", "c", "m", "h01", "x", 0, "finished")
-    assert lab.and_also(run).history.entries[-1] == run
+    assert lab.with_entry(run).history.entries[-1] == run
     assert lab.history.entries == []
 
 
@@ -107,7 +107,7 @@ def share(number, family, error=0.05):
     header = Header.model_construct()
     config = LabConfig(name="x", error=error, family=family)
     hypothesis = Hypothesis(f"h{number:02d}", "t", None, header)  # type: ignore[arg-type]
-    return Lab(None, config, {}, History()).error(hypothesis)  # type: ignore[arg-type]
+    return Lab(None, config, {}, History()).error_share(hypothesis)  # type: ignore[arg-type]
 
 
 def test_shares_by_hand():

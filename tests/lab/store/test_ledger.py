@@ -216,10 +216,10 @@ def test_a_fault_that_was_proven_can_be_tried_again():
 
 def test_entries_of_a_kind_and_of_a_hypothesis():
     begun = ENTRIES["begun"]
-    found = history(RUN, begun, replace(RUN, hypothesis="h02")).and_also(replace(begun, hypothesis="h02"))
-    assert found.of(Declaration) == [begun, replace(begun, hypothesis="h02")]
-    assert found.of(Run, "h02") == [replace(RUN, hypothesis="h02")]
-    assert found.of(CheckResult) == []
+    found = history(RUN, begun, replace(RUN, hypothesis="h02")).with_entry(replace(begun, hypothesis="h02"))
+    assert found.entries_of(Declaration) == [begun, replace(begun, hypothesis="h02")]
+    assert found.entries_of(Run, "h02") == [replace(RUN, hypothesis="h02")]
+    assert found.entries_of(CheckResult) == []
 
 
 def test_the_most_memory():
@@ -229,5 +229,5 @@ def test_the_most_memory():
 
 def test_one_more_entry_leaves_the_history_as_it_was():
     before = history(RUN)
-    assert len(before.and_also(RUN).entries) == 2
+    assert len(before.with_entry(RUN).entries) == 2
     assert len(before.entries) == 1

@@ -221,19 +221,19 @@ def test_inconclusive_as_soon_as_it_is_hopeless(made):
 def test_inconclusive_after_a_run_that_failed(made, label, outcome):
     lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 3})
-    lab = lab.and_also(run_of(lab, hypothesis, label, 3, 0.0, outcome=outcome, error="out of memory"))
+    lab = lab.with_entry(run_of(lab, hypothesis, label, 3, 0.0, outcome=outcome, error="out of memory"))
     found = judge(lab, hypothesis)
     assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
     assert found.because == f"{label}, seed 3, {outcome}: out of memory"
     assert found.notes == (found.because,)
-    again = lab.and_also(run_of(lab, hypothesis, label, 3, 0.0 if label == BASELINE else 1.0))
+    again = lab.with_entry(run_of(lab, hypothesis, label, 3, 0.0 if label == BASELINE else 1.0))
     assert judge(again, hypothesis).verdict == "TESTING"
 
 
 def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(made):
     lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
-    lab = lab.and_also(run_of(lab, hypothesis, "changed", 8, 0.0, outcome="crashed", error="x"))
+    lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 0.0, outcome="crashed", error="x"))
     found = judge(lab, hypothesis)
     assert found.verdict == "VALIDATED"
     assert "1 run failed" in found.quality_because
@@ -244,7 +244,7 @@ def test_an_arm_goes_on_where_another_failed(made):
     any_arm = header(crit("", above=0), crit("", below=0.5), ARMS)
     lab, hypothesis = made(any_arm)
     lab = with_runs(lab, hypothesis, {"b": [1.0, 1.0]})
-    lab = lab.and_also(run_of(lab, hypothesis, "a", 0, 0.0, outcome="crashed", error="x"))
+    lab = lab.with_entry(run_of(lab, hypothesis, "a", 0, 0.0, outcome="crashed", error="x"))
     assert judge(lab, hypothesis).verdict == "TESTING"
     found = verdict(lab, hypothesis, b=[1.0] * min_pairs(ERROR / 2))
     assert (found.verdict, found.arm, found.pairs) == ("VALIDATED", "b", min_pairs(ERROR / 2))
@@ -282,8 +282,8 @@ def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path)
     lab = lab_in(tmp_path, headers, "family = 2")
     first, second = lab.hypothesis("h01"), lab.hypothesis("h02")
     lab = declared(declared(lab, first), second)
-    lab = lab.and_also(run_of(lab, first, BASELINE, 0, 0.0))
-    lab = lab.and_also(run_of(lab, first, "other", 0, 0.0, outcome="crashed", error="x"))
+    lab = lab.with_entry(run_of(lab, first, BASELINE, 0, 0.0))
+    lab = lab.with_entry(run_of(lab, first, "other", 0, 0.0, outcome="crashed", error="x"))
     assert judge(lab, second).notes == ("changed, seed 0, crashed: x",)
     lab = with_runs(lab, second, {"other": [1.0] * min_pairs(0.05 / 3 / 2)})
     assert judge(lab, second).verdict == "VALIDATED"
@@ -292,8 +292,8 @@ def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path)
 def test_inconclusive_where_pairs_cannot_be_compared(made):
     lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
-    lab = lab.and_also(run_of(lab, hypothesis, BASELINE, 8, 0.0))
-    lab = lab.and_also(run_of(lab, hypothesis, "changed", 8, 1.0, tasks={"other": 1.0}))
+    lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 8, 0.0))
+    lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 1.0, tasks={"other": 1.0}))
     found = judge(lab, hypothesis)
     assert found.verdict == "INCONCLUSIVE"
     assert "changed was evaluated on other tasks" in found.because
@@ -373,7 +373,7 @@ def checked(proven=(), clean=("LEN001",), suspected=(), measures=None, **facts):
 
 
 def by_check(tmp_path, entry, check=CHECK):
-    lab = lab_in(tmp_path, {"h01": HEADER + check}).and_also(entry)
+    lab = lab_in(tmp_path, {"h01": HEADER + check}).with_entry(entry)
     return judge(lab, lab.hypothesis("h01"))
 
 
@@ -439,7 +439,7 @@ def test_a_check_of_a_header_that_has_none_by_now(tmp_path):
 
 
 def test_the_last_check_counts(tmp_path):
-    lab = lab_in(tmp_path, {"h01": HEADER + CHECK}).and_also(checked()).and_also(checked(["LEN001"], ()))
+    lab = lab_in(tmp_path, {"h01": HEADER + CHECK}).with_entry(checked()).with_entry(checked(["LEN001"], ()))
     assert judge(lab, lab.hypothesis("h01")).verdict == "VALIDATED"
 
 
@@ -491,7 +491,7 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     others = [
         entry for entry in lab.history.entries if not (isinstance(entry, Run) and entry.label != BASELINE)
     ]
-    arms = [entry for entry in lab.history.of(Run) if entry.label != BASELINE]
+    arms = [entry for entry in lab.history.entries_of(Run) if entry.label != BASELINE]
     r, labs, wrong = np.random.default_rng(3), 250, 0
     for _ in range(labs):
         values = np.round(r.lognormal(0, 1, 8) - r.lognormal(0, 1, 8), 1)
@@ -556,7 +556,7 @@ def test_rewards_lie_as_far_from_0_as_their_weights_allow(tmp_path):
     lab = lab_in(tmp_path)
     lab = declared(lab, lab.hypothesis("h01"), Ledger)
     least, most = reward_range(env_from_recipe(resolve_arm(lab, BASELINE, ()).recipe).rewards)
-    assert lab.history.of(Declaration, "h01")[0].within == {"eval/reward": most - least}
+    assert lab.history.entries_of(Declaration, "h01")[0].within == {"eval/reward": most - least}
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])

@@ -16,14 +16,14 @@ def test_what_is_shared_is_laid_out_once():
     assert "".join(map(chr, tree.token_ids_L.tolist())) == "abcdef"
     assert tree.position_ids_L.tolist() == [0, 1, 2, 3, 2, 3]
     assert tree.ends_L.tolist() == [6, 6, 4, 4, 6, 6]
-    assert [place.tolist() for place in tree.places] == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 2]]
+    assert [place.tolist() for place in tree.token_indices] == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 2]]
     assert tree.segments() == [Segment(0, 2, 6), Segment(2, 3, 4), Segment(3, 4, 4), Segment(4, 6, 6)]
 
 
 def test_samples_with_nothing_in_common_are_trees_of_their_own():
     tree = tree_of("ba", "c", "cd", "a")
     assert tree.segments() == [Segment(0, 1, 1), Segment(1, 3, 3), Segment(3, 4, 5), Segment(4, 5, 5)]
-    assert [place.tolist() for place in tree.places] == [[1, 2], [3], [3, 4], [0]]
+    assert [place.tolist() for place in tree.token_indices] == [[1, 2], [3], [3, 4], [0]]
 
 
 @given(SEQUENCES)
@@ -33,7 +33,7 @@ def test_each_token_sees_its_own_prefix_and_nothing_else(sequences):
     assert len(tree.token_ids_L) == len(prefixes)  # each computed once
     k = torch.arange(len(tree.token_ids_L))
     sees_LL = (k[None, :] <= k[:, None]) & (k[:, None] < tree.ends_L[None, :])
-    for ids, place in zip(sequences, tree.places, strict=True):
+    for ids, place in zip(sequences, tree.token_indices, strict=True):
         assert tree.token_ids_L[place].tolist() == ids
         assert tree.position_ids_L[place].tolist() == list(range(len(ids)))
         for t in range(len(ids)):
@@ -48,7 +48,7 @@ def test_segments_say_the_same_as_ends_and_no_sequence_ends_within_one(sequences
     for start, end, last in segments:
         assert set(tree.ends_L[start:end].tolist()) == {last}
         assert tree.position_ids_L[start:end].diff().eq(1).all()
-    assert {int(place[-1]) + 1 for place in tree.places} <= {end for _, end, _ in segments}
+    assert {int(place[-1]) + 1 for place in tree.token_indices} <= {end for _, end, _ in segments}
 
 
 @given(SEQUENCES, st.integers(1, 20))

@@ -52,9 +52,9 @@ class FolderIndex:
                 f"{self.root} is no folder", expected="a folder with runs", remedy="truing board runs"
             )
         self.root = self.root.resolve()
-        self.look()
+        self.rescan()
 
-    def look(self) -> None:
+    def rescan(self) -> None:
         """Find what is there now."""
         found: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
         notes: list[str] = []

@@ -18,12 +18,12 @@ class OpenRuns:
     """Runs by name, as ``places`` knows them."""
 
     def __init__(self, places: FolderIndex) -> None:
-        self.places = places
+        self.folders = places
         self._opened: OrderedDict[str, RunView] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextmanager
-    def reading(self, *names: str) -> Iterator[list[RunView]]:
+    def locked(self, *names: str) -> Iterator[list[RunView]]:
         """Runs as they are now. Of several, every thread takes them in one order: none waits forever."""
         found = {name: self._open(name) for name in names}
         with as_record_error(" and ".join(names)), ExitStack() as stack:
@@ -34,14 +34,14 @@ class OpenRuns:
 
     def _open(self, name: str) -> RunView:
         """A run by its name; one that was removed and made anew under its name is another run."""
-        if name not in self.places.runs:
-            self.places.look()
-        path = self.places.runs.get(name)
+        if name not in self.folders.runs:
+            self.folders.rescan()
+        path = self.folders.runs.get(name)
         if path is None:
-            raise RecordError(f"there is no run {name[:200]} under {self.places.root}")
+            raise RecordError(f"there is no run {name[:200]} under {self.folders.root}")
         with self._lock:
             if name not in self._opened or self._opened[name].identity != run_identity(path):
-                self._opened[name] = RunView(name, path, self.places.root)
+                self._opened[name] = RunView(name, path, self.folders.root)
             self._opened.move_to_end(name)
             if len(self._opened) > MAX_OPEN_RUNS:
                 self._opened.popitem(last=False)

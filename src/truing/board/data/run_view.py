@@ -32,11 +32,11 @@ class RunView:
         self.name, self.root = name, root
         self.identity = run_identity(run_dir)
         self.run = IncrementalReader(run_dir)
-        self.told: list[RecordedFinding] = []  # everything that rules found
+        self.all_findings: list[RecordedFinding] = []  # everything that rules found
         self._unreadable: list[str] = []  # what of the run could not be read, once it was asked for
         self.lock = threading.RLock()
         self._sample_columns = SampleColumns(run_dir)
-        self.words = SampleTexts(self._sample_columns)
+        self.sample_texts = SampleTexts(self._sample_columns)
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
@@ -44,14 +44,14 @@ class RunView:
         if why := why_unsafe(self.run.run_dir, self.root):
             raise RecordError(f"{self.name} holds {why}; it is not shown")
         if moved := self.run.refresh():
-            self.told = recorded_findings(self.run.events)
+            self.all_findings = recorded_findings(self.run.events)
         return moved
 
     @cached_property
     def recipe(self) -> Recipe | str:
         """The recipe, or why it cannot be read."""
         try:
-            return resolve(self.run.fact("recipe") or {})
+            return resolve(self.run.run_value("recipe") or {})
         except (TruingError, *MALFORMED_ERRORS) as error:
             return f"the recipe in run.json cannot be read: {error}"
 
@@ -70,25 +70,25 @@ class RunView:
         strangers = dict.fromkeys(name for name, _, _ in self.run.columns.stages)
         found = {name: self.recipe_at(name, 0) for name in strangers}
         told = [self.recipe] if isinstance(self.recipe, str) else list(found.values())
-        return [*(each for each in told if isinstance(each, str)), *self._unreadable, *self.run.odd]
+        return [*(each for each in told if isinstance(each, str)), *self._unreadable, *self.run.malformed]
 
     @property
     def device(self) -> str:
         """What the run was made on."""
-        return str(self.run.fact("machine", "device") or "")
+        return str(self.run.run_value("machine", "device") or "")
 
     @property
-    def written(self) -> float:
+    def written_at(self) -> float:
         """When its steps were last written, seconds since 1970."""
         return (self.run.run_dir / STEPS).stat().st_mtime
 
     def findings(self, stage: str, step: int) -> list[RecordedFinding]:
         """What rules found in an update as it is on record: nothing of what was undone."""
-        return [each for each in self.told if (each.stage, each.step, each.undone) == (stage, step, "")]
+        return [each for each in self.all_findings if (each.stage, each.step, each.undone) == (stage, step, "")]
 
-    def step(self, row: int) -> StepRow:
+    def step_at(self, row: int) -> StepRow:
         """Everything that is on record of an update, by its row."""
-        return self.run.series.line(row)
+        return self.run.steps_reader.step_row(row)
 
     def row_index(self, stage: str, number: int) -> int:
         """The row of an update in the columns, by its stage and its number in it, from 1."""
@@ -101,9 +101,9 @@ class RunView:
             raise RecordError(f"{self.name} has no update {stage[:50]} {number}", expected=expected)
         return at
 
-    def find(self, stage: str, number: int) -> StepRow:
+    def find_update(self, stage: str, number: int) -> StepRow:
         """An update by its stage and its number in it, from 1."""
-        return self.step(self.row_index(stage, number))
+        return self.step_at(self.row_index(stage, number))
 
     def find_sample(self, step: StepRow, name: str) -> tuple[SampleRow, int]:
         """A sample of an update, and the how-manieth it is."""
@@ -122,15 +122,15 @@ class RunView:
         self._rows.move_to_end(key)
         return self._rows[key]
 
-    def samples(self, seconds: float) -> SampleSnapshot:
+    def read_samples(self, seconds: float) -> SampleSnapshot:
         """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
-        return self._sample_columns.refresh(self.run.columns.places, seconds)
+        return self._sample_columns.refresh(self.run.columns.segment_refs, seconds)
 
-    def named(self) -> set[str]:
+    def samples_with_findings(self) -> set[str]:
         """Samples that a finding names."""
-        return {name for each in self.told if not each.undone for name in each.marks} - {""}
+        return {name for each in self.all_findings if not each.undone for name in each.marks} - {""}
 
-    def texts(self, ids: Sequence[int]) -> list[str]:
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
         """What each id reads as alone, by the tokenizer in the run; where that is nothing, the id itself."""
         return [self._text(i) for i in ids]
 
@@ -148,7 +148,7 @@ class RunView:
     @cached_property
     def _tokenizer(self) -> Any:
         """The tokenizer that lies in the run; one that is named and lies elsewhere is nobody's business."""
-        path = (self.run.run_dir / str(self.run.fact("tokenizer") or "") / "tokenizer.json").resolve()
+        path = (self.run.run_dir / str(self.run.run_value("tokenizer") or "") / "tokenizer.json").resolve()
         if not path.is_relative_to(self.root) or not path.is_file():
             return None
         try:

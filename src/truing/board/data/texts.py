@@ -32,7 +32,7 @@ class SampleTexts:
         self._asked: dict[str, str] = {}  # by task
         self._answers: dict[tuple[str, str], str] = {}  # by the rows' SHA-256 and the sample
 
-    def asked(self, task: str) -> str | None:
+    def prompt(self, task: str) -> str | None:
         """The first ``SEARCHED`` characters of what a task asks; None where it was not read."""
         return self._asked.get(task)
 

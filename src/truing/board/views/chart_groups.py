@@ -22,7 +22,7 @@ class ChartGroup:
     """Charts that answer one question."""
 
     title: str
-    asks: str
+    question: str
     charts: tuple[Chart, ...]
 
 

@@ -28,7 +28,7 @@ def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
         charts = [chart for chart in room.charts if any(chart_columns(chart, columns))]
         if charts:
             listed = [{"name": chart.name, "title": chart.title} for chart in charts]
-            found.append({"title": room.title, "asks": room.asks, "charts": listed})
+            found.append({"title": room.title, "asks": room.question, "charts": listed})
     return found
 
 

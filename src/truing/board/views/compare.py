@@ -80,7 +80,7 @@ def _text_difference(first: RunView, second: RunView, start: int) -> dict[str, A
 def _side(opened: RunView, row: SampleRow, token: int) -> dict[str, Any]:
     """The text around a token of a sample: it is empty where the sample ends before it."""
     low, high = max(0, token - BEFORE), token + 1 + AFTER
-    texts = [shorten_and_count(text) for text in opened.texts(row.sample.token_ids[low:high].tolist())]
+    texts = [shorten_and_count(text) for text in opened.token_texts(row.sample.token_ids[low:high].tolist())]
     at = token - low
     return {
         "cut": low > 0,

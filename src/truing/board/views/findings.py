@@ -75,7 +75,7 @@ def _excerpt(opened: RunView, each: RecordedFinding) -> list[tuple[str, bool]]:
     if each.undone or not each.sample_id or each.end <= each.start:
         return []
     try:
-        row, _ = opened.find_sample(opened.find(each.stage, each.step + 1), each.sample_id)
+        row, _ = opened.find_sample(opened.find_update(each.stage, each.step + 1), each.sample_id)
     except RecordError:  # its page says why it cannot be read
         return []
     start = max(0, each.start)
@@ -85,7 +85,7 @@ def _excerpt(opened: RunView, each: RecordedFinding) -> list[tuple[str, bool]]:
     )
     texts = [
         shorten_and_count(text, MAX_TOKEN_CHARS)
-        for text in opened.texts(row.sample.token_ids[low:high].tolist())
+        for text in opened.token_texts(row.sample.token_ids[low:high].tolist())
     ]
     spans = each.marks.get(each.sample_id, ())
     return [(text, any(start <= t < end for start, end in spans)) for t, text in enumerate(texts, start=low)]

@@ -31,7 +31,7 @@ def hypothesis(root: Path, name: str) -> dict[str, Any]:
     lab = open_lab(root)
     asked = lab.hypothesis(name)
     verdict = judge(lab, asked)
-    begun = lab.begun(asked)
+    begun = lab.declaration(asked)
     arms = {} if begun is None else begun.arms
     runs = [run for run in lab.history.runs().values() if run.arm in arms.values()]
     return {

@@ -30,7 +30,7 @@ class Overview:
     """A line for each run, which is made again where the run has moved."""
 
     def __init__(self, places: FolderIndex, held: OpenRuns) -> None:
-        self.places, self.held = places, held
+        self.folders, self.open_runs = places, held
         self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._next_scan = 0.0
@@ -39,23 +39,23 @@ class Overview:
         """For each run, what changes when it does; runs that are new are found in a while."""
         begun = time.monotonic()
         if begun >= self._next_scan:
-            self.places.look()
+            self.folders.rescan()
             self._next_scan = begun + (time.monotonic() - begun) / SCAN_SHARE
-        return {name: _stamp(path) for name, path in self.places.runs.items()}
+        return {name: _stamp(path) for name, path in self.folders.runs.items()}
 
-    def told(self) -> dict[str, Any]:
+    def overview_json(self) -> dict[str, Any]:
         """All runs, those that said something last first."""
-        self.places.look()
+        self.folders.rescan()
         with self._lock:
             waiting = self._read(time.monotonic() + READ_SECONDS)
             lines = [line for _, line in self._lines.values()]
         return {
-            "root": str(self.places.root),
+            "root": str(self.folders.root),
             "runs": sorted(lines, key=lambda each: -each["last"]),
             "waiting": waiting,
-            "labs": list(self.places.labs),
-            "audits": list(self.places.audits),
-            "notes": self.places.notes,
+            "labs": list(self.folders.labs),
+            "audits": list(self.folders.audits),
+            "notes": self.folders.notes,
         }
 
     def _read(self, until: float) -> int:
@@ -71,7 +71,7 @@ class Overview:
     def _line(self, name: str) -> dict[str, Any]:
         """A run in one line; what is wrong with a record that cannot be read is told in its place."""
         try:
-            with self.held.reading(name) as (opened,):
+            with self.open_runs.locked(name) as (opened,):
                 return run_line(opened) | {"scorecard": criteria_counts(opened)}
         except TruingError as error:
             return {"run": name, "name": name, "state": "cannot be read", "why": str(error), "last": 0.0}
@@ -96,19 +96,19 @@ def run_line(opened: RunView) -> dict[str, Any]:
     return {
         "run": opened.name,
         **summary_facts(run_summary(run)),
-        "created": str(run.fact("created") or ""),
-        "last": max((event.time for event in run.events[-1:]), default=opened.written),
+        "created": str(run.run_value("created") or ""),
+        "last": max((event.time for event in run.events[-1:]), default=opened.written_at),
         "updates": len(run.columns),
         "device": opened.device,
-        "model": str(run.fact("model", "name") or ""),
+        "model": str(run.run_value("model", "name") or ""),
     }
 
 
-def summary_facts(seen: RunSummary) -> dict[str, Any]:
+def summary_facts(summary: RunSummary) -> dict[str, Any]:
     """A glance as JSON has it."""
-    told = asdict(seen)
-    found, facts = ([finding_json(each) for each in every] for every in (seen.findings, seen.facts))
-    return told | {"findings": found, "facts": facts, "at": seen.at, "why": shorten_and_count(seen.why)}
+    told = asdict(summary)
+    found, facts = ([finding_json(each) for each in every] for every in (summary.findings, summary.facts))
+    return told | {"findings": found, "facts": facts, "at": summary.current_stage, "why": shorten_and_count(summary.why)}
 
 
 def criteria(opened: RunView) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def criteria(opened: RunView) -> list[dict[str, Any]]:
     if isinstance(recipe, str) or opened.device not in MAX_MISMATCH_NATS:
         return []
     kinds = [event.kind for event in opened.run.events]
-    return [asdict(each) for each in scorecard(columns.of(recipe.stages), recipe, opened.device, kinds)]
+    return [asdict(each) for each in scorecard(columns.select_stages(recipe.stages), recipe, opened.device, kinds)]
 
 
 def criteria_counts(opened: RunView) -> dict[str, int]:

@@ -44,7 +44,7 @@ SAMPLE_FILTERS = {"task": "task_id", "group": "group_id", "finish": "finish_reas
 def tasks(opened: RunView, query: Query) -> dict[str, Any]:
     """Every prompt that was drawn: attempts, pass rate, mean reward and its spread, last update."""
     order, start, passed = _order(query, "tasks"), integer(query, "start", 0), _wanted_bin(query)
-    known = opened.samples(READ_SECONDS)
+    known = opened.read_samples(READ_SECONDS)
     until = time.monotonic() + READ_SECONDS
     attempts = _attempts(known.table)
     every = _by_task(attempts)
@@ -55,7 +55,7 @@ def tasks(opened: RunView, query: Query) -> dict[str, Any]:
     wanted = found if passed is None else found.filter(pa.array(bars == passed))
     listed = _page(wanted, order, start).to_pylist()
     of_listed = {each["task"]: each["last"] for each in listed}
-    failed |= opened.words.read_prompts(opened.run.columns.places, of_listed, until)
+    failed |= opened.sample_texts.read_prompts(opened.run.columns.segment_refs, of_listed, until)
     unread |= _unread_tasks(opened, of_listed, failed)
     return {
         **_reading_state(known, attempts.num_rows, failed),
@@ -74,7 +74,7 @@ def samples(opened: RunView, query: Query) -> dict[str, Any]:
     """Samples as they are wanted: by stage, reward, group, task, finish reason, finding."""
     order, start = _order(query, "samples"), integer(query, "start", 0)
     least, most = number(query, "least"), number(query, "most")
-    known = opened.samples(READ_SECONDS)
+    known = opened.read_samples(READ_SECONDS)
     until = time.monotonic() + READ_SECONDS
     stage = query.get("stage") or _last_rewarded_stage(known.table)
     table = known.table if stage == ALL_STAGES else _of_stage(opened, known.table, stage)
@@ -86,7 +86,7 @@ def samples(opened: RunView, query: Query) -> dict[str, Any]:
     if most is not None:
         table = table.filter(pc.less_equal(table["reward"], most))
     if query.get("found"):
-        table = table.filter(pc.is_in(table["sample_id"], pa.array(sorted(opened.named()), pa.string())))
+        table = table.filter(pc.is_in(table["sample_id"], pa.array(sorted(opened.samples_with_findings()), pa.string())))
     listed, unread, failed = _with_texts(opened, _page(table, order, start).to_pylist(), until)
     return {
         **_reading_state(known, table.num_rows, failed),
@@ -118,7 +118,7 @@ def _with_texts(
     opened: RunView, listed: list[dict[str, Any]], until: float
 ) -> tuple[list[dict[str, Any]], int, dict[int, str]]:
     """Samples with their words; how many there was no time for; updates that cannot be read."""
-    places, words = opened.run.columns.places, opened.words
+    places, words = opened.run.columns.segment_refs, opened.sample_texts
     failed = words.read_answers(places, [(each["update"], each["sample_id"]) for each in listed], until)
     tasks = {each["task_id"]: each["update"] for each in listed}
     failed |= words.read_prompts(places, tasks, until)
@@ -141,20 +141,20 @@ def _search(
     named = [sought in name.lower() for name in names]
     rows = zip(names, every["last"].to_pylist(), named, strict=True)
     others = {name: row for name, row, is_named in rows if not is_named}
-    failed = opened.words.read_prompts(opened.run.columns.places, others, until)
-    asked = (opened.words.asked(name) or "" for name in names)
+    failed = opened.sample_texts.read_prompts(opened.run.columns.segment_refs, others, until)
+    asked = (opened.sample_texts.prompt(name) or "" for name in names)
     found = [is_named or sought in ask.lower() for is_named, ask in zip(named, asked, strict=True)]
     return every.filter(pa.array(found, pa.bool_())), _unread_tasks(opened, others, failed), failed
 
 
 def _unread_tasks(opened: RunView, wanted: Mapping[str, int], failed: Collection[int]) -> set[str]:
     """Tasks of which nobody knows yet what they ask."""
-    words = opened.words
-    return {task for task, row in wanted.items() if row not in failed and words.asked(task) is None}
+    words = opened.sample_texts
+    return {task for task, row in wanted.items() if row not in failed and words.prompt(task) is None}
 
 
 def _prompt_json(opened: RunView, task: str) -> dict[str, Any]:
-    text = opened.words.asked(task)
+    text = opened.sample_texts.prompt(task)
     return {"prompt": text if text is None else shorten(text, PROMPT)}
 
 
@@ -189,7 +189,7 @@ def _reading_state(known: SampleSnapshot, rows: int, failed: Mapping[int, str]) 
     unreadable = list({**known.unreadable, **failed}.values())
     return {
         "rows": rows,
-        "waiting": known.waiting,
+        "waiting": known.unread,
         "unreadable": unreadable[:5],
         "unreadable_count": len(unreadable),
     }
@@ -197,7 +197,7 @@ def _reading_state(known: SampleSnapshot, rows: int, failed: Mapping[int, str]) 
 
 def _update_json(opened: RunView, row: int) -> dict[str, Any]:
     """The update of a row of the columns, as a person counts."""
-    place = opened.run.columns.places[row]
+    place = opened.run.columns.segment_refs[row]
     return {"stage": place.stage, "update": place.step + 1}
 
 

@@ -26,12 +26,12 @@ def run_head(opened: RunView) -> dict[str, Any]:
         recipe, trouble = "", [*trouble, str(error)]
     try:
         with as_record_error("the ratios of the last update"):
-            ratios = ratios_of(opened, opened.step(len(run.columns) - 1)) if len(run.columns) else None
+            ratios = ratios_of(opened, opened.step_at(len(run.columns) - 1)) if len(run.columns) else None
     except RecordError as error:
         ratios, trouble = None, [*trouble, str(error)]
     return {
         **told,
-        "findings": [finding_card(opened, each) for each in strongest_by_rule(opened.told)],
+        "findings": [finding_card(opened, each) for each in strongest_by_rule(opened.all_findings)],
         "facts": [
             finding_card(opened, each) for each in strongest_by_rule(recorded_findings(run.events, "fact"))
         ],
@@ -46,7 +46,7 @@ def run_head(opened: RunView) -> dict[str, Any]:
         "words": first_token_lines(run.events),
         "recipe": recipe,
         "trouble": "\n".join(trouble),
-        "about": {name: run.fact(name) for name in SHOWN_FACTS},
+        "about": {name: run.run_value(name) for name in SHOWN_FACTS},
     }
 
 

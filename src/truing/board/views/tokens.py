@@ -68,7 +68,7 @@ def token_window(opened: RunView, step: StepRow, row: SampleRow, token: int = 0)
         "end": part.stop,
         "length": len(sample),
         "ids": ids,
-        "texts": [shorten_and_count(text) for text in opened.texts(ids)],
+        "texts": [shorten_and_count(text) for text in opened.token_texts(ids)],
         "origin": [Origin(each).name for each in sample.origin[part].tolist()],
         "excluded": [Excluded(each).name for each in sample.excluded[part].tolist()],
         "masks": {name.removesuffix("_mask"): getattr(sample, name)[part].int().tolist() for name in MASKS},

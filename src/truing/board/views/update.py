@@ -20,7 +20,7 @@ MAX_SIDE_BY_SIDE = 32
 def update(opened: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
     """One update: its numbers with their definitions, its ratios, and its samples if they are wanted."""
     at = opened.row_index(stage, number)
-    step = opened.step(at)
+    step = opened.step_at(at)
     rows = opened.rows(step) if samples else ()
     return {
         "stage": stage,
@@ -43,7 +43,7 @@ def update(opened: RunView, stage: str, number: int, *, samples: bool = True) ->
 
 def sample(opened: RunView, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
     """A sample of an update with a window of its tokens, and the messages that it was made of."""
-    step = opened.find(stage, number)
+    step = opened.find_update(stage, number)
     row, index = opened.find_sample(step, name)
     names = [each.sample.sample_id for each in opened.rows(step)]
     return {
@@ -58,7 +58,7 @@ def sample(opened: RunView, stage: str, number: int, name: str, token: int) -> d
 
 def group(opened: RunView, stage: str, number: int, name: str) -> dict[str, Any]:
     """The samples of a group side by side, best first; those without a reward last."""
-    step = opened.find(stage, number)
+    step = opened.find_update(stage, number)
     own = [(i, row) for i, row in enumerate(opened.rows(step)) if row.sample.group_id == name]
     if not own:
         raise RecordError(f"{stage} {number} has no group {name[:200]}")

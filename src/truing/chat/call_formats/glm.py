@@ -15,7 +15,7 @@ LINES = Tags(
     after_arguments="",
     closing="</tool_call>",
 )
-ONE_LINE = replace(LINES, named="", keyed="</arg_key><arg_value>", valued="</arg_value>")
+ONE_LINE = replace(LINES, after_name="", after_key="</arg_key><arg_value>", after_value="</arg_value>")
 
 GLM45 = tagged_format(LINES, description=FORM, opening="<tool_call>")
 GLM47 = tagged_format(ONE_LINE, description=FORM, opening="<tool_call>")

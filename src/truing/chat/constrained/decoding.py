@@ -54,12 +54,12 @@ class CallGrammars:
                     remedy='set episode.grammar = "off"',
                 )
 
-    def walk(self, dialogue: Dialogue, begun: Tensor) -> "GrammarMatcher":
+    def turn_matcher(self, dialogue: Dialogue, begun: Tensor) -> "GrammarMatcher":
         """The next turn of a dialogue, which begins with ids [F] that were forced on it."""
         begun_thought = opened_reasoning(dialogue.text, self._format)
         walk = GrammarMatcher(self._grammar(dialogue.tools), begun_thought.encode())
         for id in begun.tolist():
-            walk.take(id)
+            walk.accept_token(id)
         return walk
 
     def _grammar(self, tools: Sequence[ToolSpec]) -> "CallGrammar":
@@ -122,7 +122,7 @@ class GrammarMatcher:
         self._outside = b""  # the same without thoughts
         self._call: Any = None  # the matcher of a call that is not closed yet
 
-    def allowed(self) -> Tensor | None:
+    def allowed_ids(self) -> Tensor | None:
         """The ids that may come next: [V] bool; None where all may."""
         if self._call is not None:
             return self._grammar.inside(self._call)
@@ -130,7 +130,7 @@ class GrammarMatcher:
         stands = (n for n in range(len(opened))[::-1] if self._outside.endswith(opened[:n]))
         return self._grammar.outside(next(stands))
 
-    def take(self, id: int) -> None:
+    def accept_token(self, id: int) -> None:
         """Go on by one id."""
         if self._call is None:
             self._text += self._grammar.bytes[id]

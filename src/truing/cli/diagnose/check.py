@@ -45,8 +45,8 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
         found = _check_run(target, *rules, shown)
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
         found = _check_log(target, *rules, shown, overrides or [])
-    elif shown.form in ("sarif", "junit"):
-        raise RecipeError(f"--{shown.form} is of a run", got=target, expected="a run directory, or a log")
+    elif shown.format in ("sarif", "junit"):
+        raise RecipeError(f"--{shown.format} is of a run", got=target, expected="a run directory, or a log")
     else:
         found = _check_recipe(target, overrides or [], shown, static)
     if found:
@@ -57,7 +57,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
 class OutputOptions:
     """How a check is told, and what fails it."""
 
-    form: str  # text, json, sarif or junit
+    format: str  # text, json, sarif or junit
     strict: bool
     verbose: bool
 
@@ -73,11 +73,11 @@ def _check_recipe(path: Path, overrides: list[str], shown: OutputOptions, static
 
     console = Console(highlight=False)
     report = check(resolved)
-    if shown.form == "text":
+    if shown.format == "text":
         console.print(str(report), markup=False, soft_wrap=True)
     # a recipe whose tasks cannot be used is not trained on either
-    diagnosis = None if static or report.findings else preflight(resolved, watch=_print_progress)
-    if shown.form == "json":
+    diagnosis = None if static or report.findings else preflight(resolved, on_event=_print_progress)
+    if shown.format == "json":
         told = {} if diagnosis is None else {"rules": rule_facts(diagnosis)}
         print(json.dumps({"recipe": resolved.name} | report_json(report) | told, ensure_ascii=False))
     elif diagnosis is not None:
@@ -140,11 +140,11 @@ def _print_diagnosis(
     from truing.doctor.report.sarif_junit import junit, sarif
     from truing.doctor.report.text import report_facts, report_lines
 
-    if shown.form == "json":
+    if shown.format == "json":
         print(json.dumps({"run": str(run)} | report_facts(diagnosis) | dict(more), ensure_ascii=False))
-    elif shown.form == "sarif":
+    elif shown.format == "sarif":
         print(json.dumps(sarif(diagnosis, str(file)), ensure_ascii=False))
-    elif shown.form == "junit":
+    elif shown.format == "junit":
         print(junit(diagnosis, str(run), shown.strict))
     else:
         console = Console(highlight=False)

@@ -35,24 +35,24 @@ def show_scorecard(
         print(json.dumps([asdict(criterion) for criterion in card], ensure_ascii=False))
     elif watch:
         with Live(
-            scorecard_table(card, readings=True), console=Console(highlight=False), refresh_per_second=1
+            scorecard_table(card, with_readings=True), console=Console(highlight=False), refresh_per_second=1
         ) as live:
             while not ended:
                 time.sleep(REFRESH_SECONDS)
                 card, ended = _read_scorecard(run)
-                live.update(scorecard_table(card, readings=True))
+                live.update(scorecard_table(card, with_readings=True))
     else:
-        Console(highlight=False).print(scorecard_table(card, readings=True))
+        Console(highlight=False).print(scorecard_table(card, with_readings=True))
     if any(criterion.verdict == "fail" for criterion in card):
         raise typer.Exit(1)
 
 
-def scorecard_table(card: Sequence["SuccessCriterion"], *, readings: bool) -> Table:
+def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bool) -> Table:
     """A line per criterion; with its readings, two more: as a report has it, and as it should read."""
     shown = Table.grid(padding=(0, 2))
-    for each in card:
+    for each in criteria:
         shown.add_row(Text(each.verdict, COLOURS[each.verdict]), Text(each.name, "bold"), Text(each.measured))
-        if readings:
+        if with_readings:
             shown.add_row("", Text("as reports have it", "dim"), Text(each.report, "dim"))
             shown.add_row("", Text("as it should read", "dim"), Text(each.reading, "dim"))
     return shown
@@ -66,7 +66,7 @@ def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
 
     followed = IncrementalReader(run)
     followed.refresh()
-    facts = followed.facts
+    facts = followed.run_json
     if "device" not in facts["machine"]:
         raise RecordError(
             f"run.json of {run} does not say on which device it ran", remedy="it is of an older version"

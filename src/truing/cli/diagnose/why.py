@@ -37,9 +37,9 @@ def explain_run(
         return
     diagnosis = diagnose_run(run)
     _refuse_without_reward(run, diagnosis)
-    story = RunHistory.of(run, diagnosis)
+    story = RunHistory.from_run(run, diagnosis)
     answers, tainted = why(story), tainted_checkpoints(diagnosis, story.recipe)
-    _print_explanations(run, story.stage, story.course, answers, tainted, as_json)
+    _print_explanations(run, story.stage, story.reward_trend, answers, tainted, as_json)
 
 
 def _explain_log(path: Path, name: str | None, as_json: bool) -> None:
@@ -51,7 +51,7 @@ def _explain_log(path: Path, name: str | None, as_json: bool) -> None:
     if name is not None and not name.startswith("run="):
         raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
     story = LogHistory(diagnose_log(path, run=None if name is None else name.removeprefix("run=")))
-    way = story.course  # or an error, before anything is said
+    way = story.reward_trend  # or an error, before anything is said
     _print_explanations(path, STAGE, way, why_log(story), (), as_json)
 
 
@@ -104,7 +104,7 @@ def _lines(
     """Every line with its style: the reward, each answer, what to discard, the cheapest test."""
     from truing.doctor.hypotheses.explain import cheapest_test
 
-    yield f"{stage}: {course.told()}", "bold"
+    yield f"{stage}: {course.summary()}", "bold"
     for each in answers:
         yield f"{each.state:<9} {each.name}", STYLES[each.state]
         yield f"          {each.because}", ""

@@ -21,7 +21,7 @@ WithHypothesis = Annotated[str | None, typer.Option("--with", help="Another hypo
 def run(
     hypothesis: HypothesisName,
     lab: LabFolder = Path(),
-    beside: WithHypothesis = None,
+    with_hypothesis: WithHypothesis = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; as many as fit.")] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Run the arms even where the check has settled the claim.")
@@ -48,9 +48,9 @@ def run(
     ledger = Ledger(opened.ledger_folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with LabDisplay(chosen, crew.places) as shown, crew:
-            if beside is not None:
-                other = opened.hypothesis(beside)
+        with LabDisplay(chosen, crew.slots) as shown, crew:
+            if with_hypothesis is not None:
+                other = opened.hypothesis(with_hypothesis)
                 opened = run_interaction(
                     opened, chosen, other, crew, ledger, shown, underpowered=underpowered, retry=retry
                 )
@@ -59,14 +59,14 @@ def run(
                     opened, chosen, crew, ledger, shown, underpowered=underpowered, train=train, retry=retry
                 )
     except KeyboardInterrupt:
-        again = f"truing lab run {chosen.id}{f' --with {beside}' if beside else ''}"
+        again = f"truing lab run {chosen.id}{f' --with {with_hypothesis}' if with_hypothesis else ''}"
         told = f"stopped; nothing is lost: {again} goes on where it was"
         Console(stderr=True, highlight=False).print(told, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
     finally:  # also of what was done before somebody, or an error, stopped it
         ledger.close()
         _update_report(lab)
-    verdict(hypothesis, lab, beside, as_json)
+    verdict(hypothesis, lab, with_hypothesis, as_json)
 
 
 def _update_report(lab: Path) -> None:
@@ -85,7 +85,7 @@ def _update_report(lab: Path) -> None:
 def verdict(
     hypothesis: HypothesisName,
     lab: LabFolder = Path(),
-    beside: WithHypothesis = None,
+    with_hypothesis: WithHypothesis = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what is known of a hypothesis: the effect, its bounds, what was declared and what of it is met."""
@@ -97,8 +97,8 @@ def verdict(
     opened = open_lab(lab)
     chosen = opened.hypothesis(hypothesis)
     console = Console(highlight=False)
-    if beside is not None:
-        pair = chosen, opened.hypothesis(beside)
+    if with_hypothesis is not None:
+        pair = chosen, opened.hypothesis(with_hypothesis)
         found, failed = contrasts(opened, *pair), failed_run_texts(opened, *pair)
         if as_json:
             print(json.dumps({"contrasts": [each.facts() for each in found], "failed": failed}))
@@ -163,7 +163,7 @@ def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
     from truing.errors import LabError
     from truing.lab.run.design import arms_of
 
-    wanted = {arm.fault for arm in arms_of(lab, hypothesis, lab.begun(hypothesis)).values()} - {""}
+    wanted = {arm.fault for arm in arms_of(lab, hypothesis, lab.declaration(hypothesis)).values()} - {""}
     if not wanted:
         return
     from truing.faults.planted import FAULTS

@@ -61,7 +61,7 @@ def suggest(
     run = (
         run / "run" if (run / "run" / "run.json").exists() else run
     )  # a lab's folder of a run has more in it
-    story = RunHistory.of(run, diagnose_run(run))
+    story = RunHistory.from_run(run, diagnose_run(run))
     found = make(story)
     paths, left_out = [], []
     for each in found if write else ():

@@ -31,7 +31,7 @@ def verify_recipe(
         console.print(f"\n[bold]{phase.name}[/]: {word}")
         for line in phase.lines:
             console.print(f"  {line}", markup=False, soft_wrap=True)
-        console.print(Padding(scorecard_table(phase.criteria, readings=False), (0, 2)))
+        console.print(Padding(scorecard_table(phase.criteria, with_readings=False), (0, 2)))
     accepted = all(phase.passed for phase in phases)
     console.print("the recipe is accepted" if accepted else "the recipe is not accepted", style="bold")
     if as_json:

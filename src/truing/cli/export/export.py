@@ -22,7 +22,7 @@ def export(
     kind = "adapter" if adapter else "merged"
     out = to or run / ("adapter" if adapter else "export")
     restored = restore_policy(run)
-    warnings = write(restored.policy, restored.loaded, restored.contract, out, kind)
+    warnings = write(restored.policy, restored.loaded, restored.sampling_params, out, kind)
     if as_json:
         print(json.dumps({"path": str(out), "kind": kind, "warnings": warnings}))
         return

@@ -28,7 +28,7 @@ def board(
             envvar="TRUING_BOARD_TOKEN", help="What visitors must bring; beyond loopback one is made up."
         ),
     ] = "",
-    show: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
 ) -> None:
     """Show the runs in DIR, live, read-only: findings first, then charts, then every token."""
     import uvicorn
@@ -47,16 +47,16 @@ def board(
     where = f"http://{'[' + host + ']' if ':' in host else host}:{listening.getsockname()[1]}/"
     address = where + (f"?token={token}" if token else "")
     console.print(
-        f"{with_count(len(found.places.runs), 'run')} in {found.places.root}", markup=False, soft_wrap=True
+        f"{with_count(len(found.folders.runs), 'run')} in {found.folders.root}", markup=False, soft_wrap=True
     )
     console.print(f"the board: {address}  (Ctrl-C ends it)", markup=False, soft_wrap=True)
     if not local:
         console.print(
             "anybody who has this address can read every rollout; it is not encrypted", style="yellow"
         )
-    if show:
+    if open_browser:
         webbrowser.open(address)
-    Thread(target=found.overview.told, daemon=True).start()  # it is read before the first visitor asks
+    Thread(target=found.overview.overview_json, daemon=True).start()  # it is read before the first visitor asks
     app = make_app(found, token=token, hosts=frozenset(LOOPBACK) if local else frozenset())
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1

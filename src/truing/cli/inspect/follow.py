@@ -25,23 +25,23 @@ SHARE, PAUSE = 0.05, 0.5
 """Of one core, what following may take; seconds between two looks."""
 
 
-def follow(watched: RunWatcher, console: Console, *, once: bool) -> None:
+def follow(watcher: RunWatcher, console: Console, *, once: bool) -> None:
     """Say what happens until the run ends; the panel below, or where there is no terminal, at the end."""
     panel = LiveRegion(console) if has_terminal(console) else None
-    teller, pace = NewEventPrinter(watched, console, updates=panel is None), Throttle(SHARE, PAUSE)
+    teller, pace = NewEventPrinter(watcher, console, updates=panel is None), Throttle(SHARE, PAUSE)
     try:
         while True:
-            with pace.spent():
-                facts = watched.look()
-                teller.tell(facts)
+            with pace.measure():
+                facts = watcher.read()
+                teller.print_new(facts)
                 if panel is not None:
                     panel.show(facts)
-            if once or facts.seen.state != "running":
+            if once or facts.summary.state != "running":
                 break
-            time.sleep(pace.left)
+            time.sleep(pace.seconds_left)
     finally:
         if panel is not None:
-            panel.leave()
+            panel.stop()
     if panel is None:
         console.print(render_panel(facts, console.width))
 
@@ -51,46 +51,46 @@ class NewEventPrinter:
 
     def __init__(self, watched: RunWatcher, console: Console, *, updates: bool) -> None:
         """``updates``: whether the newest of a run that goes on is said too, now and then."""
-        self.watched, self.lines, self.updates = watched, EventPrinter(console), updates
-        self.pace = Throttle(1.0, SECONDS_BETWEEN_LINES)
-        self.told: int | None = None  # events so far
-        self.at: tuple[str, int, int] | None = None
+        self.watcher, self.printer, self.print_updates = watched, EventPrinter(console), updates
+        self.throttle = Throttle(1.0, SECONDS_BETWEEN_LINES)
+        self.printed_count: int | None = None  # events so far
+        self.last_update: tuple[str, int, int] | None = None
 
-    def tell(self, facts: Screen) -> None:
+    def print_new(self, facts: Screen) -> None:
         """Say what is new; of what was there before the first time, the last."""
-        events = self.watched.run.events
-        new = events if self.told is None or self.told > len(events) else events[self.told :]
+        events = self.watcher.run.events
+        new = events if self.printed_count is None or self.printed_count > len(events) else events[self.printed_count :]
         new = [event for event in new if self._is_printed(event)]
-        if self.told is None:  # first tokens in words are for whoever stood by
+        if self.printed_count is None:  # first tokens in words are for whoever stood by
             new = [event for event in new if event.kind != "boundary"][-LAST_EVENTS:]
         self._print_events(new)
-        self.told = len(events)
-        due = self.updates and facts.seen.state == "running" and not self.pace.left
-        if due and facts.seen.at not in (None, self.at):
-            with self.pace.spent():
+        self.printed_count = len(events)
+        due = self.print_updates and facts.summary.state == "running" and not self.throttle.seconds_left
+        if due and facts.summary.current_stage not in (None, self.last_update):
+            with self.throttle.measure():
                 self._print_update(facts)
 
     def _is_printed(self, event: Event) -> bool:
         """Whether it was said when it happened: later updates are in words for the record alone."""
         later = event.kind == "boundary" and event.payload.get("step", 0) >= SHOWN_UPDATES
-        return hasattr(self.lines, f"on_{event.kind}") and not later
+        return hasattr(self.printer, f"on_{event.kind}") and not later
 
     def _print_events(self, events: Sequence[Event]) -> None:
         for event in events:
             try:
-                self.lines(event.kind, printed_facts(event, self.watched.run.run_dir))
+                self.printer(event.kind, printed_facts(event, self.watcher.run.run_dir))
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise RecordError(
-                    f"an event of {self.watched.run.run_dir} lacks what it should hold: {event.kind}",
+                    f"an event of {self.watcher.run.run_dir} lacks what it should hold: {event.kind}",
                     got=repr(error),
                     expected="facts as this version of Truing writes them",
                     remedy="restore events.jsonl from a copy, or read it with the version that wrote it",
                 ) from error
 
     def _print_update(self, facts: Screen) -> None:
-        self.at = facts.seen.at
-        if self.at is not None:
-            self.lines.update(*self.at, self.watched.run.columns.at(-1), facts.seen.loss, facts.seen.left)
+        self.last_update = facts.summary.current_stage
+        if self.last_update is not None:
+            self.printer.print_update(*self.last_update, self.watcher.run.columns.numbers_at(-1), facts.summary.loss, facts.summary.left)
 
 
 def printed_facts(event: Event, run: Path) -> Mapping[str, Any]:
@@ -101,8 +101,8 @@ def printed_facts(event: Event, run: Path) -> Mapping[str, Any]:
     return {**facts, "run": str(run)} if event.kind == "stopped" else facts
 
 
-def summary_json(watched: RunWatcher) -> str:
+def summary_json(watcher: RunWatcher) -> str:
     """The first screen as a line of JSON: updates count from 1, and what nobody knows is null."""
-    facts = watched.look()
-    told = {"run": str(watched.run.run_dir), **summary_facts(facts.seen)}
-    return dump_json({**told, "updates": len(watched.run.columns), "scorecard": facts.criteria}).decode()
+    facts = watcher.read()
+    told = {"run": str(watcher.run.run_dir), **summary_facts(facts.summary)}
+    return dump_json({**told, "updates": len(watcher.run.columns), "scorecard": facts.criteria}).decode()

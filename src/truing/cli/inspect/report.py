@@ -16,7 +16,7 @@ def write_report(
     from truing.record import RunReader
     from truing.utils.atomic_files import write_atomically
 
-    RunReader(run).run()
+    RunReader(run).run_json()
     path = out or run.resolve().with_suffix(".html")
     write_atomically(path, html_report(run).encode())
     Console(highlight=False).print(

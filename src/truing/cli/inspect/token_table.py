@@ -30,13 +30,13 @@ CONTEXT_ORIGINS = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 Token = Mapping[str, Any]
 
 
-def render(about: Mapping[str, Any], listed: Sequence[Token], *, whole: bool) -> RenderableType:
+def render(about: Mapping[str, Any], listed: Sequence[Token], *, all_tokens: bool) -> RenderableType:
     """What the terminal shows: the sample, the legend, the x-ray, and a table of tokens."""
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )
     head = Text(escape_control("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
-    return Group(head, legend, Text(), token_view(listed), Text(), token_table(listed, whole=whole))
+    return Group(head, legend, Text(), token_view(listed), Text(), token_table(listed, all_tokens=all_tokens))
 
 
 def token_view(listed: Sequence[Token]) -> Text:
@@ -49,7 +49,7 @@ def token_view(listed: Sequence[Token]) -> Text:
     return text
 
 
-def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
+def token_table(listed: Sequence[Token], *, all_tokens: bool) -> Table:
     """A row per token, but one for all of a stretch that is context, unless the whole is asked for.
 
     Numbers that no token has, and masks that no term of the loss reads, have no place in it.
@@ -60,7 +60,7 @@ def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
     for name in ("t", "id", "text", "origin", "mask", *numbers):
         aligned = "left" if name in ("text", "origin", "mask") else "right"
         table.add_column(name, justify=aligned, no_wrap=name != "text", overflow="fold")
-    for context, stretch in groupby(listed, key=lambda token: not whole and _is_context(token)):
+    for context, stretch in groupby(listed, key=lambda token: not all_tokens and _is_context(token)):
         tokens = list(stretch)
         if context and len(tokens) > 1:
             _add_context(table, tokens)

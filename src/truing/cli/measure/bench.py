@@ -45,7 +45,7 @@ def trl(
         f"medians of {pairs} turns, each the last of its {steps} steps; {found['threads']} threads; the most"
         " memory that a side's process held. Above 1 Truing is faster, or smaller"
     )
-    table = Table("", "Truing", "TRL", "TRL ÷ Truing", title=f"{case}: {chosen.what}", caption=caption)
+    table = Table("", "Truing", "TRL", "TRL ÷ Truing", title=f"{case}: {chosen.description}", caption=caption)
     for name, unit in (("step", "s"), ("generate", "s"), ("train", "s"), ("peak_memory", "GB")):
         ours, theirs = (f"{found[side][name]} {unit}" for side in ("truing", "trl"))
         table.add_row(name.replace("_", " "), ours, theirs, str(found[f"ratio_{name}"]))
@@ -70,7 +70,7 @@ def limit(
         f"medians of {steps - 2} steps; bound: seconds that this machine cannot do without; share: bound ÷"
         " seconds, and 100 % would be as fast as it can be"
     )
-    title = f"{case}: {chosen.what}"
+    title = f"{case}: {chosen.description}"
     table = Table("", "seconds", "bound", "share", title=title, caption=caption, min_width=60)
     for name, part in found["parts"].items():
         table.add_row(name, f"{part['seconds']:.2f}", f"{part['bound']:.2f}", f"{part['share']:.0%}")
@@ -127,11 +127,11 @@ def scale(
 
     rows = measure(steps)
     if as_json:
-        typer.echo(json.dumps({"base": BASE.what, "rows": rows}))
+        typer.echo(json.dumps({"base": BASE.description, "rows": rows}))
         return
     caption = f"the last of {steps} steps, measured once"
     columns = ("changed", "to", "step", "generate", "train", "peak memory")
-    table = Table(*columns, title=BASE.what, caption=caption)
+    table = Table(*columns, title=BASE.description, caption=caption)
     for row in rows:
         seconds = [f"{row[name]:.2f} s" for name in ("step", "generate", "train")]
         table.add_row(row["changed"], str(row["to"]), *seconds, f"{row['peak_memory']:.2f} GB")

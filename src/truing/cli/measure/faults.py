@@ -11,7 +11,7 @@ from rich.console import Console
 def faults(
     names: Annotated[list[str] | None, typer.Argument(help="Faults or healthy runs; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A sample, in under 50 seconds.")] = False,
-    without: Annotated[
+    twin_runs: Annotated[
         bool, typer.Option("--twins", help="The recipes of faults without them, too.")
     ] = False,
     markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
@@ -24,7 +24,7 @@ def faults(
     from truing.faults.unplanted_runs import unplanted_runs
 
     chosen = list(QUICK) if quick and not names else runs_by_name(names or [])
-    chosen += list(unplanted_runs()) if without else []
+    chosen += list(unplanted_runs()) if twin_runs else []
     console, made = Console(highlight=False), []
     for done, each in enumerate(run_all(chosen, keep, steps), 1):
         made.append(each)

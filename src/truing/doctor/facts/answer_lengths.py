@@ -16,13 +16,13 @@ class Lengths(NamedTuple):
     """Tokens per row."""
 
     rows: int
-    least: int
-    most: int
+    shortest: int
+    longest: int
     mean: float
 
     def __str__(self) -> str:
-        most = with_count(self.most, "token")
-        return most if self.least == self.most else f"{self.least} to {most}, {self.mean:.1f} on average"
+        most = with_count(self.longest, "token")
+        return most if self.shortest == self.longest else f"{self.shortest} to {most}, {self.mean:.1f} on average"
 
 
 ByFamily = Mapping[str, Mapping[str, Lengths]]

@@ -31,7 +31,7 @@ def rule_findings(story: RunHistory) -> Iterator[Hypothesis]:
         yield Hypothesis(
             f"{shown.claim.verdict} {shown.code} {shown.name}",
             "found",
-            f"{shown.claim.what} ({shown.where}{each.again})",
+            f"{shown.claim.what} ({shown.where}{each.repeats})",
             f"truing explain {shown.code}",
             code=shown.code,
         )
@@ -142,8 +142,8 @@ def _cut(story: RunHistory) -> Iterator[Hypothesis]:
         yield Hypothesis("answers are cut", "ruled out", f"{told}; {before:.0%} were before the reward fell")
     elif cut > MANY:
         longer = f"sampling.max_new_tokens={2 * limit}"
-        state: HypothesisState = "open" if story.course.learns else "found"
-        minutes = training_minutes(story) if story.course.learns else None
+        state: HypothesisState = "open" if story.reward_trend.learns else "found"
+        minutes = training_minutes(story) if story.reward_trend.learns else None
         yield Hypothesis("answers are cut", state, told, retrain_command(story, longer), minutes, (longer,))
 
 
@@ -155,7 +155,7 @@ def supervised(story: RunHistory) -> Iterator[Hypothesis]:
         return
     quarter = len(losses) // 4
     before, after = (sum(part) / quarter for part in (losses[-2 * quarter : -quarter], losses[-quarter:]))
-    falling = after < 0.9 * before and not (story.course.learns or story.blocked)
+    falling = after < 0.9 * before and not (story.reward_trend.learns or story.blocked)
     yield Hypothesis(
         "supervised fine-tuning was too short",
         "open" if falling else "ruled out",
@@ -205,7 +205,7 @@ MIN_ENTROPY = 0.01
 
 def update_size(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether updates are too small to be seen, or so large that they undo each other."""
-    course, rate = story.course, story.recipe.stage(story.stage).learning_rate
+    course, rate = story.reward_trend, story.recipe.stage(story.stage).learning_rate
     steps = min(20, len(story.steps))
     if course.fell:
         yield _other_learning_rate(
@@ -231,10 +231,10 @@ def update_size(story: RunHistory) -> Iterator[Hypothesis]:
 
 def _size_excluded(story: RunHistory) -> str:
     """What on record says that larger updates would show nothing; "" where nothing does."""
-    course, entropy = story.course, story.last("entropy/drawn")
+    course, entropy = story.reward_trend, story.last("entropy/drawn")
     tied = story.last("group/zero_variance_share")
     if course.learns or course.fell:
-        return course.told()
+        return course.summary()
     if story.blocked:
         return f"no update moved a weight: {story.blocked[0].name}"
     if tied >= 0.95:

@@ -32,7 +32,7 @@ def group_signal(story: RunHistory) -> Iterator[Hypothesis]:
             "groups have no signal", "ruled out", f"{told}; {before:.0%} did before the reward fell"
         )
     elif right >= MOSTLY_EQUAL * share:
-        name = "the tasks are solved" if story.course.learns else "tasks are too easy"
+        name = "the tasks are solved" if story.reward_trend.learns else "tasks are too easy"
         yield from _no_signal(story, name, told, share)
     elif wrong >= MOSTLY_EQUAL * share:
         yield from _all_wrong(story, told, share, wrong)

@@ -47,7 +47,7 @@ class RewardTrend:
         """Last − first."""
         return Interval(self.last - self.first, self.low, self.high, supposes="normal")
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """One sentence."""
         ends = f"{self.first:.3f} in the first updates, {self.last:.3f} in the last of"
         ends += f" {with_count(self.updates, 'update')}"

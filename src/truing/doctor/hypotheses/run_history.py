@@ -32,20 +32,20 @@ class RunHistory:
     blocked: tuple[Hypothesis, ...] = ()  # what kept every update from moving a weight
 
     @cached_property
-    def course(self) -> RewardTrend:
+    def reward_trend(self) -> RewardTrend:
         """How the mean reward went."""
         return reward_trend([value for value in self.series("reward/mean") if math.isfinite(value)])
 
     def before(self, name: str) -> float:
         """The mean of a metric before the reward fell; NaN where it did not, or nobody knows."""
         told = [row.metrics for row in self.steps if math.isfinite(row.metrics.get("reward/mean", math.nan))]
-        return before_the_fall(self.course, [metrics.get(name, math.nan) for metrics in told])
+        return before_the_fall(self.reward_trend, [metrics.get(name, math.nan) for metrics in told])
 
     @classmethod
-    def of(cls, run: Path, diagnosis: Diagnosis) -> "RunHistory":
+    def from_run(cls, run: Path, diagnosis: Diagnosis) -> "RunHistory":
         """Read a run that was judged already."""
         reader = RunReader(run)
-        recipe, recorded, events = resolve(reader.run()["recipe"]), reader.steps(), reader.events()
+        recipe, recorded, events = resolve(reader.run_json()["recipe"]), reader.steps(), reader.events()
         stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
         if not stages:
             raise RecordError(
@@ -85,5 +85,5 @@ def _evaluation_seconds(events: Sequence[Event]) -> float:
 def has_reward_update(run: Path) -> bool:
     """Whether a run has an update with a reward."""
     reader = RunReader(run)
-    recipe = resolve(reader.run()["recipe"])
+    recipe = resolve(reader.run_json()["recipe"])
     return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.steps())

@@ -54,7 +54,7 @@ def read(path: Path) -> Log:
     for form in CONSOLE_FORMATS:
         if records := form.records(shown):
             counted = not has_step(record for _, record in records)
-            return Log(form.name, points(records, counted), counted=counted)
+            return Log(form.name, points(records, counted), steps_counted=counted)
     raise RecordError(
         f"{path} holds no metrics",
         got=f"{len(shown)} lines, none of which is a trainer's",

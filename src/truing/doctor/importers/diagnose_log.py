@@ -23,39 +23,39 @@ class LogDiagnosis:
     """What the rules came to, and what could not be asked."""
 
     diagnosis: Diagnosis
-    run: ImportedRun
+    imported: ImportedRun
     exact_not_checked: int  # exact rules that lacked an input in every step
 
     def lines(self, verbose: bool = False) -> Iterator[tuple[str, str]]:
         """Each with its style, for below a diagnosis; ``verbose`` names every column."""
-        run = self.run
-        kind = "scalars and answers" if run.texts else "scalars only"
+        run = self.imported
+        kind = "scalars and answers" if run.has_answers else "scalars only"
         yield f"{kind}: {with_count(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
         updates = with_count(len(run.steps), "record")
         updates += f", updates {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
         every = run.steps[0].setup.logged_every or 1
         updates += f", each the mean of {every}" if every > 1 else ""
-        yield f"read from {run.form} ({run.trainer}): {updates}", "dim"
+        yield f"read from {run.format} ({run.trainer}): {updates}", "dim"
         yield from self._columns(verbose)
         for note in run.notes:
             yield note, "yellow"
-        for name, why in run.left_out.items():
+        for name, why in run.changed_meanings.items():
             yield f"left out: {name} is something else in this run: {why}", "yellow"
         if run.unknown:
             more = ", …" if len(run.unknown) > SHOWN_NAMES else ""
             names = ", ".join(run.unknown[:SHOWN_NAMES])
             yield f"not understood, so not judged ({len(run.unknown)}): {names}{more}", "yellow"
-        if hint := suggestion_text(run.near):
+        if hint := suggestion_text(run.suggestions):
             yield hint, "yellow"
 
     def _columns(self, verbose: bool) -> Iterator[tuple[str, str]]:
         """Which columns are read, and which are known and not judged."""
-        run = self.run
+        run = self.imported
         if not verbose:
             unused = f", {len(run.unused)} known and judged by no rule" if run.unused else ""
-            yield f"columns: {len(run.read)} read{unused}; --verbose names them", "dim"
+            yield f"columns: {len(run.matched)} read{unused}; --verbose names them", "dim"
             return
-        yield "read: " + ", ".join(f"{theirs} = {ours}" for theirs, ours in run.read.items()), "dim"
+        yield "read: " + ", ".join(f"{theirs} = {ours}" for theirs, ours in run.matched.items()), "dim"
         for why in dict.fromkeys(run.unused.values()):
             names = ", ".join(name for name, each in run.unused.items() if each == why)
             yield f"judged by no rule: {names}: {why}", "dim"
@@ -63,17 +63,17 @@ class LogDiagnosis:
     def facts(self) -> dict[str, Any]:
         """The same as JSON has it."""
         return {
-            "scalars_only": not self.run.texts,
+            "scalars_only": not self.imported.has_answers,
             "exact_not_checked": self.exact_not_checked,
-            "form": self.run.form,
-            "trainer": self.run.trainer,
-            "updates": len(self.run.steps),
-            "read": dict(self.run.read),
-            "left_out": dict(self.run.left_out),
-            "unused": dict(self.run.unused),
-            "not_understood": list(self.run.unknown),
-            "notes": list(self.run.notes),
-            "near": dict(self.run.near),
+            "form": self.imported.format,
+            "trainer": self.imported.trainer,
+            "updates": len(self.imported.steps),
+            "read": dict(self.imported.matched),
+            "left_out": dict(self.imported.changed_meanings),
+            "unused": dict(self.imported.unused),
+            "not_understood": list(self.imported.unknown),
+            "notes": list(self.imported.notes),
+            "near": dict(self.imported.suggestions),
         }
 
 
@@ -92,12 +92,12 @@ def diagnose_log(
     found = import_run(read_log(target, run))
     for step in found.steps:
         diagnosis.add(step, final=step is found.steps[-1])
-    if not (diagnosis.steps or select or ignore):
+    if not (diagnosis.steps_checked or select or ignore):
         raise RecordError(
             f"nothing in {target} could be judged",
-            got=", ".join(found.read.values()) or "no number that is known",
+            got=", ".join(found.matched.values()) or "no number that is known",
             expected="numbers that a rule reads, such as reward/mean and length/mean (docs/metrics.md)",
-            remedy=suggestion_text(found.near)
+            remedy=suggestion_text(found.suggestions)
             or "rename columns to the names of docs/metrics.md that are the same quantity",
         )
     blind = [

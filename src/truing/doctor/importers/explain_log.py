@@ -31,12 +31,12 @@ MANY = 0.3
 class LogHistory:
     """What a log tells of its updates."""
 
-    judged: LogDiagnosis
+    log_diagnosis: LogDiagnosis
 
     @property
     def updates(self) -> Sequence[Mapping[str, float]]:
         """Our names and numbers, record by record."""
-        return [step.numbers for step in self.judged.run.steps]
+        return [step.numbers for step in self.log_diagnosis.imported.steps]
 
     def last(self, name: str) -> float:
         """A number's mean over the last records; NaN where it is not known."""
@@ -45,22 +45,22 @@ class LogHistory:
 
     def before(self, name: str) -> float:
         """Its mean before the reward fell; NaN where it did not, or nobody knows."""
-        return before_the_fall(self.course, [step.numbers.get(name, math.nan) for step in self._rewarded])
+        return before_the_fall(self.reward_trend, [step.numbers.get(name, math.nan) for step in self._rewarded])
 
     @property
     def _rewarded(self) -> list[Step]:
         """Records that tell the reward."""
-        steps = self.judged.run.steps
+        steps = self.log_diagnosis.imported.steps
         return [step for step in steps if math.isfinite(step.numbers.get("reward/mean", math.nan))]
 
     @cached_property
-    def course(self) -> RewardTrend:
+    def reward_trend(self) -> RewardTrend:
         """How the mean reward went, by the numbers that the log gives its updates."""
         told = self._rewarded
         if not told:
             raise RecordError(
-                f"{self.judged.run.form} tells no reward",
-                got=", ".join(self.judged.run.read),
+                f"{self.log_diagnosis.imported.format} tells no reward",
+                got=", ".join(self.log_diagnosis.imported.matched),
                 expected="the mean reward of each update",
                 remedy="`truing check` judges what else is in it",
             )
@@ -74,7 +74,7 @@ def why_log(story: LogHistory) -> list[Hypothesis]:
 
 
 def _rules(story: LogHistory) -> Iterator[Hypothesis]:
-    results = story.judged.diagnosis.results()
+    results = story.log_diagnosis.diagnosis.results()
     for each in findings_by_rule(
         f for result in results for f in result.findings if f.claim.verdict in FINDING_VERDICTS
     ):
@@ -92,13 +92,13 @@ def _signal(story: LogHistory) -> Iterator[Hypothesis]:
     share = story.last("group/zero_variance_share")
     if math.isnan(share):
         return
-    told = f"{share:.0%} of groups earn the same, at a mean reward of {story.course.last:.3g}"
+    told = f"{share:.0%} of groups earn the same, at a mean reward of {story.reward_trend.last:.3g}"
     if share < MOSTLY:
         yield Hypothesis("groups have no signal", "ruled out", told)
     elif story.before("group/zero_variance_share") < MOSTLY:
         before = f"{story.before('group/zero_variance_share'):.0%} did before the reward fell"
         yield Hypothesis("groups have no signal", "ruled out", f"{told}; {before}")
-    elif story.course.learns:
+    elif story.reward_trend.learns:
         yield Hypothesis("groups have no signal: the tasks are solved", "open", told)
     else:
         which = "a log does not say how many are all right, and how many all wrong"
@@ -116,11 +116,11 @@ def _cut(story: LogHistory) -> Iterator[Hypothesis]:
         yield Hypothesis("answers are cut", "ruled out", f"{told}; {before:.0%} were before the reward fell")
     else:
         longer = "train again with a higher limit of tokens"
-        yield Hypothesis("answers are cut", "open" if story.course.learns else "found", told, longer)
+        yield Hypothesis("answers are cut", "open" if story.reward_trend.learns else "found", told, longer)
 
 
 def _size(story: LogHistory) -> Iterator[Hypothesis]:
-    way, share = story.course, story.last("group/zero_variance_share")
+    way, share = story.reward_trend, story.last("group/zero_variance_share")
     rates = [numbers["lr"] for numbers in story.updates if math.isfinite(numbers.get("lr", math.nan))]
     rate = max(rates, default=math.nan)  # a schedule may have brought the last ones down
     at = "" if math.isnan(rate) else f"learning rate {rate:.2g}, "
@@ -128,7 +128,7 @@ def _size(story: LogHistory) -> Iterator[Hypothesis]:
         smaller = "train again from before the break, at a tenth of the learning rate"
         yield Hypothesis("updates are too large", "open", f"{at}the reward fell {way.fell}", smaller)
     if way.learns or way.fell:
-        yield Hypothesis("updates are too small", "ruled out", way.told())
+        yield Hypothesis("updates are too small", "ruled out", way.summary())
     elif rate == 0:
         yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'record')}")
     elif share >= MOSTLY:
@@ -147,6 +147,6 @@ def _not_in_log(story: LogHistory) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "a bug that scalars do not show",
         "open",
-        f"{with_count(story.judged.exact_not_checked, 'exact rule')} lack tokens",
-        audit if story.judged.run.trainer == "trl" else "",
+        f"{with_count(story.log_diagnosis.exact_not_checked, 'exact rule')} lack tokens",
+        audit if story.log_diagnosis.imported.trainer == "trl" else "",
     )

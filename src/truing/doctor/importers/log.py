@@ -27,14 +27,14 @@ class Point:
 class Log:
     """A log of scalars, and the attempts where somebody dumped them."""
 
-    form: str  # what it was read as, in words
+    format: str  # what it was read as, in words
     points: Sequence[Point]  # in the order of the log
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as the trainer declared it
     rows: Mapping[int, Sequence[Row]] = field(default_factory=dict[int, Sequence[Row]])  # by step
-    counted: bool = False  # whether steps are those of the records, for the log has none
+    steps_counted: bool = False  # whether steps are those of the records, for the log has none
 
 
-def points(records: Iterable[tuple[str, Mapping[str, Any]]], counted: bool = False) -> list[Point]:
+def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool = False) -> list[Point]:
     """Points of records that have the step among their values; what is no number is left out.
 
     Args:
@@ -42,7 +42,7 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], counted: bool = Fal
         counted: whether the records have no step, and are counted.
     """
     told = [
-        (where, {**record, "step": count} if counted else record)
+        (where, {**record, "step": count} if steps_counted else record)
         for count, (where, record) in enumerate(records, 1)
     ]
     name = _step_name(record for _, record in told)

@@ -16,9 +16,9 @@ class Trainer:
     """Whose numbers these are, and which of them are ours."""
 
     name: str  # of ``Setup.trainer``
-    marks: frozenset[str]  # one of these, and it is this trainer
+    signature: frozenset[str]  # one of these, and it is this trainer
     names: Mapping[str, str]  # theirs → ours
-    largest: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    abs_max_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Ours that is the largest absolute value of several of theirs."""
 
 
@@ -124,7 +124,7 @@ def without_prefix(name: str) -> str:
 
 def trainer_of(names: Set[str]) -> Trainer:
     """Whose names these are."""
-    found = next((each for each in TRAINERS if each.marks & names), PLAIN)
+    found = next((each for each in TRAINERS if each.signature & names), PLAIN)
     return PLAIN if found is TRANSFORMERS and names & REWARDS else found
 
 

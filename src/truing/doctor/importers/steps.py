@@ -30,18 +30,18 @@ STAGE = "train"
 class ImportedRun:
     """A foreign run, and how much of its log was understood."""
 
-    form: str
+    format: str
     trainer: str
     steps: Sequence[Step]
-    read: Mapping[str, str]  # theirs → ours
+    matched: Mapping[str, str]  # theirs → ours
     unused: Mapping[str, str]  # theirs → why no rule judges it, though it is known
     unknown: Sequence[str]  # names that nobody knows
-    left_out: Mapping[str, str]  # theirs → what it means in this run
-    near: Mapping[str, str]  # of those that nobody knows, what they may be a spelling of
+    changed_meanings: Mapping[str, str]  # theirs → what it means in this run
+    suggestions: Mapping[str, str]  # of those that nobody knows, what they may be a spelling of
     notes: Sequence[str] = ()  # what was made of the order of the log
 
     @property
-    def texts(self) -> bool:
+    def has_answers(self) -> bool:
         """Whether attempts are there too."""
         return any(step.rows for step in self.steps)
 
@@ -54,7 +54,7 @@ def import_run(log: Log) -> ImportedRun:
     read = _read(names, trainer, config_names(trainer, log.config), other)
     if not read and not log.rows:
         raise RecordError(
-            f"no metric of {log.form} is known",
+            f"no metric of {log.format} is known",
             got=", ".join(names[:6]) or "none at all",
             expected=f"metrics of {', '.join(each.name for each in TRAINERS)}, or those of docs/metrics.md",
             remedy=suggestion_text(close_names(names, {}))
@@ -69,10 +69,10 @@ def import_run(log: Log) -> ImportedRun:
     unread = [name for name in left if name not in unused]
     setup = replace(
         setup_of(trainer, log.config, names),
-        logged_every=None if log.counted else updates_per_record(numbers),
+        logged_every=None if log.steps_counted else updates_per_record(numbers),
     )
     return ImportedRun(
-        log.form,
+        log.format,
         trainer.name,
         _steps(numbers, log, setup),
         read,
@@ -80,7 +80,7 @@ def import_run(log: Log) -> ImportedRun:
         unread,
         {name: why for name, why in other.items() if name in names},
         close_names(unread, read) if trainer is PLAIN else {},  # another trainer's names are what they are
-        [COUNTED_NOTE, *notes] if log.counted else notes,
+        [COUNTED_NOTE, *notes] if log.steps_counted else notes,
     )
 
 
@@ -116,7 +116,7 @@ def _read(
         ours = also.get(name) or ours_of(trainer, name)
         if ours and name not in other and ours not in found.values():
             found[name] = ours
-    for ours, theirs in trainer.largest.items():
+    for ours, theirs in trainer.abs_max_of.items():
         if all(name in names for name in theirs):
             found |= dict.fromkeys(theirs, ours)
     return found
@@ -172,8 +172,8 @@ def _went_back(latest: int, step: int) -> str:
 
 def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer) -> dict[str, float]:
     """An update's numbers by our names."""
-    found = {read[name]: value for name, value in theirs.items() if read[name] not in trainer.largest}
-    for ours, names in trainer.largest.items():
+    found = {read[name]: value for name, value in theirs.items() if read[name] not in trainer.abs_max_of}
+    for ours, names in trainer.abs_max_of.items():
         if all(name in theirs for name in names):
             found[ours] = max(abs(theirs[name]) for name in names)
     return found

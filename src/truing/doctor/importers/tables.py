@@ -29,7 +29,7 @@ def log_of(path: Path, records: Sequence[tuple[str, Mapping[str, Any]]]) -> Log:
     """Records of a file; those of transformers, which have an epoch, are counted where none has a step."""
     told = [record for _, record in records]
     counted = not has_step(told) and any("epoch" in record for record in told)
-    return Log(str(path.name), points(records, counted), counted=counted)
+    return Log(str(path.name), points(records, counted), steps_counted=counted)
 
 
 def read_csv(path: Path, run: str | None) -> Log:

@@ -20,7 +20,7 @@ def expected_group_advantages(step: Step) -> Tensor:
     """Advantages within groups: [N] float64, NaN of rows without a group or a reward."""
     groups: dict[str, list[RolloutReward]] = defaultdict(list)
     for each in rollout_rewards(step):
-        if not math.isnan(each.total):
+        if not math.isnan(each.total_reward):
             groups[each.group_id].append(each)
     everybody = [each for group in groups.values() for each in group]
     # ours leave failed attempts out of their group; another trainer's update may hold a part of one
@@ -29,19 +29,19 @@ def expected_group_advantages(step: Step) -> Tensor:
     if step.setup.advantage_per == "turn":
         return _turn_advantages(step, whole, everybody)
     found = {
-        each.rollout_id: _advantage(step, each.total, [a.total for a in group], [a.total for a in everybody])
+        each.rollout_id: _advantage(step, each.total_reward, [a.total_reward for a in group], [a.total_reward for a in everybody])
         for group in whole
         for each in group
     }
     expected = [found.get(row.rollout_id, math.nan) if row.kept else math.nan for row in step.rows]
-    return torch.tensor(expected, dtype=torch.float64)[step.row]
+    return torch.tensor(expected, dtype=torch.float64)[step.row_of_token]
 
 
 def _turn_advantages(
     step: Step, groups: Sequence[Sequence[RolloutReward]], everybody: Sequence[RolloutReward]
 ) -> Tensor:
     """The same turn by turn, each by what was still to be earned from it on; who had ended is in it too."""
-    expected_N = torch.full((len(step.row),), math.nan, dtype=torch.float64)
+    expected_N = torch.full((len(step.row_of_token),), math.nan, dtype=torch.float64)
     for group in groups:
         for each in group:
             for k, (span, _) in enumerate(each.turns):
@@ -52,7 +52,7 @@ def _turn_advantages(
 
 def _reward_to_go(rollout: RolloutReward, k: int) -> float:
     """What a rollout earned without its first ``k`` turns."""
-    return rollout.total - math.fsum(share for _, share in rollout.turns[:k])
+    return rollout.total_reward - math.fsum(share for _, share in rollout.turns[:k])
 
 
 def _advantage(step: Step, reward: float, group: Sequence[float], everybody: Sequence[float]) -> float:
@@ -67,15 +67,15 @@ class Trajectory(NamedTuple):
     tokens: list[int]  # places among all N
     values: list[float]
     rewards: list[float]
-    after: float  # what the critic said of the state after a cut end; NaN where there is none
-    total: float  # what the whole rollout earned
+    bootstrap_value: float  # what the critic said of the state after a cut end; NaN where there is none
+    total_reward: float  # what the whole rollout earned
 
 
 def trajectories_of(step: Step) -> list[Trajectory]:
     """One for each rollout that is trained on and has a reward, in the order of its rows."""
-    value_N = step.tokens.get("value", torch.zeros(len(step.row)))
+    value_N = step.tokens.get("value", torch.zeros(len(step.row_of_token)))
     return [
-        Trajectory(each.tokens, value_N[each.tokens].tolist(), each.rewards, each.after, each.total)
+        Trajectory(each.tokens, value_N[each.tokens].tolist(), each.rewards, each.bootstrap_value, each.total_reward)
         for each in rollout_rewards(step)
         if each.tokens
     ]
@@ -92,9 +92,9 @@ def expected_reinforce_advantages(
     made = {"bootstrapped": False, "whiten": False, "gamma": gamma, "lam": 1.0}
     returns_N, advantage_N = expected_gae(step, without, **made)
     if step.setup.baseline == "step":
-        total = math.fsum(chain.total for chain in chains)
+        total = math.fsum(chain.total_reward for chain in chains)
         for chain in chains:
-            others = (total - chain.total) / (len(chains) - 1) if len(chains) > 1 else chain.total
+            others = (total - chain.total_reward) / (len(chains) - 1) if len(chains) > 1 else chain.total_reward
             advantage_N[chain.tokens] -= others
     return returns_N, whitened(step, advantage_N) if step.setup.whiten else advantage_N
 
@@ -112,9 +112,9 @@ def expected_gae(
     gamma, lam = step.setup.gamma if gamma is None else gamma, step.setup.lam if lam is None else lam
     assert gamma is not None
     assert lam is not None
-    returns, advantages = [math.nan] * len(step.row), [math.nan] * len(step.row)
+    returns, advantages = [math.nan] * len(step.row_of_token), [math.nan] * len(step.row_of_token)
     for chain in chains:
-        last_value = chain.after if bootstrapped and not math.isnan(chain.after) else 0.0
+        last_value = chain.bootstrap_value if bootstrapped and not math.isnan(chain.bootstrap_value) else 0.0
         made = gae(chain.rewards, chain.values, last_value, gamma, lam)
         for token, advantage, value in zip(chain.tokens, *made, strict=True):
             advantages[token], returns[token] = advantage, value

@@ -18,7 +18,7 @@ def sample_std(values: Sequence[float]) -> float:
 
 
 def group_advantage(
-    reward: float, group: Sequence[float], everybody: Sequence[float], how: str, eps: float
+    reward: float, group: Sequence[float], batch: Sequence[float], scale: str, eps: float
 ) -> float:
     """Advantage of one rollout.
 
@@ -40,11 +40,11 @@ def group_advantage(
     if max(group) == min(group):
         return 0.0
     centred = reward - mean(group)
-    if how == "loo":
+    if scale == "loo":
         return centred * len(group) / (len(group) - 1)
-    if how == "none":
+    if scale == "none":
         return centred
-    return centred / (sample_std(group if how == "group" else everybody) + eps)
+    return centred / (sample_std(group if scale == "group" else batch) + eps)
 
 
 def gae(

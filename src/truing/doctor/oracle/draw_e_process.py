@@ -49,7 +49,7 @@ class DrawnTokens:
     index_K: Tensor  # [K] int64, tokens of the turn before it
     seen_KV: Tensor  # [K, V] bool, ids that the turn had said before it
     prompt_KV: Tensor  # [K, V] bool, ids of the prompt
-    stops: Sequence[int]
+    stop_ids: Sequence[int]
 
 
 def features(drawn: DrawnTokens) -> dict[str, Tensor]:
@@ -58,7 +58,7 @@ def features(drawn: DrawnTokens) -> dict[str, Tensor]:
     sorted_p, order = logp.exp().sort(dim=1, descending=True)
     before = sorted_p.cumsum(1) - sorted_p
     stop_V = torch.zeros(vocab, dtype=torch.bool)
-    stop_V[list(drawn.stops)] = True
+    stop_V[list(drawn.stop_ids)] = True
     best = torch.zeros(count, vocab, dtype=torch.bool).scatter(1, logp.argmax(1, keepdim=True), True)
     early, first = (drawn.index_K < EARLY_TOKENS)[:, None], (drawn.index_K < FIRST_TOKENS)[:, None]
     outside = {

@@ -45,7 +45,7 @@ def other_distributions(logprob_KV: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield f"top-p {p}", _log_softmax(logprob_KV.masked_fill(~kept_KV, -torch.inf))
 
 
-def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, said_KV: Tensor) -> dict[str, Any]:
+def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV: Tensor) -> dict[str, Any]:
     """How far the worst draw is off, which it is, how many are, and what explains them.
 
     Args:
@@ -62,7 +62,7 @@ def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, said_KV
             for name, x in other_distributions(logprob_KV)
         }
         for strength in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0):
-            less_KV = _log_softmax(logprob_KV - strength * said_KV)
+            less_KV = _log_softmax(logprob_KV - strength * seen_KV)
             tried[f"a penalty of {strength}"] = int(
                 (interval_distance(less_KV, token_K, uniform_K) > TOLERANCE).sum()
             )

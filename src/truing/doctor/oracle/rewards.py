@@ -18,9 +18,9 @@ class RolloutReward(NamedTuple):
     group_id: str
     tokens: list[int]  # places among all N of what the policy chose
     rewards: list[float]  # what each of them earned
-    total: float  # of the whole rollout
+    total_reward: float  # of the whole rollout
     turns: list[tuple[range, float]]  # places of each turn, and what it earned; NaN where none is judged
-    after: float  # what the critic said of the state after a cut end; NaN where there is none
+    bootstrap_value: float  # what the critic said of the state after a cut end; NaN where there is none
 
 
 def rollout_rewards(step: Step) -> list[RolloutReward]:
@@ -88,7 +88,7 @@ def kl_penalties(step: Step) -> Tensor:
 
     0 where there is none or it is in the loss, NaN where it is not on record.
     """
-    setup, nothing_N = step.setup, torch.zeros(len(step.row), dtype=torch.float64)
+    setup, nothing_N = step.setup, torch.zeros(len(step.row_of_token), dtype=torch.float64)
     weight = step.numbers.get("weight/kl", setup.kl_coef or 0.0)
     if setup.kl_where != "reward" or not weight:
         return nothing_N

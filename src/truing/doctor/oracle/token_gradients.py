@@ -21,8 +21,8 @@ BOUND_TOLERANCE = 1e-5
 
 def expected_token_gradients(step: Step) -> Tensor:
     """What the recorded advantages and log-probabilities come to, [N] float64; 0 where nothing may pull."""
-    pull_N = torch.zeros(len(step.row), dtype=torch.float64)
-    inner = torch.tensor([row.inner_step for row in step.rows])[step.row]
+    pull_N = torch.zeros(len(step.row_of_token), dtype=torch.float64)
+    inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     for number in inner[inner >= 0].unique().tolist():
         pull_N = torch.where(inner == number, _of_minibatch(step, inner == number), pull_N)
     return pull_N
@@ -40,8 +40,8 @@ def near_bound(step: Step) -> Tensor:
     clip = [None if low is None else 1 - low, None if high is None else 1 + high, setup.max_ratio]
     near_N = _near(moved_N, [setup.min_ratio, setup.most_ratio, *clip])
     near_N |= _near(drift_N, [setup.correction_low, setup.correction_high])
-    count_N = _per_row(step, mask_N).clamp(min=1)[step.row]
-    means = [_per_row(step, each)[step.row] / count_N for each in (moved_N, drift_N)]
+    count_N = _per_row(step, mask_N).clamp(min=1)[step.row_of_token]
+    means = [_per_row(step, each)[step.row_of_token] / count_N for each in (moved_N, drift_N)]
     near_N |= _near(means[0], clip) & (setup.ratio == "sequence")
     return near_N | (
         _near(means[1], [setup.correction_low, setup.correction_high]) & (setup.correction == "sequence")
@@ -54,7 +54,7 @@ def complete_minibatches(step: Step) -> Tensor:
     Each row has the numbers of its last update. Where an update was held back within an epoch, rows that had
     been in it left the minibatches of the epoch before, and those were divided by more than remains of them.
     """
-    inner = torch.tensor([row.inner_step for row in step.rows])[step.row]
+    inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     if not step.numbers.get("gate/held_back"):
         return torch.ones_like(inner, dtype=torch.bool)
     return inner == inner.max()
@@ -72,10 +72,10 @@ def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
 def expected_entropy_gradients(step: Step) -> Tensor:
     """−∂L/∂H_t of the first minibatch: how hard the bonus pulls each token's entropy up, [N] float64."""
     weight = step.numbers.get("weight/entropy", step.setup.entropy_coef or 0.0)
-    inner_N = torch.tensor([row.inner_step for row in step.rows])[step.row]
+    inner_N = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     mask_N = step.tokens["policy_mask"] & (inner_N == 0)
     if not weight or not mask_N.any():
-        return torch.zeros(len(step.row), dtype=torch.float64)
+        return torch.zeros(len(step.row_of_token), dtype=torch.float64)
     return weight * _aggregation_weight(step, mask_N, (inner_N == 0) & ~_demonstrated(step))
 
 
@@ -118,9 +118,9 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     log_N = torch.where(mask_N, _stream(step, "new_logprob") - _stream(step, "old_logprob"), 0.0).nan_to_num()
     if setup.ratio == "sequence":
         count = _per_row(step, mask_N).clamp(min=1)
-        ratio_N = _exp(_per_row(step, log_N) / count)[step.row]
+        ratio_N = _exp(_per_row(step, log_N) / count)[step.row_of_token]
         pulling_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
-        return mask_N * ratio_N * (_per_row(step, pulling_N) / count)[step.row]
+        return mask_N * ratio_N * (_per_row(step, pulling_N) / count)[step.row_of_token]
     ratio_N = _exp(log_N)
     if setup.surrogate == "cispo":
         assert setup.max_ratio is not None
@@ -151,7 +151,7 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     if setup.correction == "truncate":
         return weight_N * log_N.exp().clamp(max=setup.correction_high)
     if setup.correction == "sequence":
-        log_N = (_per_row(step, log_N) / _per_row(step, mask_N).clamp(min=1))[step.row]
+        log_N = (_per_row(step, log_N) / _per_row(step, mask_N).clamp(min=1))[step.row_of_token]
     within_N = (log_N.exp() >= setup.correction_low) & (log_N.exp() <= setup.correction_high)
     return weight_N * within_N * (1.0 if setup.correction == "sequence" else log_N.exp())
 
@@ -181,7 +181,7 @@ def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     if setup.aggregation == "token_mean":
         return mask_N.double() / mask_N.sum().clamp(min=1)
     if setup.aggregation == "sequence_mean":
-        return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.row]
+        return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.row_of_token]
     assert setup.max_new_tokens is not None
     return mask_N.double() / (rows * setup.max_new_tokens)
 
@@ -197,12 +197,12 @@ def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
 
 def _demonstrated(step: Step) -> Tensor:
     """Tokens of rows that are demonstrations: [N] bool."""
-    return _per_row(step, _stream(step, "supervised_mask"))[step.row] > 0
+    return _per_row(step, _stream(step, "supervised_mask"))[step.row_of_token] > 0
 
 
 def _per_row(step: Step, x_N: Tensor) -> Tensor:
     """The sum over each row: [B] float64."""
-    return torch.zeros(len(step.rows), dtype=torch.float64).index_add(0, step.row, x_N.double())
+    return torch.zeros(len(step.rows), dtype=torch.float64).index_add(0, step.row_of_token, x_N.double())
 
 
 def _exp(log: Tensor) -> Tensor:
@@ -213,5 +213,5 @@ def _exp(log: Tensor) -> Tensor:
 def _stream(step: Step, name: str) -> Tensor:
     """A stream as float64, 0 where it is not there."""
     if name not in step.tokens:
-        return torch.zeros(len(step.row), dtype=torch.float64)
+        return torch.zeros(len(step.row_of_token), dtype=torch.float64)
     return step.tokens[name].double().nan_to_num()

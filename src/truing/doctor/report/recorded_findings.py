@@ -32,7 +32,7 @@ class RecordedFinding:
     undone: str = ""  # what became of the update, where it is no longer the run's
 
     @classmethod
-    def of(cls, event: Event) -> "RecordedFinding":
+    def from_event(cls, event: Event) -> "RecordedFinding":
         """A finding from its event."""
         told = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
         told |= {"time": event.time, "undone": ""}
@@ -57,7 +57,7 @@ def recorded_findings(
     standing = UndoTracker()
     for event in events:
         if event.kind == kind and "code" in event.payload:
-            told = RecordedFinding.of(event)
+            told = RecordedFinding.from_event(event)
             if told.verdict in FINDING_VERDICTS or kind == "fact":
                 standing.add(told.stage, told.step, len(found))
                 found.append(told)

@@ -17,7 +17,7 @@ class RuleFindings:
     updates: int  # that it was found in
 
     @property
-    def again(self) -> str:
+    def repeats(self) -> str:
         """Since when and how often, where that is more than the place that is shown."""
         moved = update_of(self.first) != update_of(self.shown)
         since = f", first {self.first.claim.verdict} at {self.first.where}" if moved else ""

@@ -63,7 +63,7 @@ class RunSummary:
     )
 
     @property
-    def at(self) -> tuple[str, int, int] | None:
+    def current_stage(self) -> tuple[str, int, int] | None:
         """The stage that the run is in, or ended in; None before the first update."""
         return next((each for each in reversed(self.stages) if each[1]), None)
 
@@ -76,7 +76,7 @@ def run_summary(run: IncrementalReader) -> RunSummary:
     reward_N = reward_series(columns)[-RECENT_UPDATES:]
     pace_N = update_seconds(columns)
     return RunSummary(
-        name=str(run.fact("name") or run.run_dir.name),
+        name=str(run.run_value("name") or run.run_dir.name),
         state=state,
         why=why,
         stages=stages,
@@ -89,7 +89,7 @@ def run_summary(run: IncrementalReader) -> RunSummary:
         seconds=float(pace_N.sum()),
         tokens=float(np.nansum(columns.column("tokens/sampled"))),
         tokens_per_s=float(columns.column("throughput/tokens_per_s")[-1]) if len(columns) else math.nan,
-        loss=columns.label[-1].as_py() if len(columns) else "",
+        loss=columns.loss_label[-1].as_py() if len(columns) else "",
         left=_seconds_left(columns, stages, pace_N) if state == "running" else math.nan,
     )
 
@@ -126,7 +126,7 @@ def _state(run: IncrementalReader) -> tuple[RunState, str]:
     kind, told = ("", {}) if end is None else (end.kind, end.payload)
     if kind == "finished":
         return "finished", ""
-    if run.written:
+    if run.has_writer:
         return "running", ""
     if kind in ("gave_up", "stopped"):
         return STATE_OF_ERROR.get(told.get("error", "GuardError"), "crashed"), _reason(told)
@@ -148,9 +148,9 @@ def _reason(told: Mapping[str, Any]) -> str:
 def _stages(run: IncrementalReader) -> tuple[tuple[str, int, int], ...]:
     """Each stage of the recipe with the updates that are on record, and those that it is to have."""
     done = {name: int(run.columns.step[end - 1]) + 1 for name, _, end in run.columns.stages}
-    names = run.fact("recipe", "stages")
+    names = run.run_value("recipe", "stages")
     listed = [str(name) for name in names] if isinstance(names, list) else []
-    planned = {name: run.fact("recipe", name, "steps") for name in listed}
+    planned = {name: run.run_value("recipe", name, "steps") for name in listed}
     return tuple(
         (name, done.get(name, 0), steps) for name, steps in planned.items() if isinstance(steps, int)
     )

@@ -51,7 +51,7 @@ def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
 
 
 def _text(each: RuleFindings) -> str:
-    return f"{each.shown.claim.verdict}: {each.shown.claim.what} ({each.shown.where}{each.again})"
+    return f"{each.shown.claim.verdict}: {each.shown.claim.what} ({each.shown.where}{each.repeats})"
 
 
 def _suppressions(reason: str) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> It
         yield "", ""
     for each in facts:
         shown = each.shown
-        yield f"{shown.claim.verdict} {shown.code} {shown.name}  at {shown.where}{each.again}", "cyan"
+        yield f"{shown.claim.verdict} {shown.code} {shown.name}  at {shown.where}{each.repeats}", "cyan"
         yield f"  {shown.claim.what}", ""
         yield f"    {'more':<9} truing explain {shown.code}", "dim"
         yield "", ""
@@ -77,7 +77,7 @@ def _finding(each: RuleFindings, target: str) -> Iterator[tuple[str, str]]:
     style = {"PROVEN": "bold red", "EVIDENCE": "bold red", "SUSPECT": "yellow"}.get(
         str(claim.verdict), "cyan"
     )
-    yield f"{claim.verdict}{strength} {found.code} {found.name}  at {found.where}{each.again}", style
+    yield f"{claim.verdict}{strength} {found.code} {found.name}  at {found.where}{each.repeats}", style
     yield f"  {claim.what}", ""
     for name, text in (("got", claim.got), ("expected", claim.expected)):
         if text:

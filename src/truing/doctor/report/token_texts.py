@@ -20,7 +20,7 @@ def token_decoder(tokenizer: Any) -> Decode:
 
 def run_decoder(run: Path) -> Decode:
     """By the tokenizer of run.json: a path, also within the run, or a hub id."""
-    named = RunReader(run).run().get("tokenizer")
+    named = RunReader(run).run_json().get("tokenizer")
     if named is None:
         raise RecordError(f"run.json of {run} names no tokenizer", expected="a path or hub id")
     within = run / named

@@ -70,7 +70,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" advantage than their rewards come to{turned}",
             got=f"{found.got:.5g} at row {found.wrong.row}",
             expected=f"{found.expected:.5g}",
-            **found.wrong.shown,
+            **found.wrong.claim_fields,
             specificity=2,
         )
 
@@ -100,7 +100,7 @@ RULE = Rule(
         "setup.advantage_eps",
     ),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         step.setup.advantage in ("group", "batch", "none", "loo", None)
         and step.setup.algo in ("grpo", "rloo", None)
         # rows of updates that were held back are not on record

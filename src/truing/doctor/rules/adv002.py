@@ -63,7 +63,7 @@ def measure(step: Step) -> Measured:
         largest, bound = float(advantage_N[part].max()), (size - 1) / math.sqrt(size)
         if largest / bound > worst[0] / worst[1]:
             worst, at = (largest, bound, math.sqrt(size - 1), row.group_id, size), index
-    where_N = (step.row == at) & (advantage_N == worst[0]) & (advantage_N > 0)
+    where_N = (step.row_of_token == at) & (advantage_N == worst[0]) & (advantage_N > 0)
     return Measured(*worst, places(step, where_N), step.setup.trainer == "truing")
 
 
@@ -78,7 +78,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"an advantage of {found.largest:.4g} in group {found.group} of {found.size}{note}",
             got=f"{found.largest:.4g} at row {found.where.row}",
             expected=f"at most (G − 1)/√G = {found.bound:.4g}",
-            **found.where.shown,
+            **found.where.claim_fields,
             specificity=1.5,
         )
 
@@ -100,7 +100,7 @@ RULE = Rule(
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    when=lambda step: step.setup.advantage in ("group", None) and step.setup.algo in ("grpo", None),
+    applies=lambda step: step.setup.advantage in ("group", None) and step.setup.algo in ("grpo", None),
     measure=measure,
     judge=judge,
     example=example,

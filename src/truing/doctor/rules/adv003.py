@@ -61,11 +61,11 @@ def measure(step: Step) -> Measured:
         if len(each) >= max(size or 2, 2) and max(each.values()) == min(each.values())
     }
     advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
-    of_equal_N = torch.tensor([row.kept and row.group_id in equal for row in step.rows])[step.row]
+    of_equal_N = torch.tensor([row.kept and row.group_id in equal for row in step.rows])[step.row_of_token]
     advantage_N = advantage_N.masked_fill(~of_equal_N, 0.0)
     largest = float(advantage_N.max()) if len(advantage_N) else 0.0
     where = places(step, (advantage_N == largest) & (advantage_N > 0))
-    wrong = {step.rows[int(row)].group_id for row in step.row[advantage_N > NOTHING].unique()}
+    wrong = {step.rows[int(row)].group_id for row in step.row_of_token[advantage_N > NOTHING].unique()}
     reward = equal[step.rows[where.row].group_id] if where else math.nan
     return Measured(len(wrong), len(equal), largest, reward, where, size is not None)
 
@@ -78,7 +78,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{found.groups} of {found.equal} groups of equal reward have advantages",
             got=f"up to {found.largest:.4g}, where all rewards are {found.reward:g}",
             expected="0",
-            **found.where.shown,
+            **found.where.claim_fields,
             specificity=2.2,
         )
 
@@ -86,8 +86,8 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The deviation of rounding is divided by itself."""
     healthy = example_step(rewards=(0.1,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    sign_N = torch.where(healthy.row % 2 == 0, 0.5, -0.5)
-    wrong_N = torch.where(healthy.row < 4, sign_N, healthy.tokens["advantage"])
+    sign_N = torch.where(healthy.row_of_token % 2 == 0, 0.5, -0.5)
+    wrong_N = torch.where(healthy.row_of_token < 4, sign_N, healthy.tokens["advantage"])
     return with_token_gradients(
         changed_step(healthy, advantage=wrong_N.masked_fill(~healthy.tokens["policy_mask"], torch.nan))
     )
@@ -104,7 +104,7 @@ RULE = Rule(
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    when=is_grouped,
+    applies=is_grouped,
     measure=measure,
     judge=judge,
     example=example,

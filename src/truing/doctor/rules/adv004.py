@@ -88,7 +88,7 @@ def _cost(step: Step, equal: set[str]) -> float:
         sampled_N = step.tokens["policy_mask"]
     else:
         return math.nan
-    of_equal_N = torch.tensor([row.group_id in equal for row in step.rows])[step.row]
+    of_equal_N = torch.tensor([row.group_id in equal for row in step.rows])[step.row_of_token]
     return float((sampled_N & of_equal_N).sum() / sampled_N.sum().clamp(min=1))
 
 
@@ -175,7 +175,7 @@ RULE = Rule(
         "row.group_id | numbers.group/zero_variance_share | numbers.reward/any_std",
     ),
     taints=(),
-    when=lambda step: (
+    applies=lambda step: (
         step.setup.algo in ("grpo", "rloo")
         # rows alone do not tell whether a critic learns from groups of equal reward too
         or (step.setup.algo is None and (SHARES[0] in step.numbers or not step.rows))

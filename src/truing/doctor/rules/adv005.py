@@ -120,7 +120,7 @@ def beside_an_offset() -> Step:
 def varied() -> Step:
     """An advantage of its own for each token, as a critic gives."""
     step = example_step(setup={"advantage": "gae", "algo": "ppo"})
-    wave_N = torch.linspace(-1, 1, len(step.row)).sin()
+    wave_N = torch.linspace(-1, 1, len(step.row_of_token)).sin()
     return with_token_gradients(changed_step(step, advantage=step.tokens["advantage"] + wave_N))
 
 
@@ -130,7 +130,7 @@ RULE = Rule(
     kind="M",
     needs=("advantage", "policy_mask", "row.reward"),
     taints=("policy",),
-    when=lambda step: step.setup.algo not in ("sft", "rft"),
+    applies=lambda step: step.setup.algo not in ("sft", "rft"),
     measure=measure,
     judge=judge,
     example=example,

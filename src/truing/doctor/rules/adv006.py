@@ -58,7 +58,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """The variant that fits best, of those that are legal; where none fits, the mistake that does."""
     chains = trajectories_of(step)
-    cut = sum(not math.isnan(chain.after) for chain in chains)
+    cut = sum(not math.isnan(chain.bootstrap_value) for chain in chains)
     whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
     ends = [step.setup.bootstraps] if step.setup.bootstraps is not None else [True, False]
     tried = []
@@ -84,7 +84,7 @@ def measure(step: Step) -> Measured:
 
 def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
     """Where recorded returns, and advantages of trained tokens, are others."""
-    nothing_N = torch.zeros(len(step.row), dtype=torch.bool)
+    nothing_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     found = []
     for name, expected_N in zip(("returns", "advantage"), expected, strict=True):
         got_N = step.tokens[name].double() if name in step.tokens else expected_N
@@ -144,11 +144,11 @@ def judge(found: Measured) -> Iterator[Claim]:
         worth = (" what the critic says" if found.bootstrapped else " nothing") if found.cut else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{wrong.tokens} of {wrong.looked_at} {name} are not what rewards and values come to"
+            f"{wrong.tokens} of {wrong.compared} {name} are not what rewards and values come to"
             + (f": {found.reading}" if found.reading else ""),
             got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}{cut}{worth}",
             expected=f"{found.expected:.6g}",
-            **wrong.shown,
+            **wrong.claim_fields,
             specificity=2,
         )
 
@@ -156,7 +156,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def valued(**changes: float) -> Step:
     """A step of PPO: values, returns and advantages by the recursion, with γ and λ as given."""
     step = example_step(setup={"algo": "ppo", "advantage": "gae", "gamma": 0.99, "lam": 0.9, "whiten": True})
-    value_N = (0.5 + 0.1 * torch.linspace(0, 9, len(step.row)).sin()).masked_fill(
+    value_N = (0.5 + 0.1 * torch.linspace(0, 9, len(step.row_of_token)).sin()).masked_fill(
         ~step.tokens["policy_mask"], torch.nan
     )
     step = changed_step(step, value=value_N)
@@ -194,7 +194,7 @@ RULE = Rule(
         "setup.advantage",
     ),
     taints=("policy", "critic"),
-    when=lambda step: (
+    applies=lambda step: (
         step.setup.algo in ("ppo", None)
         and step.setup.advantage in ("gae", None)
         and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record

@@ -118,9 +118,9 @@ def lost_one() -> Step:
         math.nan if index in lost else group_advantage(row.reward, groups[index // 4], left, "group", 1e-4)
         for index, row in enumerate(step.rows)
     ]
-    kept_N = torch.tensor([index not in lost for index in range(8)])[step.row]
+    kept_N = torch.tensor([index not in lost for index in range(8)])[step.row_of_token]
     mask_N = step.tokens["policy_mask"] & kept_N
-    advantage_N = torch.tensor(advantage_B)[step.row].masked_fill(~mask_N, torch.nan)
+    advantage_N = torch.tensor(advantage_B)[step.row_of_token].masked_fill(~mask_N, torch.nan)
     why_N = torch.where(kept_N, step.tokens["excluded"], Excluded.NOT_KEPT).to(torch.uint8)
     why_N = torch.where(step.tokens["policy_mask"], why_N, step.tokens["excluded"])
     new_N = step.tokens["new_logprob"].masked_fill(~kept_N, torch.nan)
@@ -134,7 +134,7 @@ RULE = Rule(
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    when=is_grouped,
+    applies=is_grouped,
     measure=measure,
     judge=judge,
     example=example,

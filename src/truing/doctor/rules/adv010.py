@@ -82,11 +82,11 @@ def judge(found: Measured) -> Iterator[Claim]:
         name = "returns" if found.returns else "advantages"
         yield Claim(
             Verdict.PROVEN,
-            f"{wrong.tokens} of {wrong.looked_at} {name} are not what the rewards come to"
+            f"{wrong.tokens} of {wrong.compared} {name} are not what the rewards come to"
             + (f": {found.reading}" if found.reading else ""),
             got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}",
             expected=f"{found.expected:.6g}",
-            **wrong.shown,
+            **wrong.claim_fields,
             specificity=2,
         )
 
@@ -125,7 +125,7 @@ RULE = Rule(
     kind="M",
     needs=("advantage", "policy_mask", "row.reward", "setup.gamma", "setup.advantage", "setup.baseline"),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         step.setup.algo in ("reinforce", None)
         and step.setup.advantage in ("return", None)
         and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record

@@ -73,7 +73,7 @@ def measure(step: Step) -> Measured:
                 _note(found, step, f"{use}/{name}", name, k1_n, len(k1_n))
     here_N = sampled_N & ~k1_N.isnan()
     if here_N.any():
-        _note(found, step, "kl_sequence/k1", "k1", k1_N[here_N], len(step.row[here_N].unique()))
+        _note(found, step, "kl_sequence/k1", "k1", k1_N[here_N], len(step.row_of_token[here_N].unique()))
     return Measured(found, step.setup.trainer == "truing")
 
 
@@ -118,7 +118,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def shown() -> Step:
     """A step whose policy has left the reference, and that tells its KL."""
     step = compared()
-    noise_N = 0.2 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.2 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     step = changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N)
     names = [f"{use}/{k}" for use in ("kl_trained", "kl_all") for k in ("k1", "k2", "k3")]
     blank = changed_step(step, numbers=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
@@ -147,7 +147,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob", "policy_mask", "numbers.kl_all/k3"),
     taints=("metrics",),
-    when=has_reference,
+    applies=has_reference,
     measure=measure,
     judge=judge,
     example=example,

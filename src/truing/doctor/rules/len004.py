@@ -117,7 +117,7 @@ def silence_is_right() -> Step:
 def one_word() -> Step:
     """One token and its stop."""
     step = example_step(answers=(2,) * 8, rewards=(0.0,) * 8)
-    ids = step.tokens["token_ids"].masked_fill(step.place == 5, STOP_ID)
+    ids = step.tokens["token_ids"].masked_fill(step.position_in_row == 5, STOP_ID)
     return changed_step(step, token_ids=ids)
 
 
@@ -127,7 +127,7 @@ RULE = Rule(
     kind="S",
     needs=("token_ids", "origin", "row.turns", "row.reward", "setup.stop_ids"),
     taints=("policy",),
-    when=lambda step: is_sampled(step) and step.setup.stop_ids != (),
+    applies=lambda step: is_sampled(step) and step.setup.stop_ids != (),
     measure=measure,
     judge=judge,
     example=example,

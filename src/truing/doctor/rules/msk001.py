@@ -57,7 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f"the {loss} loss reads {with_count(where.tokens, 'token')} that came from {found.origins}",
                 got=str(where),
                 expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
-                **where.shown,
+                **where.claim_fields,
                 specificity=3,
             )
 

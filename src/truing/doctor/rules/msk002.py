@@ -58,7 +58,7 @@ def measure(step: Step) -> Measured:
     if step.setup.truncated == "mask":
         cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
         cut_B = torch.tensor([row.rollout_id in cut for row in step.rows], dtype=torch.bool)
-        extra_N |= mask_N & cut_B[step.row]
+        extra_N |= mask_N & cut_B[step.row_of_token]
     looked_at = int(sampled_N.sum())
     found = (places(step, each_N, looked_at) for each_N in (missing_N, extra_N, _unlearned(step)))
     said = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
@@ -80,8 +80,8 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f"{with_count(where.tokens, 'token is', 'tokens are')} {what}: the declared mask is"
                 f" {found.policy!r}",
                 got=str(where),
-                expected=f"the mask {found.policy!r} at all {where.looked_at} sampled tokens",
-                **where.shown,
+                expected=f"the mask {found.policy!r} at all {where.compared} sampled tokens",
+                **where.claim_fields,
                 specificity=1.5,
             )
 
@@ -90,7 +90,7 @@ def _unlearned(step: Step) -> Tensor:
     """Tokens of demonstrations that the supervised loss leaves out, of rows that it reads: [N] bool."""
     out_N = (step.tokens["origin"] == Origin.DEMO) & ~step.tokens["supervised_mask"]
     read = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
-    return out_N & read[step.row]
+    return out_N & read[step.row_of_token]
 
 
 def declared_mask(step: Step) -> Tensor:
@@ -105,7 +105,7 @@ def declared_mask(step: Step) -> Tensor:
 
 def _begun_for_it(step: Step) -> Tensor:
     """Tokens of turns that came right behind forced ones: [N] bool."""
-    begun_N = torch.zeros(len(step.row), dtype=torch.bool)
+    begun_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     forced_N = step.tokens["origin"] == Origin.FORCED
     for _, row, part in step.slices():
         before = part.start
@@ -121,7 +121,7 @@ def declared_exclusions(step: Step) -> Tensor:
     reasons_N = step.tokens.get("excluded")
     cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
     may_be_cut = step.setup.truncated in ("mask", None)
-    out_N = torch.zeros(len(step.row), dtype=torch.bool)
+    out_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     for _, row, part in step.slices():
         if step.tokens["policy_mask"][part].any():
             continue
@@ -151,20 +151,20 @@ def masked(step: Step, off_N: Tensor, why: Excluded) -> Step:
 def example() -> Step:
     """Somebody's mask begins two tokens late."""
     healthy = example_step()
-    return masked(healthy, (healthy.place >= 4) & (healthy.place < 6), Excluded.STRUCTURE)
+    return masked(healthy, (healthy.position_in_row >= 4) & (healthy.position_in_row < 6), Excluded.STRUCTURE)
 
 
 def without_structure() -> Step:
     """Scaffolding is declared to be left out."""
     step = example_step(setup={"mask": "no_structure"})
-    structure_N = step.place == 4
+    structure_N = step.position_in_row == 4
     return masked(changed_step(step, structure=structure_N), structure_N, Excluded.STRUCTURE)
 
 
 def some_begun() -> Step:
     """Every second attempt begins with a forced token; the mask is "sampled"."""
     step = example_step(prompt=5, rewards=(1.0, 0.0, 0.0, 1.0) * 2)
-    odd_N, last_N = step.row % 2 == 1, step.place == 4
+    odd_N, last_N = step.row_of_token % 2 == 1, step.position_in_row == 4
     origin_N = torch.where(odd_N & last_N, Origin.FORCED, step.tokens["origin"]).to(torch.uint8)
     keep_N = odd_N | ~last_N
     rows = []
@@ -180,24 +180,24 @@ def some_begun() -> Step:
 def begun_with_forced_tokens() -> Step:
     """Every second attempt was begun for the policy, and "action" leaves its turn out."""
     step = changed_step(some_begun(), setup={"mask": "action"})
-    return masked(step, step.row % 2 == 1, Excluded.FORCED_ACTION)
+    return masked(step, step.row_of_token % 2 == 1, Excluded.FORCED_ACTION)
 
 
 def cut_ones_masked() -> Step:
     """Attempts that were cut are declared to teach nothing."""
     step = example_step(answers=(4, 8, 5, 4, 4, 3, 4, 5), setup={"truncated": "mask"})
     ids_N = step.tokens["token_ids"].clone()
-    ids_N[(step.row == 1) & (step.place == step.lengths[1] - 1)] = 30
+    ids_N[(step.row_of_token == 1) & (step.position_in_row == step.lengths[1] - 1)] = 30
     span = TurnSpan(4, step.lengths[1], FinishReason.LENGTH, 0, "a")
     cut = {"truncated": True, "status": "truncated", "turns": (span,)}
-    return masked(changed_step(step, token_ids=ids_N, rows={1: cut}), step.row == 1, Excluded.CUT)
+    return masked(changed_step(step, token_ids=ids_N, rows={1: cut}), step.row_of_token == 1, Excluded.CUT)
 
 
 def a_group_left_out() -> Step:
     """A group is on record only."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     rows = {index: {"kept": False, "inner_step": -1} for index in range(4)}
-    return masked(changed_step(step, rows=rows), step.row < 4, Excluded.NOT_KEPT)
+    return masked(changed_step(step, rows=rows), step.row_of_token < 4, Excluded.NOT_KEPT)
 
 
 RULE = Rule(
@@ -206,7 +206,7 @@ RULE = Rule(
     kind="E",
     needs=("origin", "policy_mask", "supervised_mask", "setup.mask"),
     taints=("sft", "policy"),
-    when=lambda step: step.setup.mask != "no_structure" or "structure" in step.tokens,
+    applies=lambda step: step.setup.mask != "no_structure" or "structure" in step.tokens,
     measure=measure,
     judge=judge,
     example=example,

@@ -126,9 +126,9 @@ def _claim(what: str, found: Apart, likely: float) -> Claim:
         Verdict.PROVEN,
         what,
         got=f"{where}: a pull of {found.got:.3g}",
-        expected=f"{found.expected:.3g} there, and the closed form at all {where.looked_at} tokens"
+        expected=f"{found.expected:.3g} there, and the closed form at all {where.compared} tokens"
         " that may be pulled",
-        **where.shown,
+        **where.claim_fields,
         specificity=likely,
     )
 
@@ -166,7 +166,7 @@ RULE = Rule(
         "setup.plain",
     ),
     taints=("policy",),
-    when=lambda step: has_policy_loss(step) and step.setup.plain is not False and has_gradient(step),
+    applies=lambda step: has_policy_loss(step) and step.setup.plain is not False and has_gradient(step),
     measure=measure,
     judge=judge,
     example=example,

@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Look at the last token of each turn that stopped."""
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
-    wrong_N = torch.zeros(len(step.row), dtype=torch.bool)
+    wrong_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     structure_N = step.tokens.get("structure", wrong_N)
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
     stopped = without = 0
@@ -73,7 +73,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             " while the rest of the turn is",
             got=str(found.untrained),
             expected="the stop under the loss, like the tokens before it",
-            **found.untrained.shown,
+            **found.untrained.claim_fields,
             specificity=3,
         )
     if found.stopped and found.without == found.stopped:
@@ -88,15 +88,15 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The pad id is the stop id, and the mask leaves pads out."""
     healthy = example_step()
-    lengths_N = torch.tensor(healthy.lengths)[healthy.row]
-    return masked(healthy, healthy.place == lengths_N - 1, Excluded.STRUCTURE)
+    lengths_N = torch.tensor(healthy.lengths)[healthy.row_of_token]
+    return masked(healthy, healthy.position_in_row == lengths_N - 1, Excluded.STRUCTURE)
 
 
 def forced_by_a_grammar() -> Step:
     """The grammar left the stop alone: it is no choice, and is not trained."""
     healthy = example_step()
-    lengths_N = torch.tensor(healthy.lengths)[healthy.row]
-    last_N = healthy.place == lengths_N - 1
+    lengths_N = torch.tensor(healthy.lengths)[healthy.row_of_token]
+    last_N = healthy.position_in_row == lengths_N - 1
     origin_N = torch.where(last_N, Origin.FORCED, healthy.tokens["origin"]).to(torch.uint8)
     off = {
         name: healthy.tokens[name].masked_fill(last_N, torch.nan)
@@ -114,7 +114,7 @@ RULE = Rule(
     kind="E",
     needs=("token_ids", "origin", "policy_mask", "row.turns", "setup.stop_ids"),
     taints=("policy",),
-    when=lambda step: step.setup.stop_ids != (),
+    applies=lambda step: step.setup.stop_ids != (),
     measure=measure,
     judge=judge,
     example=example,

@@ -48,7 +48,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Tokens under a loss behind the first stop of their turn."""
     ids_N, tokens = step.tokens["token_ids"], step.tokens
-    behind_N = torch.zeros(len(step.row), dtype=torch.bool)
+    behind_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     again_N = behind_N.clone()
     stop_N = torch.isin(ids_N, torch.tensor(step.setup.stop_ids or ()))
     others_N = torch.isin(tokens["origin"].long(), OTHERS) if "origin" in tokens else behind_N.clone()
@@ -84,7 +84,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f"the {loss} loss reads {with_count(where.tokens, 'token')} behind the stop of their turn{told}",
                 got=str(where),
                 expected="nothing behind the first stop of a turn",
-                **where.shown,
+                **where.claim_fields,
                 specificity=3,
             )
 
@@ -93,17 +93,17 @@ def example() -> Step:
     """Two answers are padded to the longest with their stop, and the pads are taken for tokens."""
     healthy = example_step(answers=(5, 5, 5, 5, 5, 5, 5, 5))
     ids = healthy.tokens["token_ids"].clone()
-    ids[((healthy.row == 1) | (healthy.row == 5)) & (healthy.place >= 6)] = STOP_ID
+    ids[((healthy.row_of_token == 1) | (healthy.row_of_token == 5)) & (healthy.position_in_row >= 6)] = STOP_ID
     return changed_step(healthy, token_ids=ids)
 
 
 def two_turns() -> Step:
     """Every attempt speaks twice, a tool answers in between, and a stop ends each turn."""
     step = example_step(answers=(9,) * 8)
-    tool_N, template_N = step.place == 7, step.place == 8
+    tool_N, template_N = step.position_in_row == 7, step.position_in_row == 8
     between_N = tool_N | template_N
     ids_N = step.tokens["token_ids"].clone()
-    ids_N[(step.place == 6) | template_N] = STOP_ID  # that of the template is nobody's
+    ids_N[(step.position_in_row == 6) | template_N] = STOP_ID  # that of the template is nobody's
     origin_N = step.tokens["origin"].masked_fill(tool_N, Origin.TOOL).masked_fill(template_N, Origin.TEMPLATE)
     turns = (TurnSpan(4, 7, FinishReason.TOOL, 0, "a"), TurnSpan(9, 13, FinishReason.STOP, 0, "a"))
     numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")
@@ -120,7 +120,7 @@ RULE = Rule(
     kind="E",
     needs=("token_ids", "policy_mask", "row.turns", "setup.stop_ids"),
     taints=("sft", "policy"),
-    when=lambda step: step.setup.stop_ids != (),
+    applies=lambda step: step.setup.stop_ids != (),
     measure=measure,
     judge=judge,
     example=example,

@@ -160,13 +160,13 @@ def example() -> Step:
     """Whoever wrote a broken call is masked whole, and the record calls it scaffolding."""
     healthy = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0))
     bad = [row.reward == 0 for row in healthy.rows]
-    return masked(healthy, torch.tensor(bad)[healthy.row], Excluded.STRUCTURE)
+    return masked(healthy, torch.tensor(bad)[healthy.row_of_token], Excluded.STRUCTURE)
 
 
 def all_right_or_all_wrong() -> Step:
     """One group has no signal and is left out; the other is trained."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    return masked(step, step.row < 4, Excluded.NOT_KEPT)
+    return masked(step, step.row_of_token < 4, Excluded.NOT_KEPT)
 
 
 RULE = Rule(
@@ -175,7 +175,7 @@ RULE = Rule(
     kind="E",
     needs=("origin", "policy_mask", "row.reward", "row.group_id"),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         step.setup.algo not in ("sft", "rft")
         and (step.setup.mask != "no_structure" or "structure" in step.tokens)
     ),

@@ -76,7 +76,7 @@ def example() -> Step:
     """Each sequence counts the same, and the mean over tokens was declared."""
     healthy = shown()
     demo_N = healthy.tokens["supervised_mask"]
-    own_N = torch.bincount(healthy.row[demo_N]).double()[healthy.row]
+    own_N = torch.bincount(healthy.row_of_token[demo_N]).double()[healthy.row_of_token]
     pull_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
     return changed_step(healthy, pull=pull_N.float())
 
@@ -84,7 +84,7 @@ def example() -> Step:
 def some_too_bad() -> Step:
     """Rejection sampling: half of the answers are in the batch, and under no loss."""
     step = shown()
-    bad_N = step.row >= 4
+    bad_N = step.row_of_token >= 4
     origin_N = torch.where(
         bad_N & step.tokens["supervised_mask"], Origin.SAMPLED, step.tokens["origin"].long()
     )
@@ -116,7 +116,7 @@ RULE = Rule(
     kind="M",
     needs=("pull", "supervised_mask"),
     taints=("sft",),
-    when=lambda step: (
+    applies=lambda step: (
         step.setup.algo in ("sft", "rft")
         and step.setup.aggregation in ("token_mean", None)
         and has_gradient(step)

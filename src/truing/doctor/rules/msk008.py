@@ -52,7 +52,7 @@ def measure(step: Step) -> Measured:
     """Look at the end of each turn that is trained and was not cut."""
     origin_N, trained_N = step.tokens["origin"], step.tokens["supervised_mask"]
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
-    untrained_N = torch.zeros(len(step.row), dtype=torch.bool)
+    untrained_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     endless_N = untrained_N.clone()
     turns, of_turns, of_rows = 0, set[int](), set[int]()
     for _, row, part in step.slices():
@@ -98,7 +98,7 @@ def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
         what,
         got=str(where),
         expected="one of the sampler's stop ids, trained like the tokens before it",
-        **where.shown,
+        **where.claim_fields,
         specificity=3,
     )
 
@@ -134,7 +134,7 @@ RULE = Rule(
     kind="E",
     needs=("token_ids", "origin", "supervised_mask", "row.turns", "setup.stop_ids"),
     taints=("sft",),
-    when=lambda step: step.setup.stop_ids != (),
+    applies=lambda step: step.setup.stop_ids != (),
     measure=measure,
     judge=judge,
     example=example,

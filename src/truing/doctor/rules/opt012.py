@@ -90,7 +90,7 @@ RULE = Rule(
     kind="E",
     needs=("facts.batch",),
     taints=("sft", "policy", "critic"),
-    when=lambda step: step.setup.trainer == "truing",
+    applies=lambda step: step.setup.trainer == "truing",
     measure=measure,
     judge=judge,
     example=example,

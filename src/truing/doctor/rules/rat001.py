@@ -61,7 +61,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{found.zeros.tokens} old log-probabilities are exactly 0 at tokens that were not certain",
             got=f"{found.zeros}; their median ratio is {found.median_ratio:.3g}, the probability itself",
             expected="what the sampler recorded",
-            **found.zeros.shown,
+            **found.zeros.claim_fields,
             specificity=3,
         )
 
@@ -87,7 +87,7 @@ RULE = Rule(
     kind="E",
     needs=("policy_mask", "old_logprob", "new_logprob"),
     taints=("policy",),
-    when=is_sampled,
+    applies=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -101,7 +101,7 @@ def measure(step: Step) -> Measured:
 
 def _first(step: Step) -> Tensor:
     """Sampled tokens whose numbers are those of the first update: [N] bool."""
-    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row]
+    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
     sampled_N = (
         step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
     )
@@ -121,7 +121,7 @@ def _shift(step: Step, said_N: Tensor, new_N: Tensor, difference_N: Tensor) -> t
     means = {0: float(difference_N.abs().nanmean())}
     for shift in (-2, -1, 1, 2):
         moved_N = torch.roll(new_N, -shift) - said_N
-        same_row_N = torch.roll(step.row, -shift) == step.row
+        same_row_N = torch.roll(step.row_of_token, -shift) == step.row_of_token
         moved_n = moved_N[same_row_N & ~difference_N.isnan() & ~moved_N.isnan()]
         if len(moved_n) >= 32:
             means[shift] = float(moved_n.abs().mean())
@@ -132,8 +132,8 @@ def _shift(step: Step, said_N: Tensor, new_N: Tensor, difference_N: Tensor) -> t
 def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
     """How few rows hold nine tenths of the difference, and how many there are."""
     zero_B = torch.zeros(len(step.rows), dtype=torch.float64)
-    sum_B = zero_B.index_add(0, step.row, difference_N.abs().nan_to_num())
-    compared = int((zero_B.index_add(0, step.row, (~difference_N.isnan()).double()) > 0).sum())
+    sum_B = zero_B.index_add(0, step.row_of_token, difference_N.abs().nan_to_num())
+    compared = int((zero_B.index_add(0, step.row_of_token, (~difference_N.isnan()).double()) > 0).sum())
     share_B = sum_B.sort(descending=True).values.cumsum(0) / sum_B.sum().clamp(min=1e-30)
     return int((share_B < 0.9).sum()) + 1, compared
 
@@ -163,7 +163,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             if found.tokens
             else "",
             expected=expected,
-            **found.worst.shown,
+            **found.worst.claim_fields,
             specificity=1.5,
         )
 
@@ -201,7 +201,7 @@ def example() -> Step:
 def noisy() -> Step:
     """An engine in bfloat16: differences with a standard deviation of 0.05, to either side."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
-    noise_N = 0.05 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.05 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     return with_token_gradients(changed_step(step, new_logprob=step.tokens["new_logprob"] + noise_N))
 
 
@@ -217,7 +217,7 @@ RULE = Rule(
     kind="E",
     needs=("sampler_logprob", "new_logprob", "policy_mask", "setup.on_policy"),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         is_sampled(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
     ),
     measure=measure,

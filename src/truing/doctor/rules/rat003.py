@@ -61,7 +61,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Count tokens, and those whose ratio is 1, at the last update of the step."""
     new_N, old_N = step.tokens["new_logprob"], step.tokens["old_logprob"]
-    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row]
+    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
     last = int(inner_N.max())
     uncertain_N = new_N.abs() > CERTAIN  # not where it is NaN
     signal_N = step.tokens["policy_mask"] & (step.tokens["advantage"].nan_to_num() != 0) & uncertain_N
@@ -100,7 +100,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             " the weights have moved since the first",
             got=f"new = old, bit for bit; gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}",
             expected="ratios that differ from 1 from the second update on",
-            **found.compared.shown,
+            **found.compared.claim_fields,
             specificity=2,
         )
 
@@ -139,7 +139,7 @@ RULE = Rule(
     kind="E",
     needs=("new_logprob", "old_logprob", "advantage", "policy_mask"),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         any(row.kept and row.inner_step > 0 for row in step.rows)
         or (not step.rows and has_policy_loss(step) and step.setup.inner_steps != 1)
     ),

@@ -50,13 +50,13 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Try all shifts; the best is the one that fits most tokens."""
     new_N, old_N = step.tokens["new_logprob"].double(), step.tokens["old_logprob"].double()
-    kept_N = torch.tensor([row.kept for row in step.rows])[step.row]
+    kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
     first = all(row.inner_step <= 0 for row in step.rows)
     tried = []
     for shift in (-2, -1, 1, 2):
         other_N = torch.roll(new_N, -shift)
         tells_N = ~old_N.isnan() & ((other_N - new_N).abs() > DIFFERENT)  # not where one is NaN
-        tells_N &= (torch.roll(step.row, -shift) == step.row) & kept_N
+        tells_N &= (torch.roll(step.row_of_token, -shift) == step.row_of_token) & kept_N
         there_N, here_N = (other_N - old_N).abs(), (new_N - old_N).abs()
         tokens = int(tells_N.sum())
         if tokens:
@@ -80,7 +80,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             " token that they are of",
             got=f"{found.fits:.0%} of {found.tokens} fit with that shift, {found.in_place:.0%} in place",
             expected="the best fit without a shift",
-            **found.where.shown,
+            **found.where.claim_fields,
             specificity=3,
         )
 
@@ -108,7 +108,7 @@ RULE = Rule(
     kind="E",
     needs=("old_logprob", "new_logprob"),
     taints=("policy",),
-    when=is_sampled,
+    applies=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -160,7 +160,7 @@ def minibatches() -> Step:
     width = step.lengths[0]
     first_N = torch.cat([step.tokens["old_logprob"][: 2 * width].view(2, width)[i // 8] for i in range(16)])
     rows = {index: {"inner_step": index % 2} for index in range(16)}
-    new_N = torch.where(step.row % 2 == 1, first_N * 1.1, first_N)
+    new_N = torch.where(step.row_of_token % 2 == 1, first_N * 1.1, first_N)
     streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": new_N}
     return with_token_gradients(changed_step(step, rows=rows, **streams))
 
@@ -169,7 +169,7 @@ def collapsed() -> Step:
     """A policy that says nearly the same in each row; an update moved each to where the next one was."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
-    old_N = first_N - 0.05 * step.row
+    old_N = first_N - 0.05 * step.row_of_token
     rows = {index: {"inner_step": 1} for index in range(16)}
     streams = {"old_logprob": old_N, "sampler_logprob": old_N, "new_logprob": old_N - 0.05}
     return with_token_gradients(changed_step(step, rows=rows, **streams))
@@ -181,7 +181,7 @@ RULE = Rule(
     kind="E",
     needs=("old_logprob", "new_logprob"),
     taints=("policy",),
-    when=is_sampled,
+    applies=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

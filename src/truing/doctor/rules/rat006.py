@@ -76,9 +76,9 @@ def _ratio(step: Step) -> Tensor:
     if step.setup.ratio == "sequence":
         known_N = ~log_N.isnan()
         zero_B = torch.zeros(len(step.rows), dtype=torch.float64)
-        sum_B = zero_B.index_add(0, step.row, log_N.nan_to_num())
-        count_B = zero_B.index_add(0, step.row, known_N.double())
-        log_N = torch.where(known_N, (sum_B / count_B.clamp(min=1))[step.row], torch.nan)
+        sum_B = zero_B.index_add(0, step.row_of_token, log_N.nan_to_num())
+        count_B = zero_B.index_add(0, step.row_of_token, known_N.double())
+        log_N = torch.where(known_N, (sum_B / count_B.clamp(min=1))[step.row_of_token], torch.nan)
     return log_N.exp()
 
 
@@ -101,7 +101,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def moved() -> Step:
     """A second update, whose ratios are spread to both sides of the band."""
     step = example_step(setup={"inner_steps": 2})
-    noise_N = 0.4 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(1))
+    noise_N = 0.4 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(1))
     rows = {index: {"inner_step": 1} for index in range(len(step.rows))}
     step = changed_step(step, rows=rows, new_logprob=step.tokens["old_logprob"] + noise_N)
     return with_token_gradients(changed_step(step, numbers={"clip/clipped_share": 0.0}))
@@ -134,7 +134,7 @@ RULE = Rule(
         "setup.clip_high",
     ),
     taints=("metrics",),
-    when=lambda step: has_policy_loss(step) and step.setup.surrogate in ("clip", None),
+    applies=lambda step: has_policy_loss(step) and step.setup.surrogate in ("clip", None),
     measure=measure,
     judge=judge,
     example=example,

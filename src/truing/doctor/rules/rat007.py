@@ -52,7 +52,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Bit for bit, and in nats."""
     old_N, said_N = step.tokens["old_logprob"], step.tokens["sampler_logprob"]
-    kept_N = torch.tensor([row.kept for row in step.rows])[step.row]
+    kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
     compared_N = kept_N & ~old_N.isnan() & ~said_N.isnan()
     if "origin" in step.tokens:
         compared_N &= step.tokens["origin"] == Origin.SAMPLED
@@ -75,14 +75,14 @@ def judge(found: Measured) -> Iterator[Claim]:
         source = "; they are the trainer's own of this very update" if found.recomputed else ""
         yield Claim(
             Verdict.PROVEN if found.ours else Verdict.SUSPECT,
-            f"{found.differing.tokens} of {found.differing.looked_at} old log-probabilities are not those"
+            f"{found.differing.tokens} of {found.differing.compared} old log-probabilities are not those"
             f" that were recorded as the tokens were drawn{source}",
             got=f"differences of up to {found.largest:.3g} nats, median {found.median:.2g},"
             f" k3 {found.k3:.2g}",
             expected="what the sampler recorded"
             if found.ours
             else "a forward of the same weights, under the same distribution",
-            **found.differing.shown,
+            **found.differing.claim_fields,
             specificity=1,
         )
 
@@ -90,7 +90,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """Old log-probabilities come from a forward of the trainer, and a correction was not declared."""
     healthy = example_step()
-    noise_N = 1e-4 * torch.randn(len(healthy.row), generator=torch.Generator().manual_seed(0))
+    noise_N = 1e-4 * torch.randn(len(healthy.row_of_token), generator=torch.Generator().manual_seed(0))
     computed_N = healthy.tokens["old_logprob"] + noise_N
     return changed_step(healthy, old_logprob=computed_N, new_logprob=computed_N)
 
@@ -106,7 +106,7 @@ RULE = Rule(
     kind="E",
     needs=("old_logprob", "sampler_logprob", "setup.on_policy"),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         is_sampled(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
     ),
     measure=measure,

@@ -37,14 +37,14 @@ def measure(step: Step) -> ForwardDifference:
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The trainer is right, and what it is compared with is not."""
-    if found.differs("old") and found.right("trainer"):
+    if found.differs("old") and found.agrees("trainer"):
         old, new = (found.largest[name] for name in ("old", "trainer"))
         yield Claim(
-            Verdict.PROVEN if found.sure("old") else Verdict.SUSPECT,
+            Verdict.PROVEN if found.is_certain("old") else Verdict.SUSPECT,
             f"before the first update old log-probabilities are up to {old:.3g} nats from a plain"
             " forward, and the trainer's new ones are not",
             got=f"old {old:.3g}, new {new:.3g} over {found.tokens} tokens",
-            expected=f"both {found.normal('old')}",
+            expected=f"both {found.expected_text('old')}",
             row=found.row,
             start=found.token,
             end=found.token + 1,
@@ -69,7 +69,7 @@ RULE = Rule(
     needs=("facts.plain", "old_logprob"),
     taints=("policy",),
     # where the sampler's are the old ones, or rows are of a later update, a look does not ask
-    when=lambda step: (
+    applies=lambda step: (
         step.setup.algo not in ("sft", "rft")
         and step.setup.correction != "off"
         and "old" in step.facts.get("plain", {"old": 0})

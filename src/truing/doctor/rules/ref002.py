@@ -94,8 +94,8 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
 
 def at_first(step: Step) -> Tensor:
     """Log-probabilities of the policy before the step's first update: [N] float64, NaN where unknown."""
-    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row]
-    nothing_N = torch.full((len(step.row),), torch.nan, dtype=torch.float64)
+    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
+    nothing_N = torch.full((len(step.row_of_token),), torch.nan, dtype=torch.float64)
     found_N = nothing_N
     if "new_logprob" in step.tokens and not step.setup.dropout:
         found_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
@@ -125,7 +125,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"median {found.median:.2g} nats over {with_count(found.tokens, 'token')}, k3 {found.k3:.2g}",
             expected="0 to rounding"
             + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
-            **found.worst.shown,
+            **found.worst.claim_fields,
             specificity=1.5,
         )
 
@@ -139,14 +139,14 @@ def compared() -> Step:
 def example() -> Step:
     """The reference is the base, and the stage began after supervised fine-tuning."""
     step = compared()
-    noise_N = 0.5 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.5 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     return with_token_gradients(changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N))
 
 
 def rounded() -> Step:
     """The reference was scored in other micro-batches."""
     step = compared()
-    noise_N = 2e-5 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    noise_N = 2e-5 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     return changed_step(
         step, ref_logprob=step.tokens["new_logprob"] + noise_N, facts={"null": {"logprob": 4e-5}}
     )
@@ -158,7 +158,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob"),
     taints=("reference", "policy"),
-    when=lambda step: step.is_first_of_stage and step.step == 0 and has_reference(step),
+    applies=lambda step: step.is_first_of_stage and step.step == 0 and has_reference(step),
     measure=measure,
     judge=judge,
     example=example,

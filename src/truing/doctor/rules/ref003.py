@@ -95,7 +95,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
             f" {found.largest:.2g} nats",
             expected="a reference that stays where the stage began",
-            **found.compared.shown,
+            **found.compared.claim_fields,
             specificity=2,
         )
 
@@ -115,7 +115,7 @@ def followed() -> Step:
         rewards=(1.0, 0.0) * 8,
         setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"},
     )
-    noise_N = 0.1 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    noise_N = 0.1 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     return _later(changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N), kl=5e-3)
 
 
@@ -138,7 +138,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob", "setup.reference_moves"),
     taints=("reference", "policy"),
-    when=lambda step: has_reference(step) and step.setup.reference_moves is not True,
+    applies=lambda step: has_reference(step) and step.setup.reference_moves is not True,
     measure=measure,
     judge=judge,
     example=example,

@@ -40,11 +40,11 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
     if found.differs("reference"):
         far = found.largest["reference"]
         yield Claim(
-            Verdict.PROVEN if found.sure("reference") else Verdict.SUSPECT,
+            Verdict.PROVEN if found.is_certain("reference") else Verdict.SUSPECT,
             f"what the update took for the reference is up to {far:.3g} nats from a plain forward"
             " of the reference",
             got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
-            expected=found.normal("reference"),
+            expected=found.expected_text("reference"),
             row=found.row,
             start=found.token,
             end=found.token + 1,
@@ -74,7 +74,7 @@ RULE = Rule(
     needs=("facts.plain",),
     taints=("reference", "policy"),
     # a look that did not ask the reference says nothing of it
-    when=lambda step: has_reference(step) and "reference" in step.facts.get("plain", {"reference": 0}),
+    applies=lambda step: has_reference(step) and "reference" in step.facts.get("plain", {"reference": 0}),
     measure=measure,
     judge=judge,
     example=example,

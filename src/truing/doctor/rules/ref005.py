@@ -83,7 +83,7 @@ RULE = Rule(
     needs=("facts.follow",),
     taints=("reference", "policy"),
     # the first update of a stage, or of a run that went on, has none before it
-    when=lambda step: step.setup.reference_moves is True and "follow" in step.facts,
+    applies=lambda step: step.setup.reference_moves is True and "follow" in step.facts,
     measure=measure,
     judge=judge,
     example=example,

@@ -72,7 +72,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def _failed(rows: range) -> Step:
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     lost = {"kept": False, "inner_step": -1, "status": "error", "reward": math.nan}
-    off_N = torch.isin(step.row, torch.tensor(rows))
+    off_N = torch.isin(step.row_of_token, torch.tensor(rows))
     streams = {name: step.tokens[name] & ~off_N for name in ("policy_mask", "kl_mask")}
     streams["excluded"] = step.tokens["excluded"].masked_fill(step.tokens["policy_mask"] & off_N, 4)
     streams["advantage"] = step.tokens["advantage"].masked_fill(off_N, torch.nan)
@@ -95,7 +95,7 @@ RULE = Rule(
     kind="S",
     needs=("row.reward", "row.status"),
     taints=("rewards",),
-    when=is_sampled,
+    applies=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -102,7 +102,7 @@ RULE = Rule(
     needs=("setup.min_reward", "supervised_mask", "row.reward"),
     taints=("sft", "policy"),
     # nobody else chooses what is demonstrated by its reward
-    when=lambda step: step.setup.algo == "rft" or step.setup.min_reward is not None,
+    applies=lambda step: step.setup.algo == "rft" or step.setup.min_reward is not None,
     measure=measure,
     judge=judge,
     example=example,

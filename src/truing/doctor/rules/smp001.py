@@ -52,7 +52,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Where each kind is."""
     said_N, origin_N = step.tokens["sampler_logprob"], step.tokens["origin"]
-    kept_N = torch.tensor([row.kept for row in step.rows])[step.row]
+    kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
     sampled_N = origin_N == Origin.SAMPLED
     elsewhere_N = ~sampled_N & (origin_N != Origin.FORCED) & ~said_N.isnan()
     names = ", ".join(Origin(each).name for each in origin_N[elsewhere_N].unique().tolist())
@@ -94,7 +94,7 @@ def _claim(verdict: Verdict, what: str, where: Places, got: str, expected: str) 
         what,
         got=f"{got}; {where}",
         expected=expected,
-        **where.shown,
+        **where.claim_fields,
         specificity=2,
     )
 
@@ -131,7 +131,7 @@ RULE = Rule(
     kind="E",
     needs=("sampler_logprob", "origin"),
     taints=("policy",),
-    when=is_sampled,
+    applies=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -137,7 +137,7 @@ RULE = Rule(
     kind="E",
     needs=("row.turns", "setup.on_policy"),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         is_sampled(step) and step.setup.on_policy is not False and step.setup.algo not in ("sft", "rft")
     ),
     measure=measure,

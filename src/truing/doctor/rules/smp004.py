@@ -39,13 +39,13 @@ def measure(step: Step) -> ForwardDifference:
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
     """One of the two is off, and it is the sampler."""
-    if found.differs("sampler") and found.right("trainer"):
+    if found.differs("sampler") and found.agrees("trainer"):
         sampler, trainer = (found.largest[name] for name in ("sampler", "trainer"))
         yield Claim(
-            Verdict.PROVEN if found.sure("sampler") and found.ours else Verdict.SUSPECT,
+            Verdict.PROVEN if found.is_certain("sampler") and found.on_policy else Verdict.SUSPECT,
             f"the sampler is up to {sampler:.3g} nats from a plain forward, and the trainer is not",
             got=f"sampler {sampler:.3g}, trainer {trainer:.3g} over {with_count(found.tokens, 'token')}",
-            expected=f"both {found.normal('sampler')}",
+            expected=f"both {found.expected_text('sampler')}",
             row=found.row,
             start=found.token,
             end=found.token + 1,
@@ -71,7 +71,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain",),
     taints=("policy",),
-    when=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft"),
+    applies=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft"),
     measure=measure,
     judge=judge,
     example=example,

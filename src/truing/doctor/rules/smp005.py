@@ -40,14 +40,14 @@ def measure(step: Step) -> ForwardDifference:
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The trainer is off: alone, or with the sampler beside it; or nobody knows where it is."""
-    if found.differs("itself") and found.sure("itself"):
+    if found.differs("itself") and found.is_certain("itself"):
         behind = found.largest["itself"]
         yield Claim(
             Verdict.PROVEN,
             f"tokens behind a row change its log-probabilities by up to {behind:.3g} nats: the policy's"
             " attention sees the future",
             got=f"{behind:.3g} over {with_count(found.tokens, 'token')}",
-            expected=f"{found.normal('itself')}: nothing behind a token may matter to it",
+            expected=f"{found.expected_text('itself')}: nothing behind a token may matter to it",
             specificity=4,
         )
         return
@@ -56,14 +56,14 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
         other = f", and so is the sampler, by {found.largest['sampler']:.3g}" if found.differs("sampler") else ""
         other += (
             "; the same rows alone are right: padding, positions, or the mask between rows"
-            if found.right("alone")
+            if found.agrees("alone")
             else ""
         )
         yield Claim(
-            Verdict.PROVEN if found.sure("trainer") else Verdict.SUSPECT,
+            Verdict.PROVEN if found.is_certain("trainer") else Verdict.SUSPECT,
             f"the trainer is up to {far:.3g} nats from a plain forward{other}",
             got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
-            expected=found.normal("trainer"),
+            expected=found.expected_text("trainer"),
             row=found.row,
             start=found.token,
             end=found.token + 1,

@@ -146,7 +146,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.audit | facts.draws",),
     taints=("policy",),
-    when=lambda step: (
+    applies=lambda step: (
         is_sampled(step) and ("draws" in step.facts or "replay" in step.facts.get("audit", {"replay": {}}))
     ),
     measure=measure,

@@ -40,7 +40,7 @@ def measure(step: Step) -> Measured:
     """Look at the first two ids of each row."""
     bos_N = step.tokens["token_ids"] == step.setup.bos_id
     doubled_N = torch.zeros_like(bos_N)
-    doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.place[1:] == 1)
+    doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.position_in_row[1:] == 1)
     return Measured(places(step, doubled_N), len(step.rows))
 
 
@@ -62,14 +62,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The template wrote BOS, and the tokenizer added its own."""
     healthy = example_step()
-    ids = healthy.tokens["token_ids"].masked_fill(healthy.place == 1, healthy.setup.bos_id or 0)
+    ids = healthy.tokens["token_ids"].masked_fill(healthy.position_in_row == 1, healthy.setup.bos_id or 0)
     return changed_step(healthy, token_ids=ids)
 
 
 def marks_every_turn() -> Step:
     """BOS is what every turn begins with."""
     step = example_step(prompt=6)
-    ids = step.tokens["token_ids"].masked_fill((step.place == 3) | (step.place == 5), step.setup.bos_id or 0)
+    ids = step.tokens["token_ids"].masked_fill((step.position_in_row == 3) | (step.position_in_row == 5), step.setup.bos_id or 0)
     return changed_step(step, token_ids=ids)
 
 

@@ -99,7 +99,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             if found.prompts
             else "; ".join(map(str, wrong)),
             expected="every sampled token in one turn, and nothing else but what was forced",
-            **wrong[0].shown if wrong else {"row": found.row, "start": low, "end": high},
+            **wrong[0].claim_fields if wrong else {"row": found.row, "start": low, "end": high},
             specificity=2,
         )
 
@@ -115,7 +115,7 @@ def example() -> Step:
 def failed_before_its_first_word() -> Step:
     """An attempt that never spoke is on record, with its prompt and a turn of no tokens."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
-    end, here_N = step.lengths[0], step.row == 0
+    end, here_N = step.lengths[0], step.row_of_token == 0
     turn = TurnSpan(end, end, FinishReason.ERROR, 0, "")
     row = {"kept": False, "inner_step": -1, "status": "error", "prompt_length": end, "turns": (turn,)}
     numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")

@@ -78,7 +78,7 @@ def example() -> Step:
     """Prompts are rendered without the generation prompt."""
     step = example_step()
     ids = step.tokens["token_ids"].clone()
-    ids[step.place == 3] = STOP_ID
+    ids[step.position_in_row == 3] = STOP_ID
     return changed_step(step, token_ids=ids)
 
 
@@ -86,7 +86,7 @@ def opened() -> Step:
     """A stop ends the user's turn, and two tokens open the next."""
     step = example_step(prompt=6)
     ids = step.tokens["token_ids"].clone()
-    ids[step.place == 3] = STOP_ID
+    ids[step.position_in_row == 3] = STOP_ID
     return changed_step(step, token_ids=ids)
 
 
@@ -96,7 +96,7 @@ RULE = Rule(
     kind="S",
     needs=("token_ids", "row.turns", "setup.stop_ids"),
     taints=("sft", "policy"),
-    when=lambda step: step.setup.stop_ids != (),
+    applies=lambda step: step.setup.stop_ids != (),
     measure=measure,
     judge=judge,
     example=example,

@@ -97,7 +97,7 @@ RULE = Rule(
     needs=("value", "returns", "numbers.value/head_step"),
     taints=("critic", "policy"),
     # where no update was made, nothing could move it
-    when=has_critic,
+    applies=has_critic,
     measure=measure,
     judge=judge,
     example=example,

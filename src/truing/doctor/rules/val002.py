@@ -147,7 +147,7 @@ RULE = Rule(
         "returns | numbers.value/centred_explained_variance",
     ),
     taints=("metrics",),
-    when=lambda step: (
+    applies=lambda step: (
         CENTRED in step.numbers
         or ("value/explained_variance" in step.numbers if "value" in step.tokens else has_critic(step))
     ),

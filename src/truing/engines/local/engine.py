@@ -54,10 +54,10 @@ class LocalEngine:
         self._tree = TreeRows(self.model)
 
     @torch.inference_mode()
-    def generate(self, requests: Sequence[Request], contract: SamplingParams) -> list[Completion]:
+    def generate(self, requests: Sequence[Request], sampling_params: SamplingParams) -> list[Completion]:
         """Draw one completion per request, in their order."""
         for request in requests:
-            room = contract.room(self.context_length)
+            room = sampling_params.max_prompt_length(self.context_length)
             if len(request.prompt_ids) > room:
                 raise DataError(
                     "a prompt is longer than the context allows",
@@ -67,12 +67,12 @@ class LocalEngine:
                     " nothing is cut in silence",
                 )
         self.model.eval()
-        engine = self._rows_for(requests, contract)
+        engine = self._rows_for(requests, sampling_params)
         try:
             with ExitStack() as stack:
                 with phase("prefill"):
                     stack.enter_context(packed_weights(self.model))
-                drawn = _draw(engine, requests, contract, self.max_rows)
+                drawn = _draw(engine, requests, sampling_params, self.max_rows)
         except BaseException:
             self.reset_prefix_cache()  # rows on their way are nobody's now
             raise
@@ -107,7 +107,7 @@ def _draw(
             ids = draw_ids(logits, [row for _, row in live], contract)
             going = [n for n, (_, row) in enumerate(live) if row.is_unfinished(contract)]
             if len(going) < len(live):
-                done |= {i: row.completion(contract) for i, row in live if not row.is_unfinished(contract)}
+                done |= {i: row.to_completion(contract) for i, row in live if not row.is_unfinished(contract)}
                 engine.keep(going)
                 ids, live = ids[going], [live[n] for n in going]
     return done

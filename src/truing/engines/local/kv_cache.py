@@ -36,7 +36,7 @@ class KVCache:
                     table[:, i, :, : tail.length] = tail.layers[layer]
             self.tables[layer] = table
 
-    def tail(self, i: int) -> RowCache:
+    def row(self, i: int) -> RowCache:
         """A copy of one row, which does not keep the whole."""
         length = self.lengths[i]
         return RowCache(
@@ -55,7 +55,7 @@ class KVCache:
         self.lengths = [length + n for length, n in zip(self.lengths, counts, strict=True)]
         self._next = None
 
-    def meet(
+    def attend(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, counts: Sequence[int]
     ) -> PartialAttention:
         """Let each row's new queries, ``counts`` of them, meet what it holds and themselves; hold them."""
@@ -70,7 +70,7 @@ class KVCache:
             new = slice(start, start + n)
             met.attend_causal(new, key[:, :, new], value[:, :, new], scale)
             if held:
-                met.meet(new, keys[i : i + 1, :, :held], values[i : i + 1, :, :held], scale)
+                met.attend(new, keys[i : i + 1, :, :held], values[i : i + 1, :, :held], scale)
             keys[i, :, held : held + n], values[i, :, held : held + n] = key[0, :, new], value[0, :, new]
             start += n
         return met

@@ -75,7 +75,7 @@ class TreeRows:
         parked = [self._claim(request) for request in requests]
         new = self._prefill([r for r, row in zip(requests, parked, strict=True) if row is None])
         rows = [next(new) if row is None else row for row in parked]
-        before = [self._tails.tail(i) for i in range(len(self._rows))]
+        before = [self._tails.row(i) for i in range(len(self._rows))]
         self._tails = KVCache([*before, *(tail for _, tail in rows)])
         self._rows += [held for held, _ in rows]
         self._pending_ids += [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
@@ -89,7 +89,7 @@ class TreeRows:
         """Go on with these rows only; others are parked where they are turns of an episode."""
         for i in set(range(len(self._rows))) - set(rows):
             if (episode := self._rows[i].episode) is not None:
-                self._parked[episode] = self._rows[i], self._tails.tail(i)
+                self._parked[episode] = self._rows[i], self._tails.row(i)
         self._rows = [self._rows[i] for i in rows]
         self._tails.keep(rows)
 
@@ -142,9 +142,9 @@ class TreeRows:
         met_by = list(self._shared_queries(ends))
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-            met = self._tails.meet(layer, query, key, value, scale, counts)
+            met = self._tails.attend(layer, query, key, value, scale, counts)
             for run, queries in met_by:
-                met.meet(queries, *run.layers[layer], scale)
+                met.attend(queries, *run.layers[layer], scale)
             return met.out
 
         hidden_LD = decoder_states(self.model, torch.cat(list(fed)), torch.cat(positions), attend)

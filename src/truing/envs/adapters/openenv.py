@@ -11,7 +11,7 @@ from typing import Any
 from truing.config import FrozenModel, PositiveFloat, PositiveInt
 from truing.envs.adapters.mcp_session import run_coroutine, shared_loop
 from truing.envs.base import Episode, Split
-from truing.envs.data.current_generation import draw_distinct
+from truing.envs.data.generated import draw_distinct
 from truing.envs.optional_packages import import_optional
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.errors import DataError, TruingError

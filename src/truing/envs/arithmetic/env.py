@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from truing.config import FrozenModel
 from truing.envs.arithmetic.questions import KINDS, Draws, Question
 from truing.envs.base import Split
-from truing.envs.data.current_generation import alternate_kinds, check_kinds, draw_distinct
+from truing.envs.data.generated import alternate_kinds, check_kinds, draw_distinct
 from truing.rewards import Rewards, extract_answer, format_answer, without_reasoning
 from truing.types.rollout import Rollout, Task
 

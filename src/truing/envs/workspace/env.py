@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from truing.config import FrozenModel, PositiveInt
 from truing.envs.arithmetic.questions import Draws
 from truing.envs.base import Split
-from truing.envs.data.current_generation import alternate_kinds, check_kinds, draw_distinct
+from truing.envs.data.generated import alternate_kinds, check_kinds, draw_distinct
 from truing.envs.tools import ToolEpisode
 from truing.envs.workspace.grade import progress, success, valid_calls
 from truing.envs.workspace.problem import Problem

@@ -10,16 +10,16 @@ Curve = dict[str, float]
 
 def curves(run: RecordedStage) -> list[Curve]:
     """The metrics of each update by Truing's names, and what a trainer logs besides."""
-    return [{"step": step, **each.line.metrics, **_besides(each)} for step, each in enumerate(run.updates, 1)]
+    return [{"step": step, **each.step_row.metrics, **_besides(each)} for step, each in enumerate(run.updates, 1)]
 
 
 def _besides(update: Update) -> Curve:
     """Seconds, extremes of the rewards, and the entropy: of what was drawn where no row was computed."""
-    metrics, rewards = update.line.metrics, update.rewards
+    metrics, rewards = update.step_row.metrics, update.rewards
     names = ("entropy/contract", "entropy/drawn")
     entropy = next(({"entropy": metrics[name]} for name in names if name in metrics), {})
     extremes = {"reward/min": min(rewards), "reward/max": max(rewards)} if rewards else {}
-    return {"seconds": sum(update.line.seconds.values())} | extremes | entropy
+    return {"seconds": sum(update.step_row.seconds.values())} | extremes | entropy
 
 
 def renamed(found: Sequence[Curve], names: Mapping[str, str]) -> list[Curve]:

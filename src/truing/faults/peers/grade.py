@@ -15,9 +15,9 @@ class Grade(StrEnum):
     SAME = "the same without the fault"
 
 
-def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, twin: JudgedRun) -> Grade:
+def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, without_fault: JudgedRun) -> Grade:
     """Of a finding in the run of a fault, whose recipe without the fault is ``twin``."""
-    told = {(each.finding, each.severity) for each in twin.answers[peer.name].said}
+    told = {(each.finding, each.severity) for each in without_fault.answers[peer.name].said}
     if (said.finding, said.severity) in told:
         return Grade.SAME
     if run.name in peer.causes.get(said.finding, ()):
@@ -25,7 +25,7 @@ def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, twin: JudgedRun
     return Grade.WRONG if said.finding in peer.cause_findings else Grade.SYMPTOM
 
 
-def graded_findings(peer: Peer, run: JudgedRun, twin: JudgedRun) -> list[tuple[Grade, PeerFinding]]:
+def graded_findings(peer: Peer, run: JudgedRun, without_fault: JudgedRun) -> list[tuple[Grade, PeerFinding]]:
     """Of every finding, the best first."""
-    found = [(grade_finding(peer, said, run, twin), said) for said in run.answers[peer.name].said]
+    found = [(grade_finding(peer, said, run, without_fault), said) for said in run.answers[peer.name].said]
     return sorted(found, key=lambda each: list(Grade).index(each[0]))

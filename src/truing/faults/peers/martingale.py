@@ -21,7 +21,7 @@ def feed(run: RecordedStage) -> dict[str, Any]:
     updates: list[dict[str, Any]] = []
     for update in run.updates:
         answers = [answer_of(each) for each in rows_of(update) if has_sampler_logprobs(each)]
-        updates.append({"weights": update.line.facts["weights"]["before"], "answers": answers})
+        updates.append({"weights": update.step_row.facts["weights"]["before"], "answers": answers})
     sampling = run.recipe["sampling"]
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     return {

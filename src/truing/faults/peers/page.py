@@ -33,7 +33,7 @@ def tables(made: Sequence[JudgedRun], peers: Sequence[Peer]) -> str:
         [
             *totals(pairs, sound, peers),
             "",
-            *(f"- {peer.name} is given {peer.given}." for peer in peers),
+            *(f"- {peer.name} is given {peer.input_description}." for peer in peers),
             "",
             f"| fault | {head} |",
             rule,

@@ -48,8 +48,8 @@ class Peer:
     """A package, what it is given of a run, and which of its findings name a cause."""
 
     name: str  # as pip has it
-    given: str  # for the page
-    feed: Callable[[RecordedStage], Any]  # what its program reads, as JSON
+    input_description: str  # for the page
+    make_input: Callable[[RecordedStage], Any]  # what its program reads, as JSON
     causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Findings that name a cause, and the faults of which it is the cause."""
     cause_findings: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def ask(peer: Peer, python: Path, run: RecordedStage) -> Answer:
             expected="the environment into which it was installed",
             remedy=f"python -m venv F && F/bin/pip install {peer.name}, then --venv {peer.name}=F",
         )
-    given = json.dumps(peer.feed(run))
+    given = json.dumps(peer.make_input(run))
     command = [str(python), "-I", str(PEER_SCRIPTS / f"{peer.name}.py")]  # -I: its packages, and none of ours
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)

@@ -13,7 +13,7 @@ from truing.record.store import load_rows
 class Update:
     """One update: its line, and its rows."""
 
-    line: StepRow
+    step_row: StepRow
     rows: tuple[SampleRow, ...]
 
     @property
@@ -39,6 +39,6 @@ class RecordedStage:
 def read_last_stage(run: Path) -> RecordedStage:
     """A run directory as peers are shown it."""
     reader = RunReader(run)
-    recipe = reader.run()["recipe"]
+    recipe = reader.run_json()["recipe"]
     lines = [line for line in reader.steps() if line.stage == recipe["stages"][-1]]
     return RecordedStage(recipe, tuple(Update(line, load_rows(run, line)) for line in lines))

@@ -51,10 +51,10 @@ def _parts(each: Curve) -> dict[str, float]:
 
 def _kl_by_position(update: Update) -> dict[str, list[float]]:
     """The mean of k3 in each quarter of the positions of an answer, where there is a reference."""
-    if "kl_trained/k3" not in update.line.metrics:
+    if "kl_trained/k3" not in update.step_row.metrics:
         return {}
     sums, counts = torch.zeros(BUCKETS), torch.zeros(BUCKETS)
-    longest = int(update.line.metrics["length/max"])
+    longest = int(update.step_row.metrics["length/max"])
     for each in update.rows:
         gap = (each.sample.ref_logprob - each.new_logprob)[each.sample.policy_mask]
         k3 = torch.expm1(gap) - gap

@@ -18,7 +18,7 @@ def feed(run: RecordedStage) -> list[dict[str, Any]]:
             "returns": _stream(rows, [each.sample.returns for each in rows]),
             "advantages": _stream(rows, [each.sample.advantage for each in rows]),
             "rewards": update.rewards,
-            "grad_norm": update.line.metrics.get("grad/norm"),
+            "grad_norm": update.step_row.metrics.get("grad/norm"),
         }
         for update in run.updates
         for rows in [rows_of(update)]

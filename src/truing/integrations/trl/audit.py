@@ -38,7 +38,7 @@ def audit(
             expected="a model whose tokens are those of its rows, with or without an adapter",
         )
     for kind in AUDITS:
-        if all(hasattr(trainer, name) for name in kind.needs):
+        if all(hasattr(trainer, name) for name in kind.required_attributes):
             folder = None if out is None else Path(out)
             return kind(trainer, stop=stop, out=folder, select=select, ignore=ignore)
     raise RecipeError(

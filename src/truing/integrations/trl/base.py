@@ -49,36 +49,36 @@ AUDIT_SECONDS = 3.0
 class Audit(ABC):
     """What was found so far; ``str()`` is the report."""
 
-    needs: ClassVar[tuple[str, ...]]
+    required_attributes: ClassVar[tuple[str, ...]]
     """What a trainer of the kind that it stands beside has."""
-    around: ClassVar[dict[str, str]]
+    wrapped_methods: ClassVar[dict[str, str]]
     """Methods of the trainer that the audit stands around, and its own of each."""
 
     def __init__(
         self,
         trainer: Any,
         setup: Setup,
-        contract: SamplingParams,
+        sampling_params: SamplingParams,
         *,
         stop: bool,
         out: Path | None,
         select: Sequence[str],
         ignore: Sequence[str],
     ) -> None:
-        self.trainer, self.setup, self.contract, self.stop = trainer, setup, contract, stop
+        self.trainer, self.setup, self.sampling_params, self.stop = trainer, setup, sampling_params, stop
         self.diagnosis = Diagnosis(select_rules(select, ignore))
         self.update_writer = None if out is None else UpdateWriter(out, token_decoder(self.tokenizer))
         self.past: list[Past] = []
         self.facts: dict[str, Any] = {}
         self.numbers: dict[str, float] = {}
-        self.told: set[tuple[str, Verdict]] = set()
-        for name, ours in self.around.items():
+        self.reported: set[tuple[str, Verdict]] = set()
+        for name, ours in self.wrapped_methods.items():
             setattr(trainer, name, _wrap(trainer, name, getattr(self, ours)))
-        self.norm: float | None = None  # of the gradient, before it was clipped
-        self.looks, self.began = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
+        self.grad_norm: float | None = None  # of the gradient, before it was clipped
+        self.audit_budget, self.started = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
         self.audit_requested = False  # whether the next update is to be looked at, whatever it costs
         accelerator = trainer.accelerator
-        setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clipped))
+        setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clip_grad_norm))
         trainer.add_callback(_OptimizerCallback(self))
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Audit(ABC):
 
     @property
     @abstractmethod
-    def pending(self) -> bool:
+    def has_update(self) -> bool:
         """Whether something was trained on since the last update."""
 
     @abstractmethod
@@ -99,25 +99,25 @@ class Audit(ABC):
         """The update that was trained on since the last one."""
 
     @abstractmethod
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Forget what the last update was made of."""
 
-    def clipped(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+    def clip_grad_norm(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """The norm that the gradient had; the trainer may not clip at all."""
         norm = real(*args, **kwargs)
-        self.norm = None if norm is None else float(norm)
+        self.grad_norm = None if norm is None else float(norm)
         return norm
 
-    def judge(self, done: int) -> None:
+    def diagnose(self, done: int) -> None:
         """Judge the update that was just made."""
         step = self.step(done)
         if self.update_writer is not None:
-            self.update_writer.keep(step)
+            self.update_writer.write(step)
         found = self.diagnosis.add(step)
         self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in found)
         for each in found:
-            if (each.code, each.claim.verdict) not in self.told:
-                self.told.add((each.code, each.claim.verdict))
+            if (each.code, each.claim.verdict) not in self.reported:
+                self.reported.add((each.code, each.claim.verdict))
                 of_rule = self.diagnosis.findings[each.code]
                 of_rule[of_rule.index(each)] = with_excerpt(each, step, token_decoder(self.tokenizer))
                 print(
@@ -126,41 +126,41 @@ class Audit(ABC):
                 )
         self.past.append(Past(step.stage, step.step, step.numbers, step.facts))
         self.facts = {}
-        self.begin()
+        self.reset()
         if self.stop:
             stop_if_proven(found)
 
-    def look(self, done: int, clipped: float) -> None:
+    def audit_update(self, done: int, clipped: float) -> None:
         """Before an update: a plain forward of some rows, and the gradient of all, clipped as it was."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        training, noisy = model.training, self.noisy or bool(self.setup.dropout)
+        training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
-        with self.looks.timed(), self.trainer.accelerator.autocast():  # as the trainer's own forward was
+        with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as the trainer's own forward was
             step = self.step(done)
-            asked = {"noisy": noisy, "reference": self.reference}
-            self.facts["plain"] = plain_facts(model, step, self.contract, **asked)
-            if "pull" in step.tokens and not noisy and self.summed:
-                made = model, step, self.contract, self.parameters, done
-                self.facts["arrival"] = gradient_sum_facts(*made, clipped=clipped)
+            asked = {"noisy": noisy, "reference": self.reference_model}
+            self.facts["plain"] = plain_facts(model, step, self.sampling_params, **asked)
+            if "pull" in step.tokens and not noisy and self.gradient_is_sum:
+                made = model, step, self.sampling_params, self.parameters, done
+                self.facts["arrival"] = gradient_sum_facts(*made, clip_factor=clipped)
         model.train(training)
 
     @property
-    def due(self) -> bool:
+    def audit_due(self) -> bool:
         """Whether the update that is about to be made is to be looked at."""
-        return self.pending and (self.audit_requested or self.looks.due(time.perf_counter() - self.began))
+        return self.has_update and (self.audit_requested or self.audit_budget.due(time.perf_counter() - self.started))
 
     @property
-    def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
+    def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """Gives the reference model within a block; None where there is none."""
         return None
 
     @property
-    def noisy(self) -> bool:
+    def adds_noise(self) -> bool:
         """Whether the trainer adds noise to what it trains on."""
         return bool(self.trainer.args.neftune_noise_alpha)
 
     @property
-    def summed(self) -> bool:
+    def gradient_is_sum(self) -> bool:
         """Whether the gradient is the sum of what pulls at this process's log-probabilities, and no more."""
         accelerator = self.trainer.accelerator
         alone = accelerator.distributed_type == DistributedType.NO and accelerator.scaler is None
@@ -184,7 +184,7 @@ class Audit(ABC):
         return {name: weight for name, weight in named if not weight.requires_grad}
 
     @property
-    def held(self) -> dict[str, Tensor]:
+    def reference_weights(self) -> dict[str, Tensor]:
         """Weights of a reference that is to stand still."""
         return {}
 
@@ -254,18 +254,18 @@ class _OptimizerCallback(TrainerCallback):
         audit, parameters = self.audit, self.audit.parameters
         gradients = [weight.grad for weight in parameters.values() if weight.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        found = norm if audit.norm is None else audit.norm
+        found = norm if audit.grad_norm is None else audit.grad_norm
         audit.numbers = {"grad/norm": found, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
         coarsest = max((torch.finfo(gradient.dtype).eps for gradient in gradients), default=0.0)
-        audit.facts["clip"], audit.norm = {"norm": norm, "eps": coarsest}, None
-        for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.held)):
+        audit.facts["clip"], audit.grad_norm = {"norm": norm, "eps": coarsest}, None
+        for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.reference_weights)):
             if weights:
                 digest = quick_sum(rotating_slice(weights, 0))
                 audit.facts[name] = {"digest": digest, "declared": self.frozen_digests.setdefault(name, digest)}
         self.made = _recompute_update(audit, state.global_step)
         self.moments = self.watched(state.global_step)
-        if audit.due:
-            audit.look(state.global_step, norm / found if found else 1.0)
+        if audit.audit_due:
+            audit.audit_update(state.global_step, norm / found if found else 1.0)
         self.before = quick_sums(rotating_slice(parameters, state.global_step))
         self.pulled = weights_due_to_move(parameters, state.global_step, audit.numbers["lr"])
 
@@ -280,8 +280,8 @@ class _OptimizerCallback(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An update is done."""
-        if self.audit.pending:
-            self.audit.judge(state.global_step - 1)
+        if self.audit.has_update:
+            self.audit.diagnose(state.global_step - 1)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The run is over: what it came to."""

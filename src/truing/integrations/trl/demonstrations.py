@@ -26,13 +26,13 @@ class RecordingCollator:
 
     def __init__(self, trainer: Any, tokenizer: Any, unused: Collection[str]) -> None:
         """``unused`` are columns that the trainer's own collator is not shown."""
-        self.real, self.unused, self.tokenizer = trainer.data_collator, frozenset(unused), tokenizer
+        self.collator, self.unused, self.tokenizer = trainer.data_collator, frozenset(unused), tokenizer
         self.template, self.assistant = trainer.chat_template, trainer.args.assistant_only_loss
         self.completion, self.field = trainer.completion_only_loss, trainer.args.dataset_text_field
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The batch, and beside it what it was made of."""
-        batch = self.real([{k: x for k, x in each.items() if k not in self.unused} for each in examples])
+        batch = self.collator([{k: x for k, x in each.items() if k not in self.unused} for each in examples])
         ids = [torch.as_tensor(each["input_ids"]) for each in examples]
         origins = [self.origin(each, told) for each, told in zip(examples, ids, strict=True)]
         return dict(batch) | {

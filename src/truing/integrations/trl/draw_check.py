@@ -31,15 +31,15 @@ class Generation:
     """What a sampler drew, and the state of torch's random numbers before."""
 
     drawn: Sequence[tuple[list[int], list[int]]]  # prompt and answer of each row, as the sampler had them
-    chance: Tensor | None  # None where it draws by other numbers, or not from all that is scored
+    rng_state: Tensor | None  # None where it draws by other numbers, or not from all that is scored
 
 
 @torch.no_grad()
 def draw_audit_facts(
     model: Any,
     generation: Generation,
-    contract: SamplingParams,
-    stops: Sequence[int],
+    sampling_params: SamplingParams,
+    stop_ids: Sequence[int],
     key: tuple[object, ...],
 ) -> dict[str, Any]:
     """Bets on some rows of a generation; which ones is a matter of the key, not of what they earn.
@@ -61,26 +61,26 @@ def draw_audit_facts(
             token_ids=torch.tensor([*prompt, *answer]),
             turns=[SimpleNamespace(start=start, end=end)],
             prompt_length=start,
-            contract=contract,
+            contract=sampling_params,
             support=None,
         )
         wanted = list(range(start, end))
         if not wanted:
             continue
         tables[i] = torch.stack(plain_distributions(model_logits(model), row, wanted)).double().cpu()
-        if coarse and generation.chance is not None:
+        if coarse and generation.rng_state is not None:
             with random_rounding(model, i):
                 other_TV = torch.stack(plain_distributions(model_logits(model), row, wanted)).double().cpu()
             rounding = max(rounding, float((other_TV - tables[i]).abs().nan_to_num(0.0).max()))
         for name, each in log_wealth_increments(
-            drawn_tokens([row], [(0, t) for t in wanted], tables[i], stops)
+            drawn_tokens([row], [(0, t) for t in wanted], tables[i], stop_ids)
         ).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
     found: dict[str, Any] = {"tokens": sum(map(len, tables.values())), "gains": gains}
-    if generation.chance is None or not tables:
+    if generation.rng_state is None or not tables:
         return found
-    behind = _replay_draws(model, generation, tables, generation.chance)
+    behind = _replay_draws(model, generation, tables, generation.rng_state)
     if behind:
         (nats, i, t), edge = max(behind), max(TOLERANCE, MEAN_MULTIPLES * rounding)
         found["replay"] = {

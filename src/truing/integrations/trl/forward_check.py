@@ -52,7 +52,7 @@ class Differences:
 
 @torch.no_grad()
 def plain_facts(
-    model: Any, step: Step, contract: SamplingParams, *, noisy: bool, reference: Any = None
+    model: Any, step: Step, sampling_params: SamplingParams, *, noisy: bool, reference: Any = None
 ) -> dict[str, Any]:
     """How far each stream is from a plain forward at tokens under the loss; weights must not have moved yet.
 
@@ -70,7 +70,7 @@ def plain_facts(
     found, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
     coarse = device != "cpu"
     for index, wanted in rows:
-        row, part, sample = sample_of(step, index, contract)
+        row, part, sample = sample_of(step, index, sampling_params)
         place, plain_K = (row.sample_id, wanted), logprobs(model, sample, wanted)
         found.add("itself", logprobs(model, sample, wanted, EXTRA_TOKENS), plain_K, *place)
         for seed in range(REPEATS if coarse or noisy else 0):
@@ -111,11 +111,11 @@ def _training(model: nn.Module) -> Iterator[None]:
             model.eval()
 
 
-def sample_of(step: Step, index: int, contract: SamplingParams) -> tuple[Row, slice, Any]:
+def sample_of(step: Step, index: int, sampling_params: SamplingParams) -> tuple[Row, slice, Any]:
     """A row, where its tokens are, and as much of a sample as a plain forward reads."""
     row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
     ids = step.tokens["token_ids"][part]
-    return row, part, SimpleNamespace(token_ids=ids, turns=row.turns, contract=contract, support=None)
+    return row, part, SimpleNamespace(token_ids=ids, turns=row.turns, contract=sampling_params, support=None)
 
 
 def rows_to_check(step: Step) -> list[tuple[int, list[int]]]:

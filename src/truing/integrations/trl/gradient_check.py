@@ -25,11 +25,11 @@ from truing.types.sampling_params import SamplingParams
 def gradient_sum_facts(
     model: Any,
     step: Step,
-    contract: SamplingParams,
+    sampling_params: SamplingParams,
     parameters: Mapping[str, Tensor],
-    turn: int,
+    update_index: int,
     *,
-    clipped: float,
+    clip_factor: float,
 ) -> dict[str, Any]:
     """The gradient that the optimiser gets beside the rows' own: each pulled by a plain forward alone.
 
@@ -46,31 +46,31 @@ def gradient_sum_facts(
     """
     device, weights = (
         device_and_precision(model),
-        {n: parameters[n] for n in parameters if n in rotating_slice(parameters, turn)},
+        {n: parameters[n] for n in parameters if n in rotating_slice(parameters, update_index)},
     )
 
     def flat(sums: Mapping[str, Tensor]) -> Tensor:
         # others keep their place, so that the same part of them is taken
-        whole = rotating_slice(dict(parameters) | {name: clipped * sum_ for name, sum_ in sums.items()}, turn)
+        whole = rotating_slice(dict(parameters) | {name: clip_factor * sum_ for name, sum_ in sums.items()}, update_index)
         return torch.cat([each.detach().reshape(-1).double().cpu() for each in whole.values()])
 
     total = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in weights.items()}
     for index in range(len(step.rows)):
-        _add_gradient(total, model, step, index, contract, weights)
+        _add_gradient(total, model, step, index, sampling_params, weights)
     expected_P = flat(total)
-    about: dict[str, Any] = gradient_mass(clipped * step.tokens["pull"], step.tokens["new_logprob"])
+    about: dict[str, Any] = gradient_mass(clip_factor * step.tokens["pull"], step.tokens["new_logprob"])
     if device != "cpu":
         # added up in the precision of weights, as a trainer adds micro-batches up
         again = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         for index in range(len(step.rows)):
             with random_rounding(model, index):
-                _add_gradient(again, model, step, index, contract, weights)
+                _add_gradient(again, model, step, index, sampling_params, weights)
         about["rounding"] = float((flat(again) - expected_P).norm())
     if about["free"] > MIN_GRADIENT_MASS:
         idle = [name for name, sum_ in total.items() if is_missing(sum_)]
-        about["unheard"] = _missing_gradient(model, step, contract, parameters, idle)
+        about["unheard"] = _missing_gradient(model, step, sampling_params, parameters, idle)
     counted = {"rows": len(step.rows), "device": device}
-    return compare_gradients(expected_P, flat_gradient(parameters, turn)) | counted | about
+    return compare_gradients(expected_P, flat_gradient(parameters, update_index)) | counted | about
 
 
 def _add_gradient(

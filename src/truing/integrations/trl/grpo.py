@@ -70,24 +70,24 @@ class GrpoAudit(Audit):
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
     ) -> None:
         self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer, as the sampler had them
-        self.chance: Tensor | None = None  # torch's random numbers, before they were drawn
+        self.rng_state: Tensor | None = None  # torch's random numbers, before they were drawn
         self.current_generation: dict[str, Any] = {}
-        self.kept: dict[int, dict[str, Any]] = {}  # generations by number, from the last that was used on
-        self.uses = UsageCounter(trainer.args, trainer.num_iterations)
-        self.asked: set[str] = set()  # prompts of evaluations
+        self.generations_by_number: dict[int, dict[str, Any]] = {}  # generations by number, from the last that was used on
+        self.usage = UsageCounter(trainer.args, trainer.num_iterations)
+        self.eval_prompts: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
-        self.window: list[RecordedMicroBatch] = []  # micro-batches since the last update
-        self.open: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
-        self.updates = 0  # since the last generation
+        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last update
+        self.open_micro_batches: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
+        self.updates_of_generation = 0  # since the last generation
         self.generations = 0
-        self.bets = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
+        self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
         declared = setup_of_grpo(trainer), scoring_params(trainer.args)
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
 
     @property
     def pending(self) -> bool:
         """Whether any micro-batch was trained on."""
-        return bool(self.window)
+        return bool(self.micro_batches)
 
     @property
     def draws_by_torch(self) -> bool:
@@ -101,7 +101,7 @@ class GrpoAudit(Audit):
     def due(self) -> bool:
         """Only the first update of a generation is by the weights that drew; it may hold parts of two."""
         now = self.trainer.state.global_step
-        return super().due and all(micro.inputs[GENERATION_KEY]["version"] == now for micro in self.window)
+        return super().audit_due and all(micro.inputs[GENERATION_KEY]["version"] == now for micro in self.micro_batches)
 
     @property
     def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -122,19 +122,19 @@ class GrpoAudit(Audit):
     @property
     def summed(self) -> bool:
         """A bonus on the entropy pulls at no log-probability."""
-        return super().summed and not self.trainer._entropy_bonus_enabled
+        return super().gradient_is_sum and not self.trainer._entropy_bonus_enabled
 
     def step(self, done: int) -> Step:
         """The update that the window comes to."""
-        rows = [(micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.window]
-        self.facts["uses"] = self.uses.facts(rows)
-        made = (self.setup, self.window, self.updates, self.numbers, self.facts)
+        rows = [(micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches]
+        self.facts["uses"] = self.usage.facts(rows)
+        made = (self.setup, self.micro_batches, self.updates_of_generation, self.numbers, self.facts)
         return step_of_rows(done, *made, tuple(self.past))
 
     def begin(self) -> None:
         """The next update may be of the same generation."""
-        self.window = []
-        self.updates += 1
+        self.micro_batches = []
+        self.updates_of_generation += 1
 
     def after_generate(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The ids that the sampler returned, before anybody touched them."""
@@ -142,10 +142,10 @@ class GrpoAudit(Audit):
         out = real(prompt_ids, *args, **kwargs)
         if self.trainer.model.training and not self.drawn:
             self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
-            self.chance = chance if self.draws_by_torch else None
+            self.rng_state = chance if self.draws_by_torch else None
         return out
 
-    def graded(self, real: Any, *lists: Any) -> Any:
+    def after_rewards(self, real: Any, *lists: Any) -> Any:
         """Rewards by function; the first time they are asked for again in another order of rows."""
         found = real(*lists)
         self.rewards = self._total(found)
@@ -166,7 +166,7 @@ class GrpoAudit(Audit):
         """What a generation came to; rows get numbers."""
         prompts = [each.get("prompt") for each in inputs]
         if not self.trainer.model.training:
-            self.asked |= set(map(repr, prompts))
+            self.eval_prompts |= set(map(repr, prompts))
             return real(inputs)
         self.drawn, self.current_generation = [], {}
         batch = real(inputs)
@@ -184,17 +184,17 @@ class GrpoAudit(Audit):
         }
         self._keep_generation(batch, count)
         first = self.generations * GENERATION_STRIDE
-        self.updates = 0
+        self.updates_of_generation = 0
         self.generations += 1
         self._audit_draws()
         return batch | {ROW_KEY: torch.arange(first, first + count, device=batch["completion_ids"].device)}
 
     def _keep_generation(self, batch: Any, count: int) -> None:
         """What tells this generation from others, and who asks for it beside."""
-        number, last = self.generations, max(self.uses.micro_batches_used, default=0)
-        self.kept = {each: made for each, made in self.kept.items() if each >= last}
-        self.kept[number] = self.current_generation
-        self.uses.begin(number, count)
+        number, last = self.generations, max(self.usage.micro_batches_used, default=0)
+        self.generations_by_number = {each: made for each, made in self.generations_by_number.items() if each >= last}
+        self.generations_by_number[number] = self.current_generation
+        self.usage.add_generation(number, count)
         ids, masks = (
             [batch[f"{part}_{kind}"].cpu() for part in ("prompt", "completion")] for kind in ("ids", "mask")
         )
@@ -207,58 +207,58 @@ class GrpoAudit(Audit):
             drawn=count // self.trainer.num_generations,
             total=self.dataset_size,
         )
-        if self.asked:
-            both = [f"{number}.{i}" for i, x in enumerate(self.current_generation["prompts"]) if repr(x) in self.asked]
+        if self.eval_prompts:
+            both = [f"{number}.{i}" for i, x in enumerate(self.current_generation["prompts"]) if repr(x) in self.eval_prompts]
             shared = {"trained": both[:3], "count": len(both), "declared": False}
-            self.facts["held_out"] = shared | {"tasks": len(self.asked)}
+            self.facts["held_out"] = shared | {"tasks": len(self.eval_prompts)}
 
     def _audit_draws(self) -> None:
         """Bets on what was drawn, by the weights that drew it, before any of them moves."""
-        drawn, elapsed = self.current_generation["drawn"], time.perf_counter() - self.began
-        if drawn is None or not self.bets.due(elapsed):
+        drawn, elapsed = self.current_generation["drawn"], time.perf_counter() - self.started
+        if drawn is None or not self.draw_audit_budget.due(elapsed):
             return
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         key = self.trainer.args.seed, self.trainer.state.global_step
         model.eval()
-        with self.bets.timed(), self.trainer.accelerator.autocast():
-            generation = Generation(drawn, self.chance)
-            found = draw_audit_facts(model, generation, self.contract, self.setup.stop_ids or (), key)
+        with self.draw_audit_budget.timed(), self.trainer.accelerator.autocast():
+            generation = Generation(drawn, self.rng_state)
+            found = draw_audit_facts(model, generation, self.sampling_params, self.setup.stop_ids or (), key)
             if replay := found.get("replay"):
                 row, token = replay["where"]
                 replay["where"] = f"{self.current_generation['number']}.{row}", token
             self.facts["audit"] = found
         model.train()
 
-    def lost(self, real: Any, model: Any, inputs: Any) -> Any:
+    def before_loss(self, real: Any, model: Any, inputs: Any) -> Any:
         """The inputs of a loss."""
         if ROW_KEY in inputs and model.training:
             given = {key: x for key, x in inputs.items() if x is not None}
-            made = self.kept.get(
+            made = self.generations_by_number.get(
                 int(inputs[ROW_KEY][0]) // GENERATION_STRIDE
             )  # an update may hold parts of several
             if made is not None:
-                self.open.append(
+                self.open_micro_batches.append(
                     RecordedMicroBatch(
                         given | {ROW_KEY: inputs[ROW_KEY] % GENERATION_STRIDE, GENERATION_KEY: made}
                     )
                 )
         return real(model, inputs)
 
-    def scored(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+    def after_logprobs(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """The log-probabilities that a loss is made of; their gradient is asked for."""
         out = real(*args, **kwargs)
-        if self.open:
-            self.open[-1].watch(*out[:2])
+        if self.open_micro_batches:
+            self.open_micro_batches[-1].keep_logprobs(*out[:2])
         return out
 
-    def stepped(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+    def around_training_step(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """A forward and backward pass; now the gradients are there."""
-        self.open = []  # what a pass that failed had left
+        self.open_micro_batches = []  # what a pass that failed had left
         out = real(*args, **kwargs)
-        for each in self.open:
-            self.uses.add(each.inputs[GENERATION_KEY]["number"], each.inputs[ROW_KEY].tolist())
-        self.window += [each.closed() for each in self.open]
-        self.open = []
+        for each in self.open_micro_batches:
+            self.usage.add_micro_batch(each.inputs[GENERATION_KEY]["number"], each.inputs[ROW_KEY].tolist())
+        self.micro_batches += [each.detached() for each in self.open_micro_batches]
+        self.open_micro_batches = []
         return out
 
     def _total(self, by_function: Tensor) -> Tensor:

@@ -21,9 +21,9 @@ GENERATION_KEY = "truing_generated"
 
 
 def step_of_rows(
-    number: int,
+    update_index: int,
     setup: Setup,
-    window: Sequence[RecordedMicroBatch],
+    micro_batches: Sequence[RecordedMicroBatch],
     inner_step: int,
     numbers: Mapping[str, float],
     facts: Mapping[str, Any],
@@ -41,7 +41,7 @@ def step_of_rows(
         past: updates before.
     """
     rows, streams, pairs = [], [], list[IdPair]()
-    for micro in window:
+    for micro in micro_batches:
         for b, row in enumerate(micro.inputs["truing_row"].tolist()):
             made, stream, pair = _row(micro, b, row, setup, micro.inputs[GENERATION_KEY], inner_step)
             rows.append(made)
@@ -52,7 +52,7 @@ def step_of_rows(
     told = dict(numbers) | _numbers(rows, streams) | alignment_metric(ids)
     return Step(
         stage="grpo",
-        step=number,
+        step=update_index,
         setup=setup,
         rows=rows,
         lengths=[len(each["token_ids"]) for each in streams],
@@ -91,7 +91,7 @@ def _row(
     drawn = generated.get("drawn")
     said = inputs["completion_ids"][b]
     known = len(drawn[row][1]) if drawn is not None else int(_last_true(mask)) + 1
-    reached = torch.zeros_like(mask) if micro.pull is None else micro.pull[b] != 0
+    reached = torch.zeros_like(mask) if micro.token_gradient is None else micro.token_gradient[b] != 0
     length = max(known, int(_last_true(mask | reached)) + 1)
     start = len(prompt)
 
@@ -118,12 +118,12 @@ def _row(
         "ref_logprob": inputs.get("ref_per_token_logps"),
         "sampler_logprob": inputs.get("sampling_per_token_logps"),
         "entropy": micro.entropy,
-        "pull": micro.pull,
+        "pull": micro.token_gradient,
     }
     for name, table in numbers.items():
         if table is not None:
             streams[name] = whole(table[b].double(), math.nan)
-    if micro.pull is not None:
+    if micro.token_gradient is not None:
         outside = ~(streams["policy_mask"] | (streams["pull"].nan_to_num() != 0))
         streams["pull"] = streams["pull"].masked_fill(outside, math.nan)
     facts = _doctor_row(micro, row, setup, generated, inner_step, streams, start)

@@ -18,10 +18,10 @@ class RecordedMicroBatch:
     inputs: Mapping[str, Any]
     logprob: Tensor | None = None  # [B, C], with its gradient once the backward pass is over
     entropy: Tensor | None = None
-    pull: Tensor | None = None
+    token_gradient: Tensor | None = None
     hidden_states: Tensor | None = None  # [B, C + 1, H], what a head reads to predict the token behind each
 
-    def watch(self, logprob: Tensor, entropy: Tensor | None) -> None:
+    def keep_logprobs(self, logprob: Tensor, entropy: Tensor | None) -> None:
         """The log-probabilities that the loss is made of: the first that have a gradient."""
         if self.logprob is None and logprob.requires_grad:
             logprob.retain_grad()
@@ -33,7 +33,7 @@ class RecordedMicroBatch:
             states.retain_grad()
             self.hidden_states = states
 
-    def closed(self) -> "RecordedMicroBatch":
+    def detached(self) -> "RecordedMicroBatch":
         """The same after the backward pass, on the CPU and without the graph."""
         kept = {key: x.detach().cpu() if isinstance(x, Tensor) else x for key, x in self.inputs.items()}
         if self.logprob is None:

@@ -16,17 +16,17 @@ class UsageCounter:
         """``iterations`` are the declared passes over a generation."""
         self.passes, self.micro_batches = iterations, iterations * args.steps_per_generation
         # where an update takes more micro-batches than a pass has, it begins the next pass
-        self.once = iterations == 1 or args.gradient_accumulation_steps <= args.steps_per_generation
+        self.one_pass_per_update = iterations == 1 or args.gradient_accumulation_steps <= args.steps_per_generation
         self.counts: dict[int, Counter[int]] = {}
         self.micro_batches_used: Counter[int] = Counter()  # micro-batches of each generation
 
-    def begin(self, number: int, rows: int) -> None:
+    def add_generation(self, number: int, rows: int) -> None:
         """Another generation; of those before, the last that was used may still be."""
         last = max(self.micro_batches_used, default=0)
         self.counts = {each: counts for each, counts in self.counts.items() if each >= last}
         self.counts[number] = Counter(dict.fromkeys(range(rows), 0))
 
-    def add(self, number: int, rows: Sequence[int]) -> None:
+    def add_micro_batch(self, number: int, rows: Sequence[int]) -> None:
         """A micro-batch that went forward and backward."""
         self.micro_batches_used[number] += 1
         self.counts[number].update(rows)
@@ -36,7 +36,7 @@ class UsageCounter:
         found = []
         for number in sorted({number for number, _ in window}):
             of_update = Counter(row for each, rows in window if each == number for row in rows.tolist())
-            twice = [f"{number}.{row}" for row, times in of_update.items() if times > 1 and self.once]
+            twice = [f"{number}.{row}" for row, times in of_update.items() if times > 1 and self.one_pass_per_update]
             counts = {f"{number}.{row}": times for row, times in self.counts[number].items()}
             found.append(usage_fact(counts, twice, self.passes, self.micro_batches_used[number] >= self.micro_batches))
         return found

@@ -34,8 +34,8 @@ class SftAudit(Audit):
     def __init__(
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
     ) -> None:
-        self.window: list[RecordedMicroBatch] = []  # micro-batches since the last update
-        self.open: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
+        self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last update
+        self.open_micro_batches: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
         declared = setup_of_sft(trainer), RAW
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
         trainer._set_signature_columns_if_needed()
@@ -44,17 +44,17 @@ class SftAudit(Audit):
         trainer._signature_columns = [*own, *sorted(written)]
         unused = written if trainer.args.remove_unused_columns else ()
         trainer.data_collator = RecordingCollator(trainer, self.tokenizer, unused)
-        trainer.model.register_forward_hook(self.scored)
-        self._backbone().register_forward_hook(self.passed)
+        trainer.model.register_forward_hook(self.after_forward)
+        self._backbone().register_forward_hook(self.after_backbone)
 
     @property
     def pending(self) -> bool:
         """Whether any micro-batch was trained on."""
-        return bool(self.window)
+        return bool(self.micro_batches)
 
     def step(self, done: int) -> Step:
         """The update that the window comes to."""
-        made = (self.setup, self.window, self.numbers, self.facts, tuple(self.past))
+        made = (self.setup, self.micro_batches, self.numbers, self.facts, tuple(self.past))
         step = step_of_demonstrations(done, *made, self.trainer.args.max_length)
         # some examples have no prompt, so the whole of each is what tells it from others
         rows = [
@@ -66,35 +66,35 @@ class SftAudit(Audit):
 
     def begin(self) -> None:
         """Each update is of other demonstrations."""
-        self.window = []
+        self.micro_batches = []
 
-    def lost(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def before_loss(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The inputs of a loss, without what the collator told beside them."""
         told = {name: inputs.pop(name) for name in (IDS_KEY, ORIGINS_KEY, LENGTHS_KEY) if name in inputs}
         if model.training and told and "labels" in inputs:
-            self.open.append(RecordedMicroBatch(dict(inputs) | told))
+            self.open_micro_batches.append(RecordedMicroBatch(dict(inputs) | told))
         return real(model, inputs, *args, **kwargs)
 
-    def scored(self, model: Any, inputs: Any, output: Any) -> None:
+    def after_forward(self, model: Any, inputs: Any, output: Any) -> None:
         """Log-probabilities of labels, as TRL's own head makes them: their gradient is asked for."""
         logprob = output.get("log_probs") if isinstance(output, Mapping) else None
-        if self.open and logprob is not None:
-            self.open[-1].watch(logprob, output.get("entropy"))
+        if self.open_micro_batches and logprob is not None:
+            self.open_micro_batches[-1].keep_logprobs(logprob, output.get("entropy"))
 
-    def passed(self, model: Any, inputs: Any, output: Any) -> None:
+    def after_backbone(self, model: Any, inputs: Any, output: Any) -> None:
         """States that the head reads: where they have a gradient, the loss reaches."""
         states = getattr(output, "last_hidden_state", None)
-        if self.open and states is not None:
-            self.open[-1].keep_hidden_states(states)
+        if self.open_micro_batches and states is not None:
+            self.open_micro_batches[-1].keep_hidden_states(states)
 
     def _backbone(self) -> Any:
         """The model without its head, below an adapter too."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
 
-    def stepped(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+    def around_training_step(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """A forward and backward pass; now the gradients are there."""
         out = real(*args, **kwargs)
-        self.window += [each.closed() for each in self.open]
-        self.open = []
+        self.micro_batches += [each.detached() for each in self.open_micro_batches]
+        self.open_micro_batches = []
         return out

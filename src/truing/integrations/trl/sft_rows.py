@@ -20,9 +20,9 @@ from truing.types.token import Origin
 
 
 def step_of_demonstrations(
-    number: int,
+    update_index: int,
     setup: Setup,
-    window: Sequence[RecordedMicroBatch],
+    micro_batches: Sequence[RecordedMicroBatch],
     numbers: Mapping[str, float],
     facts: Mapping[str, Any],
     past: tuple[Past, ...],
@@ -39,15 +39,15 @@ def step_of_demonstrations(
         past: updates before.
         limit: tokens at which an example is cut.
     """
-    documents = [_documents(micro) for micro in window]
+    documents = [_documents(micro) for micro in micro_batches]
     streams = list(chain.from_iterable(documents))
     names = set.intersection(*(set(each) for each in streams))
-    ids = compare_ids(_pairs(number, window, list(map(len, documents))))
+    ids = compare_ids(_pairs(update_index, micro_batches, list(map(len, documents))))
     return Step(
         stage="sft",
-        step=number,
+        step=update_index,
         setup=setup,
-        rows=[_row(f"{number}.{i}", each, limit) for i, each in enumerate(streams)],
+        rows=[_row(f"{update_index}.{i}", each, limit) for i, each in enumerate(streams)],
         lengths=[len(each["token_ids"]) for each in streams],
         tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
         numbers=dict(numbers) | alignment_metric(ids),
@@ -82,7 +82,7 @@ def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
     learned[:1] = False  # nothing comes before the first token
     none = torch.zeros_like(learned)
     streams = {"token_ids": ids, "supervised_mask": learned, "policy_mask": none, "kl_mask": none}
-    for name, table in (("new_logprob", micro.logprob), ("entropy", micro.entropy), ("pull", micro.pull)):
+    for name, table in (("new_logprob", micro.logprob), ("entropy", micro.entropy), ("pull", micro.token_gradient)):
         if table is not None:
             shifted = torch.cat([torch.zeros(1), table[b].float()]).double()
             shown = learned | (shifted != 0) if name == "pull" else learned

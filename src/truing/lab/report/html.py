@@ -97,7 +97,7 @@ def _zero_line() -> dict[str, Any]:
 
 def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
     """Curves of all arms, and the value of each seed."""
-    begun = lab.begun(lab.hypotheses[verdict.hypothesis])
+    begun = lab.declaration(lab.hypotheses[verdict.hypothesis])
     if begun is None:
         return
     runs = {label: _finished(lab, arm) for label, arm in begun.arms.items()}

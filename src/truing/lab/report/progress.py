@@ -25,7 +25,7 @@ class LabDisplay:
     """Follows an experiment: a bar for each run on a terminal, lines elsewhere."""
 
     def __init__(self, hypothesis: Hypothesis, places: int) -> None:
-        self.hypothesis, self.places = hypothesis, places
+        self.hypothesis, self.slots = hypothesis, places
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -36,8 +36,8 @@ class LabDisplay:
         )
         self.total = self.progress.add_task(f"{hypothesis.id}: left are", total=None, facts="")
         self.bars: dict[str, TaskID] = {}
-        self.said = time.monotonic()
-        self.seconds: list[float] = []  # of runs that ended
+        self.last_line_at = time.monotonic()
+        self.run_seconds: list[float] = []  # of runs that ended
 
     def __enter__(self) -> "LabDisplay":
         self.progress.start()
@@ -70,7 +70,7 @@ class LabDisplay:
         style = None if run.outcome == "finished" else "bold red"
         self.console.print(told, markup=False, soft_wrap=True, style=style)
         if run.seconds is not None:
-            self.seconds.append(run.seconds)
+            self.run_seconds.append(run.seconds)
 
     def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> None:
         """How far the runs are, and how long those that are left may take, at most."""
@@ -85,21 +85,21 @@ class LabDisplay:
         told = f"at most {with_count(left, 'run')}{self._time_left(running, left)}"
         if self.console.is_terminal:
             self.progress.update(self.total, facts=told)
-        elif time.monotonic() - self.said > SECONDS_BETWEEN_LINES:
-            self.said = time.monotonic()
+        elif time.monotonic() - self.last_line_at > SECONDS_BETWEEN_LINES:
+            self.last_line_at = time.monotonic()
             at = "; ".join(f"{job}: {_progress_text(job, each)}" for job, each in running)
             self.console.print(f"  {at}; left are {told}", markup=False, soft_wrap=True, style="dim")
 
     def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> str:
         """By the runs that ended; before, by the updates of those that go on."""
         now = time.monotonic()
-        one = self.seconds or [
+        one = self.run_seconds or [
             (now - each.began) * _total_updates(job) / each.updates for job, each in running if each.updates
         ]
         if not one:
             return ""
         spent = sum(now - each.began for _, each in running)
-        seconds = max(0.0, math.fsum(one) / len(one) * left - spent) / max(1, self.places)
+        seconds = max(0.0, math.fsum(one) / len(one) * left - spent) / max(1, self.slots)
         return f", {minutes_text(seconds / 60)}"
 
 

@@ -47,7 +47,7 @@ def write_report(lab: Lab) -> list[Path]:
     }
     for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
         written[each.path] = _replace_block(each.path, f"# {each.title}\n", result_text(verdict))
-    for fix in lab.history.of(Promotion):
+    for fix in lab.history.entries_of(Promotion):
         each = lab.hypotheses.get(fix.hypothesis)
         if each is None:
             continue  # its file is gone: what is left of it is in the log
@@ -109,7 +109,7 @@ def _listed(lines: Sequence[str]) -> list[str]:
 
 def table_notes(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
     """What a table has room for."""
-    fixed = [full_scale_text(lab, hypothesis)] if lab.history.of(Promotion, hypothesis.id) else []
+    fixed = [full_scale_text(lab, hypothesis)] if lab.history.entries_of(Promotion, hypothesis.id) else []
     least = f"it {sensitivity_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
     return "; ".join(filter(None, [verdict.because, least, *fixed]))
 
@@ -140,7 +140,7 @@ def report_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
 
 def _interaction_sections(lab: Lab) -> Iterator[str]:
     """Each 2 × 2 whose hypotheses are still what they were."""
-    for begun in lab.history.of(Declaration):
+    for begun in lab.history.entries_of(Declaration):
         first, plus, second = begun.hypothesis.partition("+")
         if not plus or not {first, second} <= lab.hypotheses.keys():
             continue
@@ -154,7 +154,7 @@ def _interaction_sections(lab: Lab) -> Iterator[str]:
 
 def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
     """Each arm's metric by seed; "" before the first run."""
-    begun = lab.begun(hypothesis)
+    begun = lab.declaration(hypothesis)
     if begun is None:
         return ""
     runs = {label: _by_seed(lab, arm) for label, arm in begun.arms.items()}

@@ -63,7 +63,7 @@ class Job:
 
 def baseline_changes(lab: Lab) -> tuple[str, ...]:
     """What is changed in the lab's recipe by now: its own changes, then each fix as it was promoted."""
-    return (*lab.config.changes, *(change for fix in lab.history.of(Promotion) for change in fix.changes))
+    return (*lab.config.changes, *(change for fix in lab.history.entries_of(Promotion) for change in fix.changes))
 
 
 def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str] = ()) -> Arm:
@@ -75,19 +75,19 @@ def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str
     return Arm(label, tuple(changes), recipe, faults[-1] if faults else "")
 
 
-def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Declaration | None) -> dict[str, Arm]:
+def arms_of(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> dict[str, Arm]:
     """The baseline, and each arm, by label; where the experiment has begun, as it began."""
-    base = begun.baseline if begun else baseline_changes(lab)
+    base = declaration.baseline if declaration else baseline_changes(lab)
     found = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label in hypothesis.header.arms:
         arm = _resolved(lab, hypothesis, label, base)
         for other in found.values():
             check_distinct(arm, other, hypothesis.id)
         found[label] = arm
-    if begun and found[BASELINE].digest != begun.arms[BASELINE]:
+    if declaration and found[BASELINE].digest != declaration.arms[BASELINE]:
         raise LabError(
             f"the baseline is not the one that {hypothesis.id} began with",
-            expected=f"{lab.config.recipe} as it was, with {', '.join(begun.baseline) or 'no changes'}",
+            expected=f"{lab.config.recipe} as it was, with {', '.join(declaration.baseline) or 'no changes'}",
             remedy="restore the recipe; with another baseline it is another hypothesis: truing lab new",
         )
     return found

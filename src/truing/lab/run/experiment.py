@@ -26,9 +26,9 @@ from truing.lab.verdicts.verdict import judge
 def run_hypothesis(
     lab: Lab,
     hypothesis: Hypothesis,
-    crew: RunPool,
+    pool: RunPool,
     ledger: Ledger,
-    tell: ReportEvent,
+    report: ReportEvent,
     *,
     underpowered: bool = False,
     train: bool = False,
@@ -48,32 +48,32 @@ def run_hypothesis(
     """
     _check_prerequisites(lab, hypothesis)
     if hypothesis.header.check and not _is_checked(lab, hypothesis):
-        lab = check_baseline(lab, hypothesis, crew, ledger, tell)
+        lab = check_baseline(lab, hypothesis, pool, ledger, report)
     by_check = judge(lab, hypothesis).by == "proof"
     if not hypothesis.header.arms or (by_check and not train):
         return lab
-    begun = lab.begun(hypothesis)
+    begun = lab.declaration(hypothesis)
     if retry and begun:
         failed = retry_jobs(lab, begun, arms_of(lab, hypothesis, begun))
-        lab = run_jobs(lab, hypothesis.id, failed, crew, ledger, tell)
+        lab = run_jobs(lab, hypothesis.id, failed, pool, ledger, report)
     lab = declare_experiment(lab, hypothesis, ledger, underpowered=underpowered)
-    return run_jobs(lab, hypothesis.id, pending_arm_jobs(hypothesis), crew, ledger, tell)
+    return run_jobs(lab, hypothesis.id, pending_arm_jobs(hypothesis), pool, ledger, report)
 
 
 def _is_checked(lab: Lab, hypothesis: Hypothesis) -> bool:
     """Whether the baseline that its arms are, or would be, compared with was checked for it."""
-    begun = lab.begun(hypothesis)
+    begun = lab.declaration(hypothesis)
     base = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
-    return any(each.arm == base for each in lab.history.of(CheckResult, hypothesis.id))
+    return any(each.arm == base for each in lab.history.entries_of(CheckResult, hypothesis.id))
 
 
 def run_interaction(
     lab: Lab,
     hypothesis: Hypothesis,
     other: Hypothesis,
-    crew: RunPool,
+    pool: RunPool,
     ledger: Ledger,
-    tell: ReportEvent,
+    report: ReportEvent,
     *,
     underpowered: bool = False,
     retry: bool = False,
@@ -87,15 +87,15 @@ def run_interaction(
     lab, name = declare_interaction(lab, hypothesis, other, ledger), interaction_id(hypothesis, other)
     if retry:
         failed = retry_jobs(
-            lab, lab.history.of(Declaration, name)[0], declared_interaction_arms(lab, hypothesis, other)
+            lab, lab.history.entries_of(Declaration, name)[0], declared_interaction_arms(lab, hypothesis, other)
         )
-        lab = run_jobs(lab, name, failed, crew, ledger, tell)
-    return run_jobs(lab, name, pending_interaction_jobs(hypothesis, other), crew, ledger, tell)
+        lab = run_jobs(lab, name, failed, pool, ledger, report)
+    return run_jobs(lab, name, pending_interaction_jobs(hypothesis, other), pool, ledger, report)
 
 
 def _check_prerequisites(lab: Lab, hypothesis: Hypothesis) -> None:
     """Refuse to begin before what the header says must be settled first."""
-    if lab.begun(hypothesis):
+    if lab.declaration(hypothesis):
         return
     open_ = [name for name in hypothesis.header.prerequisites if not judge(lab, lab.hypotheses[name]).settled]
     if open_:

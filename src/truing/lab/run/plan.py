@@ -72,7 +72,7 @@ def detectable_effects(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
     for metric in ("eval/reward", "reward/mean"):
         noise = assumed_noise(recipe, metric)
         within = within_of(first.header.model_copy(update={"metric": metric}), None)[metric]
-        seen = min_detectable_excess(noise.deviation, first.header.seeds, lab.error(first), within=within)
+        seen = min_detectable_excess(noise.deviation, first.header.seeds, lab.error_share(first), within=within)
         yield metric, seen, noise
 
 
@@ -92,7 +92,7 @@ def open_steps(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[PlanStep
     """The check that was not made yet, and the experiment."""
     header = hypothesis.header
     waits = tuple(name for name in header.prerequisites if not judge(lab, lab.hypotheses[name]).settled)
-    if header.check and not lab.history.of(CheckResult, hypothesis.id):
+    if header.check and not lab.history.entries_of(CheckResult, hypothesis.id):
         sees = 1.0 if header.check.settles else NARROWING_POWER
         bits = information(header.probability, sees, 0.0)
         yield PlanStep(hypothesis, "check", header.probability, bits, check_minutes(lab), 1, waits_for=waits)
@@ -114,8 +114,8 @@ def experiment_step(
     within: Within | None = None,
 ) -> PlanStep:
     """The experiment of a hypothesis, and what it can see, with pairs within what is told or declared."""
-    header, error = hypothesis.header, lab.error(hypothesis)
-    begun = lab.begun(hypothesis)
+    header, error = hypothesis.header, lab.error_share(hypothesis)
+    begun = lab.declaration(hypothesis)
     within = within_of(header, begun) if within is None else within
     noise = noise_of(lab, hypothesis, header)
     runs = missing_runs(lab, hypothesis, begun)
@@ -135,19 +135,19 @@ def experiment_step(
     )
 
 
-def missing_runs(lab: Lab, hypothesis: Hypothesis, begun: Declaration | None) -> int:
+def missing_runs(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> int:
     """Runs that all seeds of an experiment still need."""
-    base, *arms = arms_of(lab, hypothesis, begun).values()
+    base, *arms = arms_of(lab, hypothesis, declaration).values()
     return len(missing_jobs(lab, base, arms, hypothesis.header.seed_range))
 
 
 def run_minutes(lab: Lab) -> float:
     """A run of this lab, on average; NaN before the first."""
-    seconds = [run.seconds for run in lab.history.of(Run) if run.seconds is not None]
+    seconds = [run.seconds for run in lab.history.entries_of(Run) if run.seconds is not None]
     return math.fsum(seconds) / len(seconds) / 60 if seconds else math.nan
 
 
 def check_minutes(lab: Lab) -> float:
     """A check of this lab, on average."""
-    seconds = [each.seconds for each in lab.history.of(CheckResult) if each.seconds is not None]
+    seconds = [each.seconds for each in lab.history.entries_of(CheckResult) if each.seconds is not None]
     return math.fsum(seconds) / len(seconds) / 60 if seconds else CHECK_MINUTES

@@ -36,13 +36,13 @@ class RunningProcess:
     name: str
     spec: Mapping[str, Any]
     folder: Path
-    place: int
+    slot: int
     process: subprocess.Popen[bytes]
     resumed: bool
     began: float = field(default_factory=time.monotonic)
     peak_bytes: int = 0
 
-    def look(self) -> None:
+    def update_peak(self) -> None:
         """Note the most memory that it held."""
         try:
             self.peak_bytes = max(self.peak_bytes, psutil.Process(self.process.pid).memory_info().rss)
@@ -80,9 +80,9 @@ class RunPool:
     """The processes that are at work; leaving it stops them, and each can be gone on with."""
 
     def __init__(self, folder: Path, places: int, cuda: bool = False, known_peak: int = 0) -> None:
-        self.folder, self.places, self.cuda = folder, places, cuda
+        self.folder, self.slots, self.cuda = folder, places, cuda
         self.running: list[RunningProcess] = []
-        self.peak = known_peak
+        self.peak_bytes = known_peak
 
     def __enter__(self) -> "RunPool":
         with disk_errors(self.folder):
@@ -113,19 +113,19 @@ class RunPool:
                 each.process.kill()
         self.running = []
 
-    def has(self, name: str) -> bool:
+    def is_running(self, name: str) -> bool:
         """Whether a process of this name is at work."""
         return any(each.name == name for each in self.running)
 
-    def has_room(self) -> bool:
+    def has_free_slot(self) -> bool:
         """Whether one more can be started: a place is free, and as much memory as another one took."""
-        if len(self.running) >= self.places:
+        if len(self.running) >= self.slots:
             return False
         if not self.running:
             return True
         grown = [each.peak_bytes for each in self.running if each.updates]
-        self.peak = max([self.peak, *grown])
-        return bool(self.peak) and psutil.virtual_memory().available > MEMORY_MARGIN * self.peak
+        self.peak_bytes = max([self.peak_bytes, *grown])
+        return bool(self.peak_bytes) and psutil.virtual_memory().available > MEMORY_MARGIN * self.peak_bytes
 
     def start(self, name: str, spec: Mapping[str, Any]) -> RunningProcess:
         """Begin a run, or go on with it."""
@@ -135,7 +135,7 @@ class RunPool:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / OUTCOME_FILE).unlink(missing_ok=True)
         write_atomically(folder / "spec.json", dump_json(spec))
-        place = min(set(range(self.places)) - {each.place for each in self.running})
+        place = min(set(range(self.slots)) - {each.slot for each in self.running})
         with disk_errors(folder), (folder / "log.txt").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "truing", "lab", "work", str(folder)],
@@ -147,10 +147,10 @@ class RunPool:
         self.running.append(RunningProcess(name, spec, folder, place, process, resumed))
         return self.running[-1]
 
-    def ended(self) -> list[RunningProcess]:
+    def pop_ended(self) -> list[RunningProcess]:
         """Those that have ended since the last time."""
         for each in self.running:
-            each.look()
+            each.update_peak()
         found = [each for each in self.running if each.process.poll() is not None]
         self.running = [each for each in self.running if each not in found]
         return found
@@ -159,7 +159,7 @@ class RunPool:
         """A GPU, or a share of the cores, for each place."""
         if self.cuda:
             return {**os.environ, "CUDA_VISIBLE_DEVICES": str(place)}
-        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores() // self.places))}
+        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
 
 
 def cores() -> int:

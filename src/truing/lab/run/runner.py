@@ -42,17 +42,17 @@ PendingJobs = Callable[[Lab], Sequence[Job]]
 """The runs that a lab still needs, first things first; none once all is settled."""
 
 
-def check_baseline(lab: Lab, hypothesis: Hypothesis, crew: RunPool, ledger: Ledger, tell: ReportEvent) -> Lab:
+def check_baseline(lab: Lab, hypothesis: Hypothesis, pool: RunPool, ledger: Ledger, report: ReportEvent) -> Lab:
     """Make the exact check of a hypothesis on the baseline; one that was made for another counts."""
     base = arms_of(lab, hypothesis, None)[BASELINE]
     same = [
-        each for each in lab.history.of(CheckResult) if (each.arm, each.code) == (base.digest, code_digest())
+        each for each in lab.history.entries_of(CheckResult) if (each.arm, each.code) == (base.digest, code_digest())
     ]
     if same:
         entry = replace(same[-1], hypothesis=hypothesis.id, seconds=None)
     else:
-        entry = _run_check(lab, hypothesis, base, crew, tell)
-    return lab.and_also(ledger.write(entry))
+        entry = _run_check(lab, hypothesis, base, pool, report)
+    return lab.with_entry(ledger.write(entry))
 
 
 def _run_check(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: RunPool, tell: ReportEvent) -> CheckResult:
@@ -60,7 +60,7 @@ def _run_check(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: RunPool, tell:
     began = time.monotonic()
     tell("checking", {})
     running = crew.start(f"check-{base.digest[:10]}", {"task": "check", **_spec(lab, base.job(0))})
-    while not crew.ended():
+    while not crew.pop_ended():
         time.sleep(POLL_SECONDS)
     found = running.outcome()
     if found["outcome"] != "finished":
@@ -77,7 +77,7 @@ def _run_check(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: RunPool, tell:
 
 def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool) -> Lab:
     """Declare an experiment, or go on with one: refuse what cannot decide, and what has changed since."""
-    begun = lab.begun(hypothesis)
+    begun = lab.declaration(hypothesis)
     if begun is not None:
         if declared_header(begun) != hypothesis.header:
             raise LabError(
@@ -108,18 +108,18 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
         hypothesis.header.model_dump(mode="json"),
         baseline_changes(lab),
         arms,
-        lab.error(hypothesis),
+        lab.error_share(hypothesis),
         underpowered=bool(step.refused),
         within=within,
     )
-    return lab.and_also(ledger.write(entry))
+    return lab.with_entry(ledger.write(entry))
 
 
 def _check_unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
     """Refuse an arm whose numbers are known: a criterion that is chosen after them proves nothing."""
     seeds = hypothesis.header.seed_range
     for label, arm in arms.items():
-        seen = [run for run in lab.history.of(Run) if run.arm == arm and run.seed in seeds]
+        seen = [run for run in lab.history.entries_of(Run) if run.arm == arm and run.seed in seeds]
         if seen and label != BASELINE:
             raise LabError(
                 f"arm {label} of {hypothesis.id} was run before",
@@ -131,8 +131,8 @@ def _check_unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> 
 
 def _check_error_budget(lab: Lab, hypothesis: Hypothesis) -> None:
     """Refuse what the lab's error has no share for, as when lab.toml was changed."""
-    spent = math.fsum(each.error for each in lab.history.of(Declaration) if "+" not in each.hypothesis)
-    share = lab.error(hypothesis)
+    spent = math.fsum(each.error for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis)
+    share = lab.error_share(hypothesis)
     if spent + share > lab.config.error * (1 + 1e-9):
         raise LabError(
             f"the lab's error is spent: {hypothesis.id} has no share of it left",
@@ -148,7 +148,7 @@ def pending_arm_jobs(hypothesis: Hypothesis) -> PendingJobs:
     def missing(lab: Lab) -> list[Job]:
         if judge_pairs(lab, hypothesis).verdict != "TESTING":
             return []
-        begun = lab.begun(hypothesis)
+        begun = lab.declaration(hypothesis)
         arms, header = arms_of(lab, hypothesis, begun), hypothesis.header
         live = active_arms(header, failed_runs(lab.history, begun.arms))
         return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seed_range)
@@ -156,10 +156,10 @@ def pending_arm_jobs(hypothesis: Hypothesis) -> PendingJobs:
     return missing
 
 
-def retry_jobs(lab: Lab, begun: Declaration, arms: Mapping[str, Arm]) -> PendingJobs:
+def retry_jobs(lab: Lab, declaration: Declaration, arms: Mapping[str, Arm]) -> PendingJobs:
     """Runs that failed, each to be tried once more."""
     by_digest = {arm.digest: arm for arm in arms.values()}
-    failed = failed_runs(lab.history, begun.arms)
+    failed = failed_runs(lab.history, declaration.arms)
     jobs = [by_digest[run.arm].job(run.seed) for run in failed]
     before = len(lab.history.entries)
 
@@ -171,7 +171,7 @@ def retry_jobs(lab: Lab, begun: Declaration, arms: Mapping[str, Arm]) -> Pending
 
 
 def run_jobs(
-    lab: Lab, name: str, wanted: PendingJobs, crew: RunPool, ledger: Ledger, tell: ReportEvent
+    lab: Lab, name: str, pending_jobs: PendingJobs, pool: RunPool, ledger: Ledger, report: ReportEvent
 ) -> Lab:
     """Make runs until none is wanted; what each came to is in the ledger before the next is begun.
 
@@ -184,22 +184,22 @@ def run_jobs(
         tell: told of each result, and of how far the runs are.
     """
     jobs: dict[str, Job] = {}
-    todo = wanted(lab)
+    todo = pending_jobs(lab)
     while todo:
         for job in todo:
-            if not crew.has(job.key) and crew.has_room():
+            if not pool.is_running(job.key) and pool.has_free_slot():
                 jobs[job.key] = job
-                crew.start(job.key, {"task": "train", **_spec(lab, job)})
-        ended = crew.ended()
+                pool.start(job.key, {"task": "train", **_spec(lab, job)})
+        ended = pool.pop_ended()
         for running in ended:
             entry = ledger.write(_ledger_entry(running, jobs[running.name], name))
-            lab = lab.and_also(entry)
-            tell("run", {"run": entry, "lab": lab})
+            lab = lab.with_entry(entry)
+            report("run", {"run": entry, "lab": lab})
         if ended:
-            todo = wanted(lab)
-        tell("progress", {"running": [(jobs[each.name], each) for each in crew.running], "left": len(todo)})
+            todo = pending_jobs(lab)
+        report("progress", {"running": [(jobs[each.name], each) for each in pool.running], "left": len(todo)})
         time.sleep(POLL_SECONDS)
-    crew.stop()  # what is still under way is of a pair that is not needed any more
+    pool.stop()  # what is still under way is of a pair that is not needed any more
     return lab
 
 

@@ -64,7 +64,7 @@ def train_arm(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
                 raise KeyboardInterrupt
             shown(kind, facts)
 
-        train(resolve(tomllib.loads(spec["recipe"])), out=out, resume=resume, watch=watch)
+        train(resolve(tomllib.loads(spec["recipe"])), out=out, resume=resume, on_event=watch)
     if not spec["keep_checkpoints"]:
         with disk_errors(out / "checkpoints"):
             shutil.rmtree(out / "checkpoints")
@@ -80,7 +80,7 @@ def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
             for name, value in facts["record"].metrics.items():
                 most[name] = max(value, most.get(name, value))
 
-    results = preflight(resolve(tomllib.loads(spec["recipe"])), watch=watch).results()
+    results = preflight(resolve(tomllib.loads(spec["recipe"])), on_event=watch).results()
     return {"results": {each.code: [each.verdict, _rule_text(each)] for each in results}, "measures": most}
 
 

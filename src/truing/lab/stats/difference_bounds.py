@@ -13,9 +13,9 @@ REWARD_METRICS = ("eval/reward", "reward/mean")
 FAMILY_PREFIX = "family_reward/"
 
 
-def within_of(header: Header, begun: Declaration | None) -> Within:
+def within_of(header: Header, declaration: Declaration | None) -> Within:
     """As it was declared; before that, as if the most that can be earned were 1."""
-    return _by_metric(header, 1.0) if begun is None else begun.within
+    return _by_metric(header, 1.0) if declaration is None else declaration.within
 
 
 def declared_within(header: Header, arms: Iterable[Arm]) -> Within:

@@ -31,11 +31,11 @@ class Noise:
 
 def noise_of(lab: Lab, hypothesis: Hypothesis, header: Header) -> Noise:
     """Of a hypothesis's metric: by its own pairs, by others of the lab, or by a guess."""
-    begun = lab.begun(hypothesis)
+    begun = lab.declaration(hypothesis)
     own = _differences(lab, header.metric, [begun] if begun else [])
     if len(own) >= MIN_PAIRS:
         return _measured(own, f"{len(own)} pairs of {hypothesis.id}")
-    single = [each for each in lab.history.of(Declaration) if "+" not in each.hypothesis]
+    single = [each for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis]
     others = _differences(lab, header.metric, single, idle=True)
     if len(others) >= MIN_PAIRS:
         return _measured(others, f"{len(others)} pairs of arms that do nothing")

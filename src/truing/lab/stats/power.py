@@ -97,7 +97,7 @@ def seeds_needed(
     effect: float,
     deviation: float,
     error: float,
-    most_seeds: int = 200,
+    max_seeds: int = 200,
     *,
     bound: float = 0.0,
     within: float | None = None,
@@ -107,8 +107,8 @@ def seeds_needed(
     def seen(seeds: int) -> float:
         return power(effect, deviation, seeds, error, bound=bound, within=within)
 
-    tried = range(min_pairs(error, within), most_seeds + 1)
-    if not tried or not seen(most_seeds) >= MIN_POWER:
+    tried = range(min_pairs(error, within), max_seeds + 1)
+    if not tried or not seen(max_seeds) >= MIN_POWER:
         return None
     return tried[bisect_left(tried, MIN_POWER, key=seen)]
 

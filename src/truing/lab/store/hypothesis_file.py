@@ -216,13 +216,13 @@ def read_hypothesis(path: Path) -> Hypothesis:
     return Hypothesis(named[1], _without_number(title[1]), path, _header(path, block[1], first_line))
 
 
-def declared_header(begun: Declaration) -> Header:
+def declared_header(declaration: Declaration) -> Header:
     """The header that an experiment began with."""
     try:
-        return Header.model_validate(begun.header)
+        return Header.model_validate(declaration.header)
     except ValidationError as error:
         raise LabError(
-            f"{begun.hypothesis} was declared in a way that is not understood",
+            f"{declaration.hypothesis} was declared in a way that is not understood",
             got=error.errors()[0]["msg"],
             remedy="another version of truing began it: take that one",
         ) from error

@@ -61,13 +61,13 @@ class Lab:
             )
         return self.hypotheses[wanted]
 
-    def begun(self, hypothesis: Hypothesis) -> Declaration | None:
+    def declaration(self, hypothesis: Hypothesis) -> Declaration | None:
         """How its experiment was declared.
 
         It is known by what it says: two people may have given one number twice, and one another since.
         What was declared under its number with the same title or claim was changed, and is its own still.
         """
-        every = self.history.of(Declaration)
+        every = self.history.entries_of(Declaration)
         own = [each for each in every if each.hypothesis == hypothesis.id]
         same = [each for each in own if _matches(each, hypothesis)]
         moved = [each for each in every if _matches(each, hypothesis) and not self._file_matches(each)]
@@ -83,7 +83,7 @@ class Lab:
         own = self.hypotheses.get(begun.hypothesis)
         return own is not None and _matches(begun, own)
 
-    def error(self, hypothesis: Hypothesis) -> float:
+    def error_share(self, hypothesis: Hypothesis) -> float:
         """What a hypothesis may get wrong, such that all together, however many, keep the lab's error."""
         family, beyond = self.config.family, max(0, hypothesis.number - self.config.family)
         if beyond > MAX_BEYOND_FAMILY:
@@ -105,9 +105,9 @@ class Lab:
         """Run directories; they stay on the machine that made them."""
         return self.root / RESULTS / "runs"
 
-    def and_also(self, entry: Entry) -> "Lab":
+    def with_entry(self, entry: Entry) -> "Lab":
         """The lab once an entry is in its ledger."""
-        return replace(self, history=self.history.and_also(entry))
+        return replace(self, history=self.history.with_entry(entry))
 
 
 def _matches(begun: Declaration, hypothesis: Hypothesis) -> bool:

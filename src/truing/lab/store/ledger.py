@@ -119,7 +119,7 @@ class History:
 
     entries: Sequence[Entry] = ()
 
-    def of(self, kind: type[T], hypothesis: str | None = None) -> list[T]:
+    def entries_of(self, kind: type[T], hypothesis: str | None = None) -> list[T]:
         """Entries of a kind, of one hypothesis or all."""
         found = [entry for entry in self.entries if isinstance(entry, kind)]
         return [entry for entry in found if hypothesis in (None, entry.hypothesis)]
@@ -127,7 +127,7 @@ class History:
     def runs(self) -> dict[str, Run]:
         """By key: the first that finished, else the last that was tried; in the order in which they ended."""
         found: dict[str, Run] = {}
-        for run in self.of(Run):
+        for run in self.entries_of(Run):
             if run.key not in found or found[run.key].outcome != "finished":
                 found.pop(run.key, None)
                 found[run.key] = run
@@ -135,9 +135,9 @@ class History:
 
     def peak_bytes(self) -> int:
         """The most memory that a run held; 0 where nobody looked yet."""
-        return max((run.peak_bytes for run in self.of(Run)), default=0)
+        return max((run.peak_bytes for run in self.entries_of(Run)), default=0)
 
-    def and_also(self, entry: Entry) -> "History":
+    def with_entry(self, entry: Entry) -> "History":
         """The same with one more entry."""
         return History((*self.entries, entry))
 

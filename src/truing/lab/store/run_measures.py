@@ -18,7 +18,7 @@ LAST_DIVISOR = 4
 def run_measures(run: Path) -> dict[str, Any]:
     """Metrics by name, rewards of the last evaluation by task and of each update, what was trained on."""
     reader = RunReader(run)
-    facts = reader.run()
+    facts = reader.run_json()
     recipe = resolve(facts["recipe"])
     stage = recipe.stages[-1]
     evaluation = evaluations_of(reader.events()).get(f"after_{stage}")

@@ -15,14 +15,14 @@ VerdictName = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", 
 
 
 def decide(
-    header: Header, pairs: Pairs, begun: Declaration, failed: Sequence[Run]
+    header: Header, pairs: Pairs, declaration: Declaration, failed: Sequence[Run]
 ) -> tuple[VerdictName, str, tuple[CriterionState, ...]]:
     """The verdict, why, and each criterion."""
-    error = begun.error
-    confirm = [judge_criterion(each, pairs, begun.within, error, confirms=True) for each in header.confirm]
+    error = declaration.error
+    confirm = [judge_criterion(each, pairs, declaration.within, error, confirms=True) for each in header.confirm]
     refute_error = error / len(header.refute)
     refute = [
-        judge_criterion(each, pairs, begun.within, refute_error, confirms=False) for each in header.refute
+        judge_criterion(each, pairs, declaration.within, refute_error, confirms=False) for each in header.refute
     ]
     every = (*confirm, *refute)
     said = "proven: " + "; ".join(each.text for each in every if each.state == "met")
@@ -32,12 +32,12 @@ def decide(
         return "VALIDATED", said, every
     # one of several that would do: each has its share of the error
     share = error / len(confirm)
-    some = [each for each in header.confirm if is_met(each, pairs, begun.within, share, confirms=True)]
+    some = [each for each in header.confirm if is_met(each, pairs, declaration.within, share, confirms=True)]
     rest = [each for each in confirm if each.state == "open"]
     part = f"only in part: {'; '.join(map(str, some))}"
     if some and not rest:
         return "PARTIALLY VALIDATED", part, every
-    ended = _why_ended(header, pairs, begun, failed)
+    ended = _why_ended(header, pairs, declaration, failed)
     if not ended:
         return "TESTING", f"{_fewest_pairs(pairs)} of {header.seeds} pairs", every
     return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
@@ -102,14 +102,14 @@ def why_uninformative(criteria: Sequence[Criterion], pairs: Pairs) -> str:
     return ""
 
 
-def reported_arm(header: Header, verdict: VerdictName, pairs: Pairs, begun: Declaration) -> str:
+def reported_arm(header: Header, verdict: VerdictName, pairs: Pairs, declaration: Declaration) -> str:
     """The arm that the effect is of: the first that confirms, else the first that has pairs."""
-    share = begun.error if verdict == "VALIDATED" else begun.error / len(header.confirm)
+    share = declaration.error if verdict == "VALIDATED" else declaration.error / len(header.confirm)
     for each in header.confirm:
         arms = [each.arm] if each.arm else list(header.arms)
         own = (each.model_copy(update={"arm": arm}) for arm in arms)
         for one in own:
-            if one.arm and is_met(one, pairs, begun.within, share / len(arms), confirms=True):
+            if one.arm and is_met(one, pairs, declaration.within, share / len(arms), confirms=True):
                 return one.arm
     return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
 

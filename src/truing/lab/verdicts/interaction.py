@@ -39,15 +39,15 @@ class Contrast:
 def declare_interaction(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, ledger: Ledger) -> Lab:
     """Declare the four arms, unless that was done."""
     name = interaction_id(hypothesis, other)
-    if lab.history.of(Declaration, name):
+    if lab.history.entries_of(Declaration, name):
         return lab
     every = interaction_arms(lab, hypothesis, other)
     arms = {label: arm.digest for label, arm in every.items()}
     header = hypothesis.header.model_dump(mode="json")
     title = f"{hypothesis.title} × {other.title}"
-    entry = Declaration(name, title, header, baseline_changes(lab), arms, lab.error(hypothesis))
+    entry = Declaration(name, title, header, baseline_changes(lab), arms, lab.error_share(hypothesis))
     entry = replace(entry, within=declared_within(hypothesis.header, every.values()))
-    return lab.and_also(ledger.write(entry))
+    return lab.with_entry(ledger.write(entry))
 
 
 def interaction_id(hypothesis: Hypothesis, other: Hypothesis) -> str:
@@ -59,7 +59,7 @@ def pending_interaction_jobs(hypothesis: Hypothesis, other: Hypothesis) -> Pendi
     """The runs of the 2 × 2, until the interaction is told apart from none, or seeds are spent."""
 
     def missing(lab: Lab) -> list[Job]:
-        begun = lab.history.of(Declaration, interaction_id(hypothesis, other))[0]
+        begun = lab.history.entries_of(Declaration, interaction_id(hypothesis, other))[0]
         last = contrasts(lab, hypothesis, other)[-1]
         if last.low > 0 or last.high < 0 or failed_runs(lab.history, begun.arms):
             return []
@@ -81,7 +81,7 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
         f"{other.id}, with {hypothesis.id} in place": (joint - first, within),
         f"interaction of {hypothesis.id} and {other.id}": (joint - first - second, twice),
     }
-    error = lab.error(hypothesis)
+    error = lab.error_share(hypothesis)
     share = error / (2 * len(named))  # each has two bounds
     return [
         Contrast(
@@ -99,7 +99,7 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
 
 def _bound_within(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> float | None:
     """How far from 0 a difference of two of the four runs can lie, as it was declared."""
-    begun = next(iter(lab.history.of(Declaration, interaction_id(hypothesis, other))), None)
+    begun = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
     return within_of(hypothesis.header, begun).get(hypothesis.header.metric)
 
 
@@ -117,7 +117,7 @@ def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequenc
 
 def declared_interaction_arms(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mapping[str, Arm]:
     """As they were declared."""
-    begun = next(iter(lab.history.of(Declaration, interaction_id(hypothesis, other))), None)
+    begun = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
     arms = interaction_arms(lab, hypothesis, other, begun.baseline if begun else None)
     if begun and {label: arm.digest for label, arm in arms.items()} != dict(begun.arms):
         raise LabError(
@@ -130,6 +130,6 @@ def declared_interaction_arms(lab: Lab, hypothesis: Hypothesis, other: Hypothesi
 
 def failed_run_texts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[str]:
     """Runs of the 2 × 2 that failed, in words."""
-    begun = next(iter(lab.history.of(Declaration, interaction_id(hypothesis, other))), None)
+    begun = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
     found = failed_runs(lab.history, begun.arms) if begun else []
     return [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in found]

@@ -30,14 +30,14 @@ def promote_arm(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, 
             expected="an experiment that validated it",
             remedy=f"truing lab run {hypothesis.id}{train} runs its arms",
         )
-    if lab.history.of(Promotion, hypothesis.id):
+    if lab.history.entries_of(Promotion, hypothesis.id):
         raise LabError(f"{hypothesis.id} is part of the baseline already")
-    begun = lab.begun(hypothesis)
+    begun = lab.declaration(hypothesis)
     assert begun
     changes = declared_header(begun).arms[verdict.arm]
     effect = verdict.effect, verdict.low, verdict.high
     entry = ledger.write(Promotion(hypothesis.id, verdict.arm, changes, *effect))
-    return lab.and_also(entry), lab.root / FIXES / fix_name(hypothesis)
+    return lab.with_entry(entry), lab.root / FIXES / fix_name(hypothesis)
 
 
 def fix_name(hypothesis: Hypothesis) -> str:
@@ -65,9 +65,9 @@ def _fix_comments(lab: Lab, hypothesis: Hypothesis, fix: Promotion) -> list[str]
 
 def full_scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
     """Whether a run of full scale has shown the same."""
-    found = lab.history.of(Reproduction, hypothesis.id)
+    found = lab.history.entries_of(Reproduction, hypothesis.id)
     if not found:
-        fix = lab.history.of(Promotion, hypothesis.id)[0]
+        fix = lab.history.entries_of(Promotion, hypothesis.id)[0]
         recipe = lab.config.full_scale or "RECIPE"
         command = shlex.join(
             ["truing", "train", recipe, *(c for c in fix.changes if not c.startswith(FAULT_PREFIX))]
@@ -84,25 +84,25 @@ def record_reproduction(
     lab: Lab, hypothesis: Hypothesis, run: Path, against: Path, ledger: Ledger
 ) -> tuple[Lab, str]:
     """Compare two runs of full scale, task by task, and keep what that says."""
-    if not lab.history.of(Promotion, hypothesis.id):
+    if not lab.history.entries_of(Promotion, hypothesis.id):
         raise LabError(
             f"{hypothesis.id} is no fix yet",
             expected="one that was promoted",
             remedy=f"truing lab promote {hypothesis.id}",
         )
-    fix = lab.history.of(Promotion, hypothesis.id)[0]
+    fix = lab.history.entries_of(Promotion, hypothesis.id)[0]
     _check_one_change(run, against, fix)
     gain = _last_evaluation(run).gain_over(_last_evaluation(against))
     found = gain.mean, gain.low, gain.high, gain.tasks, gain.supposes
     entry = Reproduction(hypothesis.id, str(run), str(against), *found)
-    lab = lab.and_also(ledger.write(entry))
+    lab = lab.with_entry(ledger.write(entry))
     return lab, full_scale_text(lab, hypothesis)
 
 
 def _last_evaluation(run: Path) -> Evaluation:
     """The evaluation at the end of a run."""
     reader = RunReader(run)
-    stage = reader.run()["recipe"]["stages"][-1]
+    stage = reader.run_json()["recipe"]["stages"][-1]
     found = evaluations_of(reader.events()).get(f"after_{stage}")
     if found is None:
         raise LabError(f"{run} has no evaluation after {stage}", expected="a run that finished")
@@ -111,7 +111,7 @@ def _last_evaluation(run: Path) -> Evaluation:
 
 def _check_one_change(run: Path, against: Path, fix: Promotion) -> None:
     """Refuse runs that differ in something else than the fix: then nobody knows what they show."""
-    recipes = [flatten(RunReader(each).run()["recipe"]) for each in (run, against)]
+    recipes = [flatten(RunReader(each).run_json()["recipe"]) for each in (run, against)]
     keys = {
         key for key in recipes[0].keys() | recipes[1].keys() if recipes[0].get(key) != recipes[1].get(key)
     }

@@ -72,14 +72,14 @@ class HypothesisVerdict:
 def judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     """The verdict on a hypothesis: what a check proved, else what the pairs say."""
     made = _judge(lab, hypothesis)
-    notes = [f"{fix.arm} is part of the baseline" for fix in lab.history.of(Promotion, hypothesis.id)]
+    notes = [f"{fix.arm} is part of the baseline" for fix in lab.history.entries_of(Promotion, hypothesis.id)]
     return replace(made, notes=(*made.notes, *notes))
 
 
 def _judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     """The verdict, whatever became of it."""
     tried = judge_pairs(lab, hypothesis)
-    checks = lab.history.of(CheckResult, hypothesis.id)
+    checks = lab.history.entries_of(CheckResult, hypothesis.id)
     if not checks:
         return tried
     header, begun = _declared_header(lab, hypothesis)
@@ -91,7 +91,7 @@ def _judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
 def judge_pairs(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     """The verdict by the experiment alone, or what was said before there was one."""
     header, begun = _declared_header(lab, hypothesis)
-    error = begun.error if begun else lab.error(hypothesis)
+    error = begun.error if begun else lab.error_share(hypothesis)
     noise = noise_of(lab, hypothesis, header)
     blank = HypothesisVerdict(
         hypothesis.id,
@@ -118,7 +118,7 @@ def judge_pairs(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
 
 def _declared_header(lab: Lab, hypothesis: Hypothesis) -> tuple[Header, Declaration | None]:
     """The header as it was before the first run, and when that was declared."""
-    begun = lab.begun(hypothesis)
+    begun = lab.declaration(hypothesis)
     return declared_header(begun) if begun else hypothesis.header, begun
 
 
@@ -218,5 +218,5 @@ def _beyond_within(difference: float, within: float) -> str:
 
 def _count_failed_runs(lab: Lab, begun: Declaration) -> int:
     """Runs that did not finish, also those that were run again: why they failed may be what they came to."""
-    runs = lab.history.of(Run)
+    runs = lab.history.entries_of(Run)
     return sum(run.arm in begun.arms.values() and run.outcome != "finished" for run in runs)

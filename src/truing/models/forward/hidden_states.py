@@ -41,7 +41,7 @@ def hidden_before(
             hidden = _padded(causal, sequences)
         return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
     tree = build_tree(sequences)
-    places = torch.nn.utils.rnn.pad_sequence(list(tree.places), batch_first=True)
+    places = torch.nn.utils.rnn.pad_sequence(list(tree.token_indices), batch_first=True)
     attention = tree_attention(tree, causal.device)
     with recompute_layers(causal, partial(use_attention, causal, attention)) if recompute else nullcontext():
         hidden = decoder_states(causal, tree.token_ids_L, tree.position_ids_L, attention)

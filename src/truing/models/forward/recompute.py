@@ -23,7 +23,7 @@ def layers_of(causal: PreTrainedModel) -> list[nn.Module]:
 
 @contextmanager
 def recompute_layers(
-    causal: PreTrainedModel, again: Callable[[], AbstractContextManager[object]]
+    causal: PreTrainedModel, recompute_context: Callable[[], AbstractContextManager[object]]
 ) -> Iterator[None]:
     """Layers of a forward within keep their inputs alone; the backward pass computes them again.
 
@@ -37,7 +37,7 @@ def recompute_layers(
     layers = layers_of(causal)
     for layer in layers:
         twice = partial(
-            checkpoint, layer.forward, use_reentrant=False, context_fn=lambda: (nullcontext(), again())
+            checkpoint, layer.forward, use_reentrant=False, context_fn=lambda: (nullcontext(), recompute_context())
         )
         layer.forward = twice  # type: ignore[method-assign]
     try:

@@ -36,7 +36,7 @@ def score(
     *,
     critic: "Critic | None" = None,
     recompute: bool = False,
-    below_BT: Tensor | None = None,
+    mass_below_mask_BT: Tensor | None = None,
 ) -> Scores:
     """Score the tokens ``wanted_BT`` [B, T]; elsewhere the streams are 0.
 
@@ -55,14 +55,14 @@ def score(
     head = head_of(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
     contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]
-    below = None if below_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
+    below = None if mass_below_mask_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
     for contract in dict.fromkeys(contracts):
         chosen_N = torch.tensor([each == contract for each in contracts])
         sample_N, token_N = wanted_2N[:, chosen_N]
         ids_N = batch.token_ids[sample_N, token_N].to(device)
         replay = _logits_transform(batch.samples, sample_N, token_N, contract)
-        if below is not None and below_BT is not None:
-            asked_N = below_BT[sample_N, token_N]
+        if below is not None and mass_below_mask_BT is not None:
+            asked_N = mass_below_mask_BT[sample_N, token_N]
             replay = _with_mass_below(replay, ids_N, asked_N, below, (sample_N, token_N))
         scores = chunked_scores(
             hidden_ND[chosen_N.to(device)],

@@ -30,13 +30,13 @@ class TokenTree:
     token_ids_L: Tensor
     position_ids_L: Tensor
     ends_L: Tensor  # after the last token that continues this one
-    places: tuple[Tensor, ...]  # [T] of each sequence: where its tokens are
+    token_indices: tuple[Tensor, ...]  # [T] of each sequence: where its tokens are
 
     def segments(self) -> list[Segment]:
         """The tree's runs, parents before children."""
         follows = torch.zeros(len(self.ends_L), dtype=torch.bool)
         follows[:-1] = (self.position_ids_L.diff() == 1) & (self.ends_L.diff() == 0)
-        for place in self.places:
+        for place in self.token_indices:
             follows[place[-1:]] = False
         ends = [k + 1 for k in (~follows).nonzero()[:, 0].tolist()]
         bounds = zip([0, *ends], ends, strict=False)
@@ -44,7 +44,7 @@ class TokenTree:
 
     def paths(self) -> list[list[Segment]]:
         """The runs that each sequence consists of."""
-        segments, lasts = self.segments(), [int(place[-1]) if len(place) else -1 for place in self.places]
+        segments, lasts = self.segments(), [int(place[-1]) if len(place) else -1 for place in self.token_indices]
         return [[each for each in segments if each.start <= last < each.last] for last in lasts]
 
 

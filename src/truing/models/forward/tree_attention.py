@@ -125,7 +125,7 @@ class PartialAttention:
         piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, True, scale=scale)
         self.out[:, :, queries], self.lse[:, :, queries] = piece, lse
 
-    def meet(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
+    def attend(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
         """Some of the queries meet keys that they have not met before, all of them."""
         piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, False, scale=scale)
         before = self.lse[:, :, queries]
@@ -144,7 +144,7 @@ class _TreeAttention(torch.autograd.Function):
     ) -> Tensor:
         met = PartialAttention.empty(q)
         for keys, queries, causal in _attention_pairs(segments):
-            meet = met.attend_causal if causal else met.meet
+            meet = met.attend_causal if causal else met.attend
             meet(queries, k[:, :, keys], v[:, :, keys], scale)
         ctx.save_for_backward(q, k, v, met.out, met.lse)
         ctx.segments, ctx.scale = segments, scale

@@ -26,7 +26,7 @@ PATHS = ("tree", "plain")
 PLAIN = """
 import sys
 import truing.models.forward.hidden_states, truing.engines.local.engine
-truing.models.forward.hidden_states.why_no_tree = truing.engines.local.engine.no_tree = lambda causal, longest: "for comparison"
+truing.models.forward.hidden_states.why_no_tree = truing.engines.local.engine.why_no_tree = lambda causal, longest: "for comparison"
 from truing.cli import main
 main()
 """

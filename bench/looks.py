@@ -46,7 +46,7 @@ def watch_looks() -> dict[str, list[float]]:
     for name, owner, function in (
         ("weights", audit_schedule.AuditSchedule, "_weights"),
         ("audit", audit_schedule.AuditSchedule, "_draws"),
-        ("rows", audit_schedule.Witness, "rows"),
+        ("rows", audit_schedule.CrossCheck, "rows"),
         ("gradient", audit_schedule.AuditSchedule, "_await"),
     ):
         setattr(owner, function, timed(name, getattr(owner, function)))

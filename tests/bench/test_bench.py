@@ -116,7 +116,7 @@ def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch
 
     least = {"prefill": 1.0, "decode": 1.0, "forward": 0.5, "backward": 0.4, "optimizer": 3.0}
     given = []
-    monkeypatch.setattr(limit_module, "run", run)
+    monkeypatch.setattr(limit_module, "run_case", run)
     monkeypatch.setattr(limit_module, "lower_bounds", lambda *args: given.append(args[3]) or least)
     monkeypatch.setattr(limit_module, "count_weights", lambda folder: WeightCounts(1, 1, 1))
     found = measure_roofline(replace(SMALL, model=str(tmp_path)), steps=5)
@@ -158,7 +158,7 @@ def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatc
         jobs.append(json.loads(Path(command[-1]).read_text()))
         return {"tokens": next(rates[name]) * 2.0, "seconds": 2.0}
 
-    monkeypatch.setattr(generation, "measured", run)
+    monkeypatch.setattr(generation, "run_and_read_json", run)
     monkeypatch.setattr(generation, "MODEL", "tiny")
     found = generation.compare(rows=4, pairs=3, vllm=tmp_path / "python")
     assert (found["ratio_hf"], found["ratio_vllm"]) == (4.0, 0.5)

@@ -87,7 +87,7 @@ def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
         "kl.cap": 100.0,
     }
     run = Fault("capped", (), "", nullcontext, (), {**changes, "kl.coef": 0.01}, healthy=True)
-    with patched("truing.learner.step:too_far", far_at_third):
+    with patched("truing.learner.step:skip_update_reason", far_at_third):
         assert run_fault(run, tmp_path).error == ""
     *_, step = recorded_steps(tmp_path / "capped" / RUN_DIR)
     assert {row.inner_step for row in step.rows} == {0, 1, 2}

@@ -140,7 +140,7 @@ def test_a_prompt_longer_than_the_context(train, monkeypatch, where):
         outcome = train(f"env.system={'x' * 2100}")
         assert refused(outcome, "prompt is longer than the context", "2048", "nothing is cut in silence")
         return
-    monkeypatch.setattr(env, "write_answer", lambda answer, form: answer * 2100)
+    monkeypatch.setattr(env, "format_answer", lambda answer, form: answer * 2100)
     assert refused(train(), "demonstration of task max-0-train", "longer than the context", "nothing is cut")
 
 

@@ -15,14 +15,14 @@ from truing.record import RunReader
 @pytest.mark.parametrize("lora", [{"rank": 8}, False], ids=["lora", "full"])
 def test_after_a_hundred_steps_the_reference_is_what_the_stage_began_with(tmp_path, monkeypatch, lora):
     kept = []
-    freeze = truing.learner.learner.freeze
+    freeze = truing.learner.learner.make_reference
 
     def remember(*given, **options):
         reference = freeze(*given, **options)
         kept.append((reference, digest(reference.weights())))
         return reference
 
-    monkeypatch.setattr(truing.learner.learner, "freeze", remember)
+    monkeypatch.setattr(truing.learner.learner, "make_reference", remember)
     recipe = {
         "name": "still",
         "stages": ["grpo"],
@@ -54,5 +54,5 @@ def test_after_a_hundred_steps_the_reference_is_what_the_stage_began_with(tmp_pa
     fresh = load("smollm2-135m", device="cpu").model
     with torch.no_grad():
         now = reference.score(batch, batch.kl_mask).logprob
-        began = truing.learner.learner.freeze(fresh).score(batch, batch.kl_mask).logprob
+        began = truing.learner.learner.make_reference(fresh).score(batch, batch.kl_mask).logprob
     assert torch.equal(now, began)

@@ -162,7 +162,7 @@ def test_what_dropout_keeps_is_counted(tiny):
 
 
 def test_a_budget_is_no_more_than_there_is(tiny, monkeypatch):
-    monkeypatch.setattr(truing.learner.memory_budget, "free", lambda device: 10**9)
+    monkeypatch.setattr(truing.learner.memory_budget, "bytes_free", lambda device: 10**9)
     parameters = trainable_parameters(tiny.model)
     huge, all_of_it = (
         measure_budget(tiny.model, parameters, budget, 100) for budget in (10**15, bytes_in_use(CPU) + 10**9)
@@ -211,7 +211,7 @@ def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, 
 
 
 def test_a_step_beyond_its_budget_is_told_once(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr(truing.trainer.step_record, "peak", lambda device: 9 * 10**9)
+    monkeypatch.setattr(truing.trainer.step_record, "peak_bytes", lambda device: 9 * 10**9)
     table = mini(optimizer={"memory": "8GB"})
     run = truing.train(table, out=tmp_path / "run").run
     told = [each.payload for each in RunReader(run).events() if each.payload.get("what") == "budget"]
@@ -230,7 +230,7 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
     told = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
     assert len(told) == 1
     assert asdict(MemoryBudget.from_facts(json.loads(json.dumps(told[0])))) == told[0]
-    monkeypatch.setattr(truing.trainer.run, "open_room", None)  # a run that goes on measures nothing
+    monkeypatch.setattr(truing.trainer.run, "measure_budget", None)  # a run that goes on measures nothing
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]
     assert after == told * 2

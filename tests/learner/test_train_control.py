@@ -105,13 +105,13 @@ def test_a_reference_is_still_over_a_whole_stage(mini, tmp_path, monkeypatch, lo
                 next(iter(references[0].weights().values())).view(-1)[0] += 1
 
     references = []
-    freeze = truing.learner.learner.freeze
+    freeze = truing.learner.learner.make_reference
 
     def kept(*given, **options):
         references.append(freeze(*given, **options))
         return references[-1]
 
-    monkeypatch.setattr(truing.learner.learner, "freeze", kept)
+    monkeypatch.setattr(truing.learner.learner, "make_reference", kept)
     with pytest.raises(ModelError, match="reference changed"):
         truing.train(table, out=tmp_path / "disturbed", on_event=disturb)
 

@@ -115,12 +115,12 @@ def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None)
             since = time.perf_counter()
 
     env = MultiTurnSums(case, steps) if case.replies else Sums(case, steps)
-    plain, session.HFSampler = session.HFSampler, StopAppendingEngine if case.replies else LocalEngine
+    plain, session.LocalEngine = session.LocalEngine, StopAppendingEngine if case.replies else LocalEngine
     try:
         with tempfile.TemporaryDirectory() as folder:
             train(case_recipe(case, steps), env=env, out=Path(folder) / "run", on_event=watch)
     finally:
-        session.HFSampler = plain
+        session.LocalEngine = plain
     return taken
 
 

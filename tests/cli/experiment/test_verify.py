@@ -18,7 +18,7 @@ from truing.trainer.result import TrainResult
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):
     """The ladder is climbed in tests/probes."""
-    monkeypatch.setattr("truing.lab.acceptance.LADDER", probes_by_name(["P0"]))
+    monkeypatch.setattr("truing.lab.acceptance.PROBES", probes_by_name(["P0"]))
 
 
 def run(toml, tmp_path, *words):
@@ -80,7 +80,7 @@ def test_a_failing_probe_ends_it_too(toml, tmp_path, monkeypatch):
     from truing.probes.result import ProbeOutcome, exactly
 
     outcome = ProbeOutcome("P0", "grpo", (exactly("weights that moved", 3.0),))
-    monkeypatch.setattr("truing.lab.acceptance.climb", lambda probes, algos: [outcome])
+    monkeypatch.setattr("truing.lab.acceptance.run_probes", lambda probes, algos: [outcome])
     told = run(toml(), tmp_path)
     assert told.code == 1
     assert "P0 of grpo: weights that moved is 3, not 0" in told.out

@@ -271,7 +271,7 @@ def test_auditing_changes_nothing(trainer):
 
 @pytest.mark.parametrize("unfair", [{"top_p": 0.5}, {"top_k": 50}])
 def test_draws_by_other_rules_than_scores_are_told_with_their_odds(trainer, unfair, monkeypatch):
-    monkeypatch.setattr("truing.integrations.trl.grpo.BUDGET", 1)
+    monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
     made = trainer(max_steps=8, max_completion_length=40, learning_rate=1e-6, **unfair)
     found = audit(made)
     made.train()
@@ -320,7 +320,7 @@ def test_a_sampler_with_numbers_of_its_own_is_not_replayed(trainer, monkeypatch)
 
 
 def test_fair_draws_make_nobody_rich(trainer, monkeypatch):
-    monkeypatch.setattr("truing.integrations.trl.grpo.BUDGET", 1)
+    monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
     made = trainer(max_steps=8, max_completion_length=40, temperature=0.8, learning_rate=1e-6)
     found = audit(made)
     made.train()

@@ -86,7 +86,7 @@ def values(monkeypatch):
         value = found.get(run.parent.name, 0.0)
         return {"metrics": {"eval/reward": value}, "tasks": {"a": value, "b": value}, "curve": [value]}
 
-    monkeypatch.setattr(room, "measure", measure)
+    monkeypatch.setattr(room, "run_measures", measure)
     monkeypatch.setattr(room, "POLL_SECONDS", 0.0)
     return found
 

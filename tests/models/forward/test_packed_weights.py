@@ -55,7 +55,7 @@ def test_layers_of_the_same_input_are_computed_as_one(bias, monkeypatch):
         expected = [[each(x) for each in layers] for x in (one, other, one)]
         calls = []
         monkeypatch.setattr(
-            "truing.models.forward.packed_weights.product", lambda *a: calls.append(a) or linear_product(*a)
+            "truing.models.forward.packed_weights.linear_product", lambda *a: calls.append(a) or linear_product(*a)
         )
         with packed_weights(attention):
             assert attention.q_proj.packed is attention.v_proj.packed
@@ -148,12 +148,12 @@ def test_packing_is_for_drawing_alone_and_for_what_onednn_computes():
 def test_nothing_is_packed_where_memory_is_short(monkeypatch):
     quick = layer(24, 7, bias=False)
     monkeypatch.setattr(
-        "truing.models.forward.packed_weights.free", lambda device: 2 * quick[0].weight.nbytes
+        "truing.models.forward.packed_weights.bytes_free", lambda device: 2 * quick[0].weight.nbytes
     )
     with packed_weights(quick):
         assert quick[0].packed is None
     monkeypatch.setattr(
-        "truing.models.forward.packed_weights.free", lambda device: 2 * quick[0].weight.nbytes + 1
+        "truing.models.forward.packed_weights.bytes_free", lambda device: 2 * quick[0].weight.nbytes + 1
     )
     with packed_weights(quick):
         assert quick[0].packed is not None

@@ -20,6 +20,6 @@ FAULT = Fault(
     name="evaluated-without-system",
     numbers=(68,),
     what="evaluations are without the system message that training has",
-    plant=lambda: patched("truing.learner.session:Session.draw", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _wrong),
     expected=(),
 )

@@ -22,6 +22,6 @@ FAULT = Fault(
     name="example-in-rl",
     numbers=(68,),
     what="prompts of RL have an example that supervised fine-tuning does not show",
-    plant=lambda: patched("truing.learner.session:Session.draw", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _wrong),
     expected=("TPL003",),
 )

@@ -18,6 +18,6 @@ FAULT = Fault(
     name="first-batch-for-ever",
     numbers=(63,),
     what="the first batch of a stage is trained on for ever",
-    plant=lambda: patched("truing.trainer.loop:source", _wrong),
+    plant=lambda: patched("truing.trainer.loop:draw_step_samples", _wrong),
     expected=("OPT012",),
 )

@@ -8,7 +8,7 @@ FAULT = Fault(
     name="grammar-not-in-trainer",
     numbers=(24,),
     what="the trainer leaves the grammar of calls out",
-    plant=lambda: patched("truing.models.forward.score:contract_logits", without_support),
+    plant=lambda: patched("truing.models.forward.score:processed_logits", without_support),
     expected=("SMP005", "RAT002"),
     changes=CALLS,
 )

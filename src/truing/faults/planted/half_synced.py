@@ -21,7 +21,7 @@ FAULT = Fault(
     name="half-synced",
     numbers=(26, 27),
     what="half of the layers are left out of the sync",
-    plant=lambda: patched("truing.learner.session:sync", _wrong),
+    plant=lambda: patched("truing.learner.session:sync_weights", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4},
 )

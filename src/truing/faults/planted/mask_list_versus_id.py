@@ -17,7 +17,7 @@ FAULT = Fault(
     name="mask-list-versus-id",
     numbers=(25,),
     what="an id is compared with a list of ids, and no scaffolding is ever masked",
-    plant=lambda: patched("truing.rollouts.flatten:excluded", _wrong),
+    plant=lambda: patched("truing.rollouts.flatten:exclusion_reasons", _wrong),
     expected=("MSK002",),
     changes={**CALLS, "episode.mask": "no_structure"},
 )

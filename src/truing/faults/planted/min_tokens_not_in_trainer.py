@@ -16,7 +16,7 @@ FAULT = Fault(
     name="min-tokens-not-in-trainer",
     numbers=(21, 22),
     what="the trainer leaves the ban of stops out",
-    plant=lambda: patched("truing.models.forward.score:contract_logits", _wrong),
+    plant=lambda: patched("truing.models.forward.score:processed_logits", _wrong),
     expected=("SMP005", "RAT002"),
     changes={"sampling.min_new_tokens": 3, "sft.steps": 20},
 )

@@ -18,7 +18,7 @@ FAULT = Fault(
     name="nucleus-not-in-trainer",
     numbers=(19,),
     what="the trainer leaves the nucleus out",
-    plant=lambda: patched("truing.models.forward.score:contract_logits", without_support),
+    plant=lambda: patched("truing.models.forward.score:processed_logits", without_support),
     expected=("SMP005", "RAT002"),
     changes={"sampling.top_p": 0.7, "sft.steps": 20},
 )

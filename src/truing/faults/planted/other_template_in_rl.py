@@ -18,6 +18,6 @@ FAULT = Fault(
     name="other-template-in-rl",
     numbers=(12,),
     what="prompts of RL are rendered otherwise than those of SFT",
-    plant=lambda: patched("truing.rollouts.collect:begin", _wrong),
+    plant=lambda: patched("truing.rollouts.collect:start_dialogue", _wrong),
     expected=(),
 )

@@ -11,7 +11,7 @@ FAULT = Fault(
     name="reference-is-base",
     numbers=(51, 52),
     what="the reference is the base model, not the start of the stage",
-    plant=lambda: patched("truing.models.reference:changes_nothing", _wrong),
+    plant=lambda: patched("truing.models.reference:adapter_is_zero", _wrong),
     expected=("REF002",),
     changes={"kl.coef": 0.05, "lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.01},
 )

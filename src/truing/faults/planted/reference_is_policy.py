@@ -16,7 +16,7 @@ FAULT = Fault(
     name="reference-is-policy",
     numbers=(50,),
     what="the reference shares the policy's weights",
-    plant=lambda: patched("truing.learner.learner:freeze", _wrong),
+    plant=lambda: patched("truing.learner.learner:make_reference", _wrong),
     expected=("REF001", "REF003"),
     changes={"kl.coef": 0.05},
 )

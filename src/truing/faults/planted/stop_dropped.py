@@ -21,7 +21,7 @@ FAULT = Fault(
     name="stop-dropped",
     numbers=(67, 7),
     what="the stop token is left out of what the sampler returns",
-    plant=lambda: patched("truing.engines.base:ActiveRow.completion", _wrong),
+    plant=lambda: patched("truing.engines.base:ActiveRow.to_completion", _wrong),
     expected=("LEN005", "MSK004"),
     changes={"sft.steps": 15},
 )

@@ -26,7 +26,7 @@ def _completion(real):
 def _plant():
     with ExitStack() as stack:
         stack.enter_context(patched("truing.engines.base:ActiveRow.is_unfinished", _goes_on))
-        stack.enter_context(patched("truing.engines.base:ActiveRow.completion", _completion))
+        stack.enter_context(patched("truing.engines.base:ActiveRow.to_completion", _completion))
         yield
 
 

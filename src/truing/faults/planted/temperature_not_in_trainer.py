@@ -16,7 +16,7 @@ FAULT = Fault(
     name="temperature-not-in-trainer",
     numbers=(17,),
     what="the trainer leaves the temperature out",
-    plant=lambda: patched("truing.models.forward.score:contract_logits", _wrong),
+    plant=lambda: patched("truing.models.forward.score:processed_logits", _wrong),
     expected=("SMP005", "RAT002"),
     changes={"sampling.temperature": 0.7},
 )

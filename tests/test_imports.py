@@ -37,8 +37,7 @@ MAY_IMPORT = {
         " metrics"
     ),
     "instrumentation": (
-        "errors utils types config ops record chat models rewards envs rollouts algos metrics doctor"
-        " learner"
+        "errors utils types config ops record chat models rewards envs rollouts algos metrics doctor learner"
     ),
     "trainer": (
         "errors utils types config ops record analysis chat models rewards envs rollouts algos checks"

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from pick import first
 
 import truing
 from truing.api import bisect
@@ -38,7 +39,7 @@ GUILTY = {
 }
 
 
-@pytest.mark.parametrize("name", GUILTY)
+@pytest.mark.parametrize("name", first(5, GUILTY))
 def test_the_guilty_part_of_a_run_is_named(name, tmp_path):
     seen, trials = trained(name, tmp_path)
     assert guilty(trials).part == GUILTY[name]

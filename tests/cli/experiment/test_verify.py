@@ -39,6 +39,7 @@ def test_a_sound_recipe_is_accepted(toml, tmp_path):
     assert sum(step.stage == "grpo" for step in steps) == 12
 
 
+@pytest.mark.slow
 def test_what_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
     idle = toml(gates={"min_trained_tokens": 10_000})  # no step ever has so many
     told = run(idle, tmp_path, "--json")

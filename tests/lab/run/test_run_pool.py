@@ -94,6 +94,7 @@ def test_from_plan_to_verdict(tmp_path):
     assert "## H01 × H02" in (tmp_path / "experimental-results" / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
     lab = lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
     process = started(tmp_path)
@@ -134,6 +135,7 @@ def test_a_process_that_is_killed_is_no_verdict_on_its_arm(tmp_path):
     assert not open_lab(tmp_path).history.of(Run)
 
 
+@pytest.mark.slow
 def test_a_crash_is_in_the_ledger_with_its_error(tmp_path):
     lab_in(tmp_path, {"h01": SHORT.replace("grpo.learning_rate=2e-3", "sampling.max_new_tokens=100000")})
     done = truing("lab", "run", "h01", "--underpowered", "--lab", tmp_path, "--json")

@@ -47,6 +47,8 @@ class Standing:
                 later = begun[begun.index(stage) + 1 :] if stage in begun else []
                 found = [what for each in later for what in self._from(each, 0)]
                 return self._from(stage, event.payload["step"]) + found
+            case _:
+                pass
         return []
 
     def _from(self, stage: str, first: int) -> list[Hashable]:

@@ -116,6 +116,7 @@ CALLS = {
         {"allowed_NV": YES_NV},
     ),
     "pass_at_k": lambda: (pass_at_k.pass_at_k, 4, 2, 2),
+    "mass_below": lambda: (sampling.mass_below, LOGITS_NV, IDS_N),
     "draw": lambda: (sampling.draw, LOGITS_NV, UNIFORM_N),
     "support_mask": lambda: (sampling.support_mask, [IDS_N, IDS_N[:0]], 3),
     "support_ids": lambda: (sampling.support_ids, MASK_BT[0]),
@@ -155,6 +156,7 @@ CALLS = {
     "linear_decay": lambda: (control.linear_decay, 1, 4),
     "overlong": lambda: (shaping.overlong, 9, 10, 4),
     "chance_above": lambda: (unseen.chance_above, UNIFORM_N, 0.5),
+    "tilted": lambda: (unseen.tilted, UNIFORM_N, IDS_N, 0.5),
     "correction_weights": lambda: (
         correction.correction_weights,
         LOGPROB_BT,

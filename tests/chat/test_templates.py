@@ -6,11 +6,11 @@ A row whose template TRL does not bring is ``data``; templates written in such s
 import copy
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from episodes import TASK, as_written, in_words, play, stop_ids
+from folders import ROOT
 from published_templates import case, cases, template_of
 
 from truing.chat import answer, begin, encode_answer, hear
@@ -21,7 +21,7 @@ from truing.errors import DataError, ModelError
 from truing.types.message import Said, ToolCall
 from truing.types.token import Origin
 
-PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "templates.md").read_text(encoding="utf-8")
 PUBLISHED = re.findall(r"^\|[^|]+\| `(.+?)` \| (\w+) \| (\w+)(?: at `(.+?)`)? \|$", PAGE, re.MULTILINE)
 WRITTEN = [
     ("written/minimind", "hermes", "extends", ""),

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 from truing.config import embedded_recipes, load_recipe, names_embedded, recipe_path
 from truing.errors import RecipeError
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", embedded_recipes())

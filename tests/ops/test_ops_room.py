@@ -40,7 +40,7 @@ PUBLIC = [
     for name, value in vars(import_module(f"truing.ops.{module}")).items()
     if inspect.isfunction(value) and value.__module__ == f"truing.ops.{module}" and not name.startswith("_")
 ]
-FORMULAS = [pair for pair in PUBLIC if pair[0] != "checks"]
+FORMULAS = [pair for pair in PUBLIC if pair[0] != "argument_checks"]
 
 
 def function(module, name):
@@ -87,11 +87,7 @@ def test_imports_only_torch_types_and_errors(module):
         else:
             continue
         for name in names:
-            ours = name in (
-                "truing.types.rollout",
-                "truing.types.sampling_params",
-                "truing.errors",
-            ) or name.startswith("truing.ops.")
+            ours = name in ("truing.errors",) or name.startswith(("truing.ops.", "truing.types."))
             assert ours or name in allowed or name.startswith("torch."), name
 
 
@@ -118,6 +114,7 @@ CALLS = {
         {"allowed_NV": YES_NV},
     ),
     "pass_at_k": lambda: (pass_at_k.pass_at_k, 4, 2, 2),
+    "mass_below": lambda: (sampling.mass_below, LOGITS_NV, IDS_N),
     "draw": lambda: (sampling.draw, LOGITS_NV, UNIFORM_N),
     "support_mask": lambda: (sampling.support_mask, [IDS_N, IDS_N[:0]], 3),
     "support_ids": lambda: (sampling.support_ids, MASK_BT[0]),
@@ -157,6 +154,7 @@ CALLS = {
     "linear_decay": lambda: (adaptive_coefficients.linear_decay, 1, 4),
     "overlong": lambda: (overlong_penalty.overlong, 9, 10, 4),
     "chance_above": lambda: (bounded_mean.chance_above, UNIFORM_N, 0.5),
+    "tilted": lambda: (bounded_mean.tilted, UNIFORM_N, IDS_N, 0.5),
     "correction_weights": lambda: (
         correction.correction_weights,
         LOGPROB_BT,

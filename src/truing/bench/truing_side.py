@@ -72,9 +72,11 @@ class Closing(HFSampler):
     """Ends each turn at its length with a stop that nobody chose: else it would end the attempt as cut."""
 
     def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
-        """As drawn, and closed; the proof of a sampler knows no stops."""
-        drawn = super().generate(requests, contract)
-        return [_closed(each, contract.stop_ids[0]) for each in drawn] if contract.stop_ids else drawn
+        """As drawn, and closed, in as many ids as are allowed; the proof of a sampler knows no stops."""
+        if not contract.stop_ids:
+            return super().generate(requests, contract)
+        shorter = replace(contract, max_new_tokens=contract.max_new_tokens - 1)
+        return [_closed(each, contract.stop_ids[0]) for each in super().generate(requests, shorter)]
 
 
 def _closed(drawn: Completion, stop: int) -> Completion:
@@ -136,7 +138,10 @@ def recipe(case: Case, steps: int) -> dict[str, Any]:
         },
         "lora": {"rank": 16, "alpha": 32.0} if case.lora else False,
         "episode": {"max_turns": case.turns},
-        "sampling": {"max_new_tokens": case.new_tokens, "min_new_tokens": case.new_tokens},
+        "sampling": {
+            "max_new_tokens": case.new_tokens + bool(case.replies),  # one more for the stop of a turn
+            "min_new_tokens": case.new_tokens,
+        },
         "grpo": {
             "steps": steps,
             "learning_rate": 1e-5,

@@ -32,6 +32,7 @@ def left(tmp_path_factory):
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("WANDB_SILENT", "true")
         patch.setenv("WANDB_DIR", str(folder))
+        wandb.teardown()  # of another test's run in this process, whose environment W&B would go on with
         trainer = trl.GRPOTrainer(
             model=str(folder / "tiny"),
             args=trl.GRPOConfig(

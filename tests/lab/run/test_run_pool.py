@@ -20,6 +20,14 @@ from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Run
 
 SHORT = HEADER.replace("seeds = 10", "seeds = 2")
+SOLVES_SOME = (
+    'stages=["sft", "grpo"]',
+    'sft={"steps"=40, "batch_size"=6, "learning_rate"=3e-3}',
+    "env.seed=1",
+    "eval.samples=16",
+    "eval.temperature=1.0",
+)
+"""So that tasks earn different rewards; where all earn the same, a lab ends at once."""
 
 
 def lab_command(*words):
@@ -46,7 +54,7 @@ def until(condition, seconds=120):
 
 
 def test_from_plan_to_verdict(tmp_path):
-    lab_in(tmp_path, {"h01": SHORT})
+    lab_in(tmp_path, {"h01": SHORT}, f"family = 1\nchanges = {json.dumps(SOLVES_SOME)}")
     planned = truing("lab", "plan", "--lab", tmp_path)
     assert "cannot decide: 2 pairs prove nothing" in planned.out
     refused = truing("lab", "run", "h01", "--lab", tmp_path)
@@ -55,10 +63,10 @@ def test_from_plan_to_verdict(tmp_path):
     done = truing("lab", "run", "H1", "--underpowered", "--lab", tmp_path, "--json")
     assert done.code == 0, done.err
     verdict = json.loads(done.out)
-    assert (verdict["verdict"], verdict["pairs"], verdict["low"]) == ("INCONCLUSIVE", 2, None)
+    assert (verdict["verdict"], verdict["pairs"], verdict["within"]) == ("INCONCLUSIVE", 2, 1.0)
     assert verdict["criteria_met"] is None
     assert verdict["mde"] is None, "with two pairs nothing is ever seen"
-    assert -1 <= verdict["effect"] <= 1
+    assert -1 < verdict["low"] < verdict["effect"] < verdict["high"] < 1
     runs = open_lab(tmp_path).history.of(Run)
     assert len(runs) == 4
     for run in runs:

@@ -116,7 +116,11 @@ def write_run(out: Path, steps: int, samples: int, live: int, seed: int) -> None
     train(out, samples)
     trained, rng = RunReader(out), np.random.default_rng(seed)
     like = table_of(STAGE, 0, trained.samples(STAGE, 0))
-    line, facts, told_events = trained.steps()[-1].to_json(), trained.run_json(), events(trained, steps, live == 0)
+    line, facts, told_events = (
+        trained.steps()[-1].to_json(),
+        trained.run_json(),
+        events(trained, steps, live == 0),
+    )
     data = b"".join(dump_json(event) + b"\n" for event in told_events)
     facts["recipe"][STAGE]["steps"] = steps
     (out / RUN).write_bytes(dump_json(facts, indent=2))

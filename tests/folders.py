@@ -1,4 +1,4 @@
-"""Where test data lies: rows in the published shapes, written for the tests, and the published files."""
+"""Folders of the tests: the repository, rows written in the published shapes, and the published files."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-WRITTEN = Path(__file__).parent / "data"
-PUBLISHED = Path(__file__).parents[2] / "shared" / "data"
+ROOT = Path(__file__).parents[1]
+WRITTEN = ROOT / "tests" / "data"
+PUBLISHED = ROOT.parent / "shared" / "data"
 
 
 def published_files() -> Path:

@@ -48,7 +48,10 @@ refute = [{ metric = "eval/reward", arm = "changed", below = 0.5 }]
 [arms]
 changed = ["grpo.learning_rate=2e-3"]
 """
-"""A hypothesis that decides; tests change what they are about."""
+"""A hypothesis whose pairs decide by their signs; tests change what they are about."""
+
+CLEAR = HEADER.replace("smallest_effect = 0.5", "smallest_effect = 0.75")
+"""One that decides where pairs are known to lie within ±1: ten of them show no smaller mean."""
 
 
 def lab_in(folder: Path, headers: Mapping[str, str] = {"h01": HEADER}, settings: str = "family = 1") -> Lab:

@@ -5,11 +5,11 @@ import shlex
 from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 from truing.config import load_recipe
 from truing.envs import env_keys
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "recipes").rglob("*.toml"))
 LINE = re.compile(r"truing (?:train|check|verify|eval|bench) (?:recipes/\S+\.toml|musique)\b[^`#|;]*")

@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from folders import ROOT
 from pydantic import ValidationError
 
 import truing
@@ -13,7 +14,6 @@ from truing.config.doctor import rule_codes
 from truing.doctor.rules import RULES
 from truing.errors import InvalidValueError, RecipeError
 
-ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden" / "recipe_keys.txt"
 
 

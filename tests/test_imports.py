@@ -7,10 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 import truing
 
-SOURCE = Path(__file__).parents[1] / "src" / "truing"
+SOURCE = ROOT / "src" / "truing"
 
 MAY_IMPORT = {
     "errors": "",

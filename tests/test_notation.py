@@ -2,11 +2,10 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 
-ROOT = Path(__file__).parents[1]
 LEGEND = set(
     re.findall(r"^\| `([A-Z])` \|", (ROOT / "docs/notation.md").read_text(encoding="utf-8"), re.MULTILINE)
 )

@@ -1,15 +1,15 @@
 """Presets: each number says where it is from, and each recipe runs, made small."""
 
 import re
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 import truing
 from truing.config import load_recipe
 from truing.record import RunReader
 
-PRESETS = sorted((Path(__file__).parents[1] / "recipes" / "presets").glob("*.toml"))
+PRESETS = sorted((ROOT / "recipes" / "presets").glob("*.toml"))
 
 SMALL = [
     "model.name=tiny",

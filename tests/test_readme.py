@@ -1,9 +1,9 @@
 """What the README shows runs."""
 
 import re
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from folders import ROOT
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 

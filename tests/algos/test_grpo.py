@@ -163,7 +163,9 @@ def test_credit_per_turn_counts_what_is_still_earned(cut):
 
 def test_turns_that_earn_nothing_have_the_advantage_of_their_episode():
     rows = episode("a", 2.0, (0.0, 0.0)) + episode("b", 1.0, (0.0,)) + episode("c", 1.0, (0.0, 0.0, 0.0))
-    by_turn, by_episode = (GRPO.compute_advantages(rows, setting(advantage_per=per)) for per in ("turn", "episode"))
+    by_turn, by_episode = (
+        GRPO.compute_advantages(rows, setting(advantage_per=per)) for per in ("turn", "episode")
+    )
     for one, other in zip(by_turn, by_episode, strict=True):
         assert torch.equal(one.advantage.nan_to_num(), other.advantage.nan_to_num())
 

@@ -39,7 +39,9 @@ def at(row, stream):
 def test_advantages_and_returns_by_hand():
     # γ 0.5, λ 0.5, reward 1 at the end; V = 0.2, 0.4
     # δ₂ = 1 − 0.4 = 0.6; δ₁ = 0.5 · 0.4 − 0.2 = 0; A₁ = 0.25 · 0.6 = 0.15
-    (row,) = PPO.compute_advantages([valued(sample([1], [5, 6], reward=1.0), [0.2, 0.4])], setting(gamma=0.5, lam=0.5))
+    (row,) = PPO.compute_advantages(
+        [valued(sample([1], [5, 6], reward=1.0), [0.2, 0.4])], setting(gamma=0.5, lam=0.5)
+    )
     assert at(row, "advantage") == pytest.approx([0.15, 0.6])
     assert at(row, "returns") == pytest.approx([0.35, 1.0])
     assert row.advantage[0].isnan()
@@ -135,7 +137,9 @@ def test_whitening_keeps_the_outcome_of_a_trajectory():
 def test_the_cost_of_kl_is_paid_where_it_arises():
     row = valued(sample([1], [5, 6], reward=1.0), [0.0, 0.0])
     row = dataclasses.replace(row, ref_logprob=torch.tensor([torch.nan, -1.5, -1.0]))
-    (found,) = PPO.compute_advantages([row], setting({"coef": 0.5, "where": "reward", "estimator": "k1"}, lam=1.0))
+    (found,) = PPO.compute_advantages(
+        [row], setting({"coef": 0.5, "where": "reward", "estimator": "k1"}, lam=1.0)
+    )
     assert at(found, "returns") == pytest.approx([1.0 - 0.25, 1.0])
 
 

@@ -37,7 +37,10 @@ def test_returns_are_discounted_per_choice_and_compared_with_the_others():
     assert trained(credited, "returns") == [[1.0], [1.0, 2.0, 4.0]]
     # the baseline of one is the other's reward: 4 and 1
     assert trained(credited) == [[-3.0], [0.0, 1.0, 3.0]]
-    assert trained(REINFORCE.compute_advantages(rows, reinforce(gamma=0.5, baseline="none"))) == [[1.0], [1.0, 2.0, 4.0]]
+    assert trained(REINFORCE.compute_advantages(rows, reinforce(gamma=0.5, baseline="none"))) == [
+        [1.0],
+        [1.0, 2.0, 4.0],
+    ]
     assert all(row.advantage[~row.policy_mask].isnan().all() for row in credited)
 
 
@@ -59,7 +62,9 @@ def test_whitening_is_over_all_tokens_of_the_step():
 
 def test_a_single_rollout_has_no_others_and_no_advantage():
     """All others of its step failed: there is nothing to compare with."""
-    assert trained(REINFORCE.compute_advantages([sample([1], [5, 6], reward=1.0)], reinforce())) == [[0.0, 0.0]]
+    assert trained(REINFORCE.compute_advantages([sample([1], [5, 6], reward=1.0)], reinforce())) == [
+        [0.0, 0.0]
+    ]
     with pytest.raises(ValidationError, match="there is one"):
         ReinforceConfig(**RATES, prompts_per_step=1, group_size=1)
 
@@ -68,7 +73,11 @@ def test_an_attempt_that_chose_nothing_counts_with_what_it_earned():
     nothing = sample([1], [5], name="b", reward=1.0)
     nothing = written_by(nothing, torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin))
     rows = [sample([1], [5], name=name, reward=reward) for name, reward in (("a", 0.0), ("c", 1.0))]
-    assert trained(REINFORCE.compute_advantages([rows[0], nothing, rows[1]], reinforce())) == [[-1.0], [], [0.5]]
+    assert trained(REINFORCE.compute_advantages([rows[0], nothing, rows[1]], reinforce())) == [
+        [-1.0],
+        [],
+        [0.5],
+    ]
 
 
 def test_rounding_is_not_whitened_into_a_signal():
@@ -120,7 +129,9 @@ def test_the_loss_is_the_score_weighted_by_the_advantage():
 
 
 def test_policy_terms_do_not_count_demonstrations():
-    rows = [*RLOO.compute_advantages([sample([1], [5], name=f"r{i}", reward=float(i)) for i in range(2)], rloo())]
+    rows = [
+        *RLOO.compute_advantages([sample([1], [5], name=f"r{i}", reward=float(i)) for i in range(2)], rloo())
+    ]
     (policy,) = RLOO.terms(rloo(objective="grpo"))
     assert policy.denominator([*rows, demo([1], [5], "d")]) == 2
     assert policy.denominator([demo([1], [5], "d")]) == 1

@@ -47,7 +47,9 @@ def test_a_number_that_is_named_between_two_looks_is_there_in_the_end(tmp_path):
         named = followed.reader.events()
         write(writer, 1, **{"ratio/max": 2.0})
         names = {name for event in named if event.kind == "numbers" for name in event.payload["names"]}
-        assert followed.steps_reader.refresh(names)  # as if the events had been read before the line was written
+        assert followed.steps_reader.refresh(
+            names
+        )  # as if the events had been read before the line was written
         assert "ratio/max" not in followed.columns.numbers
         assert followed.refresh()
         values = followed.columns.column("ratio/max").tolist()

@@ -67,7 +67,8 @@ def test_a_log_axis_has_two_labels_or_more_that_say_what_they_are(visit):
         for decades in (1e-5, 0.004, 0.05, 0.2, 0.5, 1, 1.7, 3, 5, 9, 14)
     ]
     told = page.evaluate(
-        """(all) => import("/axes.js").then(({ logTicks }) => all.map((each) => logTicks(...listeners)))""", ends
+        """(all) => import("/axes.js").then(({ logTicks }) => all.map((each) => logTicks(...listeners)))""",
+        ends,
     )
     for (low, high), ticks in zip(ends, told, strict=True):
         assert 2 <= len(ticks) <= 6, (low, high, ticks)

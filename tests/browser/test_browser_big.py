@@ -8,12 +8,10 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 from visiting import served, visiting
-
-ROOT = Path(__file__).parents[2]
 
 SIZES = [pytest.param(10_000, id="10^4"), pytest.param(100_000, id="10^5")]
 

@@ -29,7 +29,9 @@ def board(tmp_path_factory):
             for step in range(3):
                 write(writer, step, **{"reward/mean": step + more})
             reward = {f"t{i}": 0.1 * i + more for i in range(8)}
-            writer.write_event("eval", **evaluation("after_grpo", 0.5 + more) | {"reward": reward, "failed": {}})
+            writer.write_event(
+                "eval", **evaluation("after_grpo", 0.5 + more) | {"reward": reward, "failed": {}}
+            )
     for name, token in (("seven", 7), ("eight", 8)):
         with opened_run(folder / name) as writer:
             write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", 4), token_ids=[1, 2, token, 4])])

@@ -4,15 +4,15 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import tomli_w
+from folders import ROOT
 from playwright.sync_api import expect
 from runs import MINI
 from visiting import visiting
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = ROOT / "src"
 STEPS = 40
 
 COUNT = "Array.from(document.querySelector('figure[aria-label=Reward] .plot').data[0].y)"

@@ -6,11 +6,11 @@ A row whose template TRL does not bring is ``data``; templates written in such s
 import copy
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from episodes import TASK, as_written, in_words, play, stop_ids
+from folders import ROOT
 from published_templates import case, cases, template_of
 
 from truing.chat import add_turn, encode_reply, observe, start_dialogue
@@ -21,7 +21,7 @@ from truing.errors import DataError, ModelError
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.token import Origin
 
-PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "templates.md").read_text(encoding="utf-8")
 PUBLISHED = re.findall(r"^\|[^|]+\| `(.+?)` \| (\w+) \| (\w+)(?: at `(.+?)`)? \|$", PAGE, re.MULTILINE)
 WRITTEN = [
     ("written/minimind", "hermes", "extends", ""),
@@ -56,7 +56,9 @@ def test_a_row_of_the_table(speak, name, calls, own, at):
         with pytest.raises(DataError, match=at):
             play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")))
         return
-    restarts = play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye"))).turns[1].restart_reason
+    restarts = (
+        play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye"))).turns[1].restart_reason
+    )
     assert ("restarts" if restarts else "extends") == own
     assert at in restarts
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 from truing.config import builtin_recipe_names, is_builtin_recipe, load_recipe, recipe_path
 from truing.errors import RecipeError
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", builtin_recipe_names())

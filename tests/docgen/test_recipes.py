@@ -2,14 +2,13 @@
 
 import re
 import tomllib
-from pathlib import Path
+
+from folders import ROOT
 
 from truing.api import env_from_recipe
 from truing.config import dotted_keys, resolve
 from truing.docgen.recipes import EXAMPLE, page
 from truing.envs import ENVS
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_the_committed_page_is_made_of_the_code():

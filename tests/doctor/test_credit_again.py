@@ -61,7 +61,9 @@ def recorded(samples, recipe, stage):
         nothing = torch.full((len(sample),), torch.nan)
         streams = dict.fromkeys(("new_logprob", "entropy", "raw_entropy", "pull"), nothing)
         told = {"text": "", "status": Status.DONE, "reward_parts": {}, "messages": (), "outcome": {}}
-        return SampleRow(sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **told)
+        return SampleRow(
+            sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **told
+        )
 
     return step_of(stage, 0, setup_of(recipe, stage), [row(each) for each in samples], {}, {}, ())
 

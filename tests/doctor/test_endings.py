@@ -65,7 +65,10 @@ def with_a_stop_though_cut():
             "their last turn stopped",
         ),
         (ended(cut(8), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.DONE), "count as done"),
-        (ended(example_step(), 3, FinishReason.STOP, EndedBy.ENVIRONMENT, Status.TRUNCATED), "count as truncated"),
+        (
+            ended(example_step(), 3, FinishReason.STOP, EndedBy.ENVIRONMENT, Status.TRUNCATED),
+            "count as truncated",
+        ),
         (
             changed_step(
                 ended(example_step(), 3, FinishReason.TOOL, EndedBy.TURNS, Status.TRUNCATED),

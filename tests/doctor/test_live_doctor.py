@@ -66,7 +66,10 @@ def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):
 def test_where_it_may_not_stop_it_tells(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
-            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None
+            mini(doctor={"stop": False}),
+            rewards=[random_reward],
+            out=tmp_path / "run",
+            on_event=lambda *_: None,
         ).run
     told = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
     assert told == ["MSK003", "OPT006"]  # once each, though each update has them

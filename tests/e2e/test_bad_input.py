@@ -92,7 +92,7 @@ def test_a_recipe_that_cannot_be_read(tmp_path, content):
     [
         (None, ["data cannot be read", "questions.jsonl", "No such file"]),
         (b"\xff\xfe\x00", ["data cannot be read", "questions.jsonl"]),
-        (b'{"id": 1}\nnot json\n', ["questions.jsonl:2 is not JSON"]),
+        (b"\nnot json\n", ["questions.jsonl:2 is not JSON"]),
         (b"[1, 2]\n", ["questions.jsonl:1 is not a JSON object"]),
         (b"", ["a data set is empty"]),
         (b'{"id": "a"}\n', ["questions.jsonl"]),

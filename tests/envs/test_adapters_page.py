@@ -5,16 +5,16 @@ import re
 import sys
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 from truing.envs import ENVS, checked_tasks, make_env
 from truing.errors import RecipeError
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
 
-PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
 
 PACKAGES = {
     "reasoning_gym": ("reasoning_gym", "tasks", {"task": "chain_sum"}),

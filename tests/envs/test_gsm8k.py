@@ -1,16 +1,16 @@
 """Problems of our own in GSM8K's form; then all problems of a data folder."""
 
 import json
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 from truing.config import load_recipe
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
 
-RECIPE = Path(__file__).parents[2] / "recipes" / "gsm8k.toml"
+RECIPE = ROOT / "recipes" / "gsm8k.toml"
 
 
 def row(number, **changes):

@@ -1,17 +1,17 @@
 """The page docs/tasks.md is run as it stands."""
 
 import re
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 import truing
 from truing.envs import ENVS, Env, checked_tasks
 from truing.envs.base import MultiTurnEnv
 from truing.types.message import AssistantMessage, ToolCall
 
-OWN = Path(__file__).parents[2] / "recipes" / "own.toml"
-PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+OWN = ROOT / "recipes" / "own.toml"
+PAGE = ROOT / "docs" / "tasks.md"
 
 
 def test_the_examples_of_the_page_run_and_make_an_environment():

@@ -1,9 +1,9 @@
 import inspect
 import json
 import re
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 from truing.envs.arithmetic.questions import Draws
 from truing.envs.tools import ToolError
@@ -185,7 +185,7 @@ def test_any_text_can_be_written_and_is_part_of_the_state(text):
 
 
 def test_the_page_names_every_tool_with_its_parameters_and_every_kind():
-    page = (Path(__file__).parents[2] / "docs" / "workspace.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "workspace.md").read_text(encoding="utf-8")
     calls = {f"{name}({', '.join(spec.parameters['properties'])})" for name, spec in TOOLS.items()}
     assert set(re.findall(r"`(\w+\([\w, ]*\))`", page)) == calls
     table = page.partition("## The kinds of task")[2].partition("## ")[0]

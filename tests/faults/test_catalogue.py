@@ -1,12 +1,12 @@
 """Which rule finds which fault: the page is what the code says, and nobody is left out."""
 
-from pathlib import Path
+from folders import ROOT
 
 from truing.doctor.rules import RULES
 from truing.faults.catalogue import CATALOGUE, page
 from truing.faults.planted import FAULTS
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 
 
 def test_every_fault_has_a_rule_or_a_reason_and_every_rule_exists():

@@ -61,7 +61,13 @@ def test_the_clock_decides_nothing(mini, tmp_path, monkeypatch):
     assert_same_run(whole, again)
 
 
-@pytest.mark.parametrize("at", [("sft", 2), ("grpo", 1), ("grpo", 3), ("grpo", 6)])
+@pytest.mark.parametrize(
+    "at",
+    [
+        ("grpo", 3),
+        *(pytest.param(at, marks=pytest.mark.slow) for at in (("sft", 2), ("grpo", 1), ("grpo", 6))),
+    ],
+)
 def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
     table = mini(
         lora={"rank": 4},

@@ -88,7 +88,10 @@ def test_minibatches_of_an_epoch_belong_together(steps, expected):
 
 def trained(mini, tmp_path, **grpo):
     run = truing.train(
-        mini(stages=["grpo"], grpo=grpo), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None
+        mini(stages=["grpo"], grpo=grpo),
+        rewards=[random_reward],
+        out=tmp_path / "run",
+        on_event=lambda *_: None,
     ).run
     return RunReader(run).steps()
 

@@ -6,6 +6,7 @@ import datasets
 import pytest
 import torch
 import trl
+from pick import first
 
 from truing.doctor.diagnosis import ranked
 from truing.doctor.postmortem import diagnose_run
@@ -170,7 +171,7 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, 
     assert ranked(each[0] for each in found.diagnosis.findings.values())[0].code == code
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", first(2, PLANTED))
 def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder, coarse, monkeypatch, name):
     target, wrap, code = PLANTED[name]
     owner, method = target.rsplit(".", 1)

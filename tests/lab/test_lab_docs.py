@@ -1,11 +1,11 @@
 """The page of the lab is true to its code."""
 
-from pathlib import Path
+from folders import ROOT
 
 from truing.lab.store.hypothesis_file import Check, Criterion, Header, Measure, Prior
 from truing.lab.store.lab import LabConfig
 
-PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+PAGE = (ROOT / "docs" / "lab.md").read_text()
 
 
 def test_every_key_is_told():

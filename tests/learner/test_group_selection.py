@@ -82,10 +82,11 @@ def test_a_resampling_run_resumes_as_it_was(mini, tmp_path):
 
 @pytest.mark.parametrize("how", ["keep", "mask"])
 def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(mini, tmp_path, how):
-    table = mini(stages=["grpo"], sampling={"max_new_tokens": 3}, gates={"truncated": how})
+    table = mini(sft={"steps": 20}, sampling={"max_new_tokens": 2}, gates={"truncated": how})
     reader = RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "run").run)
-    cut = [row.sample for step in range(3) for row in reader.samples("grpo", step) if row.sample.truncated]
-    assert cut
+    drawn = [row.sample for step in range(3) for row in reader.samples("grpo", step)]
+    cut = [sample for sample in drawn if sample.truncated]
+    assert 0 < len(cut) < len(drawn), "a stage whose every attempt is cut, and left out, ends the run"
     for sample in cut:
         assert sample.policy_mask.any() == (how == "keep")
         assert (sample.excluded == Excluded.CUT).any() == (how == "mask")

@@ -72,10 +72,10 @@ def scarce(monkeypatch):
     tried, score = [], truing.learner.step.score
 
     def arm(limit, *, twice=10**9, late=False):
-        def failing(model, batch, wanted, *, critic, recompute):
+        def failing(model, batch, wanted, *, recompute, **about):
             tokens = sum(len(each) for each in batch.samples)
             tried.append((tokens, recompute))
-            scores = score(model, batch, wanted, critic=critic, recompute=recompute)
+            scores = score(model, batch, wanted, recompute=recompute, **about)
             if tokens > (twice if recompute else limit):
                 if not late:
                     raise torch.OutOfMemoryError("CUDA out of memory")

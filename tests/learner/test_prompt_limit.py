@@ -179,7 +179,9 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
 
 
 def test_where_no_limit_is_set_no_share_is_told(table, tmp_path):
-    run = truing.train({**table, "episode": {}}, env=Long(), out=tmp_path / "run", on_event=lambda *_: None).run
+    run = truing.train(
+        {**table, "episode": {}}, env=Long(), out=tmp_path / "run", on_event=lambda *_: None
+    ).run
     assert not any("context/cut_share" in step.metrics for step in RunReader(run).steps())
     assert all(step.metrics["context_lost/user"] == 0 for step in RunReader(run).steps())
 

@@ -1,14 +1,11 @@
 """Every metric is documented, and nothing else is recorded."""
 
-from pathlib import Path
-
 import pytest
+from folders import ROOT
 
 from truing.docgen.metrics import page
 from truing.errors import RecordError
 from truing.metrics.definitions import METRICS, check_metric_names
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_committed_page_is_made_of_the_table():

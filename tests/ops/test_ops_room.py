@@ -40,7 +40,7 @@ PUBLIC = [
     for name, value in vars(import_module(f"truing.ops.{module}")).items()
     if inspect.isfunction(value) and value.__module__ == f"truing.ops.{module}" and not name.startswith("_")
 ]
-FORMULAS = [pair for pair in PUBLIC if pair[0] != "checks"]
+FORMULAS = [pair for pair in PUBLIC if pair[0] != "argument_checks"]
 
 
 def function(module, name):
@@ -87,11 +87,7 @@ def test_imports_only_torch_types_and_errors(module):
         else:
             continue
         for name in names:
-            ours = name in (
-                "truing.types.rollout",
-                "truing.types.sampling_params",
-                "truing.errors",
-            ) or name.startswith("truing.ops.")
+            ours = name in ("truing.errors",) or name.startswith(("truing.ops.", "truing.types."))
             assert ours or name in allowed or name.startswith("torch."), name
 
 
@@ -110,7 +106,7 @@ UNIFORM_N = torch.tensor([0.1, 0.9], dtype=torch.float64)
 BOOT_B, ANY = torch.tensor([0.0, 0.5]), {"objective": losses.OBJECTIVES["gspo"], "denominator": 2.0}
 KL_OPTIONS = {"estimator": "k3", "aggregation": "token_mean", "denominator": 2.0}
 CALLS = {
-    "contract_logits": lambda: (
+    "processed_logits": lambda: (
         sampling.processed_logits,
         LOGITS_NV,
         CONTRACT,
@@ -118,13 +114,14 @@ CALLS = {
         {"allowed_NV": YES_NV},
     ),
     "pass_at_k": lambda: (pass_at_k.pass_at_k, 4, 2, 2),
+    "mass_below": lambda: (sampling.mass_below, LOGITS_NV, IDS_N),
     "draw": lambda: (sampling.draw, LOGITS_NV, UNIFORM_N),
     "support_mask": lambda: (sampling.support_mask, [IDS_N, IDS_N[:0]], 3),
     "support_ids": lambda: (sampling.support_ids, MASK_BT[0]),
     "token_logprobs": lambda: (logprobs.token_logprobs, LOGITS_NV, IDS_N),
     "entropy": lambda: (logprobs.entropy, LOGITS_NV),
     "chunked_scores": lambda: (logprobs.chunked_scores, RATIO_BT, lambda h: h, IDS_N, lambda z, _: z, 1),
-    "excluded": lambda: (masks.exclusion_reasons, ORIGIN_T, ORIGIN_T > 0, ORIGIN_T > 0, "sampled"),
+    "exclusion_reasons": lambda: (masks.exclusion_reasons, ORIGIN_T, ORIGIN_T > 0, ORIGIN_T > 0, "sampled"),
     "kl_mask": lambda: (masks.kl_mask, ORIGIN_T),
     "value_mask": lambda: (masks.value_mask, ORIGIN_T),
     "supervised_mask": lambda: (masks.supervised_mask, ORIGIN_T),
@@ -135,7 +132,7 @@ CALLS = {
     "log_ratio": lambda: (ratios.log_ratio, LOGPROB_BT, OLD_BT),
     "excess": lambda: (stable_exp.excess, RATIO_BT),
     "times_exp": lambda: (stable_exp.times_exp, RATIO_BT, LOGPROB_BT),
-    "steeper": lambda: (stable_exp.scale_gradient_by_exp, RATIO_BT, LOGPROB_BT),
+    "scale_gradient_by_exp": lambda: (stable_exp.scale_gradient_by_exp, RATIO_BT, LOGPROB_BT),
     "importance_log_ratio": lambda: (ratios.importance_log_ratio, LOGPROB_BT, MASK_BT, "token"),
     "token_ratio": lambda: (ratios.token_ratio, LOGPROB_BT),
     "sequence_ratio": lambda: (ratios.sequence_ratio, LOGPROB_BT, MASK_BT),
@@ -155,8 +152,9 @@ CALLS = {
     "kl_controller": lambda: (adaptive_coefficients.kl_controller, 0.1, 0.2, 0.1, 64, 1000.0),
     "entropy_controller": lambda: (adaptive_coefficients.entropy_controller, 0.1, 0.2, 0.3, 0.01),
     "linear_decay": lambda: (adaptive_coefficients.linear_decay, 1, 4),
-    "overlong": lambda: (overlong_penalty.overlong_fraction, 9, 10, 4),
-    "chance_above": lambda: (bounded_mean.gaffke_tail, UNIFORM_N, 0.5),
+    "overlong_fraction": lambda: (overlong_penalty.overlong_fraction, 9, 10, 4),
+    "gaffke_tail": lambda: (bounded_mean.gaffke_tail, UNIFORM_N, 0.5),
+    "gaffke_tail_saddlepoint": lambda: (bounded_mean.gaffke_tail_saddlepoint, UNIFORM_N, IDS_N, 0.5),
     "correction_weights": lambda: (
         correction.correction_weights,
         LOGPROB_BT,

@@ -34,7 +34,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("probe", "algo"), [pytest.param(p, a, id=f"{p.name}-{a}") for p in PROBES for a in p.algos]
+    ("probe", "algo"),
+    [
+        pytest.param(p, a, id=f"{p.name}-{a}", marks=() if a in p.algos[:1] else pytest.mark.slow)
+        for p in PROBES
+        for a in p.algos
+    ],
 )
 def test_every_number_is_as_it_must_be(folder, probe, algo):
     outcome = run_probe(probe, algo, folder)

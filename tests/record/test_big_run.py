@@ -4,9 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 
 from truing.metrics.definitions import check_metric_names
 from truing.record import RunReader, compact
@@ -14,7 +14,6 @@ from truing.record.index import SegmentRef
 from truing.record.sample_columns import SampleColumns
 from truing.types.status import Status
 
-ROOT = Path(__file__).parents[2]
 STEPS, SAMPLES, LIVE = 70, 4, 3
 
 

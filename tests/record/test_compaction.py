@@ -240,7 +240,11 @@ def test_a_file_of_another_form_is_said_to_be_one(run, value):
     with pq.ParquetWriter(run / "rollouts.parquet", SCHEMA) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({METADATA_KEY: value} if value else {"truing.digests": "[]"})
-    for ask in (lambda: RunReader(run).samples("grpo", 0), lambda: compact(run), RunReader(run).check_complete):
+    for ask in (
+        lambda: RunReader(run).samples("grpo", 0),
+        lambda: compact(run),
+        RunReader(run).check_complete,
+    ):
         with pytest.raises(RecordError, match="does not say where the rows of each step are"):
             ask()
     assert segments(run) == ["grpo-000001.arrow", "grpo-000002.arrow"]

@@ -64,7 +64,9 @@ def test_a_segment_is_a_plain_file_name(run, name, use):
     with pytest.raises(RecordError, match="names a segment that cannot be one"):
         uses(run)[use]()
     assert sorted(path for path in run.rglob("*")) == kept
-    assert list(SampleColumns(run).refresh(map(SegmentRef.from_step, RunReader(run).steps())).unreadable) == [0]
+    assert list(SampleColumns(run).refresh(map(SegmentRef.from_step, RunReader(run).steps())).unreadable) == [
+        0
+    ]
     assert len(RunReader(run).samples("grpo", 1)) == 2
 
 

@@ -4,9 +4,9 @@ import json
 import threading
 import tomllib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
+from folders import ROOT
 from pydantic import ValidationError
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
@@ -318,7 +318,7 @@ def test_what_is_too_long_for_the_judge_is_an_error():
 
 def test_the_page_on_judges_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parents[2] / "docs/judges.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/judges.md").read_text(encoding="utf-8")
     table = tomllib.loads(page.partition("```toml\n")[2].partition("```")[0])
     assert JudgeConfig.model_validate(table["env"]["judge"]).on_unavailable == "skip"
     names: dict = {}

@@ -174,7 +174,12 @@ def test_a_tool_that_hangs_ends_its_own_rollout_alone(chat):
 
     made = scene(chat, World(function=hang), timeout=0.3)
     (group,) = collect(
-        [asking("moon")], group_size=2, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")],
+        group_size=2,
+        context=made,
+        turn_source=DemonstrationTurns(chat),
+        grade=None,
+        key=("t",),
     )
     assert sorted(rollout.status for rollout in group.rollouts) == [Status.DONE, Status.ERROR]
     assert any("did not end within 0.3 s" in rollout.error for rollout in group.rollouts)
@@ -193,7 +198,12 @@ def test_a_million_characters_are_cut_and_counted(chat):
 def test_limits_truncate_and_say_which(chat, limit, by):
     made = scene(chat, World(function=lambda word: "x" * 3000), max_reply_chars=4000, **limit)
     (group,) = collect(
-        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")],
+        group_size=1,
+        context=made,
+        turn_source=DemonstrationTurns(chat),
+        grade=None,
+        key=("t",),
     )
     assert group.rollouts[0].status is Status.TRUNCATED
     assert group.rollouts[0].ended_by is by
@@ -249,7 +259,9 @@ def test_a_malformed_call_goes_back_to_the_model(chat):
             ]
 
     made = scene(chat, World(function=str.upper))
-    (group,) = collect([asking("moon")], group_size=1, context=made, turn_source=Babbling(), grade=None, key=("t",))
+    (group,) = collect(
+        [asking("moon")], group_size=1, context=made, turn_source=Babbling(), grade=None, key=("t",)
+    )
     rollout = group.rollouts[0]
     assert rollout.messages[0] == {"role": "assistant", "content": '<tool_call>\n{"name": "look", oops'}
     assert rollout.messages[1]["content"].startswith("Error: Call 1 is malformed")
@@ -296,7 +308,12 @@ class Answering(Plain):
 def test_an_answer_that_is_no_message_is_an_error_of_its_rollout(chat, answer):
     made = scene(chat, Answering(answer=lambda said: answer))
     (group,) = collect(
-        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")],
+        group_size=1,
+        context=made,
+        turn_source=DemonstrationTurns(chat),
+        grade=None,
+        key=("t",),
     )
     assert group.rollouts[0].status is Status.ERROR
 
@@ -305,7 +322,12 @@ def test_an_answer_that_is_no_message_is_an_error_of_its_rollout(chat, answer):
 def test_an_outcome_that_cannot_be_recorded_is_an_error_of_its_rollout(chat, became):
     made = scene(chat, Answering(answer=lambda said: [], became=became))
     (group,) = collect(
-        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")],
+        group_size=1,
+        context=made,
+        turn_source=DemonstrationTurns(chat),
+        grade=None,
+        key=("t",),
     )
     assert group.rollouts[0].status is Status.ERROR
     assert "the world failed to say what became of it" in group.rollouts[0].error
@@ -318,7 +340,12 @@ def test_what_a_template_refuses_is_an_error_of_its_rollout(chat):
     )
     made = scene(chat, Answering(answer=lambda said: [{"role": "user", "content": "no"}]))
     (group,) = collect(
-        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")],
+        group_size=1,
+        context=made,
+        turn_source=DemonstrationTurns(chat),
+        grade=None,
+        key=("t",),
     )
     assert group.rollouts[0].status is Status.ERROR
     assert "refused" in group.rollouts[0].error
@@ -331,7 +358,12 @@ def test_a_world_that_changes_what_it_was_given_changes_no_message(chat):
 
     made = scene(chat, Answering(answer=answer))
     (group,) = collect(
-        [asking(["moon"])], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking(["moon"])],
+        group_size=1,
+        context=made,
+        turn_source=DemonstrationTurns(chat),
+        grade=None,
+        key=("t",),
     )
     (message,) = group.rollouts[0].messages
     assert message["tool_calls"][0]["function"]["arguments"] == {"word": ["moon"]}

@@ -99,7 +99,12 @@ def played(chat, env, tasks, group_size=2, reward=None):
     contract = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
     scene = EpisodeContext(chat, env, contract, EpisodeConfig(), context_length=2048)
     return collect(
-        tasks, group_size=group_size, context=scene, turn_source=DemonstrationTurns(chat), grade=reward, key=("test",)
+        tasks,
+        group_size=group_size,
+        context=scene,
+        turn_source=DemonstrationTurns(chat),
+        grade=reward,
+        key=("test",),
     )
 
 

@@ -46,10 +46,10 @@ def test_a_run_leaves_everything_on_record(mini, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "stage", "step"),
     [
-        ({"checkpoint_every": 1}, "grpo", 1),
+        pytest.param({"checkpoint_every": 1}, "grpo", 1, marks=pytest.mark.slow),
         ({"checkpoint_every": 2}, "grpo", 2),
         ({"checkpoint_every": 0}, "grpo", 1),
-        ({"checkpoint_every": 0}, "sft", 1),
+        pytest.param({"checkpoint_every": 0}, "sft", 1, marks=pytest.mark.slow),
         (
             {
                 "checkpoint_every": 1,

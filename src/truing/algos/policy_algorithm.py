@@ -13,7 +13,9 @@ from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 
 
-def policy_algorithm(compute_advantages: Callable[[Sequence[Sample], from_recipe], list[Sample]]) -> Algorithm:
+def policy_algorithm(
+    compute_advantages: Callable[[Sequence[Sample], from_recipe], list[Sample]],
+) -> Algorithm:
     """The algorithm that gives credit so, to what was drawn; demonstrations beside it stay as they are."""
 
     def of_drawn(samples: Sequence[Sample], setting: from_recipe) -> list[Sample]:

@@ -77,12 +77,18 @@ class Evaluation:
     def pass_at(self) -> dict[int, Estimate]:
         """The mean of pass@k over tasks, by k."""
         samples = max(map(len, self.earned.values()), default=None)
-        return {k: bounded_interval(list(self.task_pass_at(k).values()), (0.0, 1.0), samples) for k in self.pass_at_ks}
+        return {
+            k: bounded_interval(list(self.task_pass_at(k).values()), (0.0, 1.0), samples)
+            for k in self.pass_at_ks
+        }
 
     def pass_at_gains(self, before: "Evaluation") -> dict[int, Estimate]:
         """Mean of the paired differences of pass@k, for each k that both have."""
         shared = [k for k in self.pass_at_ks if k in before.pass_at_ks]
-        return {k: bounded_interval(list(self.task_pass_at_gains(before, k).values()), (-1.0, 1.0)) for k in shared}
+        return {
+            k: bounded_interval(list(self.task_pass_at_gains(before, k).values()), (-1.0, 1.0))
+            for k in shared
+        }
 
     def task_pass_at_gains(self, before: "Evaluation", k: int) -> dict[str, float]:
         """How much more likely one of k answers to each task passes, of those that were judged in both."""

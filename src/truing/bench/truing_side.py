@@ -71,10 +71,12 @@ class MultiTurnSums(Sums):
 class StopAppendingEngine(LocalEngine):
     """Ends each turn at its length with a stop that nobody chose: else it would end the attempt as cut."""
 
-    def generate(self, requests: Sequence[Request], contract: SamplingParams) -> list[Completion]:
-        """As drawn, and closed; the proof of a sampler knows no stops."""
-        drawn = super().generate(requests, contract)
-        return [_with_stop(each, contract.stop_ids[0]) for each in drawn] if contract.stop_ids else drawn
+    def generate(self, requests: Sequence[Request], sampling_params: SamplingParams) -> list[Completion]:
+        """As drawn, and closed, in as many ids as are allowed; the proof of a sampler knows no stops."""
+        if not sampling_params.stop_ids:
+            return super().generate(requests, sampling_params)
+        shorter = replace(sampling_params, max_new_tokens=sampling_params.max_new_tokens - 1)
+        return [_with_stop(each, sampling_params.stop_ids[0]) for each in super().generate(requests, shorter)]
 
 
 def _with_stop(drawn: Completion, stop: int) -> Completion:
@@ -136,7 +138,10 @@ def case_recipe(case: Case, steps: int) -> dict[str, Any]:
         },
         "lora": {"rank": 16, "alpha": 32.0} if case.lora else False,
         "episode": {"max_turns": case.turns},
-        "sampling": {"max_new_tokens": case.new_tokens, "min_new_tokens": case.new_tokens},
+        "sampling": {
+            "max_new_tokens": case.new_tokens + bool(case.replies),  # one more for the stop of a turn
+            "min_new_tokens": case.new_tokens,
+        },
         "grpo": {
             "steps": steps,
             "learning_rate": 1e-5,

@@ -28,7 +28,9 @@ def html_report(run_dir: Path) -> str:
     board = Board(run_dir)
     name = next((each for each, path in board.folders.runs.items() if path == board.folders.root), None)
     if name is None:
-        raise RecordError(f"{run_dir} is no run that can be shown", got="; ".join(board.folders.notes) or None)
+        raise RecordError(
+            f"{run_dir} is no run that can be shown", got="; ".join(board.folders.notes) or None
+        )
     views = dict(_answers(board, _questions(board, name)))
     scripts = [get_plotlyjs(), bundle()]
     policy = " ".join(f"'sha256-{_digest(each)}'" for each in scripts)

@@ -45,8 +45,12 @@ class Chat:
     )
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
     system_role: bool  # where the template shows no system message, the first user message begins with it
-    orphan_tool_messages: bool = True  # whether tool messages may follow a turn without calls: a malformed one
-    separate_reasoning: bool = False  # whether the template reads thoughts as reasoning_content, not in content
+    orphan_tool_messages: bool = (
+        True  # whether tool messages may follow a turn without calls: a malformed one
+    )
+    separate_reasoning: bool = (
+        False  # whether the template reads thoughts as reasoning_content, not in content
+    )
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the template is told
 
     def render_text(

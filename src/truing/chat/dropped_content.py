@@ -111,7 +111,9 @@ def dropped_parts(
         chat.dropped_parts_cache[key] = [part.marker for part in marked.parts if part.marker not in text]
     lost, last = chat.dropped_parts_cache[key], len(messages) - 1
     return [
-        part for part in marked.parts if part.marker in lost and (not part.is_reasoning or part.message == last)
+        part
+        for part in marked.parts
+        if part.marker in lost and (not part.is_reasoning or part.message == last)
     ]
 
 

@@ -90,7 +90,10 @@ def _render_reply(
     message = reply.to_dict()
     before, rendering = "", Rendering("")
     for shown in (messages, [message for message in messages if message["role"] != "system"]):
-        before, rendering = chat.render_text(shown, tools), chat.render([*shown, message], tools, prompt=False)
+        before, rendering = (
+            chat.render_text(shown, tools),
+            chat.render([*shown, message], tools, prompt=False),
+        )
         start = reply_start(before, rendering.text, chat.tool_format)
         if start is not None:
             return rendering, start
@@ -110,7 +113,9 @@ def next_message_stop(chat: Chat, reply: AssistantMessage, tools: Sequence[ToolS
     answers = [tool_message(call, i, MARK) for i, call in enumerate(reply.calls)] or [
         {**PROBE_QUESTION[0], "content": MARK}
     ]
-    own, whole = (chat.render_text([*PROBE_QUESTION, message, *more], tools, prompt=False) for more in ((), answers))
+    own, whole = (
+        chat.render_text([*PROBE_QUESTION, message, *more], tools, prompt=False) for more in ((), answers)
+    )
     follows = whole.partition(MARK)[0].rpartition(own[-TAIL_CHARS:])[2]
     stops = zip(chat.stops, chat.stop_ids, strict=True)
     return next((id for stop, id in stops if follows.startswith(stop)), None)

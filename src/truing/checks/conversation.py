@@ -49,7 +49,9 @@ def turns_extend(trial: TrialRun) -> CheckResult:
     except DataError as error:
         return check_result(0, (), missing=_refused(error))
     restarts = [
-        f"turn {i} restarts: {context.restart_reason}" for i, context in enumerate(contexts, 2) if context.restart_reason
+        f"turn {i} restarts: {context.restart_reason}"
+        for i, context in enumerate(contexts, 2)
+        if context.restart_reason
     ]
     return check_result(len(ANSWERS), (), notes=restarts)
 

@@ -26,7 +26,9 @@ def full_reward(rewards: Rewards) -> float:
 
 def max_reward(trial: TrialRun) -> float:
     """The full reward, or what a demonstration earns above it: a part may be of any size."""
-    return max([full_reward(trial.context.env.rewards), *(play.reward for play in trial.demonstrated if play.grades)])
+    return max(
+        [full_reward(trial.context.env.rewards), *(play.reward for play in trial.demonstrated if play.grades)]
+    )
 
 
 def attempts_end(trial: TrialRun) -> CheckResult:

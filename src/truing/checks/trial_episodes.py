@@ -121,7 +121,9 @@ def trial_samples(
 def _play(task: Task, turn_source: TurnSource, context: EpisodeContext) -> TrialEpisode:
     """Play one task."""
     try:
-        (group,) = collect([task], group_size=2, context=context, turn_source=turn_source, grade=None, key=("check",))
+        (group,) = collect(
+            [task], group_size=2, context=context, turn_source=turn_source, grade=None, key=("check",)
+        )
     except DataError as error:
         return TrialEpisode(task, (), (), error)
     if any(rollout.status is Status.ERROR for rollout in group.rollouts):

@@ -52,7 +52,9 @@ class TranslatedOptions:
     notes: tuple[str, ...] = ()
 
 
-def translate_options(given: TrlOptions, recipe: Table, cli_overrides: Sequence[str] = ()) -> TranslatedOptions:
+def translate_options(
+    given: TrlOptions, recipe: Table, cli_overrides: Sequence[str] = ()
+) -> TranslatedOptions:
     """Options of other trainers as overrides of a recipe.
 
     Args:

@@ -82,7 +82,9 @@ class Diagnosis:
     findings: dict[str, list[Finding]] = field(default_factory=dict[str, list[Finding]])
     steps_checked: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
     missing_inputs: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    rule_errors: dict[str, str] = field(default_factory=dict[str, str])  # rules that failed themselves, and how
+    rule_errors: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # rules that failed themselves, and how
     last_checked: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """Of each rule and stage, the last update that it looked at."""
 
@@ -100,7 +102,9 @@ class Diagnosis:
             try:
                 found, missing = examine(step, [rule], final)
             except Exception as error:  # noqa: BLE001 - a rule that fails must not end a run; it is told of
-                self.rule_errors[rule.code] = f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
+                self.rule_errors[rule.code] = (
+                    f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
+                )
                 continue
             every += found
             for code, lacking in missing.items():
@@ -127,7 +131,9 @@ class Diagnosis:
             code, found = rule.code, self.current_findings(rule)
             if code in self.rule_errors and not found:
                 made.append(
-                    RuleResult(code, Verdict.NOT_CHECKED, missing=(RULE_ERROR.format(self.rule_errors[code]),))
+                    RuleResult(
+                        code, Verdict.NOT_CHECKED, missing=(RULE_ERROR.format(self.rule_errors[code]),)
+                    )
                 )
                 continue
             if code not in self.steps_checked and code not in self.missing_inputs:

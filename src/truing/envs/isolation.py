@@ -22,7 +22,9 @@ class IsolatedEpisode:
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """What the world answers, as it is now."""
-        return deep_copy(tuple(self._episode.reply(deep_copy(message, "what was said"))), "the world's answer")
+        return deep_copy(
+            tuple(self._episode.reply(deep_copy(message, "what was said"))), "the world's answer"
+        )
 
     def outcome(self) -> Mapping[str, Any]:
         """The world's state, as it is now."""

@@ -34,7 +34,9 @@ class Tool:
 
     spec: ToolSpec
     function: Callable[..., Any]
-    arguments_model: type[BaseModel] | None = None  # what the function's parameters are; None where they are JSON
+    arguments_model: type[BaseModel] | None = (
+        None  # what the function's parameters are; None where they are JSON
+    )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for code and tests."""
@@ -146,7 +148,9 @@ class ToolEpisode:
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """One message per call, in their order, or per call that could not be read."""
         broken = [ToolCall("error", {}) for _ in message.parse_errors]
-        told = [tool_message(call, i, f"{ERROR_PREFIX}{message.parse_errors[i]}") for i, call in enumerate(broken)]
+        told = [
+            tool_message(call, i, f"{ERROR_PREFIX}{message.parse_errors[i]}") for i, call in enumerate(broken)
+        ]
         return told or [tool_message(call, i, self._run(call)) for i, call in enumerate(message.calls)]
 
     def outcome(self) -> Mapping[str, Any]:

@@ -121,9 +121,13 @@ class AuditSchedule:
             witness = CrossCheck(session, stage, update_index)
             kinds = {
                 "weights": lambda: self._weights(witness, learner),
-                "audit": lambda: self._draws(session, learner, drawn, (session.recipe.seed, stage, update_index)),
+                "audit": lambda: self._draws(
+                    session, learner, drawn, (session.recipe.seed, stage, update_index)
+                ),
                 "rows": lambda: witness.row_facts(learner, minibatch),
-                "gradient": lambda: self._check_gradient_sum(session, learner, minibatch, update_index, facts),
+                "gradient": lambda: self._check_gradient_sum(
+                    session, learner, minibatch, update_index, facts
+                ),
             }
             for name in due:
                 facts.update(kinds[name]())

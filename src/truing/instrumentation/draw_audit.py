@@ -65,7 +65,10 @@ def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
     for row in trace.samples:
         if row.sample_id not in trace.probability_below:
             continue
-        below_T, size_T = trace.probability_below[row.sample_id].double(), trace.logprob[row.sample_id].double().exp()
+        below_T, size_T = (
+            trace.probability_below[row.sample_id].double(),
+            trace.logprob[row.sample_id].double().exp(),
+        )
         uniform_T = torch.full_like(below_T, torch.nan)
         for k, turn in enumerate(row.turns, before[row.sample_id]):
             key = (*row.rollout_id.split("/"), *([k] if k else []))

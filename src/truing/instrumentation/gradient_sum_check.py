@@ -94,13 +94,17 @@ def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missin
     calls = [len(trace.sum_checks[0]) for trace in stepped]
     last = stepped[-1].sum_checks[0]
     told |= {"steps": len(stepped), "calls": sum(calls), "factor": last[-1]["factor"] if last else None}
-    silent = next((trace for trace in stepped if trace.sum_checks[0] and trace.sum_checks[0][0]["missed"]), None)
+    silent = next(
+        (trace for trace in stepped if trace.sum_checks[0] and trace.sum_checks[0][0]["missed"]), None
+    )
     if silent is None:
         return {"handed": told}
     missed = silent.sum_checks[0][0]["missed"]
     about = {"silent": sorted(missed)[:3], "silent_count": len(missed)}
     return {
-        "handed": told | about | {"unheard": _missing_gradient_of(learner, silent, missed) if test_missing else {}}
+        "handed": told
+        | about
+        | {"unheard": _missing_gradient_of(learner, silent, missed) if test_missing else {}}
     }
 
 
@@ -172,7 +176,9 @@ def flat_gradient(parameters: Mapping[str, Tensor], update_index: int) -> Tensor
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    return torch.cat([part.reshape(-1).double().cpu() for part in rotating_slice(gradients, update_index).values()])
+    return torch.cat(
+        [part.reshape(-1).double().cpu() for part in rotating_slice(gradients, update_index).values()]
+    )
 
 
 def compare_gradients(plain_P: Tensor, theirs_P: Tensor) -> dict[str, float]:

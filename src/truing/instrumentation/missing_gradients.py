@@ -20,7 +20,10 @@ LogprobFn = Callable[[], Tensor]
 
 @torch.no_grad()
 def missing_gradient(
-    weights: Mapping[str, Tensor], without_gradient: Sequence[str], logprobs: LogprobFn, token_gradient_K: Tensor
+    weights: Mapping[str, Tensor],
+    without_gradient: Sequence[str],
+    logprobs: LogprobFn,
+    token_gradient_K: Tensor,
 ) -> dict[str, Any]:
     """The silent weight that the loss depends on most, and how much; empty where there is none.
 
@@ -34,7 +37,11 @@ def missing_gradient(
         said: asks the model.
         pull_K: how hard each token is pulled.
     """
-    if not without_gradient or not len(token_gradient_K) or not _sensitivity(weights, without_gradient, logprobs, token_gradient_K)[0]:
+    if (
+        not without_gradient
+        or not len(token_gradient_K)
+        or not _sensitivity(weights, without_gradient, logprobs, token_gradient_K)[0]
+    ):
         return {}
     found: dict[str, Any] = {}
     for name in without_gradient[:MAX_WEIGHTS]:

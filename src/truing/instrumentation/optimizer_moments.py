@@ -82,7 +82,11 @@ def step_facts(learner: Learner, turn: int, found: dict[str, Any]) -> Iterator[N
 
     ``moments`` is of the optimiser's state, ``stepped`` of the weights themselves.
     """
-    moved = {f"{n}/{name}": weight for n, part in enumerate(learner.parameter_groups()) for name, weight in part.items()}
+    moved = {
+        f"{n}/{name}": weight
+        for n, part in enumerate(learner.parameter_groups())
+        for name, weight in part.items()
+    }
     watches = {
         "moments": Watch(learner.optimizer, partial(moments_of, learner.optimizer, moved)),
         "stepped": Watch(learner.optimizer, lambda: moved),

@@ -23,7 +23,9 @@ def reference_sync_fact(learner: Learner, done: int, facts: dict[str, Any]) -> I
         return
     names = sorted(learner.parameters)
     name = names[done * 7919 % len(names)]
-    was, policy = (first_entries(table[name]) for table in (learner.reference.synced_weights(), learner.parameters))
+    was, policy = (
+        first_entries(table[name]) for table in (learner.reference.synced_weights(), learner.parameters)
+    )
     yield
     due = done % cfg.sync_every == 0
     expected = torch.lerp(policy, was, cfg.keep) if due else was

@@ -46,7 +46,9 @@ def row_usage(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> di
     )
 
 
-def usage_fact(counts: Mapping[str, int], twice: Sequence[str], allowed: int, complete: bool) -> dict[str, Any]:
+def usage_fact(
+    counts: Mapping[str, int], twice: Sequence[str], allowed: int, complete: bool
+) -> dict[str, Any]:
     """The same as a fact.
 
     Args:

@@ -33,7 +33,9 @@ MIN_STEP_SHARE = 0.1
 """Of the rate: so much at least AdamW moves some entry of a weight by."""
 
 
-def rotating_slice(parameters: Mapping[str, Tensor], update_index: int, max_entries: int = MAX_WEIGHTS) -> dict[str, Tensor]:
+def rotating_slice(
+    parameters: Mapping[str, Tensor], update_index: int, max_entries: int = MAX_WEIGHTS
+) -> dict[str, Tensor]:
     """All weights, or where there are more, so many of them: the part whose turn it is.
 
     Parts follow one another through all weights in the order of their names, and begin anew after the last.
@@ -111,7 +113,9 @@ def update_facts(learner: Learner, update_index: int) -> Iterator[dict[str, Any]
         facts["weights"] = weight_facts(learner.parameters, update_index, before, tugged)
 
 
-def weights_due_to_move(parameters: Mapping[str, Tensor], update_index: int, learning_rate: float) -> list[str]:
+def weights_due_to_move(
+    parameters: Mapping[str, Tensor], update_index: int, learning_rate: float
+) -> list[str]:
     """Weights in float32 whose gradient is large enough for AdamW to move them by its whole rate.
 
     A tenth of it must be more than the last digit of what it is added to: at the end of a schedule, or at the
@@ -131,7 +135,10 @@ def weights_due_to_move(parameters: Mapping[str, Tensor], update_index: int, lea
 
 
 def weight_facts(
-    parameters: Mapping[str, Tensor], update_index: int, before: Mapping[str, str], due_to_move: Collection[str]
+    parameters: Mapping[str, Tensor],
+    update_index: int,
+    before: Mapping[str, str],
+    due_to_move: Collection[str],
 ) -> dict[str, Any]:
     """Sums of weights after an update, beside those before it."""
     after = quick_sums(rotating_slice(parameters, update_index))

@@ -27,7 +27,9 @@ class BackwardSums:
     backward_pass: int = -1  # the backward pass that goes on, from 0
     sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # [n] float64, of some entries
     abs_sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # of the same, each by its size
-    passes_by_weight: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # that handed anything over
+    passes_by_weight: dict[str, list[int]] = field(
+        default_factory=dict[str, list[int]]
+    )  # that handed anything over
 
     def add(self, name: str, gradient: Tensor) -> None:
         """Take in what one backward pass hands to a weight."""
@@ -95,7 +97,9 @@ def backward_sum_fact(handed: BackwardSums, parameters: Mapping[str, nn.Paramete
     }
     if not names:
         return fact | {"wrong": [], "count": 0, "relative": 0.0, "factor": None}
-    sum_N, size_N = (torch.cat([each[name].cpu() for name in names]) for each in (handed.sums, handed.abs_sums))
+    sum_N, size_N = (
+        torch.cat([each[name].cpu() for name in names]) for each in (handed.sums, handed.abs_sums)
+    )
     got_N = torch.cat([_entries_or_zero(parameters[name].grad, handed.sums[name]).cpu() for name in names])
     owner_N = torch.repeat_interleave(torch.tensor([len(handed.sums[name]) for name in names]))
     digit_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]

@@ -101,7 +101,9 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
         model=session.policy,
         parameters=session.parameters,
         optimizer=make_optimizer(session.recipe.optimizer, *parts),
-        reference=make_reference(session.policy, syncable=moves) if algorithm.needs_reference(setting) else None,
+        reference=make_reference(session.policy, syncable=moves)
+        if algorithm.needs_reference(setting)
+        else None,
         critic=critic,
         algorithm=algorithm,
         setting=setting,

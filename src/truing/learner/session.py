@@ -89,7 +89,9 @@ class Session:
 
     def episode_context(self, sampling_params: SamplingParams) -> EpisodeContext:
         """Where attempts take place."""
-        return EpisodeContext(self.chat, self.env, sampling_params, self.recipe.episode, self.loaded.context_length)
+        return EpisodeContext(
+            self.chat, self.env, sampling_params, self.recipe.episode, self.loaded.context_length
+        )
 
     def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:
         """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``.

@@ -49,7 +49,9 @@ class Trace:
     skip_reason: str = ""  # why no update was made
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
-    backward_counts: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
+    backward_counts: Counter[str] = field(
+        default_factory=Counter
+    )  # how often each row went forward and backward
     backward_sums: list[BackwardSums] = field(
         default_factory=list[BackwardSums]
     )  # gradients, of the policy and of the critic
@@ -199,7 +201,9 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Note what backward passes within the block hand over, to the policy and to the critic."""
     with ExitStack() as stack:
-        trace.backward_sums = [stack.enter_context(record_backward(part)) for part in learner.parameter_groups()]
+        trace.backward_sums = [
+            stack.enter_context(record_backward(part)) for part in learner.parameter_groups()
+        ]
         yield
 
 
@@ -208,7 +212,9 @@ def _checking_sums(learner: Learner, trace: Trace) -> Iterator[None]:
     """Compare it with what the optimiser gets within the block."""
     with ExitStack() as stack:
         parts = zip(learner.parameter_groups(), trace.backward_sums, strict=True)
-        trace.sum_checks = [stack.enter_context(check_at_optimizer(learner.optimizer, *each)) for each in parts]
+        trace.sum_checks = [
+            stack.enter_context(check_at_optimizer(learner.optimizer, *each)) for each in parts
+        ]
         yield
 
 

@@ -39,7 +39,9 @@ def draw_step_samples(
     cfg, limits = setting.stage, session.recipe.episode
     equal: list[RolloutGroup] = []
     if algorithm.source == "demonstrations":
-        groups = session.play_demonstrations(session.tasks_of_step(stage, step, cfg.batch_size), (stage, step))
+        groups = session.play_demonstrations(
+            session.tasks_of_step(stage, step, cfg.batch_size), (stage, step)
+        )
         usable = [rollout for group in groups for rollout in group.rollouts]
         _check_demonstrations(usable)
     else:

@@ -118,7 +118,11 @@ class CopyReference(Reference):
 
 def make_reference(policy: nn.Module, *, syncable: bool = False) -> Reference:
     """The policy as it is now; with ``moves`` one that can be synced."""
-    return AdapterReference(policy, syncable=syncable) if isinstance(policy, PeftModel) else CopyReference(policy)
+    return (
+        AdapterReference(policy, syncable=syncable)
+        if isinstance(policy, PeftModel)
+        else CopyReference(policy)
+    )
 
 
 def ema_update(before: Tensor, now: Tensor, keep: float) -> Tensor:

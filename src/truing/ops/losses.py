@@ -167,7 +167,9 @@ def policy_loss(
     ratio_BT = importance_ratio(log_BT - excess_BT, mask_BT, objective.ratio)
     if objective.surrogate == "clip":
         # what pushes down a token is never clipped from above: the excess is its own
-        scaled_advantage_BT = torch.where(advantage_BT < 0, times_exp(advantage_BT.detach(), excess_BT), advantage_BT)
+        scaled_advantage_BT = torch.where(
+            advantage_BT < 0, times_exp(advantage_BT.detach(), excess_BT), advantage_BT
+        )
         loss_BT = clipped_surrogate(ratio_BT, scaled_advantage_BT, objective.clip_low, objective.clip_high)
     elif objective.surrogate == "cispo":
         loss_BT = cispo_surrogate(logprob_BT, ratio_BT, advantage_BT, objective.max_ratio)

@@ -70,7 +70,9 @@ def processed_logits(
         scores_NV = _mask_out(scores_NV, allowed_NV)
     if sampling_params.temperature not in (0, 1):
         scores_NV = scores_NV / sampling_params.temperature
-    scores_NV = _truncate(scores_NV, sampling_params) if support_NV is None else _mask_out(scores_NV, support_NV)
+    scores_NV = (
+        _truncate(scores_NV, sampling_params) if support_NV is None else _mask_out(scores_NV, support_NV)
+    )
     if sampling_params.temperature == 0:
         best_N1 = scores_NV.detach().argmax(dim=-1, keepdim=True)
         scores_NV = _mask_out(
@@ -197,7 +199,9 @@ def _apply_penalties(scores_NV: Tensor, sampling_params: SamplingParams, generat
     seen_NV = count_NV > 0
     damped_NV = torch.where(scores_NV > 0, scores_NV / repetition, scores_NV * repetition)
     scores_NV = torch.where(seen_NV, damped_NV, scores_NV)
-    return scores_NV - sampling_params.presence_penalty * seen_NV - sampling_params.frequency_penalty * count_NV
+    return (
+        scores_NV - sampling_params.presence_penalty * seen_NV - sampling_params.frequency_penalty * count_NV
+    )
 
 
 def _ban_stops(scores_NV: Tensor, sampling_params: SamplingParams, generated_NH: Tensor) -> Tensor:

@@ -144,7 +144,9 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
     found = []
     for name, model in (("", {}), (", history rewritten", {"chat_template": str(rewriting)})):
         sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
-        made = small_trainer(folder, algo, Echo(_reward_of_texts, env_reply="ef"), model=model, **sizes).randomize()
+        made = small_trainer(
+            folder, algo, Echo(_reward_of_texts, env_reply="ef"), model=model, **sizes
+        ).randomize()
         with torch.no_grad():
             made.table[END_ID, list(b"ab")] = NEVER_LOGIT  # a first turn always has a letter
         drawn = made.draw()

@@ -90,7 +90,9 @@ class SampleColumns:
                 if not self.snapshot.unreadable or self._load_index() is index:
                     return self.snapshot
 
-    def read_steps(self, steps: Sequence[SegmentRef], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
+    def read_steps(
+        self, steps: Sequence[SegmentRef], names: Sequence[str]
+    ) -> Iterator[pa.Table | RecordError]:
         """Columns of the rows of each step, as ``segments.SCHEMA`` names them, or why it has none.
 
         They are read as they are asked for: those of a row group, where they follow each other, at one time.

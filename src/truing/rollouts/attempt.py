@@ -86,7 +86,9 @@ class Attempt:
         if finish is FinishReason.LENGTH:
             self.end(Status.TRUNCATED, EndedBy.LENGTH)
 
-    def observe(self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, max_prompt_length: int) -> None:
+    def observe(
+        self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, max_prompt_length: int
+    ) -> None:
         """Take in what the world answered; ``room`` is how many ids the next turn may be shown."""
         if not replies:
             self.end(Status.DONE, EndedBy.ENVIRONMENT)

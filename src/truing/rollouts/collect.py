@@ -95,7 +95,9 @@ def _start_attempts(
         for k in range(group_size)
     ]
     if isinstance(context.env, MultiTurnEnv):
-        opened = run_in_workers([_open_call(context.env, seat.task) for seat in seats], context.limits.timeout)
+        opened = run_in_workers(
+            [_open_call(context.env, seat.task) for seat in seats], context.limits.timeout
+        )
         for seat, world in zip(seats, opened, strict=True):
             seat.episode = world.value
             if world.value is None:

@@ -44,9 +44,15 @@ class PolicyTurns:
     def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """One drawn turn for each seat."""
         for seat in attempts:
-            room = self.engine.context_length - self.sampling_params.max_new_tokens - len(seat.request.prompt_ids)
+            room = (
+                self.engine.context_length
+                - self.sampling_params.max_new_tokens
+                - len(seat.request.prompt_ids)
+            )
             chosen = self.force_rate and uniforms(1, *seat.request.rng_key, "force").item() < self.force_rate
-            if chosen and len(self.forced_ids) <= room:  # a turn that has no room for the prefix goes without it
+            if (
+                chosen and len(self.forced_ids) <= room
+            ):  # a turn that has no room for the prefix goes without it
                 seat.force_prefix(self.forced_ids)
         return self.engine.generate([self._request(seat) for seat in attempts], self.sampling_params)
 
@@ -54,7 +60,10 @@ class PolicyTurns:
         """The turn to draw, with its grammar where it has one."""
         if self.grammars is None or not attempt.task.tools:
             return attempt.request
-        return replace(attempt.request, make_matcher=partial(self.grammars.turn_matcher, attempt.dialogue, attempt.forced_ids))
+        return replace(
+            attempt.request,
+            make_matcher=partial(self.grammars.turn_matcher, attempt.dialogue, attempt.forced_ids),
+        )
 
 
 @dataclass(frozen=True, eq=False)

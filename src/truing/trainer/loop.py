@@ -60,7 +60,9 @@ class Loop:
         self.coefficients = LossCoefficients.initial(self.declared_recipe)
         bos = session.loaded.tokenizer.bos_token_id
         rewards = reward_weights(session.env.rewards)
-        self.doctor = LiveDoctor(self.declared_recipe, session.sampling_params, bos, tool_names(session), rewards)
+        self.doctor = LiveDoctor(
+            self.declared_recipe, session.sampling_params, bos, tool_names(session), rewards
+        )
         self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget)
         self.pending_facts: dict[str, Any] = {}  # facts of what was done since the last update
         self.interrupt = DeferredInterrupt()
@@ -106,7 +108,9 @@ class Loop:
             step += 1
             with reference_sync_fact(learner, step, self.pending_facts):
                 if learner.sync_reference(step):
-                    self.event_log.log("reference", stage=stage, step=step - 1, **learner.reference_sync_facts())
+                    self.event_log.log(
+                        "reference", stage=stage, step=step - 1, **learner.reference_sync_facts()
+                    )
             with self.interrupt:
                 # before the checkpoint: what is cut between the two repeats the step, and the evaluation
                 if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
@@ -141,7 +145,9 @@ class Loop:
         last = of_stage[-1].step if of_stage else -1
         suspected = [code for code, _, *where in found if where == [stage, last]]
         asked = any(code.startswith(AUDITED_FAMILIES) for code in suspected)
-        self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget, [row.facts for row in of_stage], requested=asked)
+        self.audit_schedule = AuditSchedule(
+            self.declared_recipe.doctor.budget, [row.facts for row in of_stage], requested=asked
+        )
         self.event_log.loss_label = recorded[-1].loss_label if recorded else ""
 
     def guarded_step(self, learner: Learner, stage: str, step: int) -> str:
@@ -170,7 +176,9 @@ class Loop:
         if self.rollbacks == guard.rollbacks:
             self.give_up(facts)
         kept = archive_undone(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
-        self.event_log.log("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
+        self.event_log.log(
+            "rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change)
+        )
         self.apply_rollbacks(stage, self.rollbacks + 1)
         state = checkpoint.read_state(self.checkpoints / checkpoint.CheckpointState(stage, to).name)
         written = recipe_after_rollbacks(self.declared_recipe, stage, state.rollbacks)
@@ -189,7 +197,9 @@ class Loop:
     def apply_rollbacks(self, stage: str, rollbacks: int) -> None:
         """Go on by the recipe as it stands after so many rollbacks of the stage."""
         self.rollbacks = rollbacks
-        self.session = replace(self.session, recipe=recipe_after_rollbacks(self.declared_recipe, stage, rollbacks))
+        self.session = replace(
+            self.session, recipe=recipe_after_rollbacks(self.declared_recipe, stage, rollbacks)
+        )
 
     def past_rollbacks(self, stage: str) -> list[Mapping[str, Any]]:
         """What was told of each rollback of the stage that was made; the last telling, where one was cut."""
@@ -298,7 +308,13 @@ class Loop:
         """Write a checkpoint, and drop those of the stage that nothing goes back to."""
         if learner.reference is not None:
             learner.reference.check_unchanged()
-        kept = (learner.checkpoint_tables(), learner.optimizer, asdict(self.coefficients), self.rollbacks, self.pending_facts)
+        kept = (
+            learner.checkpoint_tables(),
+            learner.optimizer,
+            asdict(self.coefficients),
+            self.rollbacks,
+            self.pending_facts,
+        )
         state = checkpoint.save(self.checkpoints, stage, step, *kept)
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
         oldest = self.last_good_checkpoint(stage, last_good_step(step, guard)) if guard and not last else step

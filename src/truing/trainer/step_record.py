@@ -120,7 +120,9 @@ def step_record(
     step alone, before any weight moved. ``found`` are facts of the update, and ``audits`` those of that name
     of the updates of the stage before it.
     """
-    computed = [trace for trace in traces if trace.tokens_computed] or traces  # before the first no weight moved
+    computed = [
+        trace for trace in traces if trace.tokens_computed
+    ] or traces  # before the first no weight moved
     first, last = computed[0], computed[-1]
     rows, objective = _rows(step_samples, traces), learner.algorithm.objective(learner.setting.stage)
     tokens = TokenStreams(rows)
@@ -204,7 +206,9 @@ def _term_weights(setting: from_recipe) -> Metrics:
 
 def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
     """Gigabytes: what the forwards were predicted to come to, and the most that the step held."""
-    expected = [learner.memory_budget.need.peak_bytes(micro) / GB for trace in traces for micro in trace.micro_batches]
+    expected = [
+        learner.memory_budget.need.peak_bytes(micro) / GB for trace in traces for micro in trace.micro_batches
+    ]
     most = peak_bytes(causal_model(learner.model).device)
     found = {"memory/predicted": max(expected)} if expected else {}
     return found if most is None else found | {"memory/peak": most / GB}

@@ -50,7 +50,9 @@ class Scores:
     entropy: Tensor  # of the distribution that was drawn from, nats
     raw_entropy: Tensor  # of the model's own distribution, nats; no gradient
     value: Tensor | None = None  # of the state before each token, reward units; None without a critic
-    mass_below: Tensor | None = None  # probability of all lower ids, NaN where it was not asked for; no gradient
+    mass_below: Tensor | None = (
+        None  # probability of all lower ids, NaN where it was not asked for; no gradient
+    )
 
 
 @dataclass(frozen=True, eq=False)

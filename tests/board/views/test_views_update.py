@@ -116,7 +116,9 @@ def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
         writer.write_event("finding", **named)
         incident = {"stage": "grpo", "step": 0, "text": "held back"}
         writer.write_event("incident", what="held_back", **incident)
-        writer.write_event("incident", what="held_back", **incident | {"step": 1, "text": "of another update"})
+        writer.write_event(
+            "incident", what="held_back", **incident | {"step": 1, "text": "of another update"}
+        )
     board = Board(tmp_path)
     (head,) = board.answer("run", {"run": "run"})["findings"]
     assert head["samples"] == [

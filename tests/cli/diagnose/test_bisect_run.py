@@ -25,7 +25,10 @@ def invoke(*words):
 def test_a_guilty_part_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
-            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None
+            mini(doctor={"stop": False}),
+            rewards=[random_reward],
+            out=tmp_path / "run",
+            on_event=lambda *_: None,
         ).run
     result = invoke("bisect", str(run))
     assert result.exit_code == 1
@@ -113,7 +116,8 @@ def test_later_partings_are_found_where_they_begin(mini, tmp_path):
 
 def test_runs_of_two_seeds_are_compared_by_what_they_came_to(mini, tmp_path):
     runs = [
-        truing.train(mini(seed=seed), out=tmp_path / str(seed), on_event=lambda *_: None).run for seed in (0, 1)
+        truing.train(mini(seed=seed), out=tmp_path / str(seed), on_event=lambda *_: None).run
+        for seed in (0, 1)
     ]
     told = invoke("compare", *map(str, runs)).stdout
     assert "recipe  seed: 0 | 1" in told

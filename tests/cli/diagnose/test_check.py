@@ -1,15 +1,15 @@
 """`truing check` as a user meets it."""
 
 import json
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from command import truing
+from folders import ROOT
 
 from truing.types.rollout import Task
 
-RECIPES = Path(__file__).parents[2] / "recipes"
+RECIPES = ROOT / "recipes"
 FEW = ("env.train=6", "env.eval=4")
 
 

@@ -39,6 +39,7 @@ def test_a_sound_recipe_is_accepted(toml, tmp_path):
     assert sum(step.stage == "grpo" for step in steps) == 12
 
 
+@pytest.mark.slow
 def test_what_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
     idle = toml(gates={"min_trained_tokens": 10_000})  # no step ever has so many
     told = run(idle, tmp_path, "--json")
@@ -57,15 +58,16 @@ def test_what_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
 def test_a_stage_is_compared_with_what_was_before_it(toml, tmp_path, monkeypatch):
     found = {}
     monkeypatch.setattr(
-        "truing.lab.acceptance._gain", lambda result, recipe: found.update(e=result.evaluations) or None
+        "truing.lab.acceptance._before_and_after",
+        lambda result, recipe: found.update(e=result.evaluations) or None,
     )
     run(toml(sft={"steps": 60, "batch_size": 12}, eval={"every": 5}), tmp_path)
     monkeypatch.undo()
     assert "grpo@10" in found["e"]
     result = TrainResult(tmp_path / "run", found["e"])
     made = resolve({**tomllib.loads((tmp_path / "recipe.toml").read_text())})
-    gain = verify_module._gain(result, made)
-    assert gain == found["e"]["after_grpo"].gain_over(found["e"]["after_sft"])
+    pair = verify_module._before_and_after(result, made)
+    assert pair == (found["e"]["after_sft"], found["e"]["after_grpo"])
 
 
 def test_findings_end_it_before_anything_is_trained(toml, tmp_path):

@@ -72,7 +72,7 @@ def test_json_is_a_line_with_null_for_what_nobody_knows(finished):
     said = json.loads(line)
     assert (said["state"], said["updates"], said["at"]) == ("finished", 6, ["grpo", 3, 3])
     assert said["left"] is None
-    assert said["reward"].keys() == {"mean", "low", "high"}
+    assert said["reward"].keys() == {"mean", "low", "high", "supposes"}
     assert list(said["evaluations"]) == ["base", "after_sft", "after_grpo"]
     assert {(each["tasks"], each["samples"]) for each in said["evaluations"].values()} == {(8, 1)}
     assert "alignment" in said["scorecard"]["pass"]

@@ -32,6 +32,7 @@ def left(tmp_path_factory):
         patch.setenv("WANDB_MODE", "offline")
         patch.setenv("WANDB_SILENT", "true")
         patch.setenv("WANDB_DIR", str(folder))
+        wandb.teardown()  # of another test's run in this process, whose environment W&B would go on with
         trainer = trl.GRPOTrainer(
             model=str(folder / "tiny"),
             args=trl.GRPOConfig(
@@ -79,7 +80,8 @@ def test_every_place_tells_the_same(left):
 
 def test_what_the_kl_is_is_known_where_the_arguments_are(left):
     told = {
-        place: import_run(read_log(left / place)).matched for place in ("out", "wandb", "trackio.db", "out/runs")
+        place: import_run(read_log(left / place)).matched
+        for place in ("out", "wandb", "trackio.db", "out/runs")
     }
     assert {place: read["kl"] for place, read in told.items()} == {
         "out": "kl/weighted_k3",

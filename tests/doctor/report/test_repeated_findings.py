@@ -77,7 +77,14 @@ def test_a_report_counts_one_as_one():
 
 def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
     live = LiveDoctor.__new__(LiveDoctor)
-    live.reported, live.past, live.sampling_params, live.bos_id, live.tools, live.rewards = set(), [], None, None, (), {}
+    live.reported, live.past, live.sampling_params, live.bos_id, live.tools, live.rewards = (
+        set(),
+        [],
+        None,
+        None,
+        (),
+        {},
+    )
     monkeypatch.setattr("truing.doctor.live_doctor.setup_of", lambda *_: None)
     monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
     told = []

@@ -39,7 +39,9 @@ def model():
     return load("tiny", device="cpu").model
 
 
-@pytest.fixture(params=[1, 3, 64], scope="module", autouse=True)
+@pytest.fixture(
+    params=[3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 64))], scope="module", autouse=True
+)
 def room(request):
     """Tables that are full after every id, or now and then, or never."""
     with pytest.MonkeyPatch.context() as patch:

@@ -208,9 +208,9 @@ def test_a_lab_without_runs_has_a_report_too(tmp_path):
         not in (tmp_path / "experimental-results" / "report.html").read_text().split("</script>")[-1]
     )
     assert (
-        with_runs(declared(lab, lab.hypotheses["h01"]), lab.hypotheses["h01"], {"changed": [1.0]}).history.entries_of(
-            Promotion
-        )
+        with_runs(
+            declared(lab, lab.hypotheses["h01"]), lab.hypotheses["h01"], {"changed": [1.0]}
+        ).history.entries_of(Promotion)
         == []
     )
 

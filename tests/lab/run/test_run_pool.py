@@ -20,6 +20,14 @@ from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Run
 
 SHORT = HEADER.replace("seeds = 10", "seeds = 2")
+SOLVES_SOME = (
+    'stages=["sft", "grpo"]',
+    'sft={"steps"=40, "batch_size"=6, "learning_rate"=3e-3}',
+    "env.seed=1",
+    "eval.samples=16",
+    "eval.temperature=1.0",
+)
+"""So that tasks earn different rewards; where all earn the same, a lab ends at once."""
 
 
 def lab_command(*words):
@@ -46,7 +54,7 @@ def until(condition, seconds=120):
 
 
 def test_from_plan_to_verdict(tmp_path):
-    lab_in(tmp_path, {"h01": SHORT})
+    lab_in(tmp_path, {"h01": SHORT}, f"family = 1\nchanges = {json.dumps(SOLVES_SOME)}")
     planned = truing("lab", "plan", "--lab", tmp_path)
     assert "cannot decide: 2 pairs prove nothing" in planned.out
     refused = truing("lab", "run", "h01", "--lab", tmp_path)
@@ -55,10 +63,10 @@ def test_from_plan_to_verdict(tmp_path):
     done = truing("lab", "run", "H1", "--underpowered", "--lab", tmp_path, "--json")
     assert done.code == 0, done.err
     verdict = json.loads(done.out)
-    assert (verdict["verdict"], verdict["pairs"], verdict["low"]) == ("INCONCLUSIVE", 2, None)
+    assert (verdict["verdict"], verdict["pairs"], verdict["within"]) == ("INCONCLUSIVE", 2, 1.0)
     assert verdict["criteria_met"] is None
     assert verdict["mde"] is None, "with two pairs nothing is ever seen"
-    assert -1 <= verdict["effect"] <= 1
+    assert -1 < verdict["low"] < verdict["effect"] < verdict["high"] < 1
     runs = open_lab(tmp_path).history.entries_of(Run)
     assert len(runs) == 4
     for run in runs:
@@ -94,6 +102,7 @@ def test_from_plan_to_verdict(tmp_path):
     assert "## H01 × H02" in (tmp_path / "experimental-results" / "report.md").read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
     lab = lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
     process = started(tmp_path)
@@ -134,6 +143,7 @@ def test_a_process_that_is_killed_is_no_verdict_on_its_arm(tmp_path):
     assert not open_lab(tmp_path).history.entries_of(Run)
 
 
+@pytest.mark.slow
 def test_a_crash_is_in_the_ledger_with_its_error(tmp_path):
     lab_in(tmp_path, {"h01": SHORT.replace("grpo.learning_rate=2e-3", "sampling.max_new_tokens=100000")})
     done = truing("lab", "run", "h01", "--underpowered", "--lab", tmp_path, "--json")

@@ -190,7 +190,9 @@ def test_a_pair_that_fits():
 
 
 def test_other_tasks_are_no_comparison():
-    told = pair(run("B", 3, tasks={"a": 1, "b": 1}), run("A", 3, tasks={"a": 1, "c": 1, "d": 0})).why_not_comparable([])
+    told = pair(
+        run("B", 3, tasks={"a": 1, "b": 1}), run("A", 3, tasks={"a": 1, "c": 1, "d": 0})
+    ).why_not_comparable([])
     assert "seed 3" in told
     assert "changed was evaluated on other tasks" in told
     assert "(3 apart)" in told
@@ -199,7 +201,8 @@ def test_other_tasks_are_no_comparison():
 def test_a_metric_that_one_side_lacks():
     lacks = replace(run("A", 3), metrics={})
     assert (
-        pair(run("B", 3), lacks).why_not_comparable(["eval/reward"]) == "seed 3: eval/reward was not measured in changed"
+        pair(run("B", 3), lacks).why_not_comparable(["eval/reward"])
+        == "seed 3: eval/reward was not measured in changed"
     )
     assert "kl/k3 was not measured in baseline" in pair(run("B", 3), run("A", 3)).why_not_comparable(
         ["eval/reward", "kl/k3"]

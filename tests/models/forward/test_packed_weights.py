@@ -55,7 +55,8 @@ def test_layers_of_the_same_input_are_computed_as_one(bias, monkeypatch):
         expected = [[each(x) for each in layers] for x in (one, other, one)]
         calls = []
         monkeypatch.setattr(
-            "truing.models.forward.packed_weights.linear_product", lambda *a: calls.append(a) or linear_product(*a)
+            "truing.models.forward.packed_weights.linear_product",
+            lambda *a: calls.append(a) or linear_product(*a),
         )
         with packed_weights(attention):
             assert attention.q_proj.packed is attention.v_proj.packed

@@ -84,7 +84,9 @@ class RunView:
 
     def findings(self, stage: str, step: int) -> list[RecordedFinding]:
         """What rules found in an update as it is on record: nothing of what was undone."""
-        return [each for each in self.all_findings if (each.stage, each.step, each.undone) == (stage, step, "")]
+        return [
+            each for each in self.all_findings if (each.stage, each.step, each.undone) == (stage, step, "")
+        ]
 
     def step_at(self, row: int) -> StepRow:
         """Everything that is on record of an update, by its row."""

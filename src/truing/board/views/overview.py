@@ -108,7 +108,12 @@ def summary_facts(summary: RunSummary) -> dict[str, Any]:
     """A glance as JSON has it."""
     told = asdict(summary)
     found, facts = ([finding_json(each) for each in every] for every in (summary.findings, summary.facts))
-    return told | {"findings": found, "facts": facts, "at": summary.current_stage, "why": shorten_and_count(summary.why)}
+    return told | {
+        "findings": found,
+        "facts": facts,
+        "at": summary.current_stage,
+        "why": shorten_and_count(summary.why),
+    }
 
 
 def criteria(opened: RunView) -> list[dict[str, Any]]:
@@ -117,7 +122,9 @@ def criteria(opened: RunView) -> list[dict[str, Any]]:
     if isinstance(recipe, str) or opened.device not in MAX_MISMATCH_NATS:
         return []
     kinds = [event.kind for event in opened.run.events]
-    return [asdict(each) for each in scorecard(columns.select_stages(recipe.stages), recipe, opened.device, kinds)]
+    return [
+        asdict(each) for each in scorecard(columns.select_stages(recipe.stages), recipe, opened.device, kinds)
+    ]
 
 
 def criteria_counts(opened: RunView) -> dict[str, int]:

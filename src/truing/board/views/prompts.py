@@ -86,7 +86,9 @@ def samples(opened: RunView, query: Query) -> dict[str, Any]:
     if most is not None:
         table = table.filter(pc.less_equal(table["reward"], most))
     if query.get("found"):
-        table = table.filter(pc.is_in(table["sample_id"], pa.array(sorted(opened.samples_with_findings()), pa.string())))
+        table = table.filter(
+            pc.is_in(table["sample_id"], pa.array(sorted(opened.samples_with_findings()), pa.string()))
+        )
     listed, unread, failed = _with_texts(opened, _page(table, order, start).to_pylist(), until)
     return {
         **_reading_state(known, table.num_rows, failed),

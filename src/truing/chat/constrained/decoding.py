@@ -74,7 +74,11 @@ class CallGrammar:
     """What calls of some tools may look like."""
 
     def __init__(self, grammars: CallGrammars, text: str) -> None:
-        self.bytes, self.opening_tag, self.reasoning = grammars.bytes, grammars.opening_tag, grammars.reasoning
+        self.bytes, self.opening_tag, self.reasoning = (
+            grammars.bytes,
+            grammars.opening_tag,
+            grammars.reasoning,
+        )
         self._tokenizer, self._vocab = grammars.tokenizer, grammars.vocab
         matcher = grammars.library.LLMatcher
         self._start = matcher(self._tokenizer, matcher.grammar_from_lark(text), log_level=0)

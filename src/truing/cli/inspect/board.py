@@ -56,7 +56,9 @@ def board(
         )
     if open_browser:
         webbrowser.open(address)
-    Thread(target=found.overview.overview_json, daemon=True).start()  # it is read before the first visitor asks
+    Thread(
+        target=found.overview.overview_json, daemon=True
+    ).start()  # it is read before the first visitor asks
     app = make_app(found, token=token, hosts=frozenset(LOOPBACK) if local else frozenset())
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1

@@ -59,7 +59,11 @@ class NewEventPrinter:
     def print_new(self, facts: Screen) -> None:
         """Say what is new; of what was there before the first time, the last."""
         events = self.watcher.run.events
-        new = events if self.printed_count is None or self.printed_count > len(events) else events[self.printed_count :]
+        new = (
+            events
+            if self.printed_count is None or self.printed_count > len(events)
+            else events[self.printed_count :]
+        )
         new = [event for event in new if self._is_printed(event)]
         if self.printed_count is None:  # first tokens in words are for whoever stood by
             new = [event for event in new if event.kind != "boundary"][-LAST_EVENTS:]
@@ -90,7 +94,12 @@ class NewEventPrinter:
     def _print_update(self, facts: Screen) -> None:
         self.last_update = facts.summary.current_stage
         if self.last_update is not None:
-            self.printer.print_update(*self.last_update, self.watcher.run.columns.numbers_at(-1), facts.summary.loss, facts.summary.left)
+            self.printer.print_update(
+                *self.last_update,
+                self.watcher.run.columns.numbers_at(-1),
+                facts.summary.loss,
+                facts.summary.left,
+            )
 
 
 def printed_facts(event: Event, run: Path) -> Mapping[str, Any]:

@@ -19,7 +19,9 @@ def tokens(
         str | None, typer.Option(help="Of which stage; by default the last that has it.")
     ] = None,
     sample: Annotated[int, typer.Option(help="Which sample of the update, from 0.")] = 0,
-    all_tokens: Annotated[bool, typer.Option("--all", help="A row for each token of the context too.")] = False,
+    all_tokens: Annotated[
+        bool, typer.Option("--all", help="A row for each token of the context too.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: where it came from, whether it is trained, and its numbers."""

@@ -22,7 +22,11 @@ class Lengths(NamedTuple):
 
     def __str__(self) -> str:
         most = with_count(self.longest, "token")
-        return most if self.shortest == self.longest else f"{self.shortest} to {most}, {self.mean:.1f} on average"
+        return (
+            most
+            if self.shortest == self.longest
+            else f"{self.shortest} to {most}, {self.mean:.1f} on average"
+        )
 
 
 ByFamily = Mapping[str, Mapping[str, Lengths]]

@@ -45,7 +45,9 @@ class LogHistory:
 
     def before(self, name: str) -> float:
         """Its mean before the reward fell; NaN where it did not, or nobody knows."""
-        return before_the_fall(self.reward_trend, [step.numbers.get(name, math.nan) for step in self._rewarded])
+        return before_the_fall(
+            self.reward_trend, [step.numbers.get(name, math.nan) for step in self._rewarded]
+        )
 
     @property
     def _rewarded(self) -> list[Step]:

@@ -29,7 +29,9 @@ def expected_group_advantages(step: Step) -> Tensor:
     if step.setup.advantage_per == "turn":
         return _turn_advantages(step, whole, everybody)
     found = {
-        each.rollout_id: _advantage(step, each.total_reward, [a.total_reward for a in group], [a.total_reward for a in everybody])
+        each.rollout_id: _advantage(
+            step, each.total_reward, [a.total_reward for a in group], [a.total_reward for a in everybody]
+        )
         for group in whole
         for each in group
     }
@@ -75,7 +77,9 @@ def trajectories_of(step: Step) -> list[Trajectory]:
     """One for each rollout that is trained on and has a reward, in the order of its rows."""
     value_N = step.tokens.get("value", torch.zeros(len(step.row_of_token)))
     return [
-        Trajectory(each.tokens, value_N[each.tokens].tolist(), each.rewards, each.bootstrap_value, each.total_reward)
+        Trajectory(
+            each.tokens, value_N[each.tokens].tolist(), each.rewards, each.bootstrap_value, each.total_reward
+        )
         for each in rollout_rewards(step)
         if each.tokens
     ]
@@ -94,7 +98,9 @@ def expected_reinforce_advantages(
     if step.setup.baseline == "step":
         total = math.fsum(chain.total_reward for chain in chains)
         for chain in chains:
-            others = (total - chain.total_reward) / (len(chains) - 1) if len(chains) > 1 else chain.total_reward
+            others = (
+                (total - chain.total_reward) / (len(chains) - 1) if len(chains) > 1 else chain.total_reward
+            )
             advantage_N[chain.tokens] -= others
     return returns_N, whitened(step, advantage_N) if step.setup.whiten else advantage_N
 

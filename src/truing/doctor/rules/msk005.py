@@ -93,7 +93,9 @@ def example() -> Step:
     """Two answers are padded to the longest with their stop, and the pads are taken for tokens."""
     healthy = example_step(answers=(5, 5, 5, 5, 5, 5, 5, 5))
     ids = healthy.tokens["token_ids"].clone()
-    ids[((healthy.row_of_token == 1) | (healthy.row_of_token == 5)) & (healthy.position_in_row >= 6)] = STOP_ID
+    ids[((healthy.row_of_token == 1) | (healthy.row_of_token == 5)) & (healthy.position_in_row >= 6)] = (
+        STOP_ID
+    )
     return changed_step(healthy, token_ids=ids)
 
 

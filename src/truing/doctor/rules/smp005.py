@@ -53,7 +53,9 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
         return
     if found.differs("trainer"):
         far = found.largest["trainer"]
-        other = f", and so is the sampler, by {found.largest['sampler']:.3g}" if found.differs("sampler") else ""
+        other = (
+            f", and so is the sampler, by {found.largest['sampler']:.3g}" if found.differs("sampler") else ""
+        )
         other += (
             "; the same rows alone are right: padding, positions, or the mask between rows"
             if found.agrees("alone")

@@ -69,7 +69,9 @@ def example() -> Step:
 def marks_every_turn() -> Step:
     """BOS is what every turn begins with."""
     step = example_step(prompt=6)
-    ids = step.tokens["token_ids"].masked_fill((step.position_in_row == 3) | (step.position_in_row == 5), step.setup.bos_id or 0)
+    ids = step.tokens["token_ids"].masked_fill(
+        (step.position_in_row == 3) | (step.position_in_row == 5), step.setup.bos_id or 0
+    )
     return changed_step(step, token_ids=ids)
 
 

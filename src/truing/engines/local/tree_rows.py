@@ -78,7 +78,9 @@ class TreeRows:
         before = [self._tails.row(i) for i in range(len(self._rows))]
         self._tails = KVCache([*before, *(tail for _, tail in rows)])
         self._rows += [held for held, _ in rows]
-        self._pending_ids += [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
+        self._pending_ids += [
+            r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)
+        ]
 
     def step(self, ids_N: Tensor) -> Tensor:
         """Logits [N, V] of the next ids: after these of the rows before, and of the rows just admitted."""

@@ -10,7 +10,9 @@ Curve = dict[str, float]
 
 def curves(run: RecordedStage) -> list[Curve]:
     """The metrics of each update by Truing's names, and what a trainer logs besides."""
-    return [{"step": step, **each.step_row.metrics, **_besides(each)} for step, each in enumerate(run.updates, 1)]
+    return [
+        {"step": step, **each.step_row.metrics, **_besides(each)} for step, each in enumerate(run.updates, 1)
+    ]
 
 
 def _besides(update: Update) -> Curve:

@@ -135,7 +135,10 @@ class Audit(ABC):
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
-        with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as the trainer's own forward was
+        with (
+            self.audit_budget.timed(),
+            self.trainer.accelerator.autocast(),
+        ):  # as the trainer's own forward was
             step = self.step(done)
             asked = {"noisy": noisy, "reference": self.reference_model}
             self.facts["plain"] = plain_facts(model, step, self.sampling_params, **asked)
@@ -147,7 +150,9 @@ class Audit(ABC):
     @property
     def audit_due(self) -> bool:
         """Whether the update that is about to be made is to be looked at."""
-        return self.has_update and (self.audit_requested or self.audit_budget.due(time.perf_counter() - self.started))
+        return self.has_update and (
+            self.audit_requested or self.audit_budget.due(time.perf_counter() - self.started)
+        )
 
     @property
     def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -261,7 +266,10 @@ class _OptimizerCallback(TrainerCallback):
         for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.reference_weights)):
             if weights:
                 digest = quick_sum(rotating_slice(weights, 0))
-                audit.facts[name] = {"digest": digest, "declared": self.frozen_digests.setdefault(name, digest)}
+                audit.facts[name] = {
+                    "digest": digest,
+                    "declared": self.frozen_digests.setdefault(name, digest),
+                }
         self.made = _recompute_update(audit, state.global_step)
         self.moments = self.watched(state.global_step)
         if audit.audit_due:

@@ -51,7 +51,9 @@ def gradient_sum_facts(
 
     def flat(sums: Mapping[str, Tensor]) -> Tensor:
         # others keep their place, so that the same part of them is taken
-        whole = rotating_slice(dict(parameters) | {name: clip_factor * sum_ for name, sum_ in sums.items()}, update_index)
+        whole = rotating_slice(
+            dict(parameters) | {name: clip_factor * sum_ for name, sum_ in sums.items()}, update_index
+        )
         return torch.cat([each.detach().reshape(-1).double().cpu() for each in whole.values()])
 
     total = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in weights.items()}

@@ -72,7 +72,9 @@ class GrpoAudit(Audit):
         self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer, as the sampler had them
         self.rng_state: Tensor | None = None  # torch's random numbers, before they were drawn
         self.current_generation: dict[str, Any] = {}
-        self.generations_by_number: dict[int, dict[str, Any]] = {}  # generations by number, from the last that was used on
+        self.generations_by_number: dict[
+            int, dict[str, Any]
+        ] = {}  # generations by number, from the last that was used on
         self.usage = UsageCounter(trainer.args, trainer.num_iterations)
         self.eval_prompts: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
@@ -101,7 +103,9 @@ class GrpoAudit(Audit):
     def due(self) -> bool:
         """Only the first update of a generation is by the weights that drew; it may hold parts of two."""
         now = self.trainer.state.global_step
-        return super().audit_due and all(micro.inputs[GENERATION_KEY]["version"] == now for micro in self.micro_batches)
+        return super().audit_due and all(
+            micro.inputs[GENERATION_KEY]["version"] == now for micro in self.micro_batches
+        )
 
     @property
     def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -126,7 +130,9 @@ class GrpoAudit(Audit):
 
     def step(self, done: int) -> Step:
         """The update that the window comes to."""
-        rows = [(micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches]
+        rows = [
+            (micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches
+        ]
         self.facts["uses"] = self.usage.facts(rows)
         made = (self.setup, self.micro_batches, self.updates_of_generation, self.numbers, self.facts)
         return step_of_rows(done, *made, tuple(self.past))
@@ -192,7 +198,9 @@ class GrpoAudit(Audit):
     def _keep_generation(self, batch: Any, count: int) -> None:
         """What tells this generation from others, and who asks for it beside."""
         number, last = self.generations, max(self.usage.micro_batches_used, default=0)
-        self.generations_by_number = {each: made for each, made in self.generations_by_number.items() if each >= last}
+        self.generations_by_number = {
+            each: made for each, made in self.generations_by_number.items() if each >= last
+        }
         self.generations_by_number[number] = self.current_generation
         self.usage.add_generation(number, count)
         ids, masks = (
@@ -208,7 +216,11 @@ class GrpoAudit(Audit):
             total=self.dataset_size,
         )
         if self.eval_prompts:
-            both = [f"{number}.{i}" for i, x in enumerate(self.current_generation["prompts"]) if repr(x) in self.eval_prompts]
+            both = [
+                f"{number}.{i}"
+                for i, x in enumerate(self.current_generation["prompts"])
+                if repr(x) in self.eval_prompts
+            ]
             shared = {"trained": both[:3], "count": len(both), "declared": False}
             self.facts["held_out"] = shared | {"tasks": len(self.eval_prompts)}
 

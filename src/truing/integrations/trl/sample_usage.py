@@ -16,7 +16,9 @@ class UsageCounter:
         """``iterations`` are the declared passes over a generation."""
         self.passes, self.micro_batches = iterations, iterations * args.steps_per_generation
         # where an update takes more micro-batches than a pass has, it begins the next pass
-        self.one_pass_per_update = iterations == 1 or args.gradient_accumulation_steps <= args.steps_per_generation
+        self.one_pass_per_update = (
+            iterations == 1 or args.gradient_accumulation_steps <= args.steps_per_generation
+        )
         self.counts: dict[int, Counter[int]] = {}
         self.micro_batches_used: Counter[int] = Counter()  # micro-batches of each generation
 
@@ -36,7 +38,13 @@ class UsageCounter:
         found = []
         for number in sorted({number for number, _ in window}):
             of_update = Counter(row for each, rows in window if each == number for row in rows.tolist())
-            twice = [f"{number}.{row}" for row, times in of_update.items() if times > 1 and self.one_pass_per_update]
+            twice = [
+                f"{number}.{row}"
+                for row, times in of_update.items()
+                if times > 1 and self.one_pass_per_update
+            ]
             counts = {f"{number}.{row}": times for row, times in self.counts[number].items()}
-            found.append(usage_fact(counts, twice, self.passes, self.micro_batches_used[number] >= self.micro_batches))
+            found.append(
+                usage_fact(counts, twice, self.passes, self.micro_batches_used[number] >= self.micro_batches)
+            )
         return found

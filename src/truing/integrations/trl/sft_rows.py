@@ -82,7 +82,11 @@ def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
     learned[:1] = False  # nothing comes before the first token
     none = torch.zeros_like(learned)
     streams = {"token_ids": ids, "supervised_mask": learned, "policy_mask": none, "kl_mask": none}
-    for name, table in (("new_logprob", micro.logprob), ("entropy", micro.entropy), ("pull", micro.token_gradient)):
+    for name, table in (
+        ("new_logprob", micro.logprob),
+        ("entropy", micro.entropy),
+        ("pull", micro.token_gradient),
+    ):
         if table is not None:
             shifted = torch.cat([torch.zeros(1), table[b].float()]).double()
             shown = learned | (shifted != 0) if name == "pull" else learned

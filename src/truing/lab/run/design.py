@@ -63,7 +63,10 @@ class Job:
 
 def baseline_changes(lab: Lab) -> tuple[str, ...]:
     """What is changed in the lab's recipe by now: its own changes, then each fix as it was promoted."""
-    return (*lab.config.changes, *(change for fix in lab.history.entries_of(Promotion) for change in fix.changes))
+    return (
+        *lab.config.changes,
+        *(change for fix in lab.history.entries_of(Promotion) for change in fix.changes),
+    )
 
 
 def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str] = ()) -> Arm:

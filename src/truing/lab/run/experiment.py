@@ -87,7 +87,9 @@ def run_interaction(
     lab, name = declare_interaction(lab, hypothesis, other, ledger), interaction_id(hypothesis, other)
     if retry:
         failed = retry_jobs(
-            lab, lab.history.entries_of(Declaration, name)[0], declared_interaction_arms(lab, hypothesis, other)
+            lab,
+            lab.history.entries_of(Declaration, name)[0],
+            declared_interaction_arms(lab, hypothesis, other),
         )
         lab = run_jobs(lab, name, failed, pool, ledger, report)
     return run_jobs(lab, name, pending_interaction_jobs(hypothesis, other), pool, ledger, report)

@@ -72,7 +72,9 @@ def detectable_effects(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
     for metric in ("eval/reward", "reward/mean"):
         noise = assumed_noise(recipe, metric)
         within = within_of(first.header.model_copy(update={"metric": metric}), None)[metric]
-        seen = min_detectable_excess(noise.deviation, first.header.seeds, lab.error_share(first), within=within)
+        seen = min_detectable_excess(
+            noise.deviation, first.header.seeds, lab.error_share(first), within=within
+        )
         yield metric, seen, noise
 
 

@@ -42,11 +42,15 @@ PendingJobs = Callable[[Lab], Sequence[Job]]
 """The runs that a lab still needs, first things first; none once all is settled."""
 
 
-def check_baseline(lab: Lab, hypothesis: Hypothesis, pool: RunPool, ledger: Ledger, report: ReportEvent) -> Lab:
+def check_baseline(
+    lab: Lab, hypothesis: Hypothesis, pool: RunPool, ledger: Ledger, report: ReportEvent
+) -> Lab:
     """Make the exact check of a hypothesis on the baseline; one that was made for another counts."""
     base = arms_of(lab, hypothesis, None)[BASELINE]
     same = [
-        each for each in lab.history.entries_of(CheckResult) if (each.arm, each.code) == (base.digest, code_digest())
+        each
+        for each in lab.history.entries_of(CheckResult)
+        if (each.arm, each.code) == (base.digest, code_digest())
     ]
     if same:
         entry = replace(same[-1], hypothesis=hypothesis.id, seconds=None)
@@ -131,7 +135,9 @@ def _check_unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> 
 
 def _check_error_budget(lab: Lab, hypothesis: Hypothesis) -> None:
     """Refuse what the lab's error has no share for, as when lab.toml was changed."""
-    spent = math.fsum(each.error for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis)
+    spent = math.fsum(
+        each.error for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis
+    )
     share = lab.error_share(hypothesis)
     if spent + share > lab.config.error * (1 + 1e-9):
         raise LabError(

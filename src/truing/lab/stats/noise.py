@@ -53,7 +53,9 @@ def _differences(lab: Lab, metric: str, begun: Iterable[Declaration], idle: bool
         for label, arm in each.arms.items():
             pairs = [] if label == BASELINE else pairs_of(lab.history, each.arms[BASELINE], arm, seeds)
             data = (
-                [] if any(pair.why_not_comparable([metric]) for pair in pairs) else [p.difference(metric) for p in pairs]
+                []
+                if any(pair.why_not_comparable([metric]) for pair in pairs)
+                else [p.difference(metric) for p in pairs]
             )
             if len(data) > 1 and not (idle and _has_effect(data, each, metric)):
                 found += _centred(np.asarray(data))

@@ -19,10 +19,13 @@ def decide(
 ) -> tuple[VerdictName, str, tuple[CriterionState, ...]]:
     """The verdict, why, and each criterion."""
     error = declaration.error
-    confirm = [judge_criterion(each, pairs, declaration.within, error, confirms=True) for each in header.confirm]
+    confirm = [
+        judge_criterion(each, pairs, declaration.within, error, confirms=True) for each in header.confirm
+    ]
     refute_error = error / len(header.refute)
     refute = [
-        judge_criterion(each, pairs, declaration.within, refute_error, confirms=False) for each in header.refute
+        judge_criterion(each, pairs, declaration.within, refute_error, confirms=False)
+        for each in header.refute
     ]
     every = (*confirm, *refute)
     said = "proven: " + "; ".join(each.text for each in every if each.state == "met")

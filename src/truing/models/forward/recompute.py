@@ -37,7 +37,10 @@ def recompute_layers(
     layers = layers_of(causal)
     for layer in layers:
         twice = partial(
-            checkpoint, layer.forward, use_reentrant=False, context_fn=lambda: (nullcontext(), recompute_context())
+            checkpoint,
+            layer.forward,
+            use_reentrant=False,
+            context_fn=lambda: (nullcontext(), recompute_context()),
         )
         layer.forward = twice  # type: ignore[method-assign]
     try:

@@ -44,7 +44,10 @@ class TokenTree:
 
     def paths(self) -> list[list[Segment]]:
         """The runs that each sequence consists of."""
-        segments, lasts = self.segments(), [int(place[-1]) if len(place) else -1 for place in self.token_indices]
+        segments, lasts = (
+            self.segments(),
+            [int(place[-1]) if len(place) else -1 for place in self.token_indices],
+        )
         return [[each for each in segments if each.start <= last < each.last] for last in lasts]
 
 

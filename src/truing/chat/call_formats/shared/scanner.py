@@ -59,7 +59,9 @@ class CallFormat:
     closing: str | None  # where a malformed call ends; None: with the turn
     content: Callable[[str], str] = lambda outside: outside  # what was said, of the text outside calls
     reasoning_tags: tuple[str, str] = ("<think>", "</think>")  # the tags in which no call is read
-    canonical_text: Callable[[ToolCall], str] = lambda call: ""  # what tells it from a format that reads the same
+    canonical_text: Callable[[ToolCall], str] = lambda call: (
+        ""
+    )  # what tells it from a format that reads the same
     opening_tag: str = ""  # the text of the opening, where a grammar can be told of what follows it
     grammar: Callable[[Tools, LarkLiterals], str] | None = (
         None  # of a call from the end of ``tag`` on, in Lark

@@ -203,21 +203,26 @@ def test_a_recipe_is_frozen(recipe):
 
 def test_the_contract_is_the_table_with_the_stop_ids(recipe):
     sampling = recipe(sampling={"top_k": 5, "min_new_tokens": 2, "max_new_tokens": 4}).sampling
-    contract = sampling.contract([9, 8], temperature=0.0)
-    assert (contract.top_k, contract.min_new_tokens, contract.stop_ids, contract.temperature) == (
+    sampling_params = sampling.to_params([9, 8], temperature=0.0)
+    assert (
+        sampling_params.top_k,
+        sampling_params.min_new_tokens,
+        sampling_params.stop_ids,
+        sampling_params.temperature,
+    ) == (
         5,
         2,
         (9, 8),
         0.0,
     )
     assert {
-        name: getattr(sampling.contract([]), name) for name in sampling.model_dump()
+        name: getattr(sampling.to_params([]), name) for name in sampling.model_dump()
     } == sampling.model_dump()
 
 
 def test_a_contract_that_cannot_be_is_refused(recipe):
     with pytest.raises(InvalidValueError, match="min_new_tokens"):
-        recipe(sampling={"min_new_tokens": 9, "max_new_tokens": 4}).sampling.contract([])
+        recipe(sampling={"min_new_tokens": 9, "max_new_tokens": 4}).sampling.to_params([])
 
 
 def test_every_part_of_a_recipe_forbids_unknown_keys_and_infinity():

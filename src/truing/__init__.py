@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PerTurn",
     "Rollout",
-    "Said",
+    "AssistantMessage",
     "Task",
     "ToolCall",
     "ToolEpisode",
@@ -29,7 +29,7 @@ _HOMES = {
     "check": "truing.api",
     "evaluate": "truing.api",
     "train": "truing.api",
-    "Said": "truing.types.message",
+    "AssistantMessage": "truing.types.message",
     "ToolCall": "truing.types.message",
     "ToolEpisode": "truing.envs.tools",
     "ToolError": "truing.envs.tools",

@@ -85,10 +85,10 @@ def check(
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
-    contract = recipe.sampling.to_params(loaded.stop_ids)
-    contract.max_prompt_length(loaded.context_length)
+    sampling_params = recipe.sampling.to_params(loaded.stop_ids)
+    sampling_params.max_prompt_length(loaded.context_length)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
-    return check_scene(EpisodeContext(chat, env, contract, recipe.episode, loaded.context_length))
+    return check_scene(EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length))
 
 
 def preflight(

@@ -69,15 +69,15 @@ def drawn(tiny, chat):
     """Rollouts of one turn: ``drawn(forced=b"<tool_call>", temperature=0.7)``."""
 
     def draw(*, count=24, forced=b"<tool_call>", grammar=True, tools=(LOOK, PAINT), seed=0, **rules):
-        contract = SamplingParams(stop_ids=tiny.stop_ids, **{"max_new_tokens": 120} | rules)
+        sampling_params = SamplingParams(stop_ids=tiny.stop_ids, **{"max_new_tokens": 120} | rules)
         task = Task("t", "f", ({"role": "user", "content": "hello"},), tools=tools)
         groups = collect(
             [task],
             group_size=count,
-            context=EpisodeContext(chat, Asking(), contract, EpisodeConfig(), tiny.context_length),
+            context=EpisodeContext(chat, Asking(), sampling_params, EpisodeConfig(), tiny.context_length),
             turn_source=PolicyTurns(
                 LocalEngine(tiny.model, context_length=tiny.context_length),
-                contract,
+                sampling_params,
                 torch.tensor(list(forced), dtype=torch.long),
                 force_rate=1.0,
                 grammars=CallGrammars(chat, 259) if grammar else None,

@@ -119,10 +119,10 @@ def test_a_greedy_contract_is_greedy(tmp_path):
 
 
 def test_what_the_file_cannot_say_is_said():
-    contract = SamplingParams(
+    sampling_params = SamplingParams(
         presence_penalty=0.5, frequency_penalty=0.25, repetition_penalty=1.2, stop_ids=(1,)
     )
-    _, warnings = generation_config(contract, pad_id=0)
+    _, warnings = generation_config(sampling_params, pad_id=0)
     assert [warning.split(" is ")[0] for warning in warnings] == [
         "presence_penalty 0.5",
         "frequency_penalty 0.25",

@@ -44,7 +44,7 @@ def test_compaction_changes_nothing_that_a_reader_sees(run):
 
 
 def test_every_bit_of_a_nan_survives(tmp_path):
-    odd = make_row("a", 4, contract=SamplingParams(top_k=2), support=support_of(0, 2, 0, 1))
+    odd = make_row("a", 4, sampling_params=SamplingParams(top_k=2), support=support_of(0, 2, 0, 1))
     bits = torch.tensor(
         [0x7FC00000, -0x400000, -(2**31), 0x7F800001], dtype=torch.int32
     )  # NaN, -NaN, -0.0, sNaN

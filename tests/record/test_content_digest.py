@@ -42,8 +42,11 @@ def test_a_digest_tells_apart_what_differs_and_nothing_else():
 
 
 def test_every_column_is_in_the_digest():
-    contract = SamplingParams(top_k=2)
-    rows = [make_row(f"s{i}", contract=contract, support=support_of(0, i, 1), seed=i) for i in range(2)]
+    sampling_params = SamplingParams(top_k=2)
+    rows = [
+        make_row(f"s{i}", sampling_params=sampling_params, support=support_of(0, i, 1), seed=i)
+        for i in range(2)
+    ]
     table = table_of("grpo", 0, rows)
     found = {content_digest(table)}
     for at, field in enumerate(SCHEMA):

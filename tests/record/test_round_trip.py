@@ -70,7 +70,7 @@ def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
 
 
 def test_a_support_reads_back_with_its_empty_slices():
-    row = make_row(contract=SamplingParams(top_p=0.9), support=support_of(0, 2, 1))
+    row = make_row(sampling_params=SamplingParams(top_p=0.9), support=support_of(0, 2, 1))
     (read,) = rows_of(decode(encode("grpo", 0, [row])))
     assert read.sample.support.at(0).tolist() == []
     assert read.sample.support.at(1).tolist() == [0, 1]
@@ -103,7 +103,7 @@ def any_row(draw) -> SampleRow:
             TurnSpan(0, length, FinishReason.LENGTH, i, name, draw(st.floats()))
             for i in range(draw(st.integers(0, 2)))
         ),
-        contract=SamplingParams(temperature=draw(st.floats(0, 2)), stop_ids=tuple(ids[:2])),
+        sampling_params=SamplingParams(temperature=draw(st.floats(0, 2)), stop_ids=tuple(ids[:2])),
         reward=draw(st.floats()),
         token_ids=torch.tensor(ids, dtype=torch.long),
         origin=origin,
@@ -144,7 +144,7 @@ def test_any_rows_survive_the_round_trip_to_the_bit(rows):
         assert torch.equal(a.sample.token_ids, b.sample.token_ids)
         assert torch.equal(a.sample.advantage.view(torch.int32), b.sample.advantage.view(torch.int32))
         assert torch.equal(a.new_logprob.view(torch.int32), b.new_logprob.view(torch.int32))
-        assert (a.sample.contract, a.status) == (b.sample.sampling_params, b.status)
+        assert (a.sample.sampling_params, a.status) == (b.sample.sampling_params, b.status)
         assert repr(a.sample.turns) == repr(b.sample.turns)
         assert repr(a.reward_parts) == repr(b.reward_parts)
         assert (a.text, a.messages) == (b.text, b.messages)

@@ -70,8 +70,8 @@ def asking(*words, last="done"):
 
 
 def scene(chat, env, **limits):
-    contract = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
-    return EpisodeContext(chat, env, contract, EpisodeConfig(**limits), context_length=2048)
+    sampling_params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
+    return EpisodeContext(chat, env, sampling_params, EpisodeConfig(**limits), context_length=2048)
 
 
 def played(chat, task, function=str.upper, grade=None, **limits):
@@ -82,9 +82,9 @@ def played(chat, task, function=str.upper, grade=None, **limits):
     return group.rollouts[0]
 
 
-def draw(tiny, chat, tasks, env=None, forced="", **contract):
+def draw(tiny, chat, tasks, env=None, forced="", **sampling_params):
     sampler = LocalEngine(tiny.model, context_length=tiny.context_length)
-    rules = SamplingParams(stop_ids=tiny.stop_ids, **contract)
+    rules = SamplingParams(stop_ids=tiny.stop_ids, **sampling_params)
     ids = torch.tensor(tiny.tokenizer(forced)["input_ids"], dtype=torch.long)
     return collect(
         tasks,

@@ -21,8 +21,8 @@ def turn(context, origin, drawn, logprob, structure=(), **known):
     )
 
 
-def rollout(*turns, contract=RAW, reward=0.5):
-    return Rollout("r", "g", TASK, turns, "text", Status.DONE, contract, reward=reward)
+def rollout(*turns, sampling_params=RAW, reward=0.5):
+    return Rollout("r", "g", TASK, turns, "text", Status.DONE, sampling_params, reward=reward)
 
 
 def test_two_turns():
@@ -80,14 +80,14 @@ def test_a_rollout_that_never_spoke_has_no_sample():
 
 
 def test_supports_follow_their_tokens():
-    contract = SamplingParams(top_k=2)
+    sampling_params = SamplingParams(top_k=2)
     first = Support(torch.tensor([4, 9, 5]), torch.tensor([0, 2, 3]))
     second = Support(torch.tensor([7, 8]), torch.tensor([0, 2]))
     (row,) = flatten(
         rollout(
             turn([1], [0], [4, 5], [-1.0, 0.0], support=first),
             turn([6], [2], [7], [-1.0], support=second),
-            contract=contract,
+            sampling_params=sampling_params,
         )
     )
     assert [row.support.at(t).tolist() for t in range(5)] == [[], [4, 9], [5], [], [7, 8]]

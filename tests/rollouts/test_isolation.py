@@ -96,8 +96,8 @@ class World:
 
 
 def played(chat, env, tasks, group_size=2, reward=None):
-    contract = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
-    scene = EpisodeContext(chat, env, contract, EpisodeConfig(), context_length=2048)
+    sampling_params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
+    scene = EpisodeContext(chat, env, sampling_params, EpisodeConfig(), context_length=2048)
     return collect(
         tasks,
         group_size=group_size,

@@ -66,7 +66,7 @@ class World:
 @pytest.fixture
 def rows(tiny, chat):
     """The samples of 3 tasks × 4 attempts of up to three turns, some begun with a forced prefix."""
-    contract = SamplingParams(stop_ids=tiny.stop_ids, **EVERYTHING)
+    sampling_params = SamplingParams(stop_ids=tiny.stop_ids, **EVERYTHING)
     tasks = [
         Task(str(i), "f", ({"role": "user", "content": "hello " * (i + 1)},), tools=(LOOK,)) for i in range(3)
     ]
@@ -76,8 +76,8 @@ def rows(tiny, chat):
     groups = collect(
         tasks,
         group_size=4,
-        context=EpisodeContext(chat, World(), contract, EpisodeConfig(), tiny.context_length),
-        turn_source=PolicyTurns(sampler, contract, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
+        context=EpisodeContext(chat, World(), sampling_params, EpisodeConfig(), tiny.context_length),
+        turn_source=PolicyTurns(sampler, sampling_params, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
         grade=lambda rollout: GradeResult(0.0, {}),
         key=("test",),
     )

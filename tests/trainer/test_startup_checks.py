@@ -117,9 +117,11 @@ def test_attention_beyond_what_its_index_holds_is_refused_in_trainer_and_sampler
     with pytest.raises(ModelError, match="an indexer leaves some out") as caught:
         score(model, rows, rows.policy_mask)
     assert f"at most {BORDER}" in str(caught.value)
-    contract = SamplingParams(max_new_tokens=BORDER)
+    sampling_params = SamplingParams(max_new_tokens=BORDER)
     with pytest.raises(ModelError, match="an indexer leaves some out"):
-        LocalEngine(model, context_length=128).generate([Request(torch.tensor([3]), ("x", 0))], contract)
+        LocalEngine(model, context_length=128).generate(
+            [Request(torch.tensor([3]), ("x", 0))], sampling_params
+        )
 
 
 def prove(model_type):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import from_recipe
+from truing.algos.base import UpdateConfig
 from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
 from truing.ops.overlong_penalty import overlong_fraction
@@ -21,7 +21,7 @@ WHITEN_EPS = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class from_samples:
+class Trajectories:
     """R rollouts side by side, the samples of each one after the other: T tokens, padded on the right."""
 
     rollouts: list[list[Sample]]
@@ -33,7 +33,7 @@ class from_samples:
     """float64, what each earned; 0 off the chain."""
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], config: from_recipe) -> "from_samples":
+    def from_samples(cls, samples: Sequence[Sample], config: UpdateConfig) -> "Trajectories":
         """The chains of all rollouts of which there are samples."""
         rollouts = list(group_by_rollout(samples).values())
         return cls(
@@ -99,7 +99,7 @@ def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
     return reward
 
 
-def token_rewards(parts: Sequence[Sample], config: from_recipe) -> Tensor:
+def token_rewards(parts: Sequence[Sample], config: UpdateConfig) -> Tensor:
     """What each token of a rollout earned, its samples one after the other: [T] float64.
 
     The share of a turn is earned by the last token in it that the policy chose (or the last one

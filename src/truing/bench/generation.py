@@ -91,12 +91,12 @@ def measure_truing(job: dict[str, Any]) -> dict[str, float]:
     keep_freed_memory()
     loaded = load(job["model"], device="cpu")
     sampler = LocalEngine(loaded.model, context_length=loaded.context_length)
-    contract = SamplingParams(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
+    sampling_params = SamplingParams(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
 
     def draw(turn: int) -> int:
         key = job["seed"], turn
         requests = [Request(torch.tensor(ids), (*key, i)) for i, ids in enumerate(job["prompts"])]
-        return sum(len(drawn.token_ids) for drawn in sampler.generate(requests, contract))
+        return sum(len(drawn.token_ids) for drawn in sampler.generate(requests, sampling_params))
 
     return _timed(draw)
 

@@ -56,11 +56,13 @@ def prove_forward(policy: nn.Module) -> None:
 def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
     """Raise unless the log-probabilities that the sampler records are those that ``score`` finds."""
     causal = causal_model(policy)
-    contract = SamplingParams(max_new_tokens=DRAWN)
+    sampling_params = SamplingParams(max_new_tokens=DRAWN)
     room = min(sampler.context_length, longest_supported(causal)) - DRAWN
     prompts = [_ids(causal, length, 1 + length // 10) for length in PROMPTS if length <= max(room, 1)]
     with _named_errors(causal, "nothing can be drawn from this model here"):
-        drawn = sampler.generate([Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], contract)
+        drawn = sampler.generate(
+            [Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], sampling_params
+        )
     samples = [
         _proof_sample(str(i), ids, each.token_ids)
         for i, (ids, each) in enumerate(zip(prompts, drawn, strict=True))
@@ -199,7 +201,7 @@ def _proof_sample(name: str, prompt: Tensor, answer: Tensor) -> Sample:
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=len(prompt),
         turns=(),
-        contract=RAW,
+        sampling_params=RAW,
         token_ids=token_ids,
         origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
         policy_mask=drawn,

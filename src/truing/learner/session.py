@@ -99,8 +99,10 @@ class Session:
         ``prove`` raises where what was drawn is no evaluation of these tasks.
         """
         cfg = self.recipe.eval
-        contract = self.recipe.sampling.to_params(self.sampling_params.stop_ids, temperature=cfg.temperature)
-        groups = self.collect_rollouts(self.eval_tasks, cfg.samples, contract, ("eval",))
+        sampling_params = self.recipe.sampling.to_params(
+            self.sampling_params.stop_ids, temperature=cfg.temperature
+        )
+        groups = self.collect_rollouts(self.eval_tasks, cfg.samples, sampling_params, ("eval",))
         prove(self, groups)
         return evaluate(name, self.env.rewards, groups, cfg.passes_at)
 
@@ -130,8 +132,10 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     check_metric_names(f"reward_part/{name}" for name in env.rewards)
     keep_freed_memory()
     loaded, policy = load_policy(recipe)
-    contract = recipe.sampling.to_params(loaded.stop_ids)
-    contract.max_prompt_length(loaded.context_length)  # or nothing could be drawn, which SFT would not notice
+    sampling_params = recipe.sampling.to_params(loaded.stop_ids)
+    sampling_params.max_prompt_length(
+        loaded.context_length
+    )  # or nothing could be drawn, which SFT would not notice
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
@@ -151,7 +155,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         env=env,
         train_tasks=splits["train"],
         eval_tasks=splits["eval"][:wanted],
-        sampling_params=contract,
+        sampling_params=sampling_params,
         chat=chat,
         grammars=None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary),
     )

@@ -27,7 +27,7 @@ def export(
     Args:
         policy: the trained model, with or without an adapter.
         loaded: the model it was made from; gives tokenizer, chat template and the base's name.
-        contract: how the policy samples; written to ``generation_config.json`` as far as that can say it.
+        sampling_params: how the policy samples; written to ``generation_config.json`` as far as that can say it.
         out: must not exist yet; appears complete or not at all.
         kind: ``merged`` for a transformers folder, ``adapter`` for a peft folder.
 

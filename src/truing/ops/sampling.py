@@ -45,7 +45,7 @@ def processed_logits(
 
     Args:
         logits_NV: [N, V] float, nats; gradients flow through, truncated entries get 0.
-        contract: the rules.
+        sampling_params: the rules.
         generated_NH: [N, H] int64, the ids generated so far in the current turn (never the prompt),
             -1 where a row has fewer; H may be 0.
         allowed_NV: [N, V] bool, what a grammar allows.

@@ -34,7 +34,7 @@ def make_row(name: str) -> SampleRow:
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=2,
         turns=(),
-        contract=SamplingParams(),
+        sampling_params=SamplingParams(),
         reward=1.0,
         token_ids=torch.tensor([0, 1, 2, 3]),
         origin=torch.tensor(

@@ -68,9 +68,9 @@ def test_a_step_is_made_anew_only_where_half_the_rows_have_ended_or_the_room_is_
 
     monkeypatch.setattr(truing.engines.local.cuda_graphs.DecodeGraph, "__init__", counting)
     requests = [Request(torch.arange(40, 52), ("x", i)) for i in range(16)]
-    contract = SamplingParams(max_new_tokens=40, stop_ids=tuple(range(0, 256, 16)))
-    drawn = sampler_with(GraphRows, model).generate(requests, contract)
-    assert_same(drawn, sampler_with(None, model).generate(requests, contract))
+    sampling_params = SamplingParams(max_new_tokens=40, stop_ids=tuple(range(0, 256, 16)))
+    drawn = sampler_with(GraphRows, model).generate(requests, sampling_params)
+    assert_same(drawn, sampler_with(None, model).generate(requests, sampling_params))
     assert len({len(each.token_ids) for each in drawn}) > 4
     if room == 64:
         assert made == sorted(made, reverse=True)

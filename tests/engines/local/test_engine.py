@@ -56,7 +56,7 @@ def test_max_rows_only_splits_the_work(sampler, tiny):
 
 def test_a_slow_second_implementation_draws_the_same(sampler, tiny):
     """Plain loop, no cache, no padding, contract T = 0.7 written out by hand."""
-    contract = SamplingParams(temperature=0.7, max_new_tokens=6, stop_ids=(257,))
+    sampling_params = SamplingParams(temperature=0.7, max_new_tokens=6, stop_ids=(257,))
     for request in requests(3):
         ids = request.prompt_ids.tolist()
         uniform = uniforms(6, *request.rng_key).tolist()
@@ -69,7 +69,7 @@ def test_a_slow_second_implementation_draws_the_same(sampler, tiny):
             logprobs.append(float(probability[token].log()))
             drawn.append(token)
             ids.append(token)
-        got = sampler.generate([request], contract)[0]
+        got = sampler.generate([request], sampling_params)[0]
         assert got.token_ids.tolist() == drawn
         assert got.logprob.tolist() == pytest.approx(logprobs, abs=1e-5)
 
@@ -116,12 +116,12 @@ def test_models_that_carry_a_state_draw_beside_others_what_they_draw_alone(confi
     made = config(**sizes, layer_types=[carries, "full_attention"])
     model = AutoModelForCausalLM.from_config(made).eval()
     assert why_no_tree(model, 8)
-    contract = SamplingParams(max_new_tokens=8, stop_ids=tuple(range(0, 64, 5)))
+    sampling_params = SamplingParams(max_new_tokens=8, stop_ids=tuple(range(0, 64, 5)))
     sampler = LocalEngine(model, context_length=128)
     asked = [Request(torch.arange(3, 9 + i % 3), ("state", i)) for i in range(6)]
-    together = sampler.generate(asked, contract)
+    together = sampler.generate(asked, sampling_params)
     assert len({len(each.token_ids) for each in together}) > 1
     for request, each in zip(asked, together, strict=True):
-        (alone,) = sampler.generate([request], contract)
+        (alone,) = sampler.generate([request], sampling_params)
         assert alone.token_ids.tolist() == each.token_ids.tolist()
         assert torch.allclose(alone.logprob, each.logprob, atol=1e-4)

@@ -113,9 +113,9 @@ def test_rows_come_in_where_others_have_ended(model, fed):
     sampler, slow = LocalEngine(model, context_length=CONTEXT, max_rows=8), padded(model)
     prompts = [torch.arange(40, 70), torch.arange(40, 55), *(torch.arange(90 + i, 99) for i in range(4))]
     requests = [Request(prompts[i % 6], ("x", i)) for i in range(40)]
-    contract = replace(CONTRACT, max_new_tokens=40, stop_ids=tuple(range(0, 257, 9)))
-    drawn = sampler.generate(requests, contract)
-    assert_same(drawn, slow.generate(requests, contract))
+    sampling_params = replace(CONTRACT, max_new_tokens=40, stop_ids=tuple(range(0, 257, 9)))
+    drawn = sampler.generate(requests, sampling_params)
+    assert_same(drawn, slow.generate(requests, sampling_params))
     lengths = sorted(len(each.token_ids) for each in drawn)
     assert lengths[0] < 5
     assert lengths[-1] > 15, "some ended early and others late"
@@ -141,7 +141,7 @@ def test_rows_that_were_interrupted_are_forgotten(model, monkeypatch):
 def test_penalties_count_what_each_row_drew_where_rows_come_in(model):
     sampler, slow = LocalEngine(model, context_length=CONTEXT, max_rows=4), padded(model)
     requests = [Request(torch.arange(40, 50 + i % 3), ("x", i)) for i in range(12)]
-    contract = replace(
+    sampling_params = replace(
         CONTRACT,
         max_new_tokens=20,
         min_new_tokens=3,
@@ -149,7 +149,7 @@ def test_penalties_count_what_each_row_drew_where_rows_come_in(model):
         repetition_penalty=1.3,
         stop_ids=tuple(range(0, 257, 9)),
     )
-    assert_same(sampler.generate(requests, contract), slow.generate(requests, contract))
+    assert_same(sampler.generate(requests, sampling_params), slow.generate(requests, sampling_params))
 
 
 def test_a_history_that_was_rewritten_is_computed_anew(model):
@@ -192,5 +192,7 @@ def test_a_model_that_attends_twice_in_a_layer_draws_the_same():
     model = AutoModelForCausalLM.from_config(DiffLlamaConfig(**sizes)).eval()
     requests = [Request(torch.arange(5, 9 + i), ("x", i)) for i in range(4)]
     sampler = LocalEngine(model, context_length=128)
-    contract = SamplingParams(temperature=1.0, max_new_tokens=5)
-    assert_same(sampler.generate(requests, contract), padded(model).generate(requests, contract))
+    sampling_params = SamplingParams(temperature=1.0, max_new_tokens=5)
+    assert_same(
+        sampler.generate(requests, sampling_params), padded(model).generate(requests, sampling_params)
+    )

@@ -27,11 +27,11 @@ def lab(tmp_path):
 
 
 def promote(lab, *changes, hypothesis="h09"):
-    return lab.and_also(Promotion(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
+    return lab.with_entry(Promotion(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
 
 
 def arms(lab, name="h01"):
-    begun = next(iter(lab.history.of(Declaration, name)), None)
+    begun = next(iter(lab.history.entries_of(Declaration, name)), None)
     return arms_of(lab, lab.hypothesis(name), begun)
 
 

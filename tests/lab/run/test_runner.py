@@ -98,7 +98,7 @@ def values(monkeypatch):
 
 
 def keys(lab, label, seeds):
-    begun = lab.history.of(Declaration, "h01")
+    begun = lab.history.entries_of(Declaration, "h01")
     arms = room.arms_of(lab, lab.hypotheses["h01"], begun[0] if begun else None)
     return [arms[label].job(seed).key for seed in range(seeds)]
 

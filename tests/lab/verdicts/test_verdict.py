@@ -91,7 +91,7 @@ def test_testing(made):
 
 def test_testing_where_only_the_baseline_ran(made):
     lab, hypothesis = made()
-    found = judge(lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
+    found = judge(lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
     assert (found.verdict, found.because) == ("TESTING", "0 of 10 pairs")
 
 
@@ -446,14 +446,14 @@ def test_the_last_check_counts(tmp_path):
 def test_pairs_that_decide_are_above_a_check(made):
     """A clean check would refute; pairs that prove an effect say otherwise, and both are told."""
     lab, hypothesis = made(HEADER + CHECK)
-    found = verdict(lab.and_also(checked()), hypothesis, changed=[1.0] * 8)
+    found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.0] * 8)
     assert (found.verdict, found.by) == ("VALIDATED", "experiment")
     assert found.notes[0] == "the check: LEN001 found nothing"
 
 
 def test_a_check_decides_where_pairs_do_not(made):
     lab, hypothesis = made(HEADER + CHECK)
-    found = verdict(lab.and_also(checked()), hypothesis, changed=[1.5, -0.5] * 5)
+    found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.5, -0.5] * 5)
     assert (found.verdict, found.by, found.pairs) == ("INVALIDATED", "proof", 10)
     assert found.quality_because == "an exact check"
 
@@ -486,7 +486,7 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     """Through `judge`, with pairs of a shape that nobody would call normal; what was ever proven stays so."""
     asked = HEADER.replace("seeds = 10", "seeds = 8").replace("below = 0.5", "below = -99")
     lab, hypothesis = made(asked, "family = 1\nerror = 0.4")
-    assert lab.history.of(Declaration)[0].error == 0.2
+    assert lab.history.entries_of(Declaration)[0].error == 0.2
     lab = with_runs(lab, hypothesis, {"changed": [0.0] * 8})
     others = [
         entry for entry in lab.history.entries if not (isinstance(entry, Run) and entry.label != BASELINE)
@@ -528,7 +528,7 @@ def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
     assert found.criteria[0].state == "open"
     assert found.low < 0
     lab, hypothesis = bounded
-    signs = replace(next(iter(lab.history.of(Declaration))), within={})
+    signs = replace(next(iter(lab.history.entries_of(Declaration))), within={})
     by_signs = replace(lab, history=History((signs,)))
     assert verdict(by_signs, hypothesis, changed=[0.1, 0.11] * 5).low > 0
 
@@ -574,7 +574,7 @@ def test_where_no_pair_differs_nothing_can_be_learnt(bounded):
         assert judge(lab, hypothesis).verdict in ("TESTING", "PENDING")
         for label in (BASELINE, "changed"):
             tasks = {"a": 0.25, "b": 0.75}
-            lab = lab.and_also(run_of(lab, hypothesis, label, seed, 0.5, tasks=tasks))
+            lab = lab.with_entry(run_of(lab, hypothesis, label, seed, 0.5, tasks=tasks))
     found = judge(lab, hypothesis)
     assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
     assert "no pair of 3 differs" in found.because
@@ -585,16 +585,16 @@ def test_where_no_pair_differs_nothing_can_be_learnt(bounded):
 
 def test_one_task_that_earns_something_is_something_to_learn_from(bounded):
     lab, hypothesis = bounded
-    lab = lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0))
+    lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0))
     tasks = {f"task-{i}": float(i == 0) for i in range(12)}
-    lab = lab.and_also(run_of(lab, hypothesis, "changed", 0, 1 / 12, tasks=tasks))
+    lab = lab.with_entry(run_of(lab, hypothesis, "changed", 0, 1 / 12, tasks=tasks))
     assert judge(lab, hypothesis).verdict == "TESTING"
 
 
 def test_a_mean_of_nothing_with_rare_large_losses_is_seldom_validated(bounded):
     """In 300 experiments of 16 pairs that gain 0.1 in nine of ten and lose 0.9 in the tenth."""
     lab, hypothesis = bounded
-    begun = lab.history.of(Declaration, "h01")[0]
+    begun = lab.history.entries_of(Declaration, "h01")[0]
     rng, wrong = np.random.default_rng(1), 0
     for _ in range(300):
         gains = np.where(rng.random(16) < 0.1, -0.9, 0.1)

@@ -50,26 +50,26 @@ def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     return torch.log_softmax(scores_V, dim=0)
 
 
-def _process_logits(logits_V: Tensor, contract: SamplingParams, said: Sequence[int]) -> Tensor:
+def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, said: Sequence[int]) -> Tensor:
     """Penalties for what the turn has said so far, stops banned while it is short, temperature."""
     change_V, scores_V = torch.zeros_like(logits_V), logits_V
     for i in sorted(set(said)):
-        change_V[i] = contract.presence_penalty + contract.frequency_penalty * said.count(i)
-    if contract.repetition_penalty != 1 and said:
+        change_V[i] = sampling_params.presence_penalty + sampling_params.frequency_penalty * said.count(i)
+    if sampling_params.repetition_penalty != 1 and said:
         seen_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
         seen_V[list(set(said))] = True
         factor_V = torch.where(
             logits_V > 0,
-            1 / contract.repetition_penalty,
-            contract.repetition_penalty * torch.ones_like(logits_V),
+            1 / sampling_params.repetition_penalty,
+            sampling_params.repetition_penalty * torch.ones_like(logits_V),
         )
         scores_V = torch.where(seen_V, logits_V * factor_V, logits_V)
     scores_V = scores_V - change_V
-    if len(said) < contract.min_new_tokens and contract.stop_ids:
+    if len(said) < sampling_params.min_new_tokens and sampling_params.stop_ids:
         banned_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
-        banned_V[list(contract.stop_ids)] = True
+        banned_V[list(sampling_params.stop_ids)] = True
         scores_V = torch.where(banned_V, -math.inf, scores_V)
-    return scores_V / contract.temperature if contract.temperature > 0 else scores_V
+    return scores_V / sampling_params.temperature if sampling_params.temperature > 0 else scores_V
 
 
 def _support(sample: Sample, t: int, vocabulary: int) -> list[int] | None:

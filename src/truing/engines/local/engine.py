@@ -78,9 +78,13 @@ class LocalEngine:
             raise
         return [drawn[i] for i in range(len(requests))]
 
-    def _rows_for(self, requests: Sequence[Request], contract: SamplingParams) -> TreeRows | PaddedRows:
+    def _rows_for(
+        self, requests: Sequence[Request], sampling_params: SamplingParams
+    ) -> TreeRows | PaddedRows:
         """A tree where the model can have one. On CUDA many small steps cost more than the pads."""
-        longest = max((len(request.prompt_ids) for request in requests), default=0) + contract.max_new_tokens
+        longest = (
+            max((len(request.prompt_ids) for request in requests), default=0) + sampling_params.max_new_tokens
+        )
         check_positions(self.model, longest)
         if why_no_tree(self.model, longest):
             return self._padded
@@ -88,7 +92,7 @@ class LocalEngine:
 
 
 def _draw(
-    engine: TreeRows | PaddedRows, requests: Sequence[Request], contract: SamplingParams, max_rows: int
+    engine: TreeRows | PaddedRows, requests: Sequence[Request], sampling_params: SamplingParams, max_rows: int
 ) -> dict[int, Completion]:
     """Draw until each request has its completion; a part is admitted as soon as there is room for it."""
     waiting = deque(engine.parts(requests, max_rows))
@@ -99,15 +103,19 @@ def _draw(
         before = len(live)
         while waiting and (not live or (engine.admits and len(live) + len(waiting[0]) <= max_rows)):
             part = waiting.popleft()
-            live += [(i, ActiveRow.begin(requests[i], contract)) for i in part]
+            live += [(i, ActiveRow.begin(requests[i], sampling_params)) for i in part]
             with phase("prefill"):
                 engine.admit([requests[i] for i in part])
         with phase("prefill" if len(live) > before else "decode"):
             logits = engine.step(ids)
-            ids = draw_ids(logits, [row for _, row in live], contract)
-            going = [n for n, (_, row) in enumerate(live) if row.is_unfinished(contract)]
+            ids = draw_ids(logits, [row for _, row in live], sampling_params)
+            going = [n for n, (_, row) in enumerate(live) if row.is_unfinished(sampling_params)]
             if len(going) < len(live):
-                done |= {i: row.to_completion(contract) for i, row in live if not row.is_unfinished(contract)}
+                done |= {
+                    i: row.to_completion(sampling_params)
+                    for i, row in live
+                    if not row.is_unfinished(sampling_params)
+                }
                 engine.keep(going)
                 ids, live = ids[going], [live[n] for n in going]
     return done

@@ -9,7 +9,7 @@ from truing.types.token import Excluded
 def _wrong(real):
     def sample(*args, **kwargs):
         made = real(*args, **kwargs)
-        stops = (made.token_ids[:, None] == made.token_ids.new_tensor(made.contract.stop_ids)).any(1)
+        stops = (made.token_ids[:, None] == made.token_ids.new_tensor(made.sampling_params.stop_ids)).any(1)
         off = made.policy_mask & stops
         why = made.excluded.masked_fill(off, Excluded.STRUCTURE)
         return replace(made, policy_mask=made.policy_mask & ~off, excluded=why)

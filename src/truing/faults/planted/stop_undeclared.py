@@ -11,12 +11,12 @@ OTHER = ord("1")
 
 
 def _goes_on(real):
-    return lambda row, contract: row.ids[-1] != OTHER and real(row, contract)
+    return lambda row, sampling_params: row.ids[-1] != OTHER and real(row, sampling_params)
 
 
 def _completion(real):
-    def completion(row, contract):
-        made = real(row, contract)
+    def completion(row, sampling_params):
+        made = real(row, sampling_params)
         return replace(made, finish_reason=FinishReason.STOP) if row.ids[-1] == OTHER else made
 
     return completion

@@ -54,13 +54,13 @@ def score(
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
     head = head_of(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
-    contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]
+    contracts = [batch.samples[b].sampling_params for b in wanted_2N[0].tolist()]
     below = None if mass_below_mask_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
-    for contract in dict.fromkeys(contracts):
-        chosen_N = torch.tensor([each == contract for each in contracts])
+    for sampling_params in dict.fromkeys(contracts):
+        chosen_N = torch.tensor([each == sampling_params for each in contracts])
         sample_N, token_N = wanted_2N[:, chosen_N]
         ids_N = batch.token_ids[sample_N, token_N].to(device)
-        replay = _logits_transform(batch.samples, sample_N, token_N, contract)
+        replay = _logits_transform(batch.samples, sample_N, token_N, sampling_params)
         if below is not None and mass_below_mask_BT is not None:
             asked_N = mass_below_mask_BT[sample_N, token_N]
             replay = _with_mass_below(replay, ids_N, asked_N, below, (sample_N, token_N))
@@ -95,8 +95,8 @@ def distributions(
     wanted_2N = wanted_BT.cpu().nonzero().T
     with autocast(causal.device):
         hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], wanted_2N)
-    (contract,) = {sample.sampling_params for sample in batch.samples}
-    replay = _logits_transform(batch.samples, *wanted_2N, contract)
+    (sampling_params,) = {sample.sampling_params for sample in batch.samples}
+    replay = _logits_transform(batch.samples, *wanted_2N, sampling_params)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
     head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
@@ -116,7 +116,7 @@ def causal_model(model: nn.Module) -> PreTrainedModel:
 
 
 def _logits_transform(
-    samples: Sequence[Sample], sample_N: Tensor, token_N: Tensor, contract: SamplingParams
+    samples: Sequence[Sample], sample_N: Tensor, token_N: Tensor, sampling_params: SamplingParams
 ) -> Callable[[Tensor, slice], Tensor]:
     """A function from raw logits of a slice of the asked-for tokens to the logits they were drawn from."""
     places = list(zip(sample_N.tolist(), token_N.tolist(), strict=True))
@@ -125,10 +125,10 @@ def _logits_transform(
         here, device = places[part], logits_NV.device
         generated = pad_histories([_generated(samples[b], t) for b, t in here]).to(device)
         support = None
-        if any(samples[b].support is not None for b, _ in here) or contract.truncates_support:
+        if any(samples[b].support is not None for b, _ in here) or sampling_params.truncates_support:
             supports = [_support(samples[b], t) for b, t in here]
             support = support_mask(supports, logits_NV.shape[1]).to(device)
-        return processed_logits(logits_NV, contract, generated, support_NV=support)
+        return processed_logits(logits_NV, sampling_params, generated, support_NV=support)
 
     return transform
 

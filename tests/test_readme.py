@@ -4,6 +4,8 @@ import re
 
 from folders import ROOT
 
+import truing
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -13,6 +15,18 @@ def test_the_python_example_trains(tmp_path, monkeypatch):
     names = {}
     exec(re.search(r"```python\n(.*?)```", README, re.DOTALL)[1], names)
     assert list(names["run"].evaluations) == ["base", "after_sft", "after_grpo"]
+
+
+def test_the_agent_example_has_no_findings(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(truing, "train", truing.check)
+    names = {}
+    exec(re.findall(r"```python\n(.*?)```", README, re.DOTALL)[1], names)
+    assert not list(names["run"].findings)
+
+
+def test_the_readme_has_at_most_150_lines():
+    assert len(README.splitlines()) <= 150
 
 
 def test_every_link_leads_somewhere():

@@ -30,7 +30,7 @@ import transformers
 import trl
 
 from truing.doctor.verdict import FINDING_VERDICTS
-from truing.integrations.trl.audit import audit
+from truing.integrations.trl import audit
 from truing.models.tiny import byte_tokenizer, tiny_model
 
 PRECISIONS: Mapping[str, Mapping[str, Any]] = {

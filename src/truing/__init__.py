@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from truing.types.rollout import Rollout, Task
 
 __all__ = [
+    "AssistantMessage",
     "PerTurn",
     "Rollout",
-    "AssistantMessage",
     "Task",
     "ToolCall",
     "ToolEpisode",

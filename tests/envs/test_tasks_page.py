@@ -29,7 +29,7 @@ def test_the_examples_of_the_page_run_and_make_an_environment():
     assert [message["content"] for message in world.reply(call)] == ["12"]
     assert list(world.reply(answer)) == []
     stranger = AssistantMessage(calls=(ToolCall("lookup", {"name": "Zoe"}),))
-    assert [message["content"] for message in world.reply(stranger)] == ["Error: nobody is called 'Zoe'"]
+    assert [message["content"] for message in world.reply(stranger)] == ["Error: no number for 'Zoe'"]
 
     shelves = names["Shelves"]()
     assert list(truing.check(OWN, env=shelves)["the demonstration scores full"].missing) == []

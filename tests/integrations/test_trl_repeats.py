@@ -7,7 +7,7 @@ import pytest
 import trl
 
 from truing.doctor.verdict import Verdict
-from truing.integrations.trl.audit import audit
+from truing.integrations.trl import audit
 
 
 def chance(completions, **_):

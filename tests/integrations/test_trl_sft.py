@@ -13,7 +13,7 @@ from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.errors import RecordError
-from truing.integrations.trl.audit import audit
+from truing.integrations.trl import audit
 
 END = 257
 """The tiny model's stop."""

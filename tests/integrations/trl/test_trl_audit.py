@@ -13,7 +13,7 @@ from truing.doctor.postmortem import diagnose_run
 from truing.doctor.report.text import report_facts
 from truing.doctor.verdict import STRONG_VERDICTS, Verdict
 from truing.errors import ProvenError, RecipeError
-from truing.integrations.trl.audit import audit
+from truing.integrations.trl import audit
 
 
 def chance(completions, **_):

@@ -145,7 +145,7 @@ def _size(story: LogHistory) -> Iterator[Hypothesis]:
 
 
 def _not_in_log(story: LogHistory) -> Iterator[Hypothesis]:
-    audit = "train under truing.integrations.trl.audit.audit (docs/doctor.md)"
+    audit = "train under truing.integrations.trl.audit (docs/doctor.md)"
     yield Hypothesis(
         "a bug that scalars do not show",
         "open",

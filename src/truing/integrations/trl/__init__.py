@@ -1,1 +1,48 @@
-"""The doctor beside TRL: ``audit(trainer)`` on a ``GRPOTrainer`` or ``SFTTrainer``."""
+"""The doctor beside TRL: ``audit(trainer)`` on a ``GRPOTrainer`` or ``SFTTrainer``, before it trains."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from truing.errors import RecipeError
+from truing.integrations.trl.base import Audit
+from truing.integrations.trl.grpo import GrpoAudit
+from truing.integrations.trl.sft import SftAudit
+
+AUDITS: tuple[type[GrpoAudit] | type[SftAudit], ...] = (GrpoAudit, SftAudit)
+"""The first of which the trainer has every method."""
+
+
+def audit(
+    trainer: Any,
+    *,
+    stop: bool = False,
+    out: Path | str | None = None,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+) -> Audit:
+    """Judge each update of a trainer; call it before ``trainer.train()``.
+
+    Args:
+        trainer: as TRL made it.
+        stop: raise at an update of which a rule proves that it is wrong.
+        out: a new folder, to keep what was looked at: ``truing check`` judges it again.
+        select: codes or families of rules; all where none is given.
+        ignore: codes or families to leave out.
+    """
+    peft = getattr(getattr(trainer, "model", None), "active_peft_config", None)
+    if peft is not None and peft.is_prompt_learning:
+        raise RecipeError(
+            "a policy with learned prompt tokens cannot be audited",
+            got=type(peft).__name__,
+            expected="a model whose tokens are those of its rows, with or without an adapter",
+        )
+    for kind in AUDITS:
+        if all(hasattr(trainer, name) for name in kind.required_attributes):
+            folder = None if out is None else Path(out)
+            return kind(trainer, stop=stop, out=folder, select=select, ignore=ignore)
+    raise RecipeError(
+        "this trainer cannot be audited",
+        got=type(trainer).__name__,
+        expected="a GRPOTrainer or SFTTrainer of TRL 1.16",
+    )

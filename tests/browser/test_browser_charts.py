@@ -156,7 +156,7 @@ def test_the_histogram_of_ratios_holds_every_scored_token(visit, rich):
         bins = len(told["edges"]) + 1
         assert bars == [[counts.get(place, 0) for place in range(bins)] for counts in signs]
         assert sum(map(sum, bars)) == epoch["scored"]
-        limits = boxes.nth(i).evaluate("each => each.layout.shape_null.map((one) => one.x0)")
+        limits = boxes.nth(i).evaluate("each => each.layout.shapes.map((one) => one.x0)")
         assert limits == pytest.approx([math.log(0.8), math.log(1.28)])
 
 

@@ -11,7 +11,7 @@ PLOT = """(name) => {
   const { data, layout } = document.querySelector(`figure[aria-label="${name}"] .plot`);
   const list = (each) => each && Array.from(each);
   return { traces: data.map((each) => ({ x: list(each.x), y: list(each.y), at: list(each.customdata) })),
-           marks: layout.shape_null.map((each) => each.x0), stages: layout.annotations.map((each) => each.text),
+           marks: layout.shapes.map((each) => each.x0), stages: layout.annotations.map((each) => each.text),
            ink: layout.font.color };
 }"""
 

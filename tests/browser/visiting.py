@@ -158,7 +158,7 @@ TOLD = """() => {
   const shape = ({ x0, x1, y0, y1, xref, yref }) => ({ x0, x1, y0, y1, xref, yref });
   const chart = (each, { data, layout }) => [each.getAttribute("aria-label"), {
     names: [...listeners.querySelectorAll(".legend span")].map((one) => one.title),
-    traces: data.map(trace), shapes: (layout.shape_null || []).map(shape),
+    traces: data.map(trace), shapes: (layout.shapes || []).map(shape),
     labels: (layout.annotations || []).map((one) => one.text), log: layout.yaxis.type === "log",
   }];
   const charts = [...document.querySelectorAll("figure.chart[aria-label]")];

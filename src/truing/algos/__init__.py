@@ -17,4 +17,4 @@ ALGORITHMS: dict[str, Algorithm] = {
     "ppo": PPO,
 }
 
-__all__ = ["ALGORITHMS", "Algorithm", "UpdateConfig", "LossTerm"]
+__all__ = ["ALGORITHMS", "Algorithm", "LossTerm", "UpdateConfig"]

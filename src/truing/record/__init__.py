@@ -25,7 +25,7 @@ __all__ = [
     "SampleRow",
     "Segment",
     "StepRow",
-    "has_writer",
-    "compact",
     "archive_undone",
+    "compact",
+    "has_writer",
 ]

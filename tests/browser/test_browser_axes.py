@@ -67,7 +67,7 @@ def test_a_log_axis_has_two_labels_or_more_that_say_what_they_are(visit):
         for decades in (1e-5, 0.004, 0.05, 0.2, 0.5, 1, 1.7, 3, 5, 9, 14)
     ]
     told = page.evaluate(
-        """(all) => import("/axes.js").then(({ logTicks }) => all.map((each) => logTicks(...listeners)))""",
+        """(all) => import("/axes.js").then(({ logTicks }) => all.map((each) => logTicks(...each)))""",
         ends,
     )
     for (low, high), ticks in zip(ends, told, strict=True):
@@ -137,7 +137,7 @@ def test_the_hover_names_the_update(visit, rich):
 BOXES = """() => [...document.querySelectorAll("figure.chart[aria-label]")].map((each) => {
   const box = (one) => { const { left, right, top, bottom } = one.getBoundingClientRect();
     return { left, right, top, bottom, text: one.textContent }; };
-  const all = (names) => [...listeners.querySelectorAll(names)].map(box);
+  const all = (names) => [...each.querySelectorAll(names)].map(box);
   return { title: each.getAttribute("aria-label"), plot: box(each.querySelector("svg.main-svg")),
     labels: all(".annotation text"), ticks: all(".xtick text") };
 })"""

@@ -80,8 +80,10 @@ def sentence_piece():
 
 def tokenizer_of(backend, template, stop, *, special=(), plain=(), normalized=False, **flags):
     """A tokenizer whose class names its stop alone, whatever else is special."""
-    backend.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in special])
-    backend.add_tokens([AddedToken(each, special=False, normalized=normalized, **flags) for each in plain])
+    backend.add_special_tokens([AddedToken(each, special_tokens=True, normalized=False) for each in special])
+    backend.add_tokens(
+        [AddedToken(each, special_tokens=False, normalized=normalized, **flags) for each in plain]
+    )
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=stop, chat_template=template)
 
 
@@ -231,7 +233,7 @@ def test_a_role_that_holds_a_control_token_is_refused(spoken):
     """Of a task's message, and of one that a world answers with."""
     for text in hostile(spoken):
         with pytest.raises(DataError, match="the role of a message holds the control token"):
-            spoken.rendering([ASKED, {"role": f"user{text}", "content": "x"}])
+            spoken.render([ASKED, {"role": f"user{text}", "content": "x"}])
 
 
 @pytest.mark.parametrize("make", [qwen, gptoss, llama3])

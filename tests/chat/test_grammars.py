@@ -83,14 +83,14 @@ def begun(family, tags, tools=TOOLS):
         MADE[family, tags] = chat, CallGrammars(chat, len(chat.tokenizer))
     chat, grammars = MADE[family, tags]
     empty = torch.tensor([], dtype=torch.long)
-    return chat, grammars.walk(Dialogue((), tools, 0, "", empty), empty)
+    return chat, grammars.turn_matcher(Dialogue((), tools, 0, "", empty), empty)
 
 
 def written(chat, name, arguments):
     """A call's ids as the template writes it, without what stands around it."""
     said = AssistantMessage(calls=(ToolCall(name, arguments),))
     tag, closing = FORMATS[chat.tool_format].opening_tag, FORMATS[chat.tool_format].closing
-    whole = chat.text([{"role": "user", "content": "q"}, said.to_dict()], prompt=False)
+    whole = chat.render_text([{"role": "user", "content": "q"}, said.to_dict()], prompt=False)
     text = tag + whole.partition(tag)[2].rpartition(closing)[0] + closing
     return chat.tokenizer(text, add_special_tokens=False)["input_ids"]
 

@@ -69,7 +69,7 @@ def positions(patch):
     real = truing.models.forward.hidden_states.decoder_states
     patch.setattr(
         truing.models.forward.hidden_states,
-        "decode",
+        "decoder_states",
         lambda model, ids, places, a: real(model, ids, places * 2, a),
     )
 
@@ -94,7 +94,7 @@ def stop_is_taken_for_padding(patch):
             for row in real(samples, *given)
         ]
 
-    patch.setattr(truing.learner.step_samples, "_gated", without_stops)
+    patch.setattr(truing.learner.step_samples, "_without_truncated", without_stops)
 
 
 def credit_to_the_last_token(patch):
@@ -107,7 +107,7 @@ def credit_to_the_last_token(patch):
             row.advantage[trained[:-1]] = 0.0
         return made
 
-    patch.setattr(truing.algos.grpo, "spread", last)
+    patch.setattr(truing.algos.grpo, "broadcast_advantages", last)
 
 
 def rewriting_goes_unseen(patch):
@@ -123,7 +123,7 @@ def kl_sign(patch):
 def cut_is_the_end(patch):
     patch.setattr(
         truing.algos.ppo,
-        "_after_the_end",
+        "_bootstrap_values",
         lambda chains, cfg: torch.zeros(len(chains.rollouts), dtype=torch.float64),
     )
 
@@ -133,7 +133,7 @@ def entropy_sign(patch):
 
 
 def old_is_the_samplers(patch):
-    patch.setattr(truing.learner.step, "with_old", lambda samples, learner: list(samples))
+    patch.setattr(truing.learner.step, "with_old_logprobs", lambda samples, learner: list(samples))
 
 
 def clip_swapped(patch):

@@ -26,7 +26,7 @@ def same_as_the_lines(series, run):
     ]
     for i, row in enumerate(rows):
         told = {**row.metrics, **{f"seconds/{name}": value for name, value in row.seconds.items()}}
-        assert columns.label[i].as_py() == row.loss_label
+        assert columns.loss_label[i].as_py() == row.loss_label
         for name, values in columns.numbers.items():
             expected = told.get(name, math.nan)
             assert values[i] == expected or (math.isnan(values[i]) and math.isnan(expected)), name

@@ -14,7 +14,7 @@ def clock(monkeypatch):
 
 
 def test_the_longer_it_takes_the_later_it_is_done_again(clock):
-    pace = Throttle(share=0.01, pause=0.25)
+    pace = Throttle(share=0.01, min_interval=0.25)
     assert pace.seconds_left == 0
     with pace.measure():
         clock[0] += 0.02
@@ -24,7 +24,7 @@ def test_the_longer_it_takes_the_later_it_is_done_again(clock):
 
 
 def test_what_is_quick_pauses_all_the_same(clock):
-    pace = Throttle(share=0.01, pause=0.25)
+    pace = Throttle(share=0.01, min_interval=0.25)
     with pace.measure():
         pass
     assert pace.seconds_left == pytest.approx(0.25)

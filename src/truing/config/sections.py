@@ -15,7 +15,9 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 class FrozenModel(BaseModel):
     """Frozen, and strict about its keys; the sentence under a field is its description in docs/recipes.md."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen_weights=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class ModelConfig(FrozenModel):

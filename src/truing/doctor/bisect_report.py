@@ -17,7 +17,7 @@ CODE_LOCATIONS: Mapping[Part, str] = {
     "mask": "truing.ops.masks:exclusion_reasons",
     "reference": "truing.learner.step:with_reference_logprobs",
     "critic": "truing.learner.step:with_values",
-    "advantage": "truing.algos.{}:credit",
+    "advantage": "truing.algos.{}:compute_advantages",
     "forward": "truing.models.forward.score:score",
     "loss": "truing.ops.losses:policy_loss",
     "optimizer": "truing.learner.optimizer:clip_and_step",

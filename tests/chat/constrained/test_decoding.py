@@ -25,7 +25,7 @@ def begin():
         key = (chat.tokenizer.name_or_path, vocab)
         made.setdefault(key, CallGrammars(chat, vocab))
         ids = torch.tensor(ids, dtype=torch.long)
-        return made[key].walk(Dialogue((), tools, 0, prompt, ids), ids)
+        return made[key].turn_matcher(Dialogue((), tools, 0, prompt, ids), ids)
 
     return begun
 

@@ -43,7 +43,7 @@ def fed(monkeypatch):
         counts.append(len(ids))
         return decode(model, ids, *rest)
 
-    monkeypatch.setattr(truing.engines.local.tree_rows, "decode", counting)
+    monkeypatch.setattr(truing.engines.local.tree_rows, "decoder_states", counting)
     return counts
 
 

@@ -151,7 +151,7 @@ def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
 def finding_facts(each: RuleFindings, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
     """A rule's findings as JSON has them: the strongest, since when and how often; updates count from 1."""
     found, claim = each.shown, asdict(each.shown.claim)
-    del claim["row"], claim["likely"]
+    del claim["row"], claim["specificity"]
     return {
         "code": found.code,
         "name": found.name,

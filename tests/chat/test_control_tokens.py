@@ -218,7 +218,7 @@ def test_messages_never_become_control_tokens(spoken, role):
 
     plain = render_prompt(spoken, asked("x"))
     for text in hostile(spoken):
-        if spoken.special.first(text):
+        if spoken.special_tokens.first(text):
             with pytest.raises(DataError, match="special token"):
                 render_prompt(spoken, asked(text))
             continue

@@ -158,7 +158,7 @@ def test_turns_of_every_kind_extend(speak, name, said):
     chat = speak(name)
     rollout = play(chat, as_written(chat, said), as_written(chat, DONE))
     assert rollout.turns[1].restart_reason == ""
-    assert rollout.messages[0] == said.message()
+    assert rollout.messages[0] == said.to_dict()
     assert len(rollout.messages) == 2 + max(1, len(said.calls))
     samples(chat, rollout)
 

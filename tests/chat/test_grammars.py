@@ -98,7 +98,7 @@ def written(chat, name, arguments):
 def goes_through(walk, ids):
     """Whether each id may be drawn in its turn, and the call is over then."""
     for id in ids:
-        allowed = walk.allowed()
+        allowed = walk.allowed_ids()
         if allowed is not None and not allowed[id]:
             return False
         walk.take(id)
@@ -131,7 +131,7 @@ def test_no_stop_comes_within_a_call(family, tags):
     chat, walk = begun(family, tags)
     ids = written(chat, "look", {"text": "ab", "whole": 5})
     for id in ids[:-1]:
-        walk.take(id)
+        walk.accept_token(id)
         if (allowed := walk.allowed()) is not None:
             assert not allowed[list(chat.stop_ids)].any()
 
@@ -142,7 +142,7 @@ def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
     chat, walk = begun(family, tags)
     ids = chat.tokenizer(FORMATS[chat.tool_format].opening_tag, add_special_tokens=False)["input_ids"]
     for id in ids:
-        walk.take(id)
+        walk.accept_token(id)
     source, ends = random.Random(seed), list[int]()
     while (allowed := walk.allowed()) is not None:
         free = allowed.nonzero()[:, 0].tolist()
@@ -203,7 +203,7 @@ def test_a_turn_that_breaks_the_grammar_is_an_error():
     chat, walk = begun("qwen3_6", True)
     ids = written(chat, "peek", {})
     with pytest.raises(InvalidValueError, match="does not allow"):
-        list(map(walk.take, ids))
+        list(map(walk.accept_token, ids))
 
 
 def test_formats_without_a_grammar_are_named():

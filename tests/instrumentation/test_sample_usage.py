@@ -48,7 +48,7 @@ def learner():
             weight.grad = torch.randn(4)
         optimizer.step()
 
-    return SimpleNamespace(optimizer=optimizer, parts=lambda: [weights], step=step)
+    return SimpleNamespace(optimizer=optimizer, parameter_groups=lambda: [weights], step=step)
 
 
 def updated(learner, turn, steps=1, between=lambda: None, of="moments"):

@@ -98,7 +98,7 @@ def stop_is_taken_for_padding(patch):
 
 
 def credit_to_the_last_token(patch):
-    real = truing.algos.grpo.spread
+    real = truing.algos.grpo.broadcast_advantages
 
     def last(samples, rollouts, advantages):
         made = real(samples, rollouts, advantages)
@@ -206,7 +206,7 @@ def time_passes_for_the_world(patch):
 
 
 def adapter_stays_behind(patch):
-    patch.setattr(truing.learner.session, "sync", lambda policy, plain: None)
+    patch.setattr(truing.learner.session, "sync_weights", lambda policy, plain: None)
 
 
 @pytest.mark.parametrize(

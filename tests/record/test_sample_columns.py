@@ -82,7 +82,7 @@ def read(monkeypatch):
     seen = []
 
     def noted(run_dir, stretch, *rest):
-        seen.extend((place.stage, place.step) for place in stretch.places)
+        seen.extend((place.stage, place.step) for place in stretch.refs)
         return columns.read_columns(run_dir, stretch, *rest)
 
     monkeypatch.setattr(sample_columns, "read_columns", noted)
@@ -92,7 +92,7 @@ def read(monkeypatch):
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("batch", [1, 2**17])
 def test_the_table_says_what_the_rows_say(odd, monkeypatch, compacted, batch):
-    monkeypatch.setattr(sample_columns, "BATCH", batch)
+    monkeypatch.setattr(sample_columns, "BATCH_ROWS", batch)
     if compacted:
         compact(odd)
     known = SampleColumns(odd).refresh(places(odd))
@@ -120,7 +120,7 @@ def test_of_a_run_that_grows_only_what_is_new_is_read(run, read):
 def test_a_table_that_grew_often_is_made_whole_and_shares_its_texts(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
         found = SampleColumns(tmp_path / "run")
-        for step in range(sample_columns.PARTS + 3):
+        for step in range(sample_columns.MAX_CHUNKS + 3):
             rows = [make_row(f"{step}", seed=step)]
             writer.write_step(make_record(step, rows), rows)
             known = found.refresh(places(tmp_path / "run"))

@@ -139,7 +139,7 @@ def test_turns_extend_the_ids_and_the_world_answers(chat):
     (row,) = flatten(rollout)
     tools = chat.tokenizer.decode(row.token_ids[row.origin == Origin.TOOL])
     assert tools == "MOONSUN"
-    whole = chat.text([*rollout.task.messages, *rollout.messages], rollout.task.tools, prompt=False)
+    whole = chat.render_text([*rollout.task.messages, *rollout.messages], rollout.task.tools, prompt=False)
     assert chat.tokenizer.decode(row.token_ids) + "\n" == whole
     assert [turn.restart_reason for turn in rollout.turns] == ["", "", ""]
 
@@ -244,7 +244,7 @@ def test_a_malformed_call_goes_back_to_the_model(chat):
         version: int = 0
         weight_digest: str = ""
 
-        def say(self, seats):
+        def next_turns(self, seats):
             texts = ["done" if seat.turns else '<tool_call>\n{"name": "look", oops' for seat in seats]
             ids = [torch.tensor([*chat.tokenizer(text)["input_ids"], chat.stop_ids[0]]) for text in texts]
             return [
@@ -373,7 +373,7 @@ def test_a_world_that_changes_what_it_was_given_changes_no_message(chat):
 @pytest.mark.parametrize("room", range(0, 40, 4))
 def test_a_forced_prefix_for_which_the_context_has_no_room_stops_no_run(tiny, chat, room):
     rules = SamplingParams(stop_ids=tiny.stop_ids, max_new_tokens=4)
-    length = len(chat.tokenizer(chat.text(TASK.messages))["input_ids"]) + 4 + room
+    length = len(chat.tokenizer(chat.render_text(TASK.messages))["input_ids"]) + 4 + room
     voice = PolicyTurns(
         LocalEngine(tiny.model, context_length=length), rules, torch.tensor([65] * 20), force_rate=1.0
     )

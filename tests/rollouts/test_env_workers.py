@@ -88,7 +88,7 @@ def test_an_interrupt_lets_no_further_call_begin(monkeypatch):
             raise KeyboardInterrupt
         return reinforce(self, timeout)
 
-    monkeypatch.setattr(WorkerPool, "reinforce", interrupted)
+    monkeypatch.setattr(WorkerPool, "grow", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_in_workers([lambda: begun.append(1) or gate.wait()] * 50, 10.0)
     gate.set()

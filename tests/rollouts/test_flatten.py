@@ -43,7 +43,7 @@ def test_two_turns():
 def test_a_past_that_was_written_anew_begins_another_sample():
     first = turn([1, 2], [0, 1], [4, 5], [-0.1, -0.2])
     second = turn([6], [2], [7], [-0.3])
-    third = turn([1, 2, 9, 6, 8], [0, 1, 1, 2, 1], [3], [-0.4], restarts="token 2: …")
+    third = turn([1, 2, 9, 6, 8], [0, 1, 1, 2, 1], [3], [-0.4], restart_reason="token 2: …")
     rows = flatten(rollout(first, second, third))
     assert [row.sample_id for row in rows] == ["r#0", "r#1"]
     assert [row.token_ids.tolist() for row in rows] == [[1, 2, 4, 5, 6, 7], [1, 2, 9, 6, 8, 3]]

@@ -25,7 +25,7 @@ class Record:
 @pytest.fixture
 def called(monkeypatch):
     calls = []
-    monkeypatch.setattr(Alerts, "call", lambda self, alert: calls.append(alert))
+    monkeypatch.setattr(Alerts, "send", lambda self, alert: calls.append(alert))
     return calls
 
 

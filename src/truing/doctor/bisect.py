@@ -243,7 +243,7 @@ def swap_loss(step: Step) -> Swapped | str:
     found = rule.measure(step)
     told = "; ".join(claim.what for claim in rule.judge(found))
     after = changed_step(step, pull=expected_token_gradients(step))
-    return Swapped(after, bool(told), told or with_count(found.other.where.looked_at, "token"))
+    return Swapped(after, bool(told), told or with_count(found.other.where.compared, "token"))
 
 
 ROUNDING = 1e-3

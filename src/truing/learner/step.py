@@ -137,7 +137,11 @@ def backward(
     batch = collate(micro.samples)
     with phase("forward"):
         asked = replay_mask(learner, trace, batch)
-        about: dict[str, Any] = {"critic": learner.critic, "recompute": micro.recompute, "below_BT": asked}
+        about: dict[str, Any] = {
+            "critic": learner.critic,
+            "recompute": micro.recompute,
+            "mass_below_mask_BT": asked,
+        }
         scores = score(learner.model, batch, loss_mask(batch), **about)
         scores.logprob.retain_grad()
         if scores.value is not None:

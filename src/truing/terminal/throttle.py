@@ -9,9 +9,9 @@ from contextlib import contextmanager
 class Throttle:
     """When a thing may be done again, so that it takes at most a share of the time."""
 
-    def __init__(self, share: float, pause: float) -> None:
-        """``pause``: seconds between two times at least, however quick it is."""
-        self.share, self.min_interval = share, pause
+    def __init__(self, share: float, min_interval: float) -> None:
+        """``min_interval``: seconds between two calls at least."""
+        self.share, self.min_interval = share, min_interval
         self._next = -math.inf
 
     @property

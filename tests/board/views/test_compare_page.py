@@ -40,7 +40,7 @@ def test_what_was_declared_otherwise(two):
 
 def test_where_they_part_is_what_the_command_finds(two):
     told = two.answer("parting", {"a": "a", "b": "b/c"})
-    found = compare(*(two.places.runs[name] for name in ("a", "b/c"))).parting
+    found = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).parting
     assert (told["same"], told["parting"]["update"], told["parting"]["step"]) == (2, 3, 2)
     assert (told["parting"]["what"], told["parting"]["token"]) == ("token_ids", 2)
     assert (told["parting"]["first"], told["parting"]["second"]) == (found.first, found.second) == (7, 8)
@@ -51,7 +51,7 @@ def test_where_they_part_is_what_the_command_finds(two):
 
 
 def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
-    monkeypatch.setattr(RunView, "texts", lambda _, ids: [f"<{i}>" for i in ids])
+    monkeypatch.setattr(RunView, "token_texts", lambda _, ids: [f"<{i}>" for i in ids])
     told = two.answer("parting", {"a": "a", "b": "b/c"})["words"]
     assert (told["stage"], told["update"], told["sample"], told["token"]) == ("grpo", 3, "0/grpo/2/0/0", 2)
     first, second = told["sides"]
@@ -61,7 +61,7 @@ def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
 
 
 def test_of_a_long_answer_what_is_around_the_token_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(RunView, "texts", lambda _, ids: [f"<{i}>" for i in ids])
+    monkeypatch.setattr(RunView, "token_texts", lambda _, ids: [f"<{i}>" for i in ids])
     for name, length in (("a", 200), ("b", 100)):
         with opened_run(tmp_path / name) as writer:
             ids = list(range(100)) + [7] * (length - 100)

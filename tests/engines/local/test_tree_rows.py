@@ -51,7 +51,7 @@ def fed(monkeypatch):
 def shared(request):
     """All runs are shared, or some, or rather none of these small ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truing.engines.local.tree_rows, "SHARED", request.param)
+        patch.setattr(truing.engines.local.tree_rows, "MIN_SHARED", request.param)
         yield request.param
 
 

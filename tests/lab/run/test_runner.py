@@ -46,10 +46,10 @@ class FakeCrew:
     running: list[Done] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
 
-    def has(self, name):
+    def is_running(self, name):
         return any(each.name == name for each in self.running)
 
-    def has_room(self):
+    def has_free_slot(self):
         return len(self.running) < self.places
 
     def start(self, name, spec):
@@ -61,7 +61,7 @@ class FakeCrew:
     def stop(self):
         self.running = []
 
-    def ended(self):
+    def pop_ended(self):
         found, self.running = self.running[:1], self.running[1:]
         return found
 

@@ -20,7 +20,7 @@ def two_by_two(monkeypatch):
         data = [np.asarray(each) for each in (first, second, joint)]
         monkeypatch.setattr(interaction, "_differences", lambda *_: data)
         monkeypatch.setattr(interaction, "_bound_within", lambda *_: within)
-        lab = SimpleNamespace(error=lambda _: ERROR)
+        lab = SimpleNamespace(error_share=lambda _: ERROR)
         return interaction.contrasts(lab, SimpleNamespace(id="h01"), SimpleNamespace(id="h02"))
 
     return make

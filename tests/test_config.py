@@ -201,23 +201,23 @@ def test_a_recipe_is_frozen(recipe):
         recipe().seed = 1
 
 
-def test_the_contract_is_the_table_with_the_stop_ids(recipe):
+def test_the_sampling_parameters_are_the_table_with_the_stop_ids(recipe):
     sampling = recipe(sampling={"top_k": 5, "min_new_tokens": 2, "max_new_tokens": 4}).sampling
-    contract = sampling.contract([9, 8], temperature=0.0)
-    assert (contract.top_k, contract.min_new_tokens, contract.stop_ids, contract.temperature) == (
+    params = sampling.to_params([9, 8], temperature=0.0)
+    assert (params.top_k, params.min_new_tokens, params.stop_ids, params.temperature) == (
         5,
         2,
         (9, 8),
         0.0,
     )
     assert {
-        name: getattr(sampling.contract([]), name) for name in sampling.model_dump()
+        name: getattr(sampling.to_params([]), name) for name in sampling.model_dump()
     } == sampling.model_dump()
 
 
-def test_a_contract_that_cannot_be_is_refused(recipe):
+def test_invalid_sampling_parameters_are_refused(recipe):
     with pytest.raises(InvalidValueError, match="min_new_tokens"):
-        recipe(sampling={"min_new_tokens": 9, "max_new_tokens": 4}).sampling.contract([])
+        recipe(sampling={"min_new_tokens": 9, "max_new_tokens": 4}).sampling.to_params([])
 
 
 def test_every_part_of_a_recipe_forbids_unknown_keys_and_infinity():

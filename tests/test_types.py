@@ -1,4 +1,4 @@
-"""Constructors reject what cannot be, and say where it is."""
+"""Constructors reject invalid values and name the place."""
 
 import dataclasses
 
@@ -65,7 +65,7 @@ def test_a_token_is_left_out_of_the_policy_mask_for_a_reason_or_not_at_all(row):
     kept, left_out = row.excluded, torch.full_like(row.excluded, Excluded.STRUCTURE)
     nothing = torch.zeros_like(row.policy_mask)
     for excluded, mask in ((kept, nothing), (left_out, row.policy_mask)):
-        with pytest.raises(InvalidValueError, match="without a reason"):
+        with pytest.raises(InvalidValueError, match="disagrees with the reasons"):
             dataclasses.replace(row, excluded=excluded, policy_mask=mask)
 
 
@@ -142,7 +142,7 @@ def test_every_tensor_of_a_batch_has_its_shape(row, name):
 )
 def test_a_contract_has_possible_values_only(name, wrong, right):
     assert getattr(SamplingParams(**{name: right}), name) == right
-    with pytest.raises(InvalidValueError, match=f"sampling.{name} cannot be"):
+    with pytest.raises(InvalidValueError, match=f"sampling.{name} has an invalid value"):
         SamplingParams(**{name: wrong})
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from samples import episode, sample, weighted_terms
 
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import GrpoConfig, KlConfig
 from truing.errors import InvalidValueError, RewardError
 from truing.models.forward.collate import collate
@@ -16,7 +16,7 @@ from truing.types.batch import Scores
 from truing.types.sampling_params import SamplingParams
 
 GRPO = ALGORITHMS["grpo"]
-CONTRACT = SamplingParams(max_new_tokens=10)
+PARAMS = SamplingParams(max_new_tokens=10)
 
 
 def cfg(**changes):
@@ -24,13 +24,13 @@ def cfg(**changes):
 
 
 def setting(kl=None, **changes):
-    return from_recipe(cfg(**changes), KlConfig(**kl or {}))
+    return UpdateConfig(cfg(**changes), KlConfig(**kl or {}))
 
 
 def rows(*rewards, group="g", lengths=None):
     lengths = lengths or [2] * len(rewards)
     return [
-        sample([1, 2], [5] * n, name=f"{group}{i}", group=group, reward=reward, contract=CONTRACT)
+        sample([1, 2], [5] * n, name=f"{group}{i}", group=group, reward=reward, sampling_params=PARAMS)
         for i, (reward, n) in enumerate(zip(rewards, lengths, strict=True))
     ]
 

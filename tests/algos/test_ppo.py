@@ -8,7 +8,7 @@ import pytest
 import torch
 from samples import episode, sample, weighted_terms, written_by
 
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import KlConfig, PpoConfig
 from truing.errors import InvalidValueError
 from truing.models.forward.collate import collate
@@ -19,7 +19,7 @@ PPO = ALGORITHMS["ppo"]
 
 
 def setting(kl=None, **changes):
-    return from_recipe(
+    return UpdateConfig(
         PpoConfig(steps=1, learning_rate=1e-3, **{"whiten": False} | changes), KlConfig(**kl or {})
     )
 

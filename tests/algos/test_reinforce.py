@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 from samples import demo, episode, sample, weighted_terms, written_by
 
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
 from truing.models.forward.collate import collate
 from truing.types.batch import Scores
@@ -20,11 +20,11 @@ RATES = {"steps": 1, "learning_rate": 1e-3}
 
 
 def reinforce(kl=None, **changes):
-    return from_recipe(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
+    return UpdateConfig(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def rloo(kl=None, **changes):
-    return from_recipe(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
+    return UpdateConfig(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def trained(rows, stream="advantage"):
@@ -115,9 +115,9 @@ def test_the_cost_of_kl_is_taken_off_before_the_baseline():
 
 def test_the_loss_is_the_score_weighted_by_the_advantage():
     """−Σ A log π over two answers of up to ten tokens each, whatever the old log-probabilities say."""
-    contract = SamplingParams(max_new_tokens=10)
+    sampling_params = SamplingParams(max_new_tokens=10)
     rows = [
-        sample([1], [5] * n, name=f"r{n}", reward=reward, contract=contract)
+        sample([1], [5] * n, name=f"r{n}", reward=reward, sampling_params=sampling_params)
         for n, reward in ((1, 1.0), (3, 0.0))
     ]
     credited = RLOO.compute_advantages(rows, rloo())

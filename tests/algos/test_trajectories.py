@@ -1,4 +1,4 @@
-"""Rollouts as chains: who earned what, and streams cut back into samples."""
+"""Rollouts as trajectories: who earned what, and streams cut back into samples."""
 
 import dataclasses
 import math
@@ -7,13 +7,13 @@ import pytest
 import torch
 from samples import episode, sample, written_by
 
-from truing.algos import from_recipe
-from truing.algos.trajectories import from_samples, kl_cost, shaped_reward, token_rewards
+from truing.algos import UpdateConfig
+from truing.algos.trajectories import Trajectories, kl_cost, shaped_reward, token_rewards
 from truing.config import GatesConfig, KlConfig
 from truing.types.sampling_params import SamplingParams
 from truing.types.token import Excluded, Origin
 
-OFF = from_recipe(None)
+OFF = UpdateConfig(None)
 IN_REWARD = KlConfig(coef=0.5, where="reward", estimator="k1")
 
 
@@ -60,7 +60,7 @@ def test_the_cost_of_kl_is_paid_token_by_token():
     """Drawn with log-probability −1, the reference says −1.5: k1 = 0.5, times 0.5."""
     row = with_ref(sample([1, 2], [5, 6], reward=2.0), -1.5)
     assert kl_cost(row, IN_REWARD).tolist() == [0, 0, 0.25, 0.25]
-    assert token_rewards([row], from_recipe(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
+    assert token_rewards([row], UpdateConfig(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
     k3 = KlConfig(coef=0.5, where="reward", estimator="k3")
     assert kl_cost(row, k3)[2].item() == pytest.approx(0.5 * (math.exp(-0.5) - 1 + 0.5))
     assert not kl_cost(row, KlConfig(coef=0.5)).any()  # in the loss it costs no reward
@@ -77,18 +77,18 @@ def test_masked_choices_stay_in_the_chain():
     excluded = row.excluded.clone()
     excluded[2] = Excluded.STRUCTURE
     row = dataclasses.replace(row, excluded=excluded, policy_mask=excluded == Excluded.NO)
-    chains = from_samples.of([row], OFF)
-    assert chains.mask_RT.tolist() == [[False, True, True, True]]
-    assert chains.trained_RT.tolist() == [[False, True, False, True]]
+    trajectories = Trajectories.from_samples([row], OFF)
+    assert trajectories.mask_RT.tolist() == [[False, True, True, True]]
+    assert trajectories.trained_RT.tolist() == [[False, True, False, True]]
 
 
 @pytest.mark.parametrize("cut", [(), (1,)])
 def test_streams_come_back_to_their_samples(cut):
     rows = [*episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut), sample([1], [5], name="b", reward=0.0)]
-    chains = from_samples.of(rows, OFF)
-    places_RT = torch.arange(chains.mask_RT.numel()).view(chains.mask_RT.shape).double()
+    trajectories = Trajectories.from_samples(rows, OFF)
+    places_RT = torch.arange(trajectories.mask_RT.numel()).view(trajectories.mask_RT.shape).double()
     mixed = rows[::-1]
-    written = chains.written(mixed, advantage=places_RT)
+    written = trajectories.with_streams(mixed, advantage=places_RT)
     assert [row.sample_id for row in written] == [row.sample_id for row in mixed]
     start = 0
     for row in rows[:-1]:
@@ -100,9 +100,9 @@ def test_streams_come_back_to_their_samples(cut):
 
 
 def test_what_was_cut_or_nearly_so_earns_less_where_declared():
-    contract = SamplingParams(max_new_tokens=10)
-    done = sample([1], [5] * 8, reward=1.0, contract=contract)
-    cut = dataclasses.replace(sample([1], [5] * 10, reward=1.0, contract=contract), truncated=True)
+    params = SamplingParams(max_new_tokens=10)
+    done = sample([1], [5] * 8, reward=1.0, sampling_params=params)
+    cut = dataclasses.replace(sample([1], [5] * 10, reward=1.0, sampling_params=params), truncated=True)
     for gates, expected in [
         ({}, [1.0, 1.0]),
         ({"truncated": "penalize", "truncated_penalty": 0.4}, [1.0, 0.6]),
@@ -111,7 +111,7 @@ def test_what_was_cut_or_nearly_so_earns_less_where_declared():
     ]:
         found = [shaped_reward([row], GatesConfig(**gates)) for row in (done, cut)]
         assert found == pytest.approx(expected)
-        setting = from_recipe(None, gates=GatesConfig(**gates))
+        setting = UpdateConfig(None, gates=GatesConfig(**gates))
         assert [token_rewards([row], setting).sum().item() for row in (done, cut)] == pytest.approx(expected)
     assert cut.reward == 1.0  # what is on record is what the grader said
 

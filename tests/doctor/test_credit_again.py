@@ -7,7 +7,7 @@ import pytest
 import torch
 from samples import episode
 
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import resolve
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of, step_of
@@ -79,7 +79,7 @@ def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
         table[stage] = {"steps": 1, "learning_rate": 1e-3} | table.get(stage, {}) | chosen
         recipe = resolve(table)
         judged = chosen.get("advantage_per") == "turn" or chance.random() < 0.5
-        algorithm, setting = ALGORITHMS[stage], from_recipe.of(recipe, stage)
+        algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(recipe, stage)
         samples = attempts(chance, judged)
         step = recorded(algorithm.compute_advantages(samples, setting), recipe, stage)
         rule = RULES[code]

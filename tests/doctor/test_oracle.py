@@ -147,7 +147,7 @@ CONTRACTS = {
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_a_plain_forward_says_what_the_trainer_says(tiny, name):
-    row = sample([5, 6, 7, 8], [9, 9, 10, 12], contract=SamplingParams(**CONTRACTS[name]))
+    row = sample([5, 6, 7, 8], [9, 9, 10, 12], sampling_params=SamplingParams(**CONTRACTS[name]))
     if name == "support":
         inside = [[]] * 4 + [[9, 20, 21], [-1 - 30], [10], [12, 13]]
         splits = torch.tensor([0, *map(len, inside)]).cumsum(0)

@@ -9,7 +9,7 @@ from samples import sample, weighted_terms
 from test_step import GROUPS, GRPO, learner, on_policy
 
 import truing
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import GatesConfig, KlConfig
 from truing.errors import GateError
 from truing.learner.gates import skip_step_reason
@@ -27,7 +27,7 @@ def test_a_ratio_out_of_bounds_gives_no_gradient_and_is_still_counted(objective)
     row = dataclasses.replace(row, advantage=torch.where(row.policy_mask, -1.0, torch.nan))
     new = torch.tensor([[0.0, -1 + math.log(3), -1.0, -1 + math.log(0.2)]], requires_grad=True)
     cfg = GRPO.model_copy(update={"objective": objective})
-    setting = from_recipe(cfg, gates=GatesConfig(min_ratio=0.5, max_ratio=2.0))
+    setting = UpdateConfig(cfg, gates=GatesConfig(min_ratio=0.5, max_ratio=2.0))
     weighted_terms(ALGORITHMS["grpo"], setting, [row], Scores(new, new, new))["policy"].backward()
     assert new.grad[0].tolist() == pytest.approx([0, 0, 1 / 3, 0])
 
@@ -47,7 +47,7 @@ def test_a_step_with_too_little_to_learn_from_says_why(gates, why):
     excluded = row.excluded.clone()
     excluded[3] = Excluded.STRUCTURE
     rows = [dataclasses.replace(row, excluded=excluded, policy_mask=excluded == Excluded.NO), *GROUPS[1:]]
-    found = skip_step_reason(rows, from_recipe(GRPO, gates=GatesConfig(**gates)))
+    found = skip_step_reason(rows, UpdateConfig(GRPO, gates=GatesConfig(**gates)))
     assert why in found
     assert bool(found) == bool(why)
 
@@ -86,7 +86,7 @@ def test_below_the_cap_nothing_is_held_back(tiny):
     (trace,) = train_step(made, rows, (0, "test", 0))
     assert trace.skip_reason == ""
     assert ALGORITHMS["grpo"].needs_reference(made.setting)
-    assert [term.name for term in ALGORITHMS["grpo"].terms(from_recipe(GRPO, KlConfig(cap=1.0)))] == [
+    assert [term.name for term in ALGORITHMS["grpo"].terms(UpdateConfig(GRPO, KlConfig(cap=1.0)))] == [
         "policy"
     ]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from samples import demo, sample
 
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import CorrectionConfig, GrpoConfig, KlConfig, OptimizerConfig, ReferenceConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.learner.learner import Learner
@@ -50,7 +50,7 @@ def learner(
         reference=reference,
         critic=critic,
         algorithm=chosen,
-        setting=from_recipe(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
+        setting=UpdateConfig(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
         optimizer_cfg=optimizer_cfg,
         reference_cfg=ReferenceConfig(),
         memory_budget=MemoryBudget(MemoryNeed(0, 1), tokens, fits, fits_recomputed),

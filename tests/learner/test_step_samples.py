@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.api import env_from_recipe
 from truing.errors import DataError
 from truing.learner.session import open_session
@@ -23,7 +23,9 @@ def session(recipe):
 
 
 def draw(session, stage, step=0):
-    return draw_step_samples(session, ALGORITHMS[stage], from_recipe.of(session.recipe, stage), stage, step)
+    return draw_step_samples(
+        session, ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage), stage, step
+    )
 
 
 def test_an_epoch_gives_each_task_once_and_the_next_another_order(session):

@@ -45,7 +45,7 @@ def row(
         group_id=group,
         prompt_length=1,
         turns=(),
-        contract=SamplingParams(),
+        sampling_params=SamplingParams(),
         reward=reward,
         token_ids=torch.arange(len(origin)),
         origin=origin,

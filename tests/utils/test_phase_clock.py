@@ -72,5 +72,5 @@ def test_a_device_is_waited_for_where_a_phase_ends(now):
 def test_without_a_clock_nothing_is_counted_and_a_wrong_name_is_told():
     with phase("decode"):
         pass
-    with pytest.raises(KeyError, match="'decod' is no phase"), phase("decod"):
+    with pytest.raises(KeyError, match="'decod' is not a phase"), phase("decod"):
         pass

@@ -22,7 +22,7 @@ from truing.types.sample import Sample
 
 
 @dataclass(frozen=True)
-class from_recipe:
+class UpdateConfig:
     """What an update is computed by: the table of its stage, and those that all policy stages share."""
 
     stage: Any
@@ -33,7 +33,7 @@ class from_recipe:
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
 
     @classmethod
-    def of(cls, recipe: Recipe, stage: str) -> "from_recipe":
+    def from_recipe(cls, recipe: Recipe, stage: str) -> "UpdateConfig":
         """As the recipe has it; ``learner/coefficients.py`` says what the weights come to in a step."""
         tables = (recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates, recipe.correction)
         return cls(recipe.stage(stage), *tables)
@@ -61,13 +61,13 @@ class Algorithm:
     """What a step starts from."""
     to_samples: Callable[[Sequence[Rollout], Any, MaskPolicy], list[Sample]]
     """Rollouts to samples, by the stage's table, under the declared mask policy."""
-    needs_reference: Callable[[from_recipe], bool]
+    needs_reference: Callable[[UpdateConfig], bool]
     """Whether credit or a term of the loss needs the reference's log-probabilities."""
     objective: Callable[[Any], Objective | None]
     """The policy loss by the stage's table; None where there is none."""
     critic: Callable[[Any], Literal["", "head", "separate"]]
     """Which critic, by the stage's table; "" where there is none."""
-    compute_advantages: Callable[[Sequence[Sample], from_recipe], list[Sample]]
+    compute_advantages: Callable[[Sequence[Sample], UpdateConfig], list[Sample]]
     """Samples with advantages, as new objects."""
-    terms: Callable[[from_recipe], tuple[LossTerm, ...]]
+    terms: Callable[[UpdateConfig], tuple[LossTerm, ...]]
     """What is minimised."""

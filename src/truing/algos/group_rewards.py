@@ -6,13 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from truing.algos.base import from_recipe
+from truing.algos.base import UpdateConfig
 from truing.algos.trajectories import kl_cost, shaped_reward
 from truing.types.sample import Sample
 
 
 def rewards_and_groups(
-    rollouts: Mapping[str, Sequence[Sample]], config: from_recipe
+    rollouts: Mapping[str, Sequence[Sample]], config: UpdateConfig
 ) -> tuple[Tensor, Tensor]:
     """What each rollout earned, less what its KL cost, and the number of its group: two [R]."""
     firsts = [parts[0] for parts in rollouts.values()]

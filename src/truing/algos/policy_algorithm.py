@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from truing.algos.base import Algorithm, LossTerm, from_recipe
+from truing.algos.base import Algorithm, LossTerm, UpdateConfig
 from truing.algos.loss_terms import entropy_term, is_demonstration, kl_term, policy_term, supervised_term
 from truing.config import PolicyStage
 from truing.ops.losses import OBJECTIVES, Objective
@@ -14,11 +14,11 @@ from truing.types.sample import Sample
 
 
 def policy_algorithm(
-    compute_advantages: Callable[[Sequence[Sample], from_recipe], list[Sample]],
+    compute_advantages: Callable[[Sequence[Sample], UpdateConfig], list[Sample]],
 ) -> Algorithm:
     """The algorithm that gives credit so, to what was drawn; demonstrations beside it stay as they are."""
 
-    def of_drawn(samples: Sequence[Sample], setting: from_recipe) -> list[Sample]:
+    def of_drawn(samples: Sequence[Sample], setting: UpdateConfig) -> list[Sample]:
         shown = [sample for sample in samples if is_demonstration(sample)]
         drawn = [sample for sample in samples if not is_demonstration(sample)]
         return compute_advantages(drawn, setting) + shown
@@ -34,7 +34,7 @@ def policy_algorithm(
     )
 
 
-def policy_terms(config: from_recipe) -> tuple[LossTerm, ...]:
+def policy_terms(config: UpdateConfig) -> tuple[LossTerm, ...]:
     """The policy term, and those to which the recipe gives weight."""
     chosen = objective(config.stage)
     terms = [policy_term(chosen, config.gates, config.correction)]

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from truing.algos.base import from_recipe
+from truing.algos.base import UpdateConfig
 from truing.algos.group_rewards import rewards_and_groups
 from truing.algos.policy_algorithm import policy_algorithm
-from truing.algos.trajectories import from_samples, group_by_rollout
+from truing.algos.trajectories import Trajectories, group_by_rollout
 from truing.ops.advantages import leave_one_out
 from truing.ops.returns import discounted_returns
 from truing.types.sample import Sample
 
 
-def compute_advantages(samples: Sequence[Sample], config: from_recipe) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
     """An advantage per token, and the return that it was made from."""
-    cfg, chains = config.stage, from_samples.of(samples, config)
-    returns_RT = discounted_returns(chains.reward_RT, chains.mask_RT, cfg.gamma)
+    cfg, trajectories = config.stage, Trajectories.from_samples(samples, config)
+    returns_RT = discounted_returns(trajectories.reward_RT, trajectories.mask_RT, cfg.gamma)
     advantage_RT = returns_RT
     if cfg.baseline == "step":
         rewards_R, _ = rewards_and_groups(group_by_rollout(samples), config)
         advantage_RT = returns_RT - mean_of_others(rewards_R)[:, None]
-    advantage_RT = chains.of_trained(advantage_RT, whitened=cfg.whiten)
-    return chains.written(samples, advantage=advantage_RT, returns=returns_RT)
+    advantage_RT = trajectories.on_trained_tokens(advantage_RT, whitened=cfg.whiten)
+    return trajectories.with_streams(samples, advantage=advantage_RT, returns=returns_RT)
 
 
 def mean_of_others(rewards_R: Tensor) -> Tensor:

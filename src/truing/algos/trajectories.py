@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import from_recipe
+from truing.algos.base import UpdateConfig
 from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
 from truing.ops.overlong_penalty import overlong_fraction
@@ -21,7 +21,7 @@ WHITEN_EPS = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class from_samples:
+class Trajectories:
     """R rollouts side by side, the samples of each one after the other: T tokens, padded on the right."""
 
     rollouts: list[list[Sample]]
@@ -33,7 +33,7 @@ class from_samples:
     """float64, what each earned; 0 off the chain."""
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], config: from_recipe) -> "from_samples":
+    def from_samples(cls, samples: Sequence[Sample], config: UpdateConfig) -> "Trajectories":
         """The chains of all rollouts of which there are samples."""
         rollouts = list(group_by_rollout(samples).values())
         return cls(
@@ -47,7 +47,7 @@ class from_samples:
         """A stream of the samples: [R, T], 0 in the padding."""
         return _joined(self.rollouts, name)
 
-    def of_trained(self, advantage_RT: Tensor, *, whitened: bool) -> Tensor:
+    def on_trained_tokens(self, advantage_RT: Tensor, *, whitened: bool) -> Tensor:
         """Advantages of trained tokens, NaN elsewhere; at will with mean 0 and deviation 1 over all of them.
 
         A single token has no deviation and stays as it is. Deviations of rounding are not made into signal.
@@ -56,7 +56,7 @@ class from_samples:
             advantage_RT = whiten(advantage_RT, self.trained_RT, eps=WHITEN_EPS)
         return advantage_RT.masked_fill(~self.trained_RT, torch.nan)
 
-    def written(self, samples: Sequence[Sample], **streams_RT: Tensor) -> list[Sample]:
+    def with_streams(self, samples: Sequence[Sample], **streams_RT: Tensor) -> list[Sample]:
         """The samples in their order, each with its part of streams [R, T]."""
         made = {}
         for row, parts in enumerate(self.rollouts):
@@ -99,7 +99,7 @@ def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
     return reward
 
 
-def token_rewards(parts: Sequence[Sample], config: from_recipe) -> Tensor:
+def token_rewards(parts: Sequence[Sample], config: UpdateConfig) -> Tensor:
     """What each token of a rollout earned, its samples one after the other: [T] float64.
 
     The share of a turn is earned by the last token in it that the policy chose (or the last one

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.algos import from_recipe
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.envs.base import prompt_key
@@ -14,7 +14,7 @@ from truing.learner.step_samples import StepSamples
 
 
 def usage_facts(
-    session: Session, setting: from_recipe, step: int, drawn: StepSamples, traces: Sequence[Trace]
+    session: Session, setting: UpdateConfig, step: int, drawn: StepSamples, traces: Sequence[Trace]
 ) -> dict[str, Any]:
     """Facts of an update: how often its rows were used, what batch it was, and whether it was held out."""
     samples = [*(sample for trace in traces for sample in trace.samples), *drawn.untrained]

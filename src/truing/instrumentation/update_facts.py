@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.algos import from_recipe
+from truing.algos import UpdateConfig
 from truing.config.stages import PpoConfig
 from truing.doctor.oracle.token_gradients import expected_value_gradients
 from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
@@ -65,7 +65,7 @@ def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dic
     ]
 
 
-def value_facts(trace: Trace, setting: from_recipe) -> dict[str, Any]:
+def value_facts(trace: Trace, setting: UpdateConfig) -> dict[str, Any]:
     """The gradient of a minibatch's loss by each value of the critic, beside its closed form."""
     stage, samples = setting.stage, trace.samples
     assert isinstance(stage, PpoConfig)  # who else has a critic

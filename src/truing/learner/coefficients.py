@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from truing.algos import from_recipe
+from truing.algos import UpdateConfig
 from truing.config import Recipe
 from truing.ops.adaptive_coefficients import entropy_controller, kl_controller, linear_decay
 
@@ -28,9 +28,9 @@ class LossCoefficients:
             fresh.entropy_coef if now.entropy.coef != before.entropy.coef else self.entropy_coef,
         )
 
-    def setting(self, recipe: Recipe, stage: str, step: int) -> from_recipe:
+    def setting(self, recipe: Recipe, stage: str, step: int) -> UpdateConfig:
         """What update ``step`` is computed by."""
-        plan = from_recipe.of(recipe, stage)
+        plan = UpdateConfig.from_recipe(recipe, stage)
         left = linear_decay(step, plan.bootstrap.steps)
         shown = {"coef": plan.bootstrap.coef * left} if left else {"steps": 0}
         return replace(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from truing.algos import from_recipe
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import GateError, Unstable
 from truing.metrics.token_streams import TokenStreams, drop_nan
@@ -14,7 +14,7 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 
 
-def skip_step_reason(samples: Sequence[Sample], setting: from_recipe) -> str:
+def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
     """Why a step has too little to learn from; "" where it has enough."""
     gates = setting.gates
     if not isinstance(setting.stage, PolicyStage) or not (
@@ -35,7 +35,7 @@ def skip_step_reason(samples: Sequence[Sample], setting: from_recipe) -> str:
 def skip_update_reason(
     samples: Sequence[Sample],
     logprob: dict[str, torch.Tensor],
-    setting: from_recipe,
+    setting: UpdateConfig,
     inner_step: int,
     where: str,
 ) -> str:
@@ -72,7 +72,7 @@ def skip_update_reason(
 
 
 def gate_metrics(
-    tokens: TokenStreams, setting: from_recipe, skipped: int, equal_groups: int
+    tokens: TokenStreams, setting: UpdateConfig, skipped: int, equal_groups: int
 ) -> dict[str, float]:
     """What the gates of a step kept out, where the recipe has any."""
     gates, found = setting.gates, {}

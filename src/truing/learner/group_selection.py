@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from truing.algos import from_recipe
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.learner.session import Session
 from truing.rollouts.turn_sources import force_rate
@@ -19,7 +19,7 @@ class SelectedGroups(NamedTuple):
     left_out: list[RolloutGroup]
 
 
-def draw_groups(session: Session, setting: from_recipe, stage: str, step: int) -> SelectedGroups:
+def draw_groups(session: Session, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
     """The groups of update ``step``, by ``gates.equal_groups``."""
     cfg = setting.stage
     how = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
@@ -50,7 +50,7 @@ def has_equal_rewards(group: RolloutGroup) -> bool:
 
 
 def _draw(
-    session: Session, tasks: Sequence[Task], setting: from_recipe, stage: str, step: int, *occasion: object
+    session: Session, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
 ) -> list[RolloutGroup]:
     """A group of attempts for each task."""
     rate = force_rate(session.recipe.episode, step)

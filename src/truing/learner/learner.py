@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from truing.algos import ALGORITHMS, Algorithm, from_recipe
+from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
 from truing.config import OptimizerConfig, ReferenceConfig
 from truing.learner import checkpoint
 from truing.learner.memory_budget import MemoryBudget
@@ -29,7 +29,7 @@ class Learner:
     reference: Reference | None
     critic: Critic | None
     algorithm: Algorithm
-    setting: from_recipe
+    setting: UpdateConfig
     optimizer_cfg: OptimizerConfig
     reference_cfg: ReferenceConfig
     memory_budget: MemoryBudget  # shrinks where memory runs out
@@ -93,7 +93,7 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
         room: what fits into memory.
         resume: a checkpoint of the stage, to go on from.
     """
-    algorithm, setting = ALGORITHMS[stage], from_recipe.of(session.recipe, stage)
+    algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage)
     kind, moves = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     critic = Critic(session.policy, separate=kind == "separate") if kind else None
     parts = [session.parameters, *([critic.trainable()] if critic else [])]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from truing.algos import Algorithm, from_recipe
+from truing.algos import Algorithm, UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.learner.group_selection import draw_groups
@@ -33,7 +33,7 @@ class StepSamples:
 
 
 def draw_step_samples(
-    session: Session, algorithm: Algorithm, setting: from_recipe, stage: str, step: int
+    session: Session, algorithm: Algorithm, setting: UpdateConfig, stage: str, step: int
 ) -> StepSamples:
     """The samples of update ``step`` of a stage, with demonstrations beside them while it is bootstrapped."""
     cfg, limits = setting.stage, session.recipe.episode
@@ -64,7 +64,7 @@ def draw_step_samples(
 
 
 def _without_truncated(
-    samples: list[Sample], rollouts: Mapping[str, Rollout], setting: from_recipe
+    samples: list[Sample], rollouts: Mapping[str, Rollout], setting: UpdateConfig
 ) -> list[Sample]:
     """Samples, of which the policy term reads no attempt that was cut where the recipe says so."""
     if setting.gates.truncated != "mask" or not isinstance(setting.stage, PolicyStage):

@@ -42,7 +42,9 @@ def turns_by_sample(rollout: Rollout) -> dict[str, Sequence[Turn]]:
 
 def as_demonstration(rollout: Rollout) -> Rollout:
     """A rollout that is kept as an example: its drawn ids become DEMO, scored without a contract."""
-    return replace(rollout, turns=tuple(_as_demonstration(turn) for turn in rollout.turns), contract=RAW)
+    return replace(
+        rollout, turns=tuple(_as_demonstration(turn) for turn in rollout.turns), sampling_params=RAW
+    )
 
 
 def without_loss_terms(sample: Sample) -> Sample:
@@ -85,7 +87,7 @@ def _sample(
         prompt_hash=Prompt(turns[0].context_ids, turns[0].context_origin).hash,
         prompt_length=len(turns[0].context_ids),
         turns=tuple(spans),
-        contract=rollout.sampling_params,
+        sampling_params=rollout.sampling_params,
         reward=rollout.reward,
         token_ids=torch.cat(ids),
         origin=origin,

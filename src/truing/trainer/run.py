@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from truing.algos import ALGORITHMS, from_recipe
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
@@ -83,7 +83,7 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
         recipe.optimizer.memory_bytes,
         recipe.optimizer.micro_batch_tokens,
         reference=any(
-            ALGORITHMS[name].needs_reference(from_recipe.of(recipe, name)) for name in recipe.stages
+            ALGORITHMS[name].needs_reference(UpdateConfig.from_recipe(recipe, name)) for name in recipe.stages
         ),
         critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from truing.algos import from_recipe
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
@@ -192,7 +192,7 @@ def _opening(samples: Sequence[Sample]) -> list[int]:
     return []
 
 
-def _term_weights(setting: from_recipe) -> Metrics:
+def _term_weights(setting: UpdateConfig) -> Metrics:
     """How much each term counted that may count more or less from step to step."""
     if not isinstance(setting.stage, PolicyStage):
         return {}

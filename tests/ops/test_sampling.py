@@ -227,7 +227,7 @@ def test_edge_cases():
     assert torch.equal(processed_logits(logits(2), RAW, nothing(2)), logits(2))
     only_stop_N = torch.zeros(1, 64, dtype=torch.bool)
     only_stop_N[0, 7] = True
-    with pytest.raises(InvalidValueError, match="no token that may be drawn"):
+    with pytest.raises(InvalidValueError, match="no token that can be sampled"):
         processed_logits(logits(1), EVERYTHING, nothing(1), allowed_NV=only_stop_N)
     with pytest.raises(InvalidValueError, match="generated_NH holds an id outside"):
         processed_logits(logits(1, 5), RAW, torch.tensor([[5]]))

@@ -56,5 +56,5 @@ def test_of_more_answers_than_there_are_nothing_is_said(answers, passed, k):
         pass_at_k(answers, passed, k)
 
 
-def test_invalid_counts_are_an_error():
+def test_ks_are_powers_of_two_and_the_number_of_answers():
     assert [ks_up_to(each) for each in (0, 1, 2, 5, 8)] == [[], [], [1, 2], [1, 2, 4, 5], [1, 2, 4, 8]]

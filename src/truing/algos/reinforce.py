@@ -1,4 +1,4 @@
-"""REINFORCE: each token is pulled by what was earned from it on, less a baseline."""
+"""REINFORCE: the advantage of a token is the return that follows it, less a baseline."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from truing.types.sample import Sample
 
 
 def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
-    """An advantage per token, and the return that it was made from."""
+    """Return samples with an advantage and a return per token."""
     cfg, trajectories = config.stage, Trajectories.from_samples(samples, config)
     returns_RT = discounted_returns(trajectories.reward_RT, trajectories.mask_RT, cfg.gamma)
     advantage_RT = returns_RT
@@ -27,7 +27,7 @@ def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[
 
 
 def mean_of_others(rewards_R: Tensor) -> Tensor:
-    """The mean of all rewards but one's own: [R]; one's own where there is no other, and so no advantage."""
+    """Return the mean of the other rollouts' rewards, [R]; a single rollout's own reward, for advantage 0."""
     if len(rewards_R) == 1:
         return rewards_R
     return rewards_R - leave_one_out(rewards_R, torch.zeros(len(rewards_R), dtype=torch.long))

@@ -134,7 +134,7 @@ class GuardConfig(FrozenModel):
     """Overrides after a rollback, as on the command line: `kl.cap=10`, `gates.max_ratio=` for none."""
 
     @model_validator(mode="after")
-    def _changes(self) -> "GuardConfig":
+    def _check_change(self) -> "GuardConfig":
         """Refuse a rollback that changes nothing."""
         if self.learning_rate == 1 and not self.change:
             raise ValueError(

@@ -78,7 +78,7 @@ class Recipe(FrozenModel):
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
 
     @model_validator(mode="after")
-    def _groups(self) -> "Recipe":
+    def _check_equal_groups(self) -> "Recipe":
         """Refuse to drop groups of equal reward that still have a gradient."""
         if self.gates.equal_groups == "count":
             return self
@@ -101,15 +101,15 @@ class Recipe(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _guarded(self) -> "Recipe":
+    def _check_guard(self) -> "Recipe":
         """Refuse a rollback without a guard."""
         if self.kl.cap_action == "rollback" and not self.guard:
             raise ValueError('kl.cap_action = "rollback" needs a [guard]')
         return self
 
     @model_validator(mode="after")
-    def _used(self) -> "Recipe":
-        """Refuse options without an effect, or with another than their name says."""
+    def _check_effect(self) -> "Recipe":
+        """Refuse options that would have no effect."""
         if self.reference.sync_every and not self.kl.needs_reference:
             raise ValueError("reference.sync_every has nothing to sync: set kl.coef or kl.cap")
         if self.reference.keep and not self.reference.sync_every:

@@ -135,7 +135,7 @@ class OptimizerConfig(FrozenModel):
 
     @field_validator("memory")
     @classmethod
-    def _amount(cls, memory: str) -> str:
+    def _check_amount(cls, memory: str) -> str:
         if not re.fullmatch(r"auto|(?=.*[1-9])\d+(\.\d+)? ?GB", memory):
             raise ValueError("`auto`, or gigabytes of 10⁹ bytes, such as `8GB` or `1.5GB`")
         return memory

@@ -154,7 +154,7 @@ def policy_loss(
         weight_BT: [B, T] float, factor of each token's loss; a constant.
 
     Returns:
-        [] to minimise; 0 with gradient 0 for an empty mask. A ratio that overflows float32 gives no NaN: a
+        [] to minimize; 0 with gradient 0 for an empty mask. A ratio that overflows float32 gives no NaN: a
         token adds 0 if its advantage or weight is 0, the bound if it is clipped, else its true loss.
     """
     logprob_BT, old_logprob_BT, advantage_BT = (
@@ -205,7 +205,7 @@ def kl_loss(
         denominator: of the whole minibatch, from ``aggregate.denominator``.
 
     Returns:
-        [] nats, to minimise; 0 with gradient 0 for an empty mask.
+        [] nats, to minimize; 0 with gradient 0 for an empty mask.
     """
     logprob_BT, old_BT, ref_BT = (
         zero_outside(stream_BT, mask_BT) for stream_BT in (logprob_BT, old_logprob_BT, ref_logprob_BT)
@@ -234,7 +234,7 @@ def entropy_loss(entropy_BT: Tensor, mask_BT: Tensor, aggregation: Aggregation, 
         denominator: of the whole minibatch, from ``aggregate.denominator``.
 
     Returns:
-        [] nats, to minimise; 0 with gradient 0 for an empty mask.
+        [] nats, to minimize; 0 with gradient 0 for an empty mask.
     """
     return -aggregate(entropy_BT, mask_BT, aggregation, denominator)
 
@@ -261,7 +261,7 @@ def value_loss(
         denominator: masked tokens of the whole minibatch.
 
     Returns:
-        [] reward units², to minimise; 0 with gradient 0 for an empty mask.
+        [] reward units², to minimize; 0 with gradient 0 for an empty mask.
     """
     value_BT, returns_BT, old_BT = (
         zero_outside(stream_BT, mask_BT)
@@ -285,6 +285,6 @@ def cross_entropy_loss(logprob_BT: Tensor, mask_BT: Tensor, denominator: float) 
         denominator: masked tokens of the whole minibatch.
 
     Returns:
-        [] nats per token, to minimise; 0 with gradient 0 for an empty mask.
+        [] nats per token, to minimize; 0 with gradient 0 for an empty mask.
     """
     return aggregate(-logprob_BT, mask_BT, "token_mean", denominator)

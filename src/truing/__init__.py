@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from truing.types.rollout import Rollout, Task
 
 __all__ = [
+    "AssistantMessage",
     "PerTurn",
     "Rollout",
-    "Said",
     "Task",
     "ToolCall",
     "ToolEpisode",
@@ -29,7 +29,7 @@ _HOMES = {
     "check": "truing.api",
     "evaluate": "truing.api",
     "train": "truing.api",
-    "Said": "truing.types.message",
+    "AssistantMessage": "truing.types.message",
     "ToolCall": "truing.types.message",
     "ToolEpisode": "truing.envs.tools",
     "ToolError": "truing.envs.tools",
@@ -41,7 +41,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is: torch takes seconds, which ``truing --help`` should not cost."""
+    """Import a name on first use: importing torch takes seconds, which ``truing --help`` should not."""
     if name not in _HOMES:
         raise AttributeError(f"module 'truing' has no attribute {name!r}")
     globals()[name] = getattr(import_module(_HOMES[name]), name)

@@ -41,7 +41,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name on first use: importing torch takes seconds, which ``truing --help`` should not."""
+    """Import what is asked for when it is: torch takes seconds, which ``truing --help`` should not cost."""
     if name not in _HOMES:
         raise AttributeError(f"module 'truing' has no attribute {name!r}")
     globals()[name] = getattr(import_module(_HOMES[name]), name)

@@ -112,7 +112,7 @@ def test_a_key_like_no_other_points_to_the_list(toml):
     assert error.value.remedy == "see docs/recipes.md for all keys"
 
 
-def test_a_misspelt_table_is_not_reported_as_a_missing_one(mini):
+def test_a_misspelled_table_is_not_reported_as_a_missing_one(mini):
     table = mini()
     table["modle"] = table.pop("model")
     with pytest.raises(RecipeError, match="unknown recipe key 'modle'") as error:
@@ -140,8 +140,8 @@ def test_a_misspelt_table_is_not_reported_as_a_missing_one(mini):
         ("eval.tasks=1", "eval.tasks", 1),
     ],
 )
-def test_a_value_that_cannot_be_is_named_with_what_is_expected(toml, override, key, got):
-    with pytest.raises(RecipeError, match=f"recipe key '{key}' has a value that cannot be") as error:
+def test_an_invalid_value_is_named_with_the_expected_one(toml, override, key, got):
+    with pytest.raises(RecipeError, match=f"recipe key '{key}' has an invalid value") as error:
         load_recipe(toml, [override])
     assert error.value.got == got or got is None
     assert error.value.expected
@@ -201,15 +201,10 @@ def test_a_recipe_is_frozen(recipe):
         recipe().seed = 1
 
 
-def test_the_contract_is_the_table_with_the_stop_ids(recipe):
+def test_the_sampling_parameters_are_the_table_with_the_stop_ids(recipe):
     sampling = recipe(sampling={"top_k": 5, "min_new_tokens": 2, "max_new_tokens": 4}).sampling
-    sampling_params = sampling.to_params([9, 8], temperature=0.0)
-    assert (
-        sampling_params.top_k,
-        sampling_params.min_new_tokens,
-        sampling_params.stop_ids,
-        sampling_params.temperature,
-    ) == (
+    params = sampling.to_params([9, 8], temperature=0.0)
+    assert (params.top_k, params.min_new_tokens, params.stop_ids, params.temperature) == (
         5,
         2,
         (9, 8),
@@ -220,7 +215,7 @@ def test_the_contract_is_the_table_with_the_stop_ids(recipe):
     } == sampling.model_dump()
 
 
-def test_a_contract_that_cannot_be_is_refused(recipe):
+def test_invalid_sampling_parameters_are_refused(recipe):
     with pytest.raises(InvalidValueError, match="min_new_tokens"):
         recipe(sampling={"min_new_tokens": 9, "max_new_tokens": 4}).sampling.to_params([])
 
@@ -246,7 +241,7 @@ def test_the_cap_of_cispo_is_a_key_of_its_own(toml):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         (["reference.sync_every=5"], "nothing to sync"),
         (["reference.keep=0.5", "kl.coef=0.1"], "set reference.sync_every"),
@@ -255,15 +250,15 @@ def test_the_cap_of_cispo_is_a_key_of_its_own(toml):
         (["gates.overlong_tokens=9", "sampling.max_new_tokens=8"], "more than a turn may have"),
     ],
 )
-def test_what_would_have_no_effect_is_refused(toml, overrides, told):
-    with pytest.raises(RecipeError, match=told):
+def test_what_would_have_no_effect_is_refused(toml, overrides, message):
+    with pytest.raises(RecipeError, match=message):
         load_recipe(toml, overrides)
 
 
-def test_values_that_cannot_go_together_are_told_in_a_sentence(toml):
-    with pytest.raises(RecipeError) as told:
+def test_the_error_names_keys_that_contradict_each_other(toml):
+    with pytest.raises(RecipeError) as error:
         load_recipe(toml, ["reference.sync_every=5"])
-    assert str(told.value) == "reference.sync_every has nothing to sync: set kl.coef or kl.cap"
+    assert str(error.value) == "reference.sync_every has nothing to sync: set kl.coef or kl.cap"
     with pytest.raises(RecipeError, match=r"unknown recipe key 'guard\.rollback'"):
         load_recipe(toml, ["guard.rollback=2"])
 
@@ -275,11 +270,11 @@ def test_values_that_cannot_go_together_are_told_in_a_sentence(toml):
         ('ref001 = "by hand"', "no such rule", "did you mean REF001?"),
         ('REF = "by hand"', "no such rule", "did you mean REF001, REF002, "),
         ('QQQQQQ = "by hand"', "no such rule", "`truing rules` lists all"),
-        ('REF001 = ""', "does not say why REF001 is meant", "or take the line out"),
-        ('REF001 = "  "', "does not say why REF001 is meant", "or take the line out"),
+        ('REF001 = ""', "gives no reason for REF001", "or remove the line"),
+        ('REF001 = "  "', "gives no reason for REF001", "or remove the line"),
     ],
 )
-def test_what_is_suppressed_is_a_rule_and_has_a_reason(toml, line, what, remedy):
+def test_a_suppressed_rule_exists_and_has_a_reason(toml, line, what, remedy):
     with pytest.raises(RecipeError, match=what) as error:
         load_recipe(toml, [f"doctor.suppress.{line.replace(' = ', '=')}"])
     assert remedy in error.value.remedy

@@ -1,4 +1,4 @@
-"""Constructors reject what cannot be, and say where it is."""
+"""Constructors reject invalid values and name the place."""
 
 import dataclasses
 
@@ -61,11 +61,11 @@ def test_a_supervised_token_was_demonstrated(row, origin):
     assert (error.value.got, error.value.expected) == (origin.name, "DEMO")
 
 
-def test_a_token_is_left_out_of_the_policy_mask_for_a_reason_or_not_at_all(row):
+def test_the_policy_mask_agrees_with_the_reasons_for_exclusion(row):
     kept, left_out = row.excluded, torch.full_like(row.excluded, Excluded.STRUCTURE)
     nothing = torch.zeros_like(row.policy_mask)
     for excluded, mask in ((kept, nothing), (left_out, row.policy_mask)):
-        with pytest.raises(InvalidValueError, match="without a reason"):
+        with pytest.raises(InvalidValueError, match="disagrees with the reasons"):
             dataclasses.replace(row, excluded=excluded, policy_mask=mask)
 
 
@@ -78,7 +78,7 @@ def test_a_support_covers_every_token(row):
     assert (error.value.got, error.value.expected) == ("4 splits", "5")
 
 
-def test_a_bare_sample_knows_nothing_that_it_was_not_told(row):
+def test_a_sample_with_defaults_has_only_the_given_fields(row):
     known = {item.name for item in dataclasses.fields(Sample)} - {*MASKS, *FLOAT_STREAMS}
     known -= {"excluded", "old_source", "reward", "bootstrap_value", "support"}
     bare = Sample.with_defaults(**{name: getattr(row, name) for name in known})
@@ -94,7 +94,7 @@ def test_a_sample_is_frozen(row):
         row.advantage = row.value
 
 
-def test_a_group_has_no_strangers():
+def test_a_group_has_no_rollouts_of_other_groups():
     assert RolloutGroup("g", TASK, (rollout("g"), rollout("g"))).group_id == "g"
     with pytest.raises(InvalidValueError, match="rollouts of other groups") as error:
         RolloutGroup("g", TASK, (rollout("g"), rollout("h")))
@@ -140,13 +140,13 @@ def test_every_tensor_of_a_batch_has_its_shape(row, name):
         ("temperature", float("nan"), 2.0),
     ],
 )
-def test_a_contract_has_possible_values_only(name, wrong, right):
+def test_sampling_parameters_have_valid_values(name, wrong, right):
     assert getattr(SamplingParams(**{name: right}), name) == right
-    with pytest.raises(InvalidValueError, match=f"sampling.{name} cannot be"):
+    with pytest.raises(InvalidValueError, match=f"sampling.{name} has an invalid value"):
         SamplingParams(**{name: wrong})
 
 
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.9}, {"min_p": 0.1}])
-def test_a_contract_knows_whether_it_truncates(cut):
+def test_sampling_parameters_know_whether_they_truncate(cut):
     assert SamplingParams(**cut).truncates_support
     assert not SamplingParams(temperature=0.5, presence_penalty=1.0, min_new_tokens=3).truncates_support

@@ -1,27 +1,27 @@
-"""Every error that Truing raises on purpose.
+"""All errors that Truing raises.
 
-TruingError                     exit code 2; the message says what, got, expected, remedy
+TruingError                     exit code 2; the message has the parts what, got, expected, remedy
 ├── RecipeError                 a recipe key or value
 ├── DataError                   a data set, a prompt, a conversation
 ├── ModelError                  a model, tokenizer or chat template
-├── ContractError               a type or sampling contract that cannot be
-├── RewardError                 a reward function that raised, or returned what is not a number
-├── JudgeUnavailable            a judge that cannot be reached, or says no score
-├── SkipGroup                   the same, where the recipe declares that the group is then left out
-├── RolloutError                attempts of which none can be trained on, or evaluated
-├── Unstable                    a step that a guard may undo
+├── InvalidValueError           an invalid argument, type or sampling parameter
+├── RewardError                 a reward function that raised, or returned something other than a number
+├── JudgeUnavailable            a judge that cannot be reached, or replies without a score
+├── SkipGroup                   the same, if the recipe then skips the group
+├── RolloutError                no attempt of a step can be trained on, or evaluated
+├── Unstable                    a step that the guard may roll back
 │   └── NonFiniteError          a loss or gradient that is NaN or infinite
-├── GateError                   a bound of the recipe at which the run is to end
+├── GateError                   a limit of the recipe at which the run ends
 ├── GuardError                  rollbacks that did not help
-├── ProvenError                 an update of which a rule proved that it is wrong
-├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide
-├── QuestionError               what the board is asked, and cannot be meant
+├── ProvenError                 an update that a rule proved wrong
+├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide it
+├── BadRequestError             an invalid request to the board
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
 
 class TruingError(Exception):
-    """Base of the tree: one message with what went wrong, what was there, and what to do."""
+    """Base of the tree: one message with what went wrong, the value, the expected value, and the remedy."""
 
     def __init__(self, what: str, *, got: object = None, expected: object = None, remedy: str = "") -> None:
         self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
@@ -40,15 +40,15 @@ class RecipeError(TruingError):
 
 
 class DataError(TruingError):
-    """Raised where a data set, a task or a prompt cannot be used as it is."""
+    """Raised where a data set, a task or a prompt is unusable."""
 
 
 class ModelError(TruingError):
-    """Raised where a model, its tokenizer or its chat template cannot be used as it is."""
+    """Raised where a model, its tokenizer or its chat template is unusable."""
 
 
 class InvalidValueError(TruingError):
-    """Raised by constructors: a sample, group or sampling contract that cannot be."""
+    """Raised by constructors and formulas that get an invalid value."""
 
 
 class RewardError(TruingError):
@@ -56,7 +56,7 @@ class RewardError(TruingError):
 
 
 class Unstable(TruingError):
-    """Raised where a step went beyond what its recipe allows; a guard sets the run back, else it ends."""
+    """Raised where a step exceeds a limit of its recipe; a guard rolls the run back, else it ends."""
 
 
 class NonFiniteError(Unstable):
@@ -64,23 +64,23 @@ class NonFiniteError(Unstable):
 
 
 class GateError(TruingError):
-    """Raised where a run went beyond a bound at which its recipe says that it ends."""
+    """Raised where a run exceeds a limit at which its recipe ends it."""
 
 
 class GuardError(TruingError):
-    """Raised where a stage stayed unstable through all its rollbacks; names the report."""
+    """Raised where a stage is unstable after all its rollbacks; names the report."""
 
 
 class ProvenError(TruingError):
-    """Raised after an update of which a rule proved that it is wrong; no checkpoint has it."""
+    """Raised after an update that a rule proved wrong; no checkpoint contains it."""
 
 
 class LabError(TruingError):
-    """Raised where a lab cannot go on: a header that says too little, arms or seeds that lack."""
+    """Raised where a lab cannot continue: an incomplete header, missing arms or seeds."""
 
 
 class BadRequestError(TruingError):
-    """Raised where the board is asked something that has no answer in any run: a missing argument, say."""
+    """Raised on an invalid request to the board, such as a missing argument."""
 
 
 class RecordError(TruingError):
@@ -88,16 +88,16 @@ class RecordError(TruingError):
 
 
 class JudgeUnavailable(TruingError):
-    """Raised where a judge cannot be reached, or says what holds no score."""
+    """Raised where a judge cannot be reached, or replies without a score."""
 
 
 class SkipGroup(TruingError):
-    """Raised by a reward that cannot judge: the rollout's group is recorded as failed, never as 0."""
+    """Raised by a reward function without a result: the rollout's group is recorded as failed, never as 0."""
 
 
 class RolloutError(TruingError):
-    """Raised where nothing is left to train on, because every attempt failed."""
+    """Raised where every attempt failed, so that there is nothing to train on."""
 
 
 TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What a chat template ends in that computes with what is not there, beside Jinja's own errors."""
+"""Errors, other than Jinja's own, of a chat template that uses a missing value."""

@@ -1,4 +1,4 @@
-"""GRPO as the step sees it: credit, denominator and loss of hand-made samples."""
+"""GRPO: advantages, denominator and loss of hand-made samples."""
 
 import dataclasses
 import math
@@ -16,21 +16,21 @@ from truing.types.batch import Scores
 from truing.types.sampling_params import SamplingParams
 
 GRPO = ALGORITHMS["grpo"]
-CONTRACT = SamplingParams(max_new_tokens=10)
+PARAMS = SamplingParams(max_new_tokens=10)
 
 
 def cfg(**changes):
     return GrpoConfig(steps=1, learning_rate=1e-3, **changes)
 
 
-def setting(kl=None, **changes):
+def update_config(kl=None, **changes):
     return UpdateConfig(cfg(**changes), KlConfig(**kl or {}))
 
 
 def rows(*rewards, group="g", lengths=None):
     lengths = lengths or [2] * len(rewards)
     return [
-        sample([1, 2], [5] * n, name=f"{group}{i}", group=group, reward=reward, sampling_params=CONTRACT)
+        sample([1, 2], [5] * n, name=f"{group}{i}", group=group, reward=reward, sampling_params=PARAMS)
         for i, (reward, n) in enumerate(zip(rewards, lengths, strict=True))
     ]
 
@@ -59,38 +59,38 @@ def loss_of(samples, new, config):
         ("none", [0.5, -0.5, 0, 1, -1]),
     ],
 )
-def test_credit_is_the_groups_own_baseline(scale, expected):
+def test_the_baseline_is_the_mean_of_the_group(scale, expected):
     samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
-    assert advantages(GRPO.compute_advantages(samples, setting(advantage_scale=scale))) == pytest.approx(
-        expected, rel=1e-5
-    )
+    assert advantages(
+        GRPO.compute_advantages(samples, update_config(advantage_scale=scale))
+    ) == pytest.approx(expected, rel=1e-5)
 
 
-def test_credit_does_not_depend_on_the_order_of_groups():
+def test_advantages_do_not_depend_on_the_order_of_groups():
     samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
     mixed = [samples[i] for i in (3, 0, 4, 2, 1)]
-    plain = advantages(GRPO.compute_advantages(samples, setting()))
-    assert advantages(GRPO.compute_advantages(mixed, setting())) == [plain[i] for i in (3, 0, 4, 2, 1)]
+    plain = advantages(GRPO.compute_advantages(samples, update_config()))
+    assert advantages(GRPO.compute_advantages(mixed, update_config())) == [plain[i] for i in (3, 0, 4, 2, 1)]
 
 
-def test_credit_makes_new_samples_and_leaves_the_old():
+def test_compute_advantages_makes_new_samples_and_leaves_the_old():
     samples = rows(1.0, 0.0)
-    GRPO.compute_advantages(samples, setting())
+    GRPO.compute_advantages(samples, update_config())
     assert all(row.advantage.isnan().all() for row in samples)
 
 
-def test_equal_rewards_earn_exactly_nothing():
-    assert advantages(GRPO.compute_advantages(rows(0.1, 0.1, 0.1), setting())) == [0.0, 0.0, 0.0]
+def test_equal_rewards_have_advantages_of_exactly_0():
+    assert advantages(GRPO.compute_advantages(rows(0.1, 0.1, 0.1), update_config())) == [0.0, 0.0, 0.0]
 
 
 def test_a_group_of_one_has_no_baseline():
     with pytest.raises(InvalidValueError, match="group of one"):
-        GRPO.compute_advantages(rows(1.0), setting())
+        GRPO.compute_advantages(rows(1.0), update_config())
 
 
-def test_a_reward_that_was_not_recorded_earns_no_credit():
+def test_a_missing_reward_is_an_error():
     with pytest.raises(InvalidValueError, match="finite"):
-        GRPO.compute_advantages(rows(1.0, math.nan), setting())
+        GRPO.compute_advantages(rows(1.0, math.nan), update_config())
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_reward_that_was_not_recorded_earns_no_credit():
 )
 def test_the_denominator_counts_what_the_objective_averages_over(objective, expected):
     """Two sequences of 1 and 3 tokens, 10 new tokens at most."""
-    (policy,) = GRPO.terms(setting(objective=objective))
+    (policy,) = GRPO.terms(update_config(objective=objective))
     assert policy.denominator(rows(1.0, 0.0, lengths=[1, 3])) == expected
 
 
@@ -116,7 +116,7 @@ def test_every_objective_of_the_recipe_is_in_the_table(name):
 
 def test_the_policy_loss_on_policy_by_hand():
     """Ratio 1: −mean over sequences of A, and a gradient of −A/(B·n) on each trained token."""
-    config = setting(advantage_scale="none")
+    config = update_config(advantage_scale="none")
     samples = GRPO.compute_advantages(rows(1.0, 0.0, lengths=[1, 2]), config)
     parts, logprob = loss_of(samples, -1.0, config)
     assert parts.keys() == {"policy"}
@@ -126,8 +126,8 @@ def test_the_policy_loss_on_policy_by_hand():
 
 
 @pytest.mark.parametrize(("clip_high", "slope"), [(0.5, 0.0), (2.0, -0.25 * math.e**0.7)])
-def test_the_recipes_clip_decides_whether_a_token_pulls(clip_high, slope):
-    config = setting(advantage_scale="none", clip_high=clip_high)
+def test_the_recipes_clip_decides_whether_a_token_has_a_gradient(clip_high, slope):
+    config = update_config(advantage_scale="none", clip_high=clip_high)
     parts, logprob = loss_of(GRPO.compute_advantages(rows(1.0, 0.0, lengths=[1, 1]), config), -0.3, config)
     parts["policy"].backward()
     assert logprob.grad[0, 2].item() == pytest.approx(slope)
@@ -136,7 +136,7 @@ def test_the_recipes_clip_decides_whether_a_token_pulls(clip_high, slope):
 @pytest.mark.parametrize(("estimator", "kl"), [("k2", 0.5 * 0.5**2), ("k3", math.expm1(-0.5) + 0.5)])
 def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl):
     """Every token: new log-probability −1, reference −1.5; three tokens in two sequences, one mean."""
-    config = setting({"coef": 0.2, "estimator": estimator})
+    config = update_config({"coef": 0.2, "estimator": estimator})
     samples = [
         dataclasses.replace(row, ref_logprob=torch.where(row.kl_mask, -1.5, torch.nan))
         for row in GRPO.compute_advantages(rows(1.0, 0.0, lengths=[1, 2]), config)
@@ -144,14 +144,14 @@ def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl
     parts, _ = loss_of(samples, -1.0, config)
     assert parts["kl"].item() == pytest.approx(0.2 * kl, rel=1e-5)
     assert GRPO.needs_reference(config)
-    assert not GRPO.needs_reference(setting())
+    assert not GRPO.needs_reference(update_config())
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (2,)])
-def test_credit_per_turn_counts_what_is_still_earned(cut):
+def test_an_advantage_per_turn_counts_the_rewards_from_that_turn_on(cut):
     # G of a: 2, 1.5, 1.5; of b, which ended after one turn: 1, 1, 1. A = half their difference.
     rows = episode("a", 2.0, (0.5, 0.0, 0.5), cut=cut) + episode("b", 1.0, (0.0,))
-    config = setting(advantage_per="turn", advantage_scale="none")
+    config = update_config(advantage_per="turn", advantage_scale="none")
     credited = GRPO.compute_advantages(rows, config)
     assert [row.sample_id for row in credited] == [row.sample_id for row in rows]
     found = {"a": [], "b": []}
@@ -161,15 +161,15 @@ def test_credit_per_turn_counts_what_is_still_earned(cut):
     assert found == {"a": [0.5, 0.25, 0.25], "b": [-0.5]}
 
 
-def test_turns_that_earn_nothing_have_the_advantage_of_their_episode():
+def test_turns_without_reward_have_the_advantage_of_their_episode():
     rows = episode("a", 2.0, (0.0, 0.0)) + episode("b", 1.0, (0.0,)) + episode("c", 1.0, (0.0, 0.0, 0.0))
     by_turn, by_episode = (
-        GRPO.compute_advantages(rows, setting(advantage_per=per)) for per in ("turn", "episode")
+        GRPO.compute_advantages(rows, update_config(advantage_per=per)) for per in ("turn", "episode")
     )
     for one, other in zip(by_turn, by_episode, strict=True):
         assert torch.equal(one.advantage.nan_to_num(), other.advantage.nan_to_num())
 
 
-def test_credit_per_turn_needs_turns_that_were_judged():
+def test_an_advantage_per_turn_needs_rewards_of_turns():
     with pytest.raises(RewardError, match=r"truing\.PerTurn"):
-        GRPO.compute_advantages(rows(1.0, 0.0), setting(advantage_per="turn"))
+        GRPO.compute_advantages(rows(1.0, 0.0), update_config(advantage_per="turn"))

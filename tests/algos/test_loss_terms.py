@@ -51,12 +51,12 @@ def leaves(samples, seed=1):
 
 def total(name, samples, all_samples, logprob, entropy, value):
     """The loss of some samples, with the denominators of all."""
-    algorithm, setting = ALGORITHMS[name.split()[0]], SETTINGS[name]
+    algorithm, config = ALGORITHMS[name.split()[0]], SETTINGS[name]
     batch = collate(samples)
     scores = Scores(logprob, entropy, entropy.detach(), value)
     return sum(
         term.weight * term.loss(batch, scores, term.denominator(all_samples))
-        for term in algorithm.terms(setting)
+        for term in algorithm.terms(config)
     )
 
 

@@ -1,4 +1,4 @@
-"""REINFORCE and RLOO as a step sees them: credit, terms, and what a recipe may not ask for."""
+"""REINFORCE and RLOO: advantages, terms, and recipes that are refused."""
 
 import dataclasses
 
@@ -45,7 +45,7 @@ def test_returns_are_discounted_per_choice_and_compared_with_the_others():
 
 
 @pytest.mark.parametrize("cut", [(), (1,)])
-def test_what_a_turn_earned_pulls_only_on_what_came_before(cut):
+def test_the_reward_of_a_turn_counts_only_for_tokens_before_it(cut):
     rows = episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut)
     credited = REINFORCE.compute_advantages(rows, reinforce(baseline="none"))
     assert [x for of_row in trained(credited) for x in of_row] == [2.0, 1.5, 1.5]
@@ -69,7 +69,7 @@ def test_a_single_rollout_has_no_others_and_no_advantage():
         ReinforceConfig(**RATES, prompts_per_step=1, group_size=1)
 
 
-def test_an_attempt_that_chose_nothing_counts_with_what_it_earned():
+def test_an_attempt_without_sampled_tokens_counts_with_its_reward():
     nothing = sample([1], [5], name="b", reward=1.0)
     nothing = written_by(nothing, torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin))
     rows = [sample([1], [5], name=name, reward=reward) for name, reward in (("a", 0.0), ("c", 1.0))]
@@ -114,7 +114,7 @@ def test_the_cost_of_kl_is_taken_off_before_the_baseline():
 
 
 def test_the_loss_is_the_score_weighted_by_the_advantage():
-    """−Σ A log π over two answers of up to ten tokens each, whatever the old log-probabilities say."""
+    """−Σ A log π over two answers of up to ten tokens each, for any old log-probabilities."""
     sampling_params = SamplingParams(max_new_tokens=10)
     rows = [
         sample([1], [5] * n, name=f"r{n}", reward=reward, sampling_params=sampling_params)
@@ -141,8 +141,8 @@ def test_policy_terms_do_not_count_demonstrations():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"inner_epochs": 2}, "right for one update per step"),
-        ({"minibatches": 2}, "right for one update per step"),
+        ({"inner_epochs": 2}, "allows one update per step"),
+        ({"minibatches": 2}, "allows one update per step"),
         ({"clip_high": 0.3}, "no clip range"),
         ({"objective": "cispo", "clip_low": 0.3}, "no clip range"),
     ],
@@ -154,5 +154,5 @@ def test_a_recipe_may_not_ask_for_what_has_no_meaning(changes, message):
 
 
 def test_k1_in_the_loss_is_refused():
-    with pytest.raises(ValidationError, match="gradient of 0 on average"):
+    with pytest.raises(ValidationError, match="mean gradient 0"):
         KlConfig(coef=0.1, estimator="k1")

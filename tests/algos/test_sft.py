@@ -1,4 +1,4 @@
-"""SFT and rejection sampling: which tokens count, and as what."""
+"""SFT and rejection sampling: which tokens are trained, by which term."""
 
 import math
 
@@ -51,7 +51,7 @@ def test_the_loss_is_the_mean_over_demonstrated_tokens_whatever_their_samples():
     assert SFT.objective(None) is None
 
 
-def test_rejection_sampling_keeps_what_earned_enough_as_demonstrations():
+def test_rejection_sampling_keeps_answers_with_enough_reward_as_demonstrations():
     cfg = RftConfig(steps=1, learning_rate=1e-3, min_reward=0.5)
     good, edge, bad = RFT.to_samples(
         [rollout("a", 1.0), rollout("b", 0.5), rollout("c", 0.49)], cfg, "sampled"

@@ -1,4 +1,4 @@
-"""Rollouts as chains: who earned what, and streams cut back into samples."""
+"""Rollouts as trajectories: the reward of each token, and streams split back into samples."""
 
 import dataclasses
 import math
@@ -21,13 +21,13 @@ def with_ref(row, ref):
     return dataclasses.replace(row, ref_logprob=torch.where(row.kl_mask, ref, torch.nan))
 
 
-def test_the_last_chosen_token_earns_the_reward():
+def test_the_reward_is_at_the_last_sampled_token():
     row = sample([1, 2], [5, 6, 7], reward=2.0)
     assert token_rewards([row], OFF).tolist() == [0, 0, 0, 0, 2.0]
 
 
-def test_tokens_after_the_last_choice_earn_nothing():
-    """What the world writes at the end is no action: the reward is that of the choice before it."""
+def test_tokens_after_the_last_sampled_one_have_no_reward():
+    """The environment's last message is no action: the reward is at the SAMPLED token before it."""
     row = sample([1, 2], [5, 6, 7], reward=2.0)
     origin = row.origin.clone()
     origin[-1] = Origin.TOOL
@@ -35,7 +35,7 @@ def test_tokens_after_the_last_choice_earn_nothing():
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (2,)])
-def test_turns_earn_their_shares_and_the_end_the_rest(cut):
+def test_turns_have_their_rewards_and_the_end_has_the_rest(cut):
     parts = episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut)
     chosen = torch.cat([part.value_mask for part in parts])
     assert token_rewards(parts, OFF)[chosen].tolist() == [0.5, 0.0, 0.25 + 1.25]
@@ -50,14 +50,14 @@ def test_a_turn_without_a_choice_gives_its_share_to_the_choice_before_it():
     assert token_rewards([row], OFF)[row.value_mask].tolist() == [0.5 + 1.0 + 0.5]
 
 
-def test_where_nothing_was_chosen_nothing_is_earned():
+def test_without_sampled_tokens_all_rewards_are_0():
     row = sample([1, 2], [5], reward=2.0)
     forced = written_by(row, torch.where(row.policy_mask, Origin.FORCED, row.origin))
     assert token_rewards([forced], OFF).tolist() == [0, 0, 0]
 
 
 def test_the_cost_of_kl_is_paid_token_by_token():
-    """Drawn with log-probability −1, the reference says −1.5: k1 = 0.5, times 0.5."""
+    """Sampled with log-probability −1, reference −1.5: k1 = 0.5, times 0.5."""
     row = with_ref(sample([1, 2], [5, 6], reward=2.0), -1.5)
     assert kl_cost(row, IN_REWARD).tolist() == [0, 0, 0.25, 0.25]
     assert token_rewards([row], UpdateConfig(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
@@ -72,39 +72,37 @@ def test_a_reference_that_is_missing_is_not_free():
     assert kl_cost(row, IN_REWARD)[2:].isnan().all()
 
 
-def test_masked_choices_stay_in_the_chain():
+def test_masked_tokens_stay_in_the_trajectory():
     row = sample([1], [5, 6, 7], reward=1.0)
     excluded = row.excluded.clone()
     excluded[2] = Excluded.STRUCTURE
     row = dataclasses.replace(row, excluded=excluded, policy_mask=excluded == Excluded.NO)
-    chains = Trajectories.from_samples([row], OFF)
-    assert chains.mask_RT.tolist() == [[False, True, True, True]]
-    assert chains.trained_RT.tolist() == [[False, True, False, True]]
+    trajectories = Trajectories.from_samples([row], OFF)
+    assert trajectories.mask_RT.tolist() == [[False, True, True, True]]
+    assert trajectories.trained_RT.tolist() == [[False, True, False, True]]
 
 
 @pytest.mark.parametrize("cut", [(), (1,)])
 def test_streams_come_back_to_their_samples(cut):
     rows = [*episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut), sample([1], [5], name="b", reward=0.0)]
-    chains = Trajectories.from_samples(rows, OFF)
-    places_RT = torch.arange(chains.mask_RT.numel()).view(chains.mask_RT.shape).double()
+    trajectories = Trajectories.from_samples(rows, OFF)
+    index_RT = torch.arange(trajectories.mask_RT.numel()).view(trajectories.mask_RT.shape).double()
     mixed = rows[::-1]
-    written = chains.written(mixed, advantage=places_RT)
+    written = trajectories.with_streams(mixed, advantage=index_RT)
     assert [row.sample_id for row in written] == [row.sample_id for row in mixed]
     start = 0
     for row in rows[:-1]:
         (found,) = (each for each in written if each.sample_id == row.sample_id)
         assert found.advantage.tolist() == list(range(start, start + len(row)))
         start += len(row)
-    assert written[0].advantage.tolist() == [places_RT.shape[1], places_RT.shape[1] + 1]
+    assert written[0].advantage.tolist() == [index_RT.shape[1], index_RT.shape[1] + 1]
     assert all(row.advantage.isnan().all() for row in rows)
 
 
-def test_what_was_cut_or_nearly_so_earns_less_where_declared():
-    sampling_params = SamplingParams(max_new_tokens=10)
-    done = sample([1], [5] * 8, reward=1.0, sampling_params=sampling_params)
-    cut = dataclasses.replace(
-        sample([1], [5] * 10, reward=1.0, sampling_params=sampling_params), truncated=True
-    )
+def test_truncated_and_long_answers_have_a_lower_reward_where_declared():
+    params = SamplingParams(max_new_tokens=10)
+    done = sample([1], [5] * 8, reward=1.0, sampling_params=params)
+    cut = dataclasses.replace(sample([1], [5] * 10, reward=1.0, sampling_params=params), truncated=True)
     for gates, expected in [
         ({}, [1.0, 1.0]),
         ({"truncated": "penalize", "truncated_penalty": 0.4}, [1.0, 0.6]),
@@ -113,9 +111,9 @@ def test_what_was_cut_or_nearly_so_earns_less_where_declared():
     ]:
         found = [shaped_reward([row], GatesConfig(**gates)) for row in (done, cut)]
         assert found == pytest.approx(expected)
-        setting = UpdateConfig(None, gates=GatesConfig(**gates))
-        assert [token_rewards([row], setting).sum().item() for row in (done, cut)] == pytest.approx(expected)
-    assert cut.reward == 1.0  # what is on record is what the grader said
+        config = UpdateConfig(None, gates=GatesConfig(**gates))
+        assert [token_rewards([row], config).sum().item() for row in (done, cut)] == pytest.approx(expected)
+    assert cut.reward == 1.0  # the recorded reward is the grader's
 
 
 def test_the_longest_turn_counts_and_a_history_in_parts_is_cut_at_its_end():

@@ -41,7 +41,7 @@ def test_a_folder_of_that_name_may_be_a_run_and_is_no_recipe(tmp_path, monkeypat
     assert is_builtin_recipe("tiny")
     (tmp_path / "tiny").mkdir()
     assert not is_builtin_recipe(Path("tiny"))  # `truing check tiny` means the run
-    assert load_recipe("tiny").name == "tiny"  # `truing train tiny` beside it means the recipe
+    assert load_recipe("tiny").name == "tiny"  # `truing train tiny` means the recipe
 
 
 @pytest.mark.parametrize("path", ["nowhere.toml", "runs/tiny", "./sub/tiny", "/tiny"])

@@ -1,4 +1,4 @@
-"""Options of other trainers: the keys that they stand for, what is said of them, and what is refused."""
+"""Options of other trainers: their recipe keys, notes and errors."""
 
 import pytest
 
@@ -23,11 +23,11 @@ def recipe(**parts):
 
 def resolved(given, *typed, **parts):
     table = recipe(**parts)
-    said = translate_options(given, table, typed)
-    return resolve(with_overrides(table, [*said.overrides, *typed])), said.notes
+    translated = translate_options(given, table, typed)
+    return resolve(with_overrides(table, [*translated.overrides, *typed])), translated.notes
 
 
-def test_without_options_nothing_is_changed_or_said():
+def test_without_options_there_are_no_overrides_and_no_notes():
     assert translate_options(TrlOptions(), recipe()) == translate_options(TrlOptions(logging_steps=1), {})
     assert resolved(TrlOptions()) == (resolve(recipe()), ())
 
@@ -101,20 +101,20 @@ def test_a_batch_of_broken_groups_is_refused(typed):
     assert "--batch-size 6 in groups of" in error.value.got
 
 
-def test_one_prompt_an_update_is_told_with_its_remedy():
+def test_one_prompt_per_update_gets_a_note_with_its_remedy():
     _, (note, _) = resolved(TrlOptions(batch_size=8, num_generations=8))
-    assert note.startswith("--batch-size 8 counts answers: 1 prompt of 8 an update; so few see only large")
+    assert note.startswith("--batch-size 8 counts answers: 1 prompt of 8 per update; so few detect")
     assert "`truing lab plan`" in note
     _, (note, _) = resolved(TrlOptions(batch_size=64, num_generations=8))
-    assert note == "--batch-size 64 counts answers: 8 prompts of 8 an update"
+    assert note == "--batch-size 64 counts answers: 8 prompts of 8 per update"
 
 
-def test_options_are_of_the_last_policy_stage_and_it_is_said_where_there_are_others():
+def test_options_apply_to_the_last_policy_stage_with_a_note_if_there_are_others():
     made, notes = resolved(
         TrlOptions(max_steps=7), 'stages=["rloo", "sft", "grpo", "rft"]', rft=recipe()["sft"]
     )
     assert (made.grpo.steps, made.rloo.steps, made.sft.steps, made.rft.steps) == (7, 3, 3, 3)
-    assert notes == ("--max-steps: of stage grpo alone, rloo, sft, rft as the recipe says",)
+    assert notes == ("--max-steps: for stage grpo alone; rloo, sft, rft as in the recipe",)
     assert resolved(TrlOptions(max_steps=7), stages=["grpo"])[1] == ()
 
 
@@ -125,7 +125,7 @@ def test_what_is_typed_wins():
 
 @pytest.mark.parametrize("stages", [["sft"], [], "grpo", None])
 def test_without_a_policy_stage_its_options_are_refused(stages):
-    with pytest.raises(RecipeError, match="no stage with a policy loss, and --max-steps"):
+    with pytest.raises(RecipeError, match="no stage with a policy loss, which --max-steps"):
         translate_options(TrlOptions(max_steps=7), recipe(stages=stages))
 
 
@@ -138,9 +138,9 @@ def test_rewards_are_scaled_as_trl_names_it(given, scale):
 
 
 def test_rewards_are_scaled_in_grpo_alone_and_in_ways_that_it_has():
-    with pytest.raises(RecipeError, match="is of grpo: stage rloo"):
+    with pytest.raises(RecipeError, match="applies to grpo alone: stage rloo"):
         translate_options(TrlOptions(scale_rewards="true"), recipe(), ['stages=["rloo"]'])
-    with pytest.raises(RecipeError, match="a value that cannot be") as error:
+    with pytest.raises(RecipeError, match="an invalid value") as error:
         translate_options(TrlOptions(scale_rewards="std"), recipe())
     assert error.value.expected == "true, false, group, batch, none"
 
@@ -151,7 +151,7 @@ def test_logging_steps_are_1(steps):
         translate_options(TrlOptions(logging_steps=steps), recipe())
 
 
-def test_rates_of_an_adapter_are_told_of_and_never_changed():
+def test_learning_rates_of_an_adapter_get_a_note_and_never_change():
     made, (note,) = resolved(TrlOptions(no_peft=True))
     assert (made.sft.learning_rate, made.grpo.learning_rate) == (1e-3, 1e-3)
     assert "sft.learning_rate = 0.001, grpo.learning_rate = 0.001 were chosen for an adapter" in note

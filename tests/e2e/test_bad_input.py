@@ -147,8 +147,8 @@ def test_a_prompt_longer_than_the_context(train, monkeypatch, where):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (math.nan, "what is not finite"),
-        (math.inf, "what is not finite"),
+        (math.nan, "a number that is not finite"),
+        (math.inf, "a number that is not finite"),
         (None, "None"),
         ([1.0, 0.0], "2 values"),
         ([], "0 values"),

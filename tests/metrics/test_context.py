@@ -1,4 +1,4 @@
-"""What the policy was shown, in numbers worked by hand."""
+"""Metrics of the context, worked by hand."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ FIRST = row(
     message("tool", "1", lost_chars=2),
 )
 SECOND = row("b", 8, message("user", "123"))
-LATER = row("b", 9, *SECOND.messages)  # the same attempt, once its past was written anew
+LATER = row("b", 9, *SECOND.messages)  # the same attempt, after the template re-rendered its earlier turns
 AGAIN = replace(LATER, sample=replace(LATER.sample, sample_id="b#1"))
 
 
@@ -69,7 +69,7 @@ def test_contexts_are_of_samples_and_characters_of_rollouts():
     check_metric_names(metrics)
 
 
-def test_a_role_that_nobody_has_is_absent():
+def test_a_role_without_messages_is_absent():
     assert set(context_metrics([SECOND])) == {
         *("context/mean", "context/max"),
         *("context_chars/user", "context_lost/user"),

@@ -104,7 +104,7 @@ def test_groups_of_equal_rewards_are_split_into_too_easy_and_too_hard():
     assert metrics["group/all_wrong_share"] == 1 / 4
 
 
-def test_demonstrations_have_a_reward_only_where_a_rollout_earned_it():
+def test_demonstrations_have_a_reward_only_where_a_rollout_has_it():
     assert reward_metrics([row(origin=(P, D, D))]) == {}
     assert reward_metrics([row(origin=(P, D, D), reward=1.0)]) == {"reward/mean": 1.0, "truncated/share": 0.0}
 
@@ -141,7 +141,7 @@ def test_the_clip_is_read_with_the_sign_of_the_advantage():
         "clip/high_share": 1 / 6,
         "clip/low_share": 1 / 6,
         "clip/active_share": 3 / 6,  # the second, the third and the fifth; the last has A = 0
-        "clip/active_positive_share": 2 / 6,  # the third, whose advantage pulls it back, and the fifth
+        "clip/active_positive_share": 2 / 6,  # the third, whose advantage moves it back, and the fifth
         "clip/active_negative_share": 1 / 6,  # the second
         "clip/in_band_share": 2 / 6,  # the last two
         "ratio/mean": 6.1 / 6,
@@ -222,7 +222,7 @@ def test_kl_over_trained_and_over_all_sampled_tokens():
     )
 
 
-def test_mismatch_looks_at_every_drawn_token_masked_or_not():
+def test_mismatch_covers_every_sampled_token_masked_or_not():
     one = row(mask=[False, True, False], sampler_logprob=[NAN, -1.0, -2.0], new_logprob=[NAN, -1.0, -2.5])
     # x = trainer − sampler = 0 and −½: k1 = 0 and ½, k3 = 0 and e^−½ − ½
     assert mismatch_metrics(TokenStreams([one])) == pytest.approx(
@@ -285,16 +285,16 @@ def label(rows, objective=GRPO, loss=0.0, grad_norm=0.5):
     return loss_label(TokenStreams(rows), objective, loss=loss, grad_norm=grad_norm)
 
 
-def test_on_policy_loss_near_zero_is_said_to_be_right():
+def test_an_on_policy_loss_near_zero_is_expected():
     found = label([policy_row([1.0, 1.00004], [1.0, -1.0])], loss=1e-5)
     assert found.label == "on_policy"
     assert "ratios are 1 to 4e-05" in found.text
-    assert "mean advantage (0 over tokens), as the objective weighs them: near 0 is right" in found.text
+    assert "mean advantage (0 over tokens), weighted by the objective: a value near 0 is" in found.text
     assert found.text.endswith("loss 1e-05, gradient norm 0.5")
 
 
 def test_the_value_of_a_cispo_loss_is_not_explained_away():
-    assert "means nothing" in label([policy_row([1.0, 1.0], [1.0, -1.0])], CISPO).text
+    assert "only the gradient" in label([policy_row([1.0, 1.0], [1.0, -1.0])], CISPO).text
 
 
 def test_equal_rewards_are_no_signal():
@@ -316,7 +316,7 @@ def test_nothing_trained_is_all_masked():
 def test_advantages_without_gradient_are_a_fault():
     found = label([policy_row([1.0, 1.5], [1.0, 1.0])], grad_norm=0.0)
     assert found.label == "zero_gradient"
-    assert "1 of 2 tokens should pull" in found.text  # the other one is clipped
+    assert "1 of 2 tokens should have a gradient" in found.text  # the other one is clipped
 
 
 def test_a_zero_gradient_is_right_where_all_is_clipped():

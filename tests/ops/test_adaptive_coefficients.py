@@ -16,7 +16,7 @@ def test_kl_controller_hand_worked():
 
 
 @given(POSITIVE, st.floats(0, 10), POSITIVE, st.integers(1, 500))
-def test_kl_controller_pulls_towards_its_target_and_stays_positive(coef, kl, target, rollouts):
+def test_kl_controller_moves_towards_its_target_and_stays_positive(coef, kl, target, rollouts):
     after = kl_controller(coef, kl, target, rollouts, 1000.0)
     assert after > 0
     assert abs(after / coef - 1) <= 0.2 * rollouts / 1000 + 1e-12

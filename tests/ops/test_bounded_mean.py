@@ -1,4 +1,4 @@
-"""A mean under shares that are drawn at random: by hand, by drawing, and by the Beta distribution."""
+"""Gaffke's tail probability: by hand, by sampling, and by the Beta distribution."""
 
 import math
 
@@ -25,7 +25,7 @@ def slow(point_E, mean, draws=200_000):
 
 
 def test_by_hand():
-    """Of two points the mean is uniform between them; of 0, 0, 1 it is above m with chance (1 − m)²."""
+    """Of two points the mean is uniform between them; of 0, 0, 1 it is above m with probability (1 − m)²."""
     assert gaffke_tail(f64(2.0, 6.0), 3.0) == pytest.approx(0.75)
     assert gaffke_tail(f64(0.0, 0.0, 1.0), 0.4) == pytest.approx(0.36)
     assert gaffke_tail(f64(0.0, 1.0, 1.0), 0.4) == pytest.approx(1 - 0.16)
@@ -82,9 +82,9 @@ POINTS = {"alike": [0.0] * 500, "few": [0.0] * 498 + [1.0] * 2, "spread": torch.
 @pytest.mark.parametrize("tilt", [0.02, 0.2, 0.9, 0.999])
 def test_of_many_points_the_saddle_point_is_within_a_hundredth_of_the_chance(name, tilt):
     point_E = f64(*POINTS[name], 1.0)
-    mean, chance = gaffke_tail_saddlepoint(*point_E.unique(return_counts=True), tilt)
+    mean, tail = gaffke_tail_saddlepoint(*point_E.unique(return_counts=True), tilt)
     exact = gaffke_tail(point_E, mean)
-    assert chance == pytest.approx(exact, rel=0.025, abs=1e-12) or exact > 0.2
+    assert tail == pytest.approx(exact, rel=0.025, abs=1e-12) or exact > 0.2
 
 
 def test_a_tilt_moves_the_mean_up():

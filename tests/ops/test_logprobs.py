@@ -113,8 +113,8 @@ def same_scores(expected, got, inputs):
 def test_chunks_equal_the_whole(rows, kept):
     hidden_ND, weight_VD, ids_N = problem()
     whole_NV = hidden_ND @ weight_VD.T
-    contract_NV = warm(whole_NV, slice(0, 7))
-    expected = (token_logprobs(contract_NV, ids_N), entropy(contract_NV), entropy(whole_NV))
+    processed_NV = warm(whole_NV, slice(0, 7))
+    expected = (token_logprobs(processed_NV, ids_N), entropy(processed_NV), entropy(whole_NV))
     got = chunked_scores(hidden_ND, lambda h: h @ weight_VD.T, ids_N, warm, rows, kept)
     same_scores(expected, got, [hidden_ND, weight_VD])
     assert not got[2].requires_grad
@@ -175,7 +175,7 @@ def test_chunks_of_nothing_stay_attached():
     assert [tuple(score.shape) for score in scores] == [(0,)] * 3
     scores[0].sum().backward()
     assert weight_VD.grad.abs().sum() == 0
-    with pytest.raises(InvalidValueError, match="chunks of so many"):
+    with pytest.raises(InvalidValueError, match="invalid number of rows"):
         chunked_scores(hidden_ND, lambda h: h, nothing_N, lambda z, _: z, 0)
 
 

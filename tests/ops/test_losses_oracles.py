@@ -135,7 +135,7 @@ def test_agrees_with_trl(case, trl_compute_loss, name, loss_type, seed):
 
 @pytest.mark.parametrize(("name", "same"), [("dapo", True), ("bnpo", False)])
 def test_trl_splits_bnpo_differently(case, trl_compute_loss, name, same):
-    """Pins what the module's docstring says of TRL under gradient accumulation."""
+    """Pins the module docstring's claim on TRL under gradient accumulation."""
     objective, streams = OBJECTIVES[name], case.batch()
     halves = zip(*(stream_BT.chunk(2) for stream_BT in streams), strict=True)
     accumulated = sum(trl_compute_loss(objective, name, half, micro_batches=2) for half in halves)

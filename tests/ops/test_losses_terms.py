@@ -1,4 +1,4 @@
-"""Terms beside the surrogate: the KL, the entropy bonus, and the plain score function."""
+"""Terms other than the surrogate: the KL, the entropy bonus, and the plain score function."""
 
 import math
 

@@ -70,7 +70,7 @@ def test_a_mask_of_two_parts_is_the_two_masks(first, second):
 
 def test_edge_cases():
     assert policy_mask(stream([])).shape == (0,)
-    with pytest.raises(InvalidValueError, match="no Origin"):
+    with pytest.raises(InvalidValueError, match="not an Origin"):
         policy_mask(torch.tensor([4, 6], dtype=torch.uint8))
     with pytest.raises(InvalidValueError, match="dtype"):
         policy_mask(torch.tensor([4, 5]))

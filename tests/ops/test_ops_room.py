@@ -100,7 +100,7 @@ RATIO_BT = torch.tensor([[0.5, 1.0, 2.0], [1.5, NAN, 1.0]])
 ORIGIN_T = torch.tensor([Origin.PROMPT, Origin.SAMPLED, Origin.DEMO], dtype=torch.uint8)
 REWARDS_R, GROUP_R = torch.tensor([1.0, 0.0, 3.0, 3.0]), torch.tensor([4, 4, 2, 2])
 LOGITS_NV, IDS_N = torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, -torch.inf]]), torch.tensor([2, 0])
-CONTRACT = SamplingParams(0.7, 2, 0.9, 0.1, 0.2, 0.3, 1.3, 2, 9, (0,))
+PARAMS = SamplingParams(0.7, 2, 0.9, 0.1, 0.2, 0.3, 1.3, 2, 9, (0,))
 HISTORY_NH, YES_NV = torch.tensor([[1, -1], [1, 1]]), torch.ones(2, 3, dtype=torch.bool)
 UNIFORM_N = torch.tensor([0.1, 0.9], dtype=torch.float64)
 BOOT_B, ANY = torch.tensor([0.0, 0.5]), {"objective": losses.OBJECTIVES["gspo"], "denominator": 2.0}
@@ -109,7 +109,7 @@ CALLS = {
     "processed_logits": lambda: (
         sampling.processed_logits,
         LOGITS_NV,
-        CONTRACT,
+        PARAMS,
         HISTORY_NH,
         {"allowed_NV": YES_NV},
     ),

@@ -40,12 +40,12 @@ def test_it_rises_with_what_passes_and_with_k(answers, data):
     assert k == answers or found <= pass_at_k(answers, passed, k + 1)
 
 
-@pytest.mark.parametrize(("chance", "k"), [(0.1, 4), (0.5, 2), (0.02, 8)])
-def test_its_mean_is_the_chance_that_one_of_k_passes(chance, k):
+@pytest.mark.parametrize(("probability", "k"), [(0.1, 4), (0.5, 2), (0.02, 8)])
+def test_its_mean_is_the_probability_that_one_of_k_passes(probability, k):
     """The plug-in 1 − (1 − c ÷ n)^k of the same draws is too low."""
-    drawn = np.random.default_rng(0).binomial(8, chance, 20_000)
+    drawn = np.random.default_rng(0).binomial(8, probability, 20_000)
     found = np.mean([pass_at_k(8, int(c), k) for c in drawn])
-    truth = 1 - (1 - chance) ** k
+    truth = 1 - (1 - probability) ** k
     assert found == pytest.approx(truth, abs=4 * 0.5 / np.sqrt(20_000))
     assert np.mean(1 - (1 - drawn / 8) ** k) < truth - 0.01
 
@@ -56,5 +56,5 @@ def test_of_more_answers_than_there_are_nothing_is_said(answers, passed, k):
         pass_at_k(answers, passed, k)
 
 
-def test_what_is_told():
+def test_ks_are_powers_of_two_and_the_number_of_answers():
     assert [ks_up_to(each) for each in (0, 1, 2, 5, 8)] == [[], [], [1, 2], [1, 2, 4, 5], [1, 2, 4, 8]]

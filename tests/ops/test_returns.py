@@ -24,7 +24,7 @@ def tensors(row):
 
 
 def slow_gae(rewards, values, bootstrap, gamma, lam):
-    """The definition: A_k = Σ_l (γλ)^l δ_{k+l}, over one chain without gaps."""
+    """The definition: A_k = Σ_l (γλ)^l δ_{k+l}, over one trajectory without gaps."""
     following = [*values, bootstrap][1:]
     deltas = [r + gamma * n - v for r, v, n in zip(rewards, values, following, strict=True)]
     return [sum((gamma * lam) ** ahead * d for ahead, d in enumerate(deltas[k:])) for k in range(len(deltas))]

@@ -51,16 +51,16 @@ def logits(rows=6, vocab=64, seed=0, dtype=torch.float32):
 def test_penalties_hand_worked():
     # id 0 drawn twice, id 2 once; repetition 2 halves what is positive and doubles what is not, then
     # presence 1 once and frequency ½ per draw:  4/2 − 1 − ½·2 = 0;   −1·2 − 1 − ½·1 = −3.5
-    sampling_params = SamplingParams(presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=2.0)
-    got_NV = processed_logits(torch.tensor([[4.0, 3.0, -1.0]]), sampling_params, history([0, 2, 0]))
+    params = SamplingParams(presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=2.0)
+    got_NV = processed_logits(torch.tensor([[4.0, 3.0, -1.0]]), params, history([0, 2, 0]))
     assert got_NV.tolist() == [[0.0, 3.0, -3.5]]
 
 
 def test_temperature_and_bans_hand_worked():
-    sampling_params = SamplingParams(temperature=0.5, min_new_tokens=2, stop_ids=(1,))
+    params = SamplingParams(temperature=0.5, min_new_tokens=2, stop_ids=(1,))
     allowed_NV = torch.tensor([[True, True, False]] * 2)
     got_NV = processed_logits(
-        torch.tensor([[1.0, 2.0, 3.0]] * 2), sampling_params, history([0], [0, 0]), allowed_NV=allowed_NV
+        torch.tensor([[1.0, 2.0, 3.0]] * 2), params, history([0], [0, 0]), allowed_NV=allowed_NV
     )
     assert got_NV.tolist() == [[2.0, -INF, -INF], [2.0, 4.0, -INF]], "the second row may stop: two are drawn"
 
@@ -98,70 +98,66 @@ def test_equals():
     ]
 
 
-def slow_contract(row, sampling_params, generated):
+def slow_processed_logits(row, params, generated):
     """The same over plain numbers, one token after the other, truncation by sorting."""
     scores = list(row)
     for token in set(generated):
-        damped = scores[token] / sampling_params.repetition_penalty
-        scores[token] = damped if scores[token] > 0 else scores[token] * sampling_params.repetition_penalty
-        scores[token] -= (
-            sampling_params.presence_penalty + sampling_params.frequency_penalty * generated.count(token)
-        )
-    if len(generated) < sampling_params.min_new_tokens:
-        scores = [-INF if token in sampling_params.stop_ids else score for token, score in enumerate(scores)]
-    if sampling_params.temperature == 0:
+        damped = scores[token] / params.repetition_penalty
+        scores[token] = damped if scores[token] > 0 else scores[token] * params.repetition_penalty
+        scores[token] -= params.presence_penalty + params.frequency_penalty * generated.count(token)
+    if len(generated) < params.min_new_tokens:
+        scores = [-INF if token in params.stop_ids else score for token, score in enumerate(scores)]
+    if params.temperature == 0:
         return [score if token == scores.index(max(scores)) else -INF for token, score in enumerate(scores)]
-    scores = [score / sampling_params.temperature for score in scores]
-    if sampling_params.top_k:
-        kth = sorted(scores)[-min(sampling_params.top_k, len(scores))]
+    scores = [score / params.temperature for score in scores]
+    if params.top_k:
+        kth = sorted(scores)[-min(params.top_k, len(scores))]
         scores = [score if score >= kth else -INF for score in scores]
-    if sampling_params.top_p < 1:
+    if params.top_p < 1:
         total, mass, kept = sum(map(math.exp, scores)), 0.0, []
         for score, token in sorted(((score, token) for token, score in enumerate(scores)), reverse=True):
-            kept += [token] if mass < sampling_params.top_p else []
+            kept += [token] if mass < params.top_p else []
             mass += math.exp(score) / total
         scores = [score if token in kept else -INF for token, score in enumerate(scores)]
-    floor = max(scores) + (math.log(sampling_params.min_p) if sampling_params.min_p else -INF)
+    floor = max(scores) + (math.log(params.min_p) if params.min_p else -INF)
     return [score if score >= floor else -INF for score in scores]
 
 
 @given(CONTRACTS, st.integers(0, 99), st.lists(st.integers(0, 7), max_size=5))
-def test_against_a_plain_loop(sampling_params, seed, generated):
+def test_against_a_plain_loop(params, seed, generated):
     logits_NV = logits(1, 8, seed, torch.float64)
-    got = processed_logits(logits_NV, sampling_params, history(generated))[0].tolist()
-    assert got == pytest.approx(slow_contract(logits_NV[0].tolist(), sampling_params, generated), abs=1e-6)
+    got = processed_logits(logits_NV, params, history(generated))[0].tolist()
+    assert got == pytest.approx(slow_processed_logits(logits_NV[0].tolist(), params, generated), abs=1e-6)
 
 
 @given(
     CONTRACTS, st.integers(0, 99), st.lists(st.integers(0, 7), max_size=5), st.randoms(), st.integers(0, 3)
 )
-def test_the_order_of_the_history_and_its_pads_change_nothing(sampling_params, seed, generated, random, pads):
+def test_the_order_of_the_history_and_its_pads_change_nothing(params, seed, generated, random, pads):
     moved = generated + [-1] * pads
     random.shuffle(moved)
-    expected_NV = processed_logits(logits(1, 8, seed), sampling_params, history(generated))
-    assert torch.equal(processed_logits(logits(1, 8, seed), sampling_params, history(moved)), expected_NV)
+    expected_NV = processed_logits(logits(1, 8, seed), params, history(generated))
+    assert torch.equal(processed_logits(logits(1, 8, seed), params, history(moved)), expected_NV)
 
 
 @given(CONTRACTS, st.integers(0, 99), st.lists(st.integers(0, 7), max_size=5))
-def test_what_is_drawn_is_inside_and_replays(sampling_params, seed, generated):
+def test_what_is_drawn_is_inside_and_replays(params, seed, generated):
     logits_NV, generated_NH = logits(1, 8, seed), history(generated)
-    scores_NV = processed_logits(logits_NV, sampling_params, generated_NH)
+    scores_NV = processed_logits(logits_NV, params, generated_NH)
     ids_N = draw(scores_NV, torch.rand(1, dtype=torch.float64))
     assert scores_NV[0, ids_N].isfinite()
     support_NV = support_mask([scores_NV[0].isfinite().nonzero()[:, 0]], 8)
-    replayed_NV = processed_logits(logits_NV, sampling_params, generated_NH, support_NV=support_NV)
+    replayed_NV = processed_logits(logits_NV, params, generated_NH, support_NV=support_NV)
     assert torch.equal(replayed_NV, scores_NV)
 
 
 def test_the_support_stays_when_the_weights_move():
-    sampling_params = SamplingParams(top_k=3)
-    before_NV = processed_logits(logits(seed=0), sampling_params, nothing(6))
+    params = SamplingParams(top_k=3)
+    before_NV = processed_logits(logits(seed=0), params, nothing(6))
     support_NV = before_NV.isfinite()
-    after_NV = processed_logits(logits(seed=1), sampling_params, nothing(6), support_NV=support_NV)
+    after_NV = processed_logits(logits(seed=1), params, nothing(6), support_NV=support_NV)
     assert torch.equal(after_NV.isfinite(), support_NV)
-    assert not torch.equal(
-        processed_logits(logits(seed=1), sampling_params, nothing(6)).isfinite(), support_NV
-    )
+    assert not torch.equal(processed_logits(logits(seed=1), params, nothing(6)).isfinite(), support_NV)
 
 
 def test_penalties_never_look_at_the_prompt():
@@ -231,7 +227,7 @@ def test_edge_cases():
     assert torch.equal(processed_logits(logits(2), RAW, nothing(2)), logits(2))
     only_stop_N = torch.zeros(1, 64, dtype=torch.bool)
     only_stop_N[0, 7] = True
-    with pytest.raises(InvalidValueError, match="no token that may be drawn"):
+    with pytest.raises(InvalidValueError, match="no token that can be sampled"):
         processed_logits(logits(1), EVERYTHING, nothing(1), allowed_NV=only_stop_N)
     with pytest.raises(InvalidValueError, match="generated_NH holds an id outside"):
         processed_logits(logits(1, 5), RAW, torch.tensor([[5]]))

@@ -1,4 +1,4 @@
-"""Drawing from the contract's logits, recording the support, and scoring the same token again."""
+"""Sampling from processed logits, recording the support, and scoring the same token again."""
 
 import math
 from itertools import accumulate
@@ -52,7 +52,7 @@ def test_replay_identity_with_every_rule_on():
 
 
 def test_draw_hand_worked():
-    # cumulative ¼, ¼ (id 1 cannot be drawn), 1: u < ¼ is id 0, the rest id 2
+    # cumulative ¼, ¼ (id 1 cannot be sampled), 1: u < ¼ is id 0, the rest id 2
     logits_NV = torch.tensor([[0.25, 0.0, 0.75]]).log().expand(4, 3)
     uniform_N = torch.tensor([0.0, 0.2499, 0.2501, 1 - 2**-53], dtype=torch.float64)
     assert draw(logits_NV, uniform_N).tolist() == [0, 0, 2, 2]

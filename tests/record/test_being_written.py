@@ -107,7 +107,7 @@ def test_where_there_is_no_run_nobody_writes(tmp_path):
 
 def test_what_cannot_be_asked_is_an_error(run, monkeypatch):
     monkeypatch.setattr("builtins.open", _refuse)
-    with pytest.raises(RecordError, match=r"(?s)cannot tell whether .*steps\.jsonl.*Permission denied"):
+    with pytest.raises(RecordError, match=r"(?s)cannot determine whether .*steps\.jsonl.*Permission denied"):
         has_writer(run)
 
 

@@ -59,7 +59,7 @@ def test_plain_and_numpy_numbers_are_rewards(value):
         (1j, "returned a complex"),
     ],
 )
-def test_what_is_no_finite_number_is_an_error_that_names_task_and_response(value, message):
+def test_a_result_that_is_no_finite_number_is_an_error_that_names_task_and_response(value, message):
     def careless(rollout, task):
         return value
 
@@ -120,7 +120,7 @@ def test_sums_over_turns_are_finite(scores, weight):
 
 
 def turns(count):
-    """An attempt of so many turns, of which graders only see the number."""
+    """An attempt of ``count`` turns, without content."""
     return replace(attempt("4"), turns=(None,) * count)
 
 

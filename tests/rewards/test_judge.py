@@ -1,4 +1,4 @@
-"""The judge as a reward: asked over real HTTP, and as a model that runs here."""
+"""The judge as a reward function: over real HTTP, and as a local model."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ TASK = Task(
 
 
 class Server(ThreadingHTTPServer):
-    """An endpoint that answers by a script, one step a request and the last for ever; it notes what came."""
+    """An endpoint that replies by a script, one entry per request, and records requests."""
 
     daemon_threads = True
 
@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-def said(text):
+def completion(text):
     return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]})
 
 
@@ -93,7 +93,7 @@ def attempt(text="four"):
 
 def test_the_judge_is_shown_everything_and_its_score_is_the_reward(serve, judge, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "s3cret")
-    server = serve((200, said("It is the same number.\n\n**Score: 7.5 / 10**")))
+    server = serve((200, completion("It is the same number.\n\n**Score: 7.5 / 10**")))
     assert judge(server, api_key_env="JUDGE_KEY", max_tokens=9)(attempt("$four {x}"), TASK) == 0.75
     ((path, key, body),) = server.seen
     assert (path, key) == ("/v1/chat/completions", "Bearer s3cret")
@@ -109,8 +109,8 @@ def test_the_judge_is_shown_everything_and_its_score_is_the_reward(serve, judge,
     assert "Be brief" not in message["content"]
 
 
-def test_the_same_request_is_asked_once_and_any_other_anew(serve, judge, tmp_path):
-    server = serve((200, said("Score: 9")), (200, said("Score: 2")))
+def test_equal_requests_are_sent_once(serve, judge, tmp_path):
+    server = serve((200, completion("Score: 9")), (200, completion("Score: 2")))
     assert [judge(server)(attempt(), TASK) for _ in range(3)] == [0.9, 0.9, 0.9]
     assert len(server.seen) == 1
     assert judge(server)(attempt("five"), TASK) == 0.2
@@ -122,7 +122,7 @@ def test_the_same_request_is_asked_once_and_any_other_anew(serve, judge, tmp_pat
 
 def test_the_key_is_not_in_the_cache(serve, judge, tmp_path, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "s3cret")
-    judge(serve((200, said("Score: 1"))), api_key_env="JUDGE_KEY")(attempt(), TASK)
+    judge(serve((200, completion("Score: 1"))), api_key_env="JUDGE_KEY")(attempt(), TASK)
     kept = (tmp_path / "judge.sqlite").read_bytes()
     assert b"Score: 1" in kept
     assert b"s3cret" not in kept
@@ -136,18 +136,18 @@ def test_the_key_is_not_in_the_cache(serve, judge, tmp_path, monkeypatch):
         (200, "<html>"),
         (200, '{"choices": []}'),
         (200, json.dumps({"choices": [{"message": {"content": None}}]})),
-        (200, said("I would rather not say.")),
-        (200, said("Score: 11")),
+        (200, completion("I would rather not say.")),
+        (200, completion("Score: 11")),
     ],
 )
-def test_what_fails_is_asked_again(serve, judge, failure):
-    server = serve(failure, failure, (200, said("Score: 10")))
+def test_a_failure_is_retried(serve, judge, failure):
+    server = serve(failure, failure, (200, completion("Score: 10")))
     assert judge(server, retries=2)(attempt(), TASK) == 1.0
     assert len(server.seen) == 3
 
 
-def test_what_hangs_is_given_up_and_asked_again(serve, judge):
-    server = serve(("hangs", ""), (200, said("Score: 10")))
+def test_a_request_that_hangs_is_retried(serve, judge):
+    server = serve(("hangs", ""), (200, completion("Score: 10")))
     assert judge(server, retries=1, timeout=2.0)(attempt(), TASK) == 1.0
     assert len(server.seen) == 2
 
@@ -156,7 +156,7 @@ def test_what_hangs_is_given_up_and_asked_again(serve, judge):
     ("failure", "message"),
     [
         ((500, "overloaded"), r"fails\n  got: 500 'overloaded'"),
-        ((200, said("Good.")), r"holds no score\n  got: 'Good.'"),
+        ((200, completion("Good.")), r"has no score\n  got: 'Good.'"),
         ((200, "[]"), r"sends no chat completion\n  got: 200 '\[\]'"),
         (("hangs", ""), r"cannot be reached\n  got: http://127[^\n]*Timeout"),
     ],
@@ -171,7 +171,7 @@ def test_a_judge_without_a_score_is_an_error_or_skips_the_group_and_is_not_kept(
     assert len(server.seen) == 2
     with pytest.raises(SkipGroup, match="no score"):
         judge(server, retries=0, timeout=timeout, on_unavailable="skip")(attempt(), TASK)
-    assert judge(serve((200, said("Score: 3"))))(attempt(), TASK) == 0.3
+    assert judge(serve((200, completion("Score: 3"))))(attempt(), TASK) == 0.3
 
 
 def test_retries_wait_twice_as_long_each_time(serve, judge, monkeypatch):
@@ -246,7 +246,7 @@ def test_scores_that_cannot(reply):
         ({"on_unavailable": "zero"}, "on_unavailable"),
     ],
 )
-def test_a_config_that_cannot_be(keys, problem):
+def test_an_invalid_config_is_refused(keys, problem):
     with pytest.raises(ValidationError, match=problem):
         JudgeConfig(model="j", **keys)
 
@@ -257,7 +257,7 @@ def test_a_key_that_is_not_set(serve, judge, monkeypatch):
         judge(serve((200, "")), api_key_env="JUDGE_KEY")
 
 
-def test_a_model_that_runs_here_judges_and_is_asked_once(tmp_path, monkeypatch):
+def test_a_local_model_judges_and_replies_once(tmp_path, monkeypatch):
     replies = iter(["Score: 6"])
     monkeypatch.setattr(LocalModel, "reply", lambda self, prompt: next(replies))
     judge = Judge(JudgeConfig(model="tiny", cache=str(tmp_path / "j")), lambda task: task.answer)
@@ -288,7 +288,7 @@ def test_a_cache_that_cannot_be_is_told(tmp_path):
     broken = tmp_path / "broken"
     broken.write_text("no database " * 100)
     for path in (tmp_path, broken, broken / "j.sqlite"):
-        with pytest.raises(RecipeError, match="replies cannot be kept"):
+        with pytest.raises(RecipeError, match="replies cannot be opened"):
             Judge(JudgeConfig(model="j", base_url="http://localhost:9", cache=str(path)), lambda task: "4")
 
 

@@ -87,17 +87,17 @@ def slow_normalize(text):
 
 def slow_f1(prediction, answer):
     """Precision and recall by crossing words off a list."""
-    said, left = normalize_answer(prediction).split(), normalize_answer(answer).split()
-    if not said or not left:
-        return 1.0 if said == left else 0.0
+    predicted, left = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    if not predicted or not left:
+        return 1.0 if predicted == left else 0.0
     wanted, common = len(left), 0
-    for word in said:
+    for word in predicted:
         if word in left:
             left.remove(word)
             common += 1
     if common == 0:
         return 0.0
-    precision, recall = common / len(said), common / wanted
+    precision, recall = common / len(predicted), common / wanted
     return 2 * precision * recall / (precision + recall)
 
 

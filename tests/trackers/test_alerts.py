@@ -81,7 +81,7 @@ def test_what_is_no_condition_is_refused_before_the_run(mini, tmp_path, text):
 
 
 def test_a_condition_of_which_nobody_would_hear_is_refused():
-    with pytest.raises(RecipeError, match="calls nobody"):
+    with pytest.raises(RecipeError, match="has no receiver"):
         resolve({"name": "x", "stages": ["sft"], "model": {"name": "tiny"}, "alerts": {"when": ["lr < 1"]}})
 
 

@@ -25,7 +25,7 @@ print(faults() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is on Linux")
-def test_large_tensors_are_not_paged_in_anew():
+def test_large_tensors_are_not_paged_in_again():
     def pages(mode):
         done = subprocess.run(
             [sys.executable, "-c", FAULTS, mode], capture_output=True, text=True, check=True

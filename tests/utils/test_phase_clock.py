@@ -8,7 +8,7 @@ from truing.utils.phase_clock import PhaseClock, phase
 
 @pytest.fixture
 def now(monkeypatch):
-    """A time that goes on by what is added to it."""
+    """A clock that a test advances."""
     time = [0.0]
     monkeypatch.setattr(clock_module.time, "perf_counter", lambda: time[0])
     return time
@@ -27,7 +27,7 @@ def test_an_inner_phase_is_not_counted_in_its_outer_one(now):
     assert clock.pop_seconds() == {"other": 17, "world": 10, "decode": 4}
 
 
-def test_what_the_doctor_has_computed_is_the_doctors(now):
+def test_phases_within_doctor_count_as_doctor(now):
     clock = PhaseClock()
     with clock.running(), phase("doctor"):
         now[0] += 1
@@ -38,7 +38,7 @@ def test_what_the_doctor_has_computed_is_the_doctors(now):
     assert clock.pop_seconds() == {"other": 0, "doctor": 3, "forward": 4}
 
 
-def test_what_was_taken_is_not_counted_again(now):
+def test_popped_seconds_are_not_counted_again(now):
     clock = PhaseClock()
     with clock.running(), phase("record"):
         now[0] += 1
@@ -69,8 +69,8 @@ def test_a_device_is_waited_for_where_a_phase_ends(now):
     assert clock.pop_seconds()["forward"] == 5
 
 
-def test_without_a_clock_nothing_is_counted_and_a_wrong_name_is_told():
+def test_without_a_clock_nothing_is_counted_and_an_unknown_name_is_an_error():
     with phase("decode"):
         pass
-    with pytest.raises(KeyError, match="'decod' is no phase"), phase("decod"):
+    with pytest.raises(KeyError, match="'decod' is not a phase"), phase("decod"):
         pass

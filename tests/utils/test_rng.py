@@ -1,4 +1,4 @@
-"""Random numbers are functions of their key and of nothing else."""
+"""Random numbers are functions of their key alone."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from truing.utils.rng import generator, permutation, seed_of, uniforms
 
 
 def test_the_seed_of_a_key_is_pinned():
-    """Another value here means that no earlier run can be resumed or made again."""
+    """Another value here means that no earlier run can be resumed or reproduced."""
     assert seed_of(0, "sample", "grpo", 3) == 6517748693132312494
     assert uniforms(2, 0, "x").tolist() == pytest.approx([0.7092644288237714, 0.9426787854762003], abs=0)
 
@@ -24,11 +24,11 @@ def test_a_seed_is_a_63_bit_number():
     assert max(seeds) > 0.99 * 2**63
 
 
-def test_number_i_of_a_key_does_not_depend_on_how_many_are_drawn():
+def test_number_i_of_a_key_does_not_depend_on_how_many_are_requested():
     assert torch.equal(uniforms(100, 1, "x")[:7], uniforms(7, 1, "x"))
 
 
-def test_drawing_elsewhere_moves_nothing():
+def test_other_keys_change_nothing():
     first = uniforms(5, 1, "x")
     torch.rand(3)
     generator(1, "y").random(8)

@@ -1,4 +1,4 @@
-"""The algorithms, by the name that a recipe gives its stage."""
+"""The algorithms, by the name of the stage in a recipe."""
 
 from truing.algos.base import Algorithm, LossTerm, UpdateConfig
 from truing.algos.grpo import GRPO

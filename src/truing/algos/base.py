@@ -1,4 +1,4 @@
-"""What an algorithm is: where its samples come from, how they earn credit, and the terms of its loss."""
+"""The interface of an algorithm: source of samples, advantages, and the terms of the loss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from truing.types.sample import Sample
 
 @dataclass(frozen=True)
 class UpdateConfig:
-    """What an update is computed by: the table of its stage, and those that all policy stages share."""
+    """The configuration of an update: the table of its stage, and the tables that all policy stages share."""
 
     stage: Any
     kl: KlConfig = field(default_factory=KlConfig)
@@ -34,40 +34,40 @@ class UpdateConfig:
 
     @classmethod
     def from_recipe(cls, recipe: Recipe, stage: str) -> "UpdateConfig":
-        """As the recipe has it; ``learner/coefficients.py`` says what the weights come to in a step."""
+        """Return the configuration of a stage; ``learner/coefficients.py`` sets the weights of a step."""
         tables = (recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates, recipe.correction)
         return cls(recipe.stage(stage), *tables)
 
 
 @dataclass(frozen=True)
 class LossTerm:
-    """One term of a loss. Terms are added up, each times its weight."""
+    """One term of a loss. The loss is the sum of terms times weights."""
 
     name: str
     weight: float
     has_gradient: Callable[[Sample], bool]
-    """Whether it can have a gradient on a sample; a sample on which no term has one is not computed."""
+    """Whether it can have a gradient on a sample; a sample without any is not computed."""
     denominator: Callable[[Sequence[Sample]], float]
-    """What it is divided by over a minibatch; the same for each micro-batch."""
+    """Its denominator over a minibatch; the same for each micro-batch."""
     loss: Callable[[Batch, Scores, float], Tensor]
-    """A micro-batch's share of it, not weighted."""
+    """A micro-batch's share of it, without the weight."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Functions that ``learner/step.py`` calls without knowing whose they are."""
+    """The functions of an algorithm that ``learner/step.py`` calls."""
 
     source: Literal["demonstrations", "rollouts"]
-    """What a step starts from."""
+    """The data that a step starts from."""
     to_samples: Callable[[Sequence[Rollout], Any, MaskPolicy], list[Sample]]
-    """Rollouts to samples, by the stage's table, under the declared mask policy."""
+    """Rollouts → samples, by the stage's table and the mask policy."""
     needs_reference: Callable[[UpdateConfig], bool]
-    """Whether credit or a term of the loss needs the reference's log-probabilities."""
+    """Whether advantages or a loss term need the reference's log-probabilities."""
     objective: Callable[[Any], Objective | None]
-    """The policy loss by the stage's table; None where there is none."""
+    """The policy loss by the stage's table, or None."""
     critic: Callable[[Any], Literal["", "head", "separate"]]
-    """Which critic, by the stage's table; "" where there is none."""
+    """The critic by the stage's table; "" is none."""
     compute_advantages: Callable[[Sequence[Sample], UpdateConfig], list[Sample]]
     """Samples with advantages, as new objects."""
     terms: Callable[[UpdateConfig], tuple[LossTerm, ...]]
-    """What is minimised."""
+    """The terms of the loss."""

@@ -1,4 +1,4 @@
-"""Rewards of rollouts that share a prompt, and one advantage per rollout or turn written on its tokens."""
+"""Rewards of rollouts by group, and advantages per rollout or turn on the trained tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from truing.types.sample import Sample
 def rewards_and_groups(
     rollouts: Mapping[str, Sequence[Sample]], config: UpdateConfig
 ) -> tuple[Tensor, Tensor]:
-    """What each rollout earned, less what its KL cost, and the number of its group: two [R]."""
+    """Return each rollout's reward less its KL penalty, and the number of its group: two [R]."""
     firsts = [parts[0] for parts in rollouts.values()]
     number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in firsts))}
     costs = [sum(float(kl_cost(sample, config.kl).sum()) for sample in parts) for parts in rollouts.values()]
@@ -29,15 +29,16 @@ def rewards_and_groups(
 def broadcast_advantages(
     samples: Sequence[Sample], rollouts: Mapping[str, Sequence[Sample]], advantage_R: Tensor
 ) -> list[Sample]:
-    """The advantage of each rollout on all of its trained tokens."""
-    found = dict(zip(rollouts, advantage_R.tolist(), strict=True))
+    """Return samples with the advantage of each rollout on all of its trained tokens."""
+    by_rollout = dict(zip(rollouts, advantage_R.tolist(), strict=True))
     return [
-        with_turn_advantages(sample, [found[sample.rollout_id]] * len(sample.turns)) for sample in samples
+        with_turn_advantages(sample, [by_rollout[sample.rollout_id]] * len(sample.turns))
+        for sample in samples
     ]
 
 
 def with_turn_advantages(sample: Sample, advantages: Sequence[float]) -> Sample:
-    """A sample with the advantage of each of its turns on the tokens that are trained."""
+    """Return a sample with the advantage of each of its turns on the trained tokens."""
     advantage_T = torch.full(sample.policy_mask.shape, torch.nan)
     for turn, advantage in zip(sample.turns, advantages, strict=True):
         advantage_T[turn.start : turn.end] = advantage

@@ -1,4 +1,4 @@
-"""Group-relative policy optimisation and its relatives: one sampled group is its own baseline.
+"""Group-relative policy optimization and its variants: the baseline is the mean of the sampled group.
 
 The table of objectives is ``OBJECTIVES`` in ops/losses.py.
 """
@@ -21,7 +21,7 @@ from truing.types.sample import Sample
 
 
 def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
-    """One advantage per rollout, or one per turn, written on the trained tokens."""
+    """Return samples with one advantage per rollout, or one per turn, on the trained tokens."""
     cfg, rollouts = config.stage, group_by_rollout(samples)
     rewards_R, group_R = rewards_and_groups(rollouts, config)
     if cfg.advantage_per == "episode":
@@ -31,28 +31,30 @@ def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[
     returns_RK = turn_returns(rewards_R, _turn_rewards(rollouts, config.kl))
     each_KR = [group_advantages(return_R, group_R, cfg.advantage_scale) for return_R in returns_RK.T]
     advantage_RK = torch.stack(each_KR, dim=1).tolist()
-    left = {rollout: iter(advantage_K) for rollout, advantage_K in zip(rollouts, advantage_RK, strict=True)}
+    remaining = {
+        rollout: iter(advantage_K) for rollout, advantage_K in zip(rollouts, advantage_RK, strict=True)
+    }
     return [
-        with_turn_advantages(sample, list(islice(left[sample.rollout_id], len(sample.turns))))
+        with_turn_advantages(sample, list(islice(remaining[sample.rollout_id], len(sample.turns))))
         for sample in samples
     ]
 
 
 def _turn_rewards(rollouts: Mapping[str, Sequence[Sample]], kl: KlConfig) -> Tensor:
-    """What each turn earned, less what its KL cost: [R, K]; 0 where a rollout had no such turn."""
+    """Return the reward of each turn less its KL penalty: [R, K]; 0 where a rollout has no such turn."""
     rows = []
     for rollout, parts in rollouts.items():
         row = torch.tensor([turn.reward for sample in parts for turn in sample.turns], dtype=torch.float64)
         if row.isnan().any():
             raise missing_turn_rewards(f"rollout {rollout}")
         costs = [(kl_cost(sample, kl), sample.turns) for sample in parts]
-        paid = [float(cost_T[turn.start : turn.end].sum()) for cost_T, turns in costs for turn in turns]
-        rows.append(row - torch.tensor(paid, dtype=torch.float64))
+        penalties = [float(cost_T[turn.start : turn.end].sum()) for cost_T, turns in costs for turn in turns]
+        rows.append(row - torch.tensor(penalties, dtype=torch.float64))
     return pad_sequence(rows, batch_first=True)
 
 
 def missing_turn_rewards(where: str) -> RewardError:
-    """What is wrong where no turn has a reward of its own."""
+    """Return the error for rewards without a share per turn."""
     return RewardError(
         "an advantage per turn needs rewards of turns",
         got=f"none for {where}",

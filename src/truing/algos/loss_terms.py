@@ -1,4 +1,4 @@
-"""The terms that losses are made of; their formulas are in ops/losses.py."""
+"""The terms of losses; their formulas are in ops/losses.py."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,9 +16,9 @@ from truing.types.sample import Sample
 
 
 def policy_term(objective: Objective, gates: GatesConfig, correction: CorrectionConfig) -> LossTerm:
-    """The objective's surrogate over the tokens of the policy mask, less those whose ratio is off bounds.
+    """Return the objective's surrogate over the policy mask, without tokens outside the ratio bounds.
 
-    A token that is left out adds 0, and still counts in lengths, denominators and its sequence's ratio.
+    Such a token adds 0, and still counts in lengths, denominators and its sequence's ratio.
     """
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
@@ -36,7 +36,7 @@ def policy_term(objective: Objective, gates: GatesConfig, correction: Correction
 
 
 def kl_term(cfg: KlConfig, aggregation: Aggregation) -> LossTerm:
-    """The KL to the reference over all tokens that the policy chose."""
+    """Return the KL to the reference over all SAMPLED tokens."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         return kl_loss(
@@ -55,7 +55,7 @@ def kl_term(cfg: KlConfig, aggregation: Aggregation) -> LossTerm:
 
 
 def entropy_term(weight: float, aggregation: Aggregation) -> LossTerm:
-    """A bonus for the entropy of what tokens were drawn from."""
+    """Return a bonus for the entropy of the sampling distribution."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         return entropy_loss(scores.entropy, batch.policy_mask, aggregation, divisor)
@@ -65,7 +65,7 @@ def entropy_term(weight: float, aggregation: Aggregation) -> LossTerm:
 
 
 def value_term(weight: float, clip_range: float | None) -> LossTerm:
-    """The critic's squared error over all tokens that the policy chose, those it is not trained on too."""
+    """Return the critic's squared error over all SAMPLED tokens, also those not under the policy term."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         assert scores.value is not None  # an algorithm with this term has a critic
@@ -76,7 +76,7 @@ def value_term(weight: float, clip_range: float | None) -> LossTerm:
 
 
 def supervised_term(weight: float) -> LossTerm:
-    """The cross-entropy of demonstrated tokens; the mean is over tokens, so long answers weigh more."""
+    """Return the cross-entropy of demonstrations; the mean is over tokens, so long answers weigh more."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         return cross_entropy_loss(scores.logprob, batch.supervised_mask, divisor)
@@ -87,36 +87,36 @@ def supervised_term(weight: float) -> LossTerm:
 
 
 def _weights(batch: Batch, scores: Scores, gates: GatesConfig, correction: CorrectionConfig) -> Tensor | None:
-    """What each token's policy loss is multiplied by, [B, T]: 0 where its ratio is off bounds; None for 1."""
+    """Return the factor of each token's policy loss, [B, T]: 0 outside the ratio bounds; None for 1."""
     weight_BT = None
     if gates.min_ratio is not None or gates.max_ratio is not None:
         log_ratio_BT = log_ratio(scores.logprob.detach(), batch.old_logprob)
         weight_BT = within_bounds(log_ratio_BT, gates.min_ratio, gates.max_ratio).to(log_ratio_BT.dtype)
     if correction.method == "off":
         return weight_BT
-    drawn = (batch.old_logprob, batch.sampler_logprob, batch.policy_mask)
-    corrected_BT = correction_weights(*drawn, correction.method, correction.low, correction.high)
+    streams = (batch.old_logprob, batch.sampler_logprob, batch.policy_mask)
+    corrected_BT = correction_weights(*streams, correction.method, correction.low, correction.high)
     return corrected_BT if weight_BT is None else corrected_BT * weight_BT
 
 
 def has_advantage(sample: Sample) -> bool:
-    """Whether a policy term pulls: an advantage of 0 has no gradient, under any objective."""
+    """Whether a policy term has a gradient: an advantage of 0 has none, under any objective."""
     return bool((sample.advantage[sample.policy_mask] != 0).any())
 
 
 def is_demonstration(sample: Sample) -> bool:
-    """Whether supervised terms read it; policy terms do not."""
+    """Whether a sample is under supervised terms, and so not under policy terms."""
     return bool(sample.supervised_mask.any())
 
 
 def _denominator_of(mask: str, aggregation: Aggregation) -> Callable[[Sequence[Sample]], float]:
-    """Tokens under a mask, sequences, or sequences × max_new_tokens, as the aggregation has it."""
+    """Return a count of masked tokens, sequences, or sequences × max_new_tokens, by aggregation."""
     supervised = mask == "supervised_mask"
 
     def count(samples: Sequence[Sample]) -> float:
         rows = [sample for sample in samples if is_demonstration(sample) == supervised]
         if not rows:
-            return 1.0  # of a sum of nothing
+            return 1.0  # of an empty sum
         tokens = torch.tensor([int(getattr(sample, mask).sum()) for sample in rows])
         return denominator(tokens, aggregation, rows[0].sampling_params.max_new_tokens)
 

@@ -1,4 +1,4 @@
-"""What all algorithms with a policy loss share; they differ in how they give credit."""
+"""Functions that all algorithms with a policy loss share; they differ in their advantages."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,39 +16,39 @@ from truing.types.sample import Sample
 def policy_algorithm(
     compute_advantages: Callable[[Sequence[Sample], UpdateConfig], list[Sample]],
 ) -> Algorithm:
-    """The algorithm that gives credit so, to what was drawn; demonstrations beside it stay as they are."""
+    """Return the algorithm with these advantages for rollouts; demonstrations stay unchanged."""
 
-    def of_drawn(samples: Sequence[Sample], setting: UpdateConfig) -> list[Sample]:
-        shown = [sample for sample in samples if is_demonstration(sample)]
-        drawn = [sample for sample in samples if not is_demonstration(sample)]
-        return compute_advantages(drawn, setting) + shown
+    def rollout_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
+        demonstrations = [sample for sample in samples if is_demonstration(sample)]
+        sampled = [sample for sample in samples if not is_demonstration(sample)]
+        return compute_advantages(sampled, config) + demonstrations
 
     return Algorithm(
         source="rollouts",
         to_samples=all_samples,
-        needs_reference=lambda setting: setting.kl.needs_reference,
+        needs_reference=lambda config: config.kl.needs_reference,
         objective=objective,
         critic=lambda cfg: "",
-        compute_advantages=of_drawn,
+        compute_advantages=rollout_advantages,
         terms=policy_terms,
     )
 
 
 def policy_terms(config: UpdateConfig) -> tuple[LossTerm, ...]:
-    """The policy term, and those to which the recipe gives weight."""
-    chosen = objective(config.stage)
-    terms = [policy_term(chosen, config.gates, config.correction)]
+    """Return the policy term, and the other terms with a weight above 0."""
+    policy_objective = objective(config.stage)
+    terms = [policy_term(policy_objective, config.gates, config.correction)]
     if config.kl.coef > 0 and config.kl.where == "loss":
-        terms.append(kl_term(config.kl, chosen.aggregation))
+        terms.append(kl_term(config.kl, policy_objective.aggregation))
     if config.entropy.coef > 0:
-        terms.append(entropy_term(config.entropy.coef, chosen.aggregation))
+        terms.append(entropy_term(config.entropy.coef, policy_objective.aggregation))
     if config.bootstrap.steps > 0:
         terms.append(supervised_term(config.bootstrap.coef))
     return tuple(terms)
 
 
 def objective(cfg: PolicyStage) -> Objective:
-    """The named objective, with the recipe's bounds where it gives them."""
+    """Return the named objective, with the limits that the recipe sets."""
     given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
     return replace(
         OBJECTIVES[cfg.objective], **{name: value for name, value in given.items() if value is not None}
@@ -56,5 +56,5 @@ def objective(cfg: PolicyStage) -> Objective:
 
 
 def all_samples(rollouts: Sequence[Rollout], cfg: PolicyStage, mask: MaskPolicy) -> list[Sample]:
-    """Every rollout is trained on."""
+    """Return the samples of all rollouts."""
     return [sample for rollout in rollouts for sample in flatten(rollout, mask)]

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: a critic's values turn rewards into advantages, and learn from returns."""
+"""Proximal policy optimization: advantages from rewards and a critic's values; the critic learns returns."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,30 +16,31 @@ from truing.types.sample import Sample
 
 
 def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
-    """An advantage and a return per token.
+    """Return samples with an advantage and a return per token.
 
-    Returns are made from advantages as they are; only then are these brought to mean 0 and deviation 1, over
-    the whole step: within a trajectory that would erase whether it ended well.
+    Returns use advantages before whitening. Whitening is over the whole step: within a trajectory it would
+    erase the sign of the outcome.
     """
-    cfg, chains = config.stage, Trajectories.from_samples(samples, config)
-    value_RT = chains.stream("value").double()
-    advantage_RT, returns_RT = gae(
-        chains.reward_RT, value_RT, chains.mask_RT, _bootstrap_values(chains, cfg), cfg.gamma, cfg.lam
-    )
-    advantage_RT = chains.of_trained(advantage_RT, whitened=cfg.whiten)
-    return chains.written(samples, advantage=advantage_RT, returns=returns_RT)
+    cfg, trajectories = config.stage, Trajectories.from_samples(samples, config)
+    reward_RT, mask_RT = trajectories.reward_RT, trajectories.mask_RT
+    value_RT, bootstrap_R = trajectories.stream("value").double(), _bootstrap_values(trajectories, cfg)
+    advantage_RT, returns_RT = gae(reward_RT, value_RT, mask_RT, bootstrap_R, cfg.gamma, cfg.lam)
+    advantage_RT = trajectories.on_trained_tokens(advantage_RT, whitened=cfg.whiten)
+    return trajectories.with_streams(samples, advantage=advantage_RT, returns=returns_RT)
 
 
-def _bootstrap_values(chains: Trajectories, cfg: PpoConfig) -> Tensor:
-    """What is still to be earned after the last token, [R]: nothing where the world ended the rollout."""
-    lasts = [parts[-1] for parts in chains.rollouts]
-    goes_on = [sample.truncated and cfg.truncation == "bootstrap" for sample in lasts]
-    worth = [sample.bootstrap_value if on else 0.0 for sample, on in zip(lasts, goes_on, strict=True)]
-    return torch.tensor(worth, dtype=torch.float64)
+def _bootstrap_values(trajectories: Trajectories, cfg: PpoConfig) -> Tensor:
+    """Return the value after the last token, [R]: 0 where the episode ended."""
+    last_samples = [parts[-1] for parts in trajectories.rollouts]
+    bootstrapped = [sample.truncated and cfg.truncation == "bootstrap" for sample in last_samples]
+    values = [
+        sample.bootstrap_value if on else 0.0 for sample, on in zip(last_samples, bootstrapped, strict=True)
+    ]
+    return torch.tensor(values, dtype=torch.float64)
 
 
 def terms(config: UpdateConfig) -> tuple[LossTerm, ...]:
-    """Those of every policy, and the critic's."""
+    """Return the terms of all policy algorithms, and the critic's."""
     return (*policy_terms(config), value_term(config.stage.value_coef, config.stage.value_clip))
 
 

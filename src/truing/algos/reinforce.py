@@ -1,4 +1,4 @@
-"""REINFORCE: each token is pulled by what was earned from it on, less a baseline."""
+"""REINFORCE: the advantage of a token is the return that follows it, less a baseline."""
 
 from collections.abc import Sequence
 
@@ -15,19 +15,19 @@ from truing.types.sample import Sample
 
 
 def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
-    """An advantage per token, and the return that it was made from."""
-    cfg, chains = config.stage, Trajectories.from_samples(samples, config)
-    returns_RT = discounted_returns(chains.reward_RT, chains.mask_RT, cfg.gamma)
+    """Return samples with an advantage and a return per token."""
+    cfg, trajectories = config.stage, Trajectories.from_samples(samples, config)
+    returns_RT = discounted_returns(trajectories.reward_RT, trajectories.mask_RT, cfg.gamma)
     advantage_RT = returns_RT
     if cfg.baseline == "step":
         rewards_R, _ = rewards_and_groups(group_by_rollout(samples), config)
         advantage_RT = returns_RT - mean_of_others(rewards_R)[:, None]
-    advantage_RT = chains.of_trained(advantage_RT, whitened=cfg.whiten)
-    return chains.written(samples, advantage=advantage_RT, returns=returns_RT)
+    advantage_RT = trajectories.on_trained_tokens(advantage_RT, whitened=cfg.whiten)
+    return trajectories.with_streams(samples, advantage=advantage_RT, returns=returns_RT)
 
 
 def mean_of_others(rewards_R: Tensor) -> Tensor:
-    """The mean of all rewards but one's own: [R]; one's own where there is no other, and so no advantage."""
+    """Return the mean of the other rollouts' rewards, [R]; a single rollout's own reward, for advantage 0."""
     if len(rewards_R) == 1:
         return rewards_R
     return rewards_R - leave_one_out(rewards_R, torch.zeros(len(rewards_R), dtype=torch.long))

@@ -1,4 +1,4 @@
-"""Rejection-sampling fine-tuning: the policy's own answers that earned enough become demonstrations."""
+"""Rejection-sampling fine-tuning: the policy's answers with enough reward become demonstrations."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,11 +12,11 @@ from truing.types.sample import Sample
 
 
 def good_as_demonstrations(rollouts: Sequence[Rollout], cfg: RftConfig, mask: MaskPolicy) -> list[Sample]:
-    """Rollouts with at least ``min_reward`` as demonstrations; the others stay SAMPLED, and untrained."""
+    """Return rollouts with at least ``min_reward`` as demonstrations; the others stay SAMPLED, untrained."""
     good = [rollout.reward >= cfg.min_reward for rollout in rollouts]
     kept = [s for r, ok in zip(rollouts, good, strict=True) if ok for s in flatten(as_demonstration(r))]
-    left = [s for r, ok in zip(rollouts, good, strict=True) if not ok for s in flatten(r, mask)]
-    return kept + [without_loss_terms(sample) for sample in left]
+    rejected = [s for r, ok in zip(rollouts, good, strict=True) if not ok for s in flatten(r, mask)]
+    return kept + [without_loss_terms(sample) for sample in rejected]
 
 
 RFT = replace(SFT, source="rollouts", to_samples=good_as_demonstrations)

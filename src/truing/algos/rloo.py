@@ -1,4 +1,4 @@
-"""REINFORCE leave-one-out: the other answers to a prompt are the baseline, so no answer biases its own."""
+"""REINFORCE leave-one-out: the baseline is the mean of the prompt's other answers, so it is unbiased."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from truing.types.sample import Sample
 
 
 def compute_advantages(samples: Sequence[Sample], config: UpdateConfig) -> list[Sample]:
-    """One advantage per rollout, written on the trained tokens."""
+    """Return samples with one advantage per rollout, on the trained tokens."""
     rollouts = group_by_rollout(samples)
     return broadcast_advantages(samples, rollouts, leave_one_out(*rewards_and_groups(rollouts, config)))
 

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: the demonstrations of the environment, token by token."""
+"""Supervised fine-tuning on the demonstrations of the environment."""
 
 from collections.abc import Sequence
 
@@ -12,21 +12,21 @@ from truing.types.sample import Sample
 
 
 def all_samples(rollouts: Sequence[Rollout], cfg: SftConfig, mask: MaskPolicy) -> list[Sample]:
-    """Every demonstration is trained on, whole."""
+    """Return the samples of all demonstrations."""
     return [sample for rollout in rollouts for sample in flatten(rollout)]
 
 
 def no_advantages(samples: Sequence[Sample], config: object) -> list[Sample]:
-    """Every demonstrated token counts the same."""
+    """Return the samples unchanged: supervised terms have no advantages."""
     return list(samples)
 
 
 SFT = Algorithm(
     source="demonstrations",
     to_samples=all_samples,
-    needs_reference=lambda setting: False,
+    needs_reference=lambda config: False,
     objective=lambda cfg: None,
     critic=lambda cfg: "",
     compute_advantages=no_advantages,
-    terms=lambda setting: (supervised_term(1.0),),
+    terms=lambda config: (supervised_term(1.0),),
 )

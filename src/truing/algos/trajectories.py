@@ -1,4 +1,4 @@
-"""Rollouts as chains of decisions: what each token that the policy chose earned."""
+"""Rollouts as trajectories: the reward of each SAMPLED token."""
 
 import math
 from collections.abc import Sequence
@@ -17,24 +17,24 @@ from truing.ops.returns import whiten
 from truing.types.sample import Sample
 
 WHITEN_EPS = 1e-4
-"""Reward units, as for groups: what float32 leaves of equal log-probabilities is far below it."""
+"""Reward units, as for groups: far above the float32 rounding of equal log-probabilities."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """R rollouts side by side, the samples of each one after the other: T tokens, padded on the right."""
+    """R rollouts as rows of T tokens: the samples of each concatenated, padded on the right."""
 
     rollouts: list[list[Sample]]
     mask_RT: Tensor
-    """bool, the tokens that the policy chose; those that a mask excludes from training stay in the chain."""
+    """bool, SAMPLED tokens, including those excluded from training."""
     trained_RT: Tensor
-    """bool, the part of them that is under policy terms."""
+    """bool, those of them under policy terms."""
     reward_RT: Tensor
-    """float64, what each earned; 0 off the chain."""
+    """float64, the reward of each token; 0 outside ``mask_RT``."""
 
     @classmethod
     def from_samples(cls, samples: Sequence[Sample], config: UpdateConfig) -> "Trajectories":
-        """The chains of all rollouts of which there are samples."""
+        """Return the trajectories of all rollouts in ``samples``."""
         rollouts = list(group_by_rollout(samples).values())
         return cls(
             rollouts,
@@ -44,30 +44,30 @@ class Trajectories:
         )
 
     def stream(self, name: str) -> Tensor:
-        """A stream of the samples: [R, T], 0 in the padding."""
+        """Return a stream of the samples: [R, T], 0 in the padding."""
         return _joined(self.rollouts, name)
 
-    def of_trained(self, advantage_RT: Tensor, *, whitened: bool) -> Tensor:
-        """Advantages of trained tokens, NaN elsewhere; at will with mean 0 and deviation 1 over all of them.
+    def on_trained_tokens(self, advantage_RT: Tensor, *, whitened: bool) -> Tensor:
+        """Return advantages at trained tokens, NaN elsewhere; optionally with mean 0 and deviation 1.
 
-        A single token has no deviation and stays as it is. Deviations of rounding are not made into signal.
+        A single token has no deviation and is unchanged. ``WHITEN_EPS`` keeps rounding from becoming signal.
         """
         if whitened and self.trained_RT.sum() > 1:
             advantage_RT = whiten(advantage_RT, self.trained_RT, eps=WHITEN_EPS)
         return advantage_RT.masked_fill(~self.trained_RT, torch.nan)
 
-    def written(self, samples: Sequence[Sample], **streams_RT: Tensor) -> list[Sample]:
-        """The samples in their order, each with its part of streams [R, T]."""
-        made = {}
+    def with_streams(self, samples: Sequence[Sample], **streams_RT: Tensor) -> list[Sample]:
+        """Return the samples in their order, each with its part of streams [R, T]."""
+        updated = {}
         for row, parts in enumerate(self.rollouts):
             for start, sample in zip(_starts(parts), parts, strict=False):
                 part = {name: stream[row, start : start + len(sample)] for name, stream in streams_RT.items()}
-                made[sample.sample_id] = replace(sample, **{name: x.float() for name, x in part.items()})
-        return [made[sample.sample_id] for sample in samples]
+                updated[sample.sample_id] = replace(sample, **{name: x.float() for name, x in part.items()})
+        return [updated[sample.sample_id] for sample in samples]
 
 
 def group_by_rollout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    """The samples of each rollout, in order: one of many turns may be many samples."""
+    """Return the samples of each rollout, in order; a rollout of many turns may have several."""
     rollouts: dict[str, list[Sample]] = {}
     for sample in samples:
         rollouts.setdefault(sample.rollout_id, []).append(sample)
@@ -75,20 +75,20 @@ def group_by_rollout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
 
 
 def kl_cost(sample: Sample, cfg: KlConfig) -> Tensor:
-    """What the KL to the reference takes off the reward of each token: [T] float64, 0 where nothing.
+    """Return the KL penalty on the reward of each token: [T] float64.
 
-    Between the policy that drew the tokens and the reference; a constant.
+    The KL is between the policy that sampled the tokens and the reference; a constant.
     """
     cost_T = torch.zeros(len(sample), dtype=torch.float64)
     if cfg.coef > 0 and cfg.where == "reward":
         chosen_T = sample.kl_mask
-        drawn, ref = (stream[chosen_T].double() for stream in (sample.old_logprob, sample.ref_logprob))
-        cost_T[chosen_T] = cfg.coef * kl(drawn, ref, cfg.estimator)
+        old, ref = (stream[chosen_T].double() for stream in (sample.old_logprob, sample.ref_logprob))
+        cost_T[chosen_T] = cfg.coef * kl(old, ref, cfg.estimator)
     return cost_T
 
 
 def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
-    """The reward of a rollout as it earns credit: less what being cut, or a long turn, costs."""
+    """Return the reward of a rollout less its penalties for truncation and long turns."""
     reward = parts[0].reward
     if gates.truncated == "penalize" and parts[-1].truncated:
         reward -= gates.truncated_penalty
@@ -100,32 +100,32 @@ def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
 
 
 def token_rewards(parts: Sequence[Sample], config: UpdateConfig) -> Tensor:
-    """What each token of a rollout earned, its samples one after the other: [T] float64.
+    """Return the reward of each token of a rollout, its samples concatenated: [T] float64.
 
-    The share of a turn is earned by the last token in it that the policy chose (or the last one
-    before, or else the first), the rest of the reward by the last of all. Where it chose nothing, all is 0.
+    The reward of a turn is at its last SAMPLED token (or the last one before, or else the first), the rest
+    of the rollout's reward at the last SAMPLED token. Without any, all rewards are 0.
     """
     reward_T = -torch.cat([kl_cost(sample, config.kl) for sample in parts])
     chosen = torch.cat([sample.value_mask for sample in parts]).nonzero()[:, 0]
     if not len(chosen):
         return reward_T
-    left = shaped_reward(parts, config.gates)
+    remaining = shaped_reward(parts, config.gates)
     for start, sample in zip(_starts(parts), parts, strict=False):
         for turn in sample.turns:
             if not math.isnan(turn.reward):  # turns are judged
                 last = int(torch.searchsorted(chosen, start + turn.end)) - 1
                 reward_T[chosen[max(last, 0)]] += turn.reward
-                left -= turn.reward
-    reward_T[chosen[-1]] += left
+                remaining -= turn.reward
+    reward_T[chosen[-1]] += remaining
     return reward_T
 
 
 def _joined(rollouts: Sequence[Sequence[Sample]], name: str) -> Tensor:
-    """A stream of samples by rollout: [R, T]."""
+    """Return a stream of samples by rollout: [R, T]."""
     rows = [torch.cat([getattr(sample, name) for sample in parts]) for parts in rollouts]
     return pad_sequence(rows, batch_first=True)
 
 
 def _starts(parts: Sequence[Sample]) -> list[int]:
-    """Where the samples of a rollout begin, and where the last one ends."""
+    """Return the start of each sample of a rollout, and the end of the last."""
     return list(accumulate((len(sample) for sample in parts), initial=0))

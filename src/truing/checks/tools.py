@@ -14,7 +14,7 @@ from truing.rollouts.env_workers import run_in_workers
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 from truing.utils.deep_copy import deep_copy
-from truing.utils.did_you_mean import did_you_mean
+from truing.utils.format import did_you_mean
 
 UNKNOWN_NAME = "truing_probe"
 """A name that no tool and no parameter has."""

@@ -1,4 +1,4 @@
-"""Recipes: validated TOML."""
+"""Recipes: TOML files, validated."""
 
 from truing.config.after_rollback import recipe_after_rollbacks
 from truing.config.builtin_recipes import builtin_recipe_names, is_builtin_recipe, recipe_path

@@ -1,4 +1,4 @@
-"""A recipe as it stands after a stage was rolled back."""
+"""The recipe of a stage after rollbacks."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ CHANGEABLE_TABLES = ("kl", "gates", "entropy", "correction")
 UNCHANGEABLE_KEYS = ("gates.equal_groups", "gates.max_resample")
 CHANGEABLE_STAGE_KEYS = ("clip_low", "clip_high", "inner_epochs", "minibatches")
 CHANGEABLE_KEYS = ("episode.mask", "optimizer.max_grad_norm")
-"""What may change within a stage: nothing that decides which tasks are drawn, or what is held in memory."""
+"""Keys that may change within a stage: none decides which tasks are sampled, or memory use."""
 
 
 def recipe_after_rollbacks(recipe: Recipe, stage: str, rollbacks: int) -> Recipe:
-    """The recipe of a stage after so many rollbacks: ``guard.change``, and smaller learning rates."""
+    """Return a stage's recipe after ``rollbacks``: ``guard.change``, and smaller learning rates."""
     if not recipe.guard or not rollbacks:
         return recipe
     table: dict[str, Any] = recipe.model_dump(exclude_none=True)
@@ -28,7 +28,7 @@ def recipe_after_rollbacks(recipe: Recipe, stage: str, rollbacks: int) -> Recipe
     changed = Recipe.model_validate(table)
     if changed.kl.needs_reference and not recipe.kl.needs_reference:
         raise RecipeError(
-            "guard.change asks for a reference that the stage did not begin with",
+            "guard.change needs a reference, and the stage began without one",
             got=list(recipe.guard.change),
             remedy="set kl.coef or kl.cap in the recipe; guard.change may then raise or lower it",
         )
@@ -36,7 +36,7 @@ def recipe_after_rollbacks(recipe: Recipe, stage: str, rollbacks: int) -> Recipe
 
 
 def _check_allowed(override: str, recipe: Recipe) -> None:
-    """Raise where a key decides more than how an update is made."""
+    """Raise where a key cannot change within a stage."""
     key = override.partition("=")[0]
     part, _, name = key.partition(".")
     of_table = bool(name) and part in CHANGEABLE_TABLES and key not in UNCHANGEABLE_KEYS

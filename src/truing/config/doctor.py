@@ -1,4 +1,4 @@
-"""What the doctor does while a run goes on."""
+"""The doctor during a run."""
 
 import difflib
 from collections.abc import Mapping
@@ -12,24 +12,24 @@ from truing.errors import RecipeError
 
 
 class DoctorConfig(FrozenModel):
-    """Rules that judge each update as it is made (docs/doctor.md)."""
+    """Rules that judge each update of a run (docs/doctor.md)."""
 
     stop: bool = True
-    """Whether a run ends at an update of which a rule proves that it is wrong; it is told in any case."""
+    """Whether a run ends at an update that a rule proves wrong. The finding is reported in any case."""
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
-    """Share of a stage's computation, in tokens, for extra passes over some rows: 1 is all updates."""
+    """Share of a stage's computation, in tokens, for audits (extra passes over some rows); 1 audits all."""
     suppress: dict[str, str] = Field(default_factory=dict)
-    """Rules whose findings are meant, each with the reason: `REF001 = "synced by hand"`."""
+    """Rules whose findings are intended, each with the reason: `REF001 = "synced by hand"`."""
 
 
 def rule_codes() -> list[str]:
-    """Codes of all rules, by their files: to import them takes torch, which no recipe should wait for."""
+    """Return the codes of all rules, from file names: importing the rules would import torch."""
     folder = Path(__file__).parents[1] / "doctor" / "rules"
     return sorted(path.stem.upper() for path in folder.glob("[a-z]*.py"))
 
 
 def check_suppressed(suppress: Mapping[str, str]) -> None:
-    """Raise where what is suppressed is no rule, or nobody says why."""
+    """Raise where a suppressed rule does not exist, or has no reason."""
     codes = rule_codes()
     for code, reason in suppress.items():
         if code not in codes:
@@ -43,8 +43,8 @@ def check_suppressed(suppress: Mapping[str, str]) -> None:
             )
         if not reason.strip():
             raise RecipeError(
-                f"doctor.suppress does not say why {code} is meant",
+                f"doctor.suppress gives no reason for {code}",
                 got=f"{code} = {reason!r}",
                 expected="a reason, which the report shows",
-                remedy=f'{code} = "synced by hand", or take the line out',
+                remedy=f'{code} = "synced by hand", or remove the line',
             )

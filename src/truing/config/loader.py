@@ -1,4 +1,4 @@
-"""From TOML to a recipe and back; what is wrong is told as what, got, expected, remedy."""
+"""TOML to recipe and back; an error has the parts what, got, expected, remedy."""
 
 import json
 import re
@@ -27,21 +27,21 @@ EXPECTED_BY_ERROR = {
     "bool_": "true or false",
     "tuple_type": "a list",
 }
-"""What a value should be, by the kinds of error that pydantic has words of its own for."""
+"""The expected value, by pydantic's kind of error."""
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe and apply ``key=value`` overrides, which are TOML values at dotted keys.
 
     Args:
-        path: a TOML file, or the name of an embedded recipe.
-        overrides: in their order; a later one wins.
+        path: a TOML file, or the name of a built-in recipe.
+        overrides: in order; a later one wins.
     """
     return resolve(with_overrides(read_table(path), overrides))
 
 
 def read_table(path: str | Path) -> dict[str, Any]:
-    """A recipe as its file has it; the path may be the name of an embedded one."""
+    """Return the table of a recipe's file, unvalidated; the path may be the name of a built-in recipe."""
     path = recipe_path(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -60,7 +60,7 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
         _check_stages(recipe)
         check_suppressed(recipe.doctor.suppress)
         for stage in recipe.stages:
-            if recipe.guard:  # what cannot be is refused now, not on the day it is needed
+            if recipe.guard:  # an invalid change fails now, not at the rollback
                 recipe_after_rollbacks(recipe, stage, recipe.guard.rollbacks)
     except ValidationError as error:
         raise _explain(error) from error
@@ -79,22 +79,22 @@ def _check_stages(recipe: Recipe) -> None:
 
 
 def to_toml(recipe: Recipe) -> str:
-    """The resolved recipe as TOML; what is None is left out, as TOML has no null."""
+    """Return the resolved recipe as TOML, without keys that are None, since TOML has no null."""
     return tomli_w.dumps(json.loads(recipe.model_dump_json(exclude_none=True)))
 
 
 def _explain(error: ValidationError) -> RecipeError:
-    """One problem as what, got, expected, remedy; an unknown key first, for it may be a misspelt one."""
+    """Return one problem as a RecipeError; an unknown key first, since it may be a misspelled one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    # pydantic names the options of a union within the place
-    place = tuple(part for part in problem["loc"] if not re.search(r"Config\b|literal\[", str(part)))
-    key = ".".join(map(str, place))
-    if problem["type"] == "extra_forbidden" and (answer := EQUIVALENT_KEYS.get(str(place[-1]))):
+    # pydantic includes the options of a union in the location
+    location = tuple(part for part in problem["loc"] if not re.search(r"Config\b|literal\[", str(part)))
+    key = ".".join(map(str, location))
+    if problem["type"] == "extra_forbidden" and (equivalent := EQUIVALENT_KEYS.get(str(location[-1]))):
         return RecipeError(
-            f"recipe key {key!r} is another trainer's",
+            f"recipe key {key!r} belongs to another trainer",
             got=problem["input"],
-            expected=answer.key,
-            remedy=answer.convention,
+            expected=equivalent.key,
+            remedy=equivalent.convention,
         )
     if problem["type"] == "extra_forbidden":
         return unknown_key(key, problem["input"])
@@ -103,18 +103,18 @@ def _explain(error: ValidationError) -> RecipeError:
             f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line"
         )
     if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
-        return RecipeError(_expected(problem))  # values that cannot go together: the sentence says which
+        return RecipeError(_expected(problem))  # keys that contradict each other: the message names them
     return RecipeError(
-        f"recipe key {key!r} has a value that cannot be",
+        f"recipe key {key!r} has an invalid value",
         got=problem["input"],
         expected=_expected(problem),
     )
 
 
 def _expected(problem: ErrorDetails) -> str:
-    """What a key takes, in the words of docs/recipes.md where pydantic speaks of its own types."""
-    said = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    for kind, words in EXPECTED_BY_ERROR.items():
+    """Return the expected value of a key, in the terms of docs/recipes.md instead of pydantic's."""
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    for kind, expected in EXPECTED_BY_ERROR.items():
         if kind in problem["type"]:
-            return words
-    return said
+            return expected
+    return message

@@ -1,10 +1,10 @@
-"""Settings of other trainers, and what answers them here."""
+"""Settings of other trainers, and their equivalents in a recipe."""
 
 from typing import NamedTuple
 
 
 class Equivalent(NamedTuple):
-    """The recipe key that does the same, and how their conventions differ."""
+    """The equivalent recipe key, and how the conventions differ."""
 
     key: str
     convention: str
@@ -13,21 +13,21 @@ class Equivalent(NamedTuple):
 EQUIVALENT_KEYS = {
     "kl_penalty_coef": Equivalent("kl.coef", "the weight of the KL, in the loss unless kl.where says reward"),
     "kl_target": Equivalent(
-        "kl.target", "nats per token that kl.coef follows; 0.4 a token is 200 over 500 tokens"
+        "kl.target", "nats per token, the target of kl.coef; 0.4 per token is 200 over 500 tokens"
     ),
-    "kl_hard_cap": Equivalent("kl.cap", "nats per token; kl.cap_action says what happens beyond"),
-    "max_ratio_per_token": Equivalent("gates.max_ratio", "leave it out for none, where 0 switched it off"),
-    "min_ratio_per_token": Equivalent("gates.min_ratio", "leave it out for none, where 0 switched it off"),
+    "kl_hard_cap": Equivalent("kl.cap", "nats per token; kl.cap_action is what happens above it"),
+    "max_ratio_per_token": Equivalent("gates.max_ratio", "omit it for no limit; there 0 was off"),
+    "min_ratio_per_token": Equivalent("gates.min_ratio", "omit it for no limit; there 0 was off"),
     "min_unforced_tokens_per_step": Equivalent(
         "gates.min_trained_tokens", "counted per step, before any update"
     ),
     "min_unforced_fraction_per_step": Equivalent(
         "gates.min_trained_share",
-        "of what was sampled or forced; a fact about the mask, no measure of success",
+        "of SAMPLED and FORCED tokens; a property of the mask, not a measure of success",
     ),
     "ref_policy_update_frequency": Equivalent(
         "reference.sync_every",
-        "in steps; a sync brings the KL near 0 whatever was learned, so the default is none",
+        "in steps; a sync brings the KL near 0 whatever was learned, so the default is never",
     ),
     "ref_policy_ema_alpha": Equivalent(
         "reference.keep",
@@ -37,11 +37,11 @@ EQUIVALENT_KEYS = {
 """Recipe keys of other trainers, by their last part."""
 
 ENVIRONMENT_VARIABLES = {
-    "FORCE_RATE": "episode.force_rate is the share of turns that begin with forced text; this is not read",
-    "ASSIST_WARMUP": "episode.force_steps lets forced prefixes fade, [bootstrap] shows demonstrations at"
-    " first; this is not read",
-    "RL_DISABLE_FORCED": "forced tokens are context and never trained: there is no mode in which they are",
-    "PPO_RECORD_AT_SAMPLE": "log-probabilities are recorded as tokens are drawn: there is no other mode",
-    "STRICT_TRAJ_KEYS": "a number that was not recorded is an error and never 0: there is no other mode",
+    "FORCE_RATE": "episode.force_rate is the share of turns with prefilled text; this is not read",
+    "ASSIST_WARMUP": "episode.force_steps lowers that share to 0, [bootstrap] adds demonstrations"
+    " at first; this is not read",
+    "RL_DISABLE_FORCED": "prefilled tokens are context and never trained: there is no other mode",
+    "PPO_RECORD_AT_SAMPLE": "log-probabilities are recorded at sampling: there is no other mode",
+    "STRICT_TRAJ_KEYS": "a missing number is an error and never 0: there is no other mode",
 }
-"""Environment variables of other trainers, and what answers them."""
+"""Environment variables of other trainers, and their equivalents."""

@@ -1,4 +1,4 @@
-"""Single keys of a recipe, changed on the command line or by a guard."""
+"""Overrides: single recipe keys, changed on the command line or by the guard."""
 
 import difflib
 import tomllib
@@ -13,7 +13,7 @@ from truing.errors import RecipeError
 
 
 def with_overrides(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A copy of the table with overrides applied in their order."""
+    """Return a copy of the table with the overrides applied in order."""
     changed = deepcopy(dict(table))
     for override in overrides:
         apply_override(changed, override)
@@ -21,7 +21,7 @@ def with_overrides(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[s
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:
-    """Set one ``a.b=value`` in place; a value that is no TOML is a string, ``a.b=`` takes the key out."""
+    """Set one ``a.b=value`` in place; a value that is not TOML is a string, ``a.b=`` removes the key."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError("an override is not key=value", got=override, expected="e.g. grpo.steps=20")
@@ -40,14 +40,14 @@ def apply_override(table: dict[str, Any], override: str) -> None:
 
 
 def unknown_key(key: str, got: object) -> RecipeError:
-    """What to say of a key that no recipe has."""
+    """Return the error for a key that no recipe has."""
     near = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
     remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"
     return RecipeError(f"unknown recipe key {key!r}", got=got, remedy=remedy)
 
 
 def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:
-    """All keys of a recipe, less those of its environment."""
+    """Yield all keys of a recipe except those of its environment."""
     for name, item in part.model_fields.items():
         yield prefix + name
         for option in (item.annotation, *get_args(item.annotation)):

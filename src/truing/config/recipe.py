@@ -42,16 +42,16 @@ class Recipe(FrozenModel):
     """Everything that decides a run."""
 
     name: str
-    """What the run is called; part of its directory's name."""
+    """Name of the run; part of its directory's name."""
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
-    """What is trained, in order; each stage has its table below."""
+    """Training stages, in order; each has its table below."""
     model: ModelConfig
     seed: int = 0
     """Every random number derives from it."""
     env: dict[str, Any] = Field(default_factory=dict)
-    """`name` of the environment, and its own keys; not needed where Python gives an environment object."""
+    """`name` of the environment, and its own keys; not needed where Python passes an environment object."""
     lora: LoraConfig | Literal[False] = False
-    """An adapter, or `false` to train every weight."""
+    """An adapter, or `false` to train all weights."""
     sampling: SamplingConfig = SamplingConfig()
     chat: ChatConfig = ChatConfig()
     episode: EpisodeConfig = EpisodeConfig()
@@ -70,7 +70,7 @@ class Recipe(FrozenModel):
     gates: GatesConfig = GatesConfig()
     correction: CorrectionConfig = CorrectionConfig()
     guard: GuardConfig | Literal[False] = False
-    """What to do where a stage becomes unstable; `false` ends the run at a loss that is not finite."""
+    """What to do when a stage becomes unstable; `false` ends the run at a loss that is not finite."""
     track: TrackConfig = TrackConfig()
     alerts: AlertsConfig = AlertsConfig()
     doctor: DoctorConfig = DoctorConfig()
@@ -78,14 +78,14 @@ class Recipe(FrozenModel):
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
 
     @model_validator(mode="after")
-    def _groups(self) -> "Recipe":
-        """Refuse to leave out groups that something has use for."""
+    def _check_equal_groups(self) -> "Recipe":
+        """Refuse to drop groups of equal reward that still have a gradient."""
         if self.gates.equal_groups == "count":
             return self
         for stage in ("reinforce", "ppo"):
             if stage in self.stages:
                 raise ValueError(
-                    f"{stage} learns from groups of equal reward too: gates.equal_groups must be count"
+                    f"{stage} learns from groups of equal reward too: set gates.equal_groups to count"
                 )
         reasons = {
             "kl.coef": self.kl.coef > 0,
@@ -96,34 +96,33 @@ class Recipe(FrozenModel):
         for name, active in reasons.items():
             if active:
                 raise ValueError(
-                    f"with {name} a group whose attempts earned the same still teaches: gates.equal_groups"
-                    " must be count"
+                    f"with {name} a group of equal reward has a gradient: set gates.equal_groups to count"
                 )
         return self
 
     @model_validator(mode="after")
-    def _guarded(self) -> "Recipe":
-        """Refuse to roll back without saying how."""
+    def _check_guard(self) -> "Recipe":
+        """Refuse a rollback without a guard."""
         if self.kl.cap_action == "rollback" and not self.guard:
-            raise ValueError('kl.cap_action = "rollback" needs a [guard] that says how')
+            raise ValueError('kl.cap_action = "rollback" needs a [guard]')
         return self
 
     @model_validator(mode="after")
-    def _used(self) -> "Recipe":
-        """Refuse what would have no effect, or not the one it says."""
+    def _check_effect(self) -> "Recipe":
+        """Refuse options that would have no effect."""
         if self.reference.sync_every and not self.kl.needs_reference:
             raise ValueError("reference.sync_every has nothing to sync: set kl.coef or kl.cap")
         if self.reference.keep and not self.reference.sync_every:
-            raise ValueError("reference.keep is of a sync, and there is none: set reference.sync_every")
+            raise ValueError("reference.keep has no effect without a sync: set reference.sync_every")
         if self.kl.cap_action == "rollback" and self.kl.cap is None:
-            raise ValueError("kl.cap_action is of kl.cap, which is not given")
+            raise ValueError("kl.cap_action has no effect: kl.cap is not given")
         for name in self.stages:
             stage = getattr(self, name)
-            drawn = stage.prompts_per_step * stage.group_size if isinstance(stage, PolicyStage) else 0
-            if self.kl.target is not None and self.kl.horizon <= 0.2 * drawn:
+            rollouts = stage.prompts_per_step * stage.group_size if isinstance(stage, PolicyStage) else 0
+            if self.kl.target is not None and self.kl.horizon <= 0.2 * rollouts:
                 raise ValueError(
-                    f"with kl.horizon = {self.kl.horizon} one step of {drawn} rollouts could bring kl.coef"
-                    f" to 0, and 0 stays 0: take more than {0.2 * drawn:g}"
+                    f"with kl.horizon = {self.kl.horizon} one step of {rollouts} rollouts could bring kl.coef"
+                    f" to 0, and 0 stays 0: set it above {0.2 * rollouts:g}"
                 )
         if self.gates.overlong_tokens > self.sampling.max_new_tokens:
             raise ValueError(
@@ -133,5 +132,5 @@ class Recipe(FrozenModel):
         return self
 
     def stage(self, name: str) -> Any:
-        """The table of a stage."""
+        """Return the table of a stage."""
         return getattr(self, name)

@@ -1,4 +1,4 @@
-"""What a recipe may say: one small frozen class per part, a sentence under each field."""
+"""Tables of a recipe that all stages share: one frozen class each, a sentence under each field."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 
 
 class FrozenModel(BaseModel):
-    """Frozen, and strict about its keys; the sentence under a field is its description in docs/recipes.md."""
+    """A frozen table without unknown keys; docs/recipes.md shows the sentence under each field."""
 
     model_config = ConfigDict(
         extra="forbid", frozen_weights=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -21,20 +21,20 @@ class FrozenModel(BaseModel):
 
 
 class ModelConfig(FrozenModel):
-    """Which model, and how it is held."""
+    """The model, and how it is loaded."""
 
     name: str
-    """Embedded name (`smollm2-135m`, `tiny`), hub id, folder or GGUF file."""
+    """Name of a built-in model (`smollm2-135m`, `tiny`), hub id, folder or GGUF file."""
     revision: str | None = None
     """Branch, tag or commit on the hub."""
     chat_template: str | None = None
     """A Jinja file to use instead of the model's own template."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """`auto` takes CUDA where there is one."""
+    """`auto` uses CUDA if there is a GPU."""
     threads: PositiveInt | None = None
-    """CPU threads; as many as torch takes where not given. A small model is fastest on one."""
+    """CPU threads; torch's default if not given. A small model is fastest on one."""
     cuda_graphs: bool = False
-    """Record the sampler's steps as CUDA graphs, which spares Python. Not yet run on a GPU by us."""
+    """Record the sampler's steps as CUDA graphs, which avoids Python overhead. Not yet run on a GPU by us."""
 
 
 class LoraConfig(FrozenModel):
@@ -51,10 +51,10 @@ class LoraConfig(FrozenModel):
 
 
 class SamplingConfig(FrozenModel):
-    """The sampling contract, less the stop ids, which the model's template gives."""
+    """The sampling parameters, except the stop ids, which come from the model's chat template."""
 
     temperature: PositiveFloat = 1.0
-    """Divides the logits, in the sampler and in the trainer alike."""
+    """Divides the logits, in the sampler and in the trainer."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Keep the k most likely tokens; 0 is off."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -70,51 +70,51 @@ class SamplingConfig(FrozenModel):
     min_new_tokens: Annotated[int, Field(ge=0)] = 0
     """Stop ids are banned until this many tokens were generated in this turn."""
     max_new_tokens: PositiveInt = 128
-    """A turn that is longer is cut, and counts as truncated."""
+    """A longer turn is cut, and counts as truncated."""
 
     def to_params(self, stop_ids: Sequence[int], **changes: Any) -> SamplingParams:
-        """The contract for a model that stops at ``stop_ids``."""
+        """Return the sampling parameters for a model that stops at ``stop_ids``."""
         return SamplingParams(**(self.model_dump() | changes), stop_ids=tuple(stop_ids))
 
 
 class ChatConfig(FrozenModel):
-    """How tools are shown to the model, and how it writes calls; the same in SFT, RL and evaluation."""
+    """How the prompt lists tools, and how the model writes calls; the same in SFT, RL and evaluation."""
 
     tool_format: str = "auto"
-    """How the model writes calls, a name from the table in chat/call_parser.py; `auto` asks its chat template."""
+    """How the model writes calls, a name from chat/call_parser.py; `auto` follows the chat template."""
     tool_prompt: Literal["auto", "hermes", "brief"] = "auto"
-    """The tool prompt that Truing supplies; `auto` supplies `hermes` where the template shows no tools."""
+    """The tool prompt that Truing adds; `auto` adds `hermes` if the template does not list tools."""
     template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    """What the chat template is told beside messages and tools, as `{enable_thinking = false}`."""
+    """Other variables of the chat template, such as `{enable_thinking = false}`."""
 
 
 class EpisodeConfig(FrozenModel):
-    """Limits of an attempt at a task of several turns, and which of its tokens are trained."""
+    """Limits of an attempt at a multi-turn task, and which of its tokens are trained."""
 
     max_turns: PositiveInt = 8
-    """Turns of the policy; an attempt that needs more is cut, and counts as truncated."""
+    """Turns of the policy; a longer attempt is cut, and counts as truncated."""
     max_reply_chars: PositiveInt = 4000
-    """Longer answers of the world are cut, the model is told so, and the record counts what was lost."""
+    """Longer replies of the environment are cut, with a note to the model; a metric counts what was lost."""
     max_prompt_tokens: PositiveInt | None = None
-    """Longer prompts are cut, from the front of the longest message but the system's; not given, none is."""
+    """Longer prompts are cut, from the front of the longest message but the system's; without it, none."""
     timeout: PositiveFloat = 30.0
-    """Seconds that a tool or an environment may take to answer; then the attempt is an error."""
+    """Seconds for a reply of a tool or an environment; beyond it the attempt is an error."""
     time_limit: Annotated[float, Field(ge=0)] = 0.0
-    """Seconds for all attempts of a step; 0 is none. Where it strikes, the run cannot be made again."""
+    """Seconds for all attempts of a step; 0 is no limit. A run that hits the limit is not reproducible."""
     mask: Literal["sampled", "no_structure", "action"] = "sampled"
-    """What is trained: every token the policy chose, less scaffolding of calls, or less forced actions."""
+    """Trained tokens: all that were sampled, or without call syntax, or without turns with prefilled text."""
     grammar: Literal["off", "calls"] = "off"
-    """`calls`: a call of a tool, once begun, is held to the name and schema of one of the task's tools."""
+    """`calls`: a grammar holds a started tool call to the name and schema of one of the task's tools."""
     forced_prefix: str = ""
-    """Text that turns are begun with for the policy, as context; none where empty."""
+    """Prefilled text at the start of turns, as context; empty is none."""
     force_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of turns that begin with `forced_prefix`."""
     force_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps of a stage over which `force_rate` falls linearly to 0; 0 keeps it."""
+    """Steps of a stage over which `force_rate` falls linearly to 0; 0 keeps it constant."""
 
 
 class OptimizerConfig(FrozenModel):
-    """AdamW, its schedule, and how an update is cut into micro-batches."""
+    """AdamW, its schedule, and how an update is split into micro-batches."""
 
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Decay of the first moment."""
@@ -127,17 +127,17 @@ class OptimizerConfig(FrozenModel):
     max_grad_norm: PositiveFloat = 1.0
     """Gradients with a larger norm are scaled down to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the learning rate does after warm-up, until the stage's last step."""
+    """Learning rate schedule after warm-up, until the stage's last step."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the learning rate rises linearly from 0."""
     micro_batch_tokens: PositiveInt = 4096
-    """Distinct tokens of one forward and backward, at most; the gradient does not depend on it."""
+    """Most distinct tokens of a forward and backward pass; the gradient does not depend on it."""
     memory: str = "auto"
-    """What forward and backward may bring the process to: `8GB`; `auto` is three quarters of what is free."""
+    """Memory budget of forward and backward passes: `8GB`; `auto` is three quarters of the free memory."""
 
     @field_validator("memory")
     @classmethod
-    def _amount(cls, memory: str) -> str:
+    def _check_amount(cls, memory: str) -> str:
         if not re.fullmatch(r"auto|(?=.*[1-9])\d+(\.\d+)? ?GB", memory):
             raise ValueError("`auto`, or gigabytes of 10⁹ bytes, such as `8GB` or `1.5GB`")
         return memory
@@ -152,14 +152,14 @@ class EvalConfig(FrozenModel):
     """The fixed, paired evaluation before and after each stage."""
 
     tasks: Annotated[int, Field(ge=2)] = 128
-    """How many of the environment's evaluation tasks, from the first; an interval needs two."""
+    """Number of the environment's evaluation tasks, from the first; an interval needs two."""
     samples: PositiveInt = 1
-    """Answers per task; of several, pass@k is told: how often one of k answers passes."""
+    """Answers per task; with several, pass@k is reported: how often one of k answers passes."""
     passes_at: float | None = None
-    """The reward from which on an answer passes; where not given, the most that an answer can earn."""
+    """The smallest reward of a passing answer; if not given, the largest possible reward."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
-    """0 is greedy; else the training contract at this temperature."""
+    """0 is greedy; else the training's sampling parameters at this temperature."""
     base: bool = True
-    """Whether the model is evaluated before any stage, too."""
+    """Whether the model is also evaluated before the first stage."""
     every: Annotated[int, Field(ge=0)] = 0
-    """Also every so many steps of a stage; 0 is off."""
+    """Steps of a stage between evaluations; 0 is off."""

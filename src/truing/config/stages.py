@@ -1,4 +1,4 @@
-"""The stages of a recipe: what each trains on, how its samples earn credit, and which policy loss it has."""
+"""The stages of a recipe: the data, advantages and policy loss of each algorithm."""
 
 from typing import Annotated, Literal
 
@@ -30,13 +30,13 @@ class RftConfig(FrozenModel):
     prompts_per_step: PositiveInt = 8
     """Prompts per update."""
     group_size: PositiveInt = 8
-    """Answers drawn per prompt."""
+    """Answers sampled per prompt."""
     min_reward: float = 1.0
     """Answers with at least this reward are kept."""
 
 
 class PolicyStage(FrozenModel):
-    """What all stages with a policy loss have in common."""
+    """Keys of all stages with a policy loss."""
 
     steps: PositiveInt
     """Updates."""
@@ -45,101 +45,103 @@ class PolicyStage(FrozenModel):
     prompts_per_step: PositiveInt = 8
     """Prompts per update."""
     group_size: PositiveInt = 8
-    """Answers drawn per prompt."""
+    """Answers sampled per prompt."""
     objective: ObjectiveName = "ppo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The ratio is clipped below 1 − clip_low; the objective's own value where not given."""
+    """The ratio is clipped below 1 − clip_low; the objective's default if not given."""
     clip_high: PositiveFloat | None = None
-    """The ratio is clipped above 1 + clip_high; the objective's own value where not given."""
+    """The ratio is clipped above 1 + clip_high; the objective's default if not given."""
     max_weight: Annotated[float, Field(gt=1)] | None = None
-    """With `cispo`, the most that a token's ratio may weigh; the objective's own value where not given."""
+    """With `cispo`, the largest weight of a token's ratio; the objective's default if not given."""
     inner_epochs: PositiveInt = 1
     """Passes over the rollouts of a step."""
     minibatches: PositiveInt = 1
     """Updates per pass; each takes its share of the rollouts."""
 
     @model_validator(mode="after")
-    def _clips(self) -> "PolicyStage":
+    def _check_clip(self) -> "PolicyStage":
         """Refuse a bound that the objective does not have, and a second update where it has no ratio."""
         if self.objective in ("cispo", "reinforce") and (self.clip_low, self.clip_high) != (None, None):
             raise ValueError(f"{self.objective} has no clip range: leave out clip_low and clip_high")
         if self.objective != "cispo" and self.max_weight is not None:
-            raise ValueError(f"{self.objective} weighs no ratio: leave out max_weight, or take cispo")
+            raise ValueError(
+                f"{self.objective} weighs no ratio: leave out max_weight, or set objective to cispo"
+            )
         if self.objective == "reinforce" and self.inner_epochs * self.minibatches > 1:
             raise ValueError(
-                "reinforce has no ratio, so it is right for one update per step: set inner_epochs and"
-                " minibatches to 1, or take an objective that clips"
+                "reinforce has no ratio, so it allows one update per step: set inner_epochs and"
+                " minibatches to 1, or choose an objective that clips"
             )
         return self
 
 
 class GrpoConfig(PolicyStage):
-    """Group-relative policy optimisation, and its relatives by `objective`."""
+    """Group-relative policy optimization, and its variants by `objective`."""
 
     group_size: Annotated[int, Field(ge=2)] = 8
-    """Answers drawn per prompt; they share a baseline, so there are at least two."""
+    """Answers sampled per prompt; they share a baseline, so there are at least two."""
     objective: ObjectiveName = "grpo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     advantage_scale: Literal["group", "batch", "none"] = "group"
-    """Standard deviation that the centred reward is divided by."""
+    """Standard deviation that the centered reward is divided by."""
     advantage_per: Literal["episode", "turn"] = "episode"
-    """One advantage for all turns, or each turn's own, from what is earned from it on (`truing.PerTurn`)."""
+    """One advantage for all turns, or one per turn, of its and later rewards (`truing.PerTurn`)."""
 
 
 class RlooConfig(PolicyStage):
-    """REINFORCE, each answer against the mean of the others to its prompt."""
+    """REINFORCE leave-one-out: the baseline is the mean reward of the prompt's other answers."""
 
     group_size: Annotated[int, Field(ge=2)] = 4
-    """Answers drawn per prompt; the others are the baseline, so there are at least two."""
+    """Answers sampled per prompt; the others are the baseline, so there are at least two."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
 
 
 class PpoConfig(PolicyStage):
-    """Proximal policy optimisation: a critic predicts what will be earned; the surplus is the advantage."""
+    """Proximal policy optimization: advantages by generalized advantage estimation, with a critic."""
 
     prompts_per_step: PositiveInt = 32
     """Prompts per update."""
     group_size: PositiveInt = 1
-    """Answers drawn per prompt; they are not compared with each other."""
+    """Answers sampled per prompt; they are not compared with each other."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Discount per token that the policy chose."""
+    """Discount per SAMPLED token."""
     lam: Annotated[float, Field(ge=0, le=1)] = 0.95
-    """Trace decay of generalised advantage estimation: 1 trusts what was earned, 0 the critic."""
+    """Trace decay of generalized advantage estimation: 1 relies on rewards alone, 0 on the critic."""
     whiten: bool = True
-    """Whether advantages are brought to mean 0 and deviation 1 over all trained tokens of the step."""
+    """Whether advantages are scaled to mean 0 and deviation 1 over the step's trained tokens."""
     truncation: Literal["bootstrap", "end"] = "bootstrap"
-    """What a cut attempt is worth beyond its reward: what the critic expects from there, or nothing."""
+    """Value after a truncated attempt: the critic's prediction, or 0."""
     critic: Literal["head", "separate"] = "head"
-    """A linear head on the policy's trunk; or on a trunk of its own (with `lora`, an adapter)."""
+    """A linear head on the policy's trunk; or on a separate trunk (with `lora`, an adapter)."""
     value_coef: PositiveFloat = 0.1
     """Weight of the critic's squared error in the loss."""
     value_clip: PositiveFloat | None = None
-    """Values are clipped to within so much (reward units) of those before the step; not where not given."""
+    """Values are clipped to this distance (reward units) from those before the step; without it, no clip."""
     value_learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of the critic's own weights."""
 
 
 class ReinforceConfig(PolicyStage):
-    """REINFORCE: each token is pulled by what was earned from it on."""
+    """REINFORCE: the advantage of a token is the return that follows it, less a baseline."""
 
     group_size: PositiveInt = 1
-    """Answers drawn per prompt; they are not compared with each other."""
+    """Answers sampled per prompt; they are not compared with each other."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Discount per token that the policy chose."""
+    """Discount per SAMPLED token."""
     baseline: Literal["step", "none"] = "step"
     """Subtracted from every return: the mean reward of the step's other rollouts, or nothing."""
     whiten: bool = False
-    """Whether advantages are brought to mean 0 and deviation 1 over all trained tokens of the step."""
+    """Whether advantages are scaled to mean 0 and deviation 1 over the step's trained tokens."""
 
     @model_validator(mode="after")
-    def _others(self) -> "ReinforceConfig":
-        """Refuse a baseline of others where there are none."""
+    def _check_baseline(self) -> "ReinforceConfig":
+        """Refuse a baseline of other attempts where there is only one."""
         if self.baseline == "step" and self.prompts_per_step * self.group_size == 1:
             raise ValueError(
-                'baseline = "step" compares with other attempts, and there is one: draw more, or "none"'
+                'baseline = "step" needs other attempts, and there is one: sample more, or set "none"'
             )
         return self

@@ -1,4 +1,4 @@
-"""Who follows a run: trackers and alerts."""
+"""Trackers and alerts."""
 
 from typing import Literal
 
@@ -8,19 +8,19 @@ from truing.config.sections import FrozenModel
 
 
 class TrackConfig(FrozenModel):
-    """Trackers that the metrics of each step are sent to (extra `trackers`); docs/tracking.md."""
+    """Trackers that receive the metrics of each step (extra `trackers`); docs/tracking.md."""
 
     to: tuple[Literal["wandb", "trackio", "tensorboard", "mlflow"], ...] = ()
-    """Which ones."""
+    """Names of the trackers."""
     project: str = "truing"
-    """What they file the run under: a project, or an experiment."""
+    """Project, or experiment, of the run in the tracker."""
 
 
 class AlertsConfig(FrozenModel):
-    """Calls somebody when a condition begins to hold, or when something happens."""
+    """Sends an alert when a condition becomes true, or on an event."""
 
     when: tuple[str, ...] = ()
-    """Conditions on metrics: `reward/mean < 0.1`, or `kl_all/k3 > 0.5 for 3`, which is for 3 steps."""
+    """Conditions on metrics: `reward/mean < 0.1`, or `kl_all/k3 > 0.5 for 3`, which means for 3 steps."""
     on: tuple[Literal["finding", "rollback", "incident", "stopped", "finished"], ...] = (
         "finding",
         "rollback",
@@ -28,13 +28,13 @@ class AlertsConfig(FrozenModel):
     )
     """Events."""
     command: str = ""
-    """A shell command, with the alert as JSON on its input and in words in `$TRUING_ALERT`."""
+    """A shell command, with the alert as JSON on its standard input and as text in `$TRUING_ALERT`."""
     webhook: str = ""
-    """An address that it is posted to as JSON, in words as `text`; or `$NAME`, from the environment."""
+    """A URL that gets the alert as a JSON POST, its text as `text`; or `$NAME`, an environment variable."""
 
     @model_validator(mode="after")
-    def _heard(self) -> "AlertsConfig":
-        """Refuse a condition that nobody would hear of."""
+    def _check_receiver(self) -> "AlertsConfig":
+        """Refuse a condition without a command or webhook."""
         if self.when and not (self.command or self.webhook):
-            raise ValueError("alerts.when calls nobody: give alerts.command or alerts.webhook")
+            raise ValueError("alerts.when has no receiver: set alerts.command or alerts.webhook")
         return self

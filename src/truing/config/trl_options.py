@@ -1,4 +1,4 @@
-"""Options of other trainers as recipe keys; docs/aliases.md says how their conventions differ."""
+"""Options of other trainers as recipe keys; docs/aliases.md has the differences of their conventions."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,20 +17,20 @@ POLICY: Mapping[str, type[PolicyStage]] = {
     for kind in get_args(item.annotation)
     if isinstance(kind, type) and issubclass(kind, PolicyStage)
 }
-"""The stages with a policy loss: those that options of other trainers speak of."""
+"""The stages with a policy loss, which options of other trainers apply to."""
 
 SCALES = {"true": "group", "false": "none", "group": "group", "batch": "batch", "none": "none"}
-"""What ``--scale-rewards`` takes, as ``grpo.advantage_scale``."""
+"""Values of ``--scale-rewards``, as ``grpo.advantage_scale``."""
 
 FEW_PROMPTS = 4
-"""Prompts an update below which it is told how little such an update sees."""
+"""Prompts per update below which a note warns that the update detects only large changes."""
 
 Table = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class TrlOptions:
-    """Options as they were given; None (or nothing) where one was not."""
+    """Options as given; None or empty if not given."""
 
     datasets: Sequence[str] = ()
     batch_size: int | None = None
@@ -46,7 +46,7 @@ class TrlOptions:
 
 @dataclass(frozen=True)
 class TranslatedOptions:
-    """``key=value`` overrides, to come before those that were typed, and what there is to say of them."""
+    """``key=value`` overrides, to apply before those of the command line, and notes on them."""
 
     overrides: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -55,19 +55,19 @@ class TranslatedOptions:
 def translate_options(
     given: TrlOptions, recipe: Table, cli_overrides: Sequence[str] = ()
 ) -> TranslatedOptions:
-    """Options of other trainers as overrides of a recipe.
+    """Return options of other trainers as overrides of a recipe.
 
     Args:
         given: the options.
-        recipe: its table, as its file has it.
-        typed: overrides beside them. They win, and stages and groups are counted as they make them.
+        recipe: its table, as in its file.
+        cli_overrides: overrides of the command line. They win, and decide the stages and the group size.
 
     Raises:
-        RecipeError: The recipe has no place for an option, or an option has a value that cannot be.
+        RecipeError: The recipe has no key for an option, or an option has an invalid value.
     """
-    anywhere = tuple(_stage_independent_overrides(given))
+    independent = tuple(_stage_independent_overrides(given))
     staged = _stage_overrides(given, recipe, cli_overrides)
-    overrides = (*anywhere, *staged.overrides)
+    overrides = (*independent, *staged.overrides)
     final = with_overrides(recipe, [*overrides, *cli_overrides])
     return TranslatedOptions(
         overrides, (*staged.notes, *(_full_weights(recipe, final) if given.no_peft else ()))
@@ -75,10 +75,10 @@ def translate_options(
 
 
 def _stage_independent_overrides(given: TrlOptions) -> Iterator[str]:
-    """Overrides that are the same in every recipe."""
+    """Yield overrides that are the same in every recipe."""
     if given.logging_steps not in (None, 1):
         raise RecipeError(
-            "every update is recorded and judged: there are no other logging steps",
+            "every update is recorded and judged: there is no other logging interval",
             got=f"--logging-steps {given.logging_steps}",
             expected="--logging-steps 1",
             remedy="leave it out",
@@ -95,19 +95,19 @@ def _stage_independent_overrides(given: TrlOptions) -> Iterator[str]:
 
 
 def _specs(datasets: Sequence[str]) -> list[str]:
-    """Data specs, each option split at semicolons: a spec itself holds commas."""
+    """Return data specs: each option split at semicolons, since a spec contains commas."""
     specs = [spec.strip() for each in datasets for spec in each.split(";")]
     if not all(specs):
         raise RecipeError(
             "--datasets holds an empty spec",
             got=list(datasets),
-            expected='specs with a semicolon between two: "hub/id,config,split;rows.jsonl[:100]"',
+            expected='specs separated by semicolons: "hub/id,config,split;rows.jsonl[:100]"',
         )
     return specs
 
 
 def _stage_overrides(given: TrlOptions, recipe: Table, cli_overrides: Sequence[str]) -> TranslatedOptions:
-    """Overrides of the last policy stage, with notes on what they come to."""
+    """Return the overrides of the last policy stage, with notes."""
     options = {
         "--batch-size": given.batch_size,
         "--num-generations": given.num_generations,
@@ -115,11 +115,11 @@ def _stage_overrides(given: TrlOptions, recipe: Table, cli_overrides: Sequence[s
         "--learning-rate": given.learning_rate,
         "--scale-rewards": given.scale_rewards,
     }
-    asked = ", ".join(name for name, value in options.items() if value is not None)
-    if not asked:
+    names = ", ".join(name for name, value in options.items() if value is not None)
+    if not names:
         return TranslatedOptions()
     stages = _stages(with_overrides(recipe, cli_overrides))
-    stage = _policy_stage(stages, asked)
+    stage = _policy_stage(stages, names)
     keys = {
         "steps": given.max_steps,
         "learning_rate": given.learning_rate,
@@ -135,56 +135,56 @@ def _stage_overrides(given: TrlOptions, recipe: Table, cli_overrides: Sequence[s
     if given.scale_rewards is not None:
         overrides.append(f"grpo.advantage_scale={_scale(given.scale_rewards, stage)}")
     if others := ", ".join(str(name) for name in stages if name != stage):
-        notes.append(f"{asked}: of stage {stage} alone, {others} as the recipe says")
+        notes.append(f"{names}: for stage {stage} alone; {others} as in the recipe")
     return TranslatedOptions(tuple(overrides), tuple(notes))
 
 
-def _policy_stage(stages: Sequence[str], asked: str) -> str:
-    """The last stage of a recipe that has a policy loss."""
-    found = [name for name in stages if name in POLICY]
-    if not found:
+def _policy_stage(stages: Sequence[str], names: str) -> str:
+    """Return the last stage of a recipe with a policy loss."""
+    candidates = [name for name in stages if name in POLICY]
+    if not candidates:
         raise RecipeError(
-            f"the recipe has no stage with a policy loss, and {asked} would be of one",
+            f"the recipe has no stage with a policy loss, which {names} would apply to",
             got=f"stages = {list(stages)}",
             expected=f"one of {', '.join(POLICY)}",
-            remedy="set the keys of its stages themselves, as in sft.steps=50",
+            remedy="set the keys of its stages directly, as in sft.steps=50",
         )
-    return found[-1]
+    return candidates[-1]
 
 
 def _prompts(batch_size: int, group: object) -> tuple[int, str]:
-    """Prompts an update from answers an update, and what that comes to."""
+    """Return prompts per update from answers per update, and a note."""
     if not isinstance(group, int) or group < 1 or batch_size % group:
         raise RecipeError(
-            "--batch-size counts answers, and they are drawn in whole groups",
+            "--batch-size counts answers, and they are sampled in whole groups",
             got=f"--batch-size {batch_size} in groups of {group}",
             expected="a multiple of --num-generations",
-            remedy="give both: --batch-size 64 --num-generations 8 is 8 prompts an update",
+            remedy="give both: --batch-size 64 --num-generations 8 is 8 prompts per update",
         )
     prompts = batch_size // group
-    note = f"--batch-size {batch_size} counts answers: {with_count(prompts, 'prompt')} of {group} an update"
+    note = f"--batch-size {batch_size} counts answers: {with_count(prompts, 'prompt')} of {group} per update"
     if prompts < FEW_PROMPTS:
-        note += "; so few see only large changes: `truing lab plan` says how many it takes to see a given one"
+        note += "; so few detect only large changes: `truing lab plan` computes how many a given change needs"
     return prompts, note
 
 
 def _scale(scale_rewards: str, stage: str) -> str:
-    """What the centred rewards of a group are divided by."""
+    """Return what the centered rewards of a group are divided by."""
     if stage != "grpo":
         raise RecipeError(
-            f"--scale-rewards is of grpo: stage {stage} divides by no deviation of a group",
+            f"--scale-rewards applies to grpo alone: stage {stage} divides by no standard deviation",
             got=f"--scale-rewards {scale_rewards}",
             remedy="leave it out",
         )
     if scale_rewards.lower() not in SCALES:
         raise RecipeError(
-            "--scale-rewards has a value that cannot be", got=scale_rewards, expected=", ".join(SCALES)
+            "--scale-rewards has an invalid value", got=scale_rewards, expected=", ".join(SCALES)
         )
     return SCALES[scale_rewards.lower()]
 
 
 def _full_weights(recipe: Table, final: Table) -> Iterator[str]:
-    """Advice where a learning rate that was chosen for an adapter now moves every weight."""
+    """Yield a note if a learning rate chosen for an adapter now applies to all weights."""
     rates = {stage: _key(final, stage, "learning_rate") for stage in _stages(final)}
     kept = [
         f"{stage}.learning_rate = {rate}"
@@ -193,16 +193,16 @@ def _full_weights(recipe: Table, final: Table) -> Iterator[str]:
     ]
     if recipe.get("lora") and kept:
         verb = "was" if len(kept) == 1 else "were"
-        yield f"--no-peft: {', '.join(kept)} {verb} chosen for an adapter; all weights want about a tenth"
+        yield f"--no-peft: {', '.join(kept)} {verb} chosen for an adapter; all weights need about a tenth"
 
 
 def _stages(table: Table) -> list[Any]:
-    """The stages of a recipe that is not validated yet."""
+    """Return the stages of a recipe that is not validated yet."""
     return table["stages"] if isinstance(table.get("stages"), list) else []
 
 
 def _key(table: Table, stage: str, key: str) -> Any:
-    """A key of a stage, its default where the table has none; None where there is neither."""
+    """Return a key of a stage, or its default, or None."""
     part = table.get(stage)
     if isinstance(part, Mapping) and key in part:
         return part[key]

@@ -1,1 +1,1 @@
-"""Pages of docs/ that are made from the code: recipes, metrics, rules."""
+"""Generates pages of docs/ from the code: recipes, metrics, rules."""

@@ -1,4 +1,4 @@
-"""The pages of the rules, from their modules: ``python -m truing.docgen.rules docs/rules``."""
+"""Generates docs/rules: ``python -m truing.docgen.rules docs/rules``."""
 
 import inspect
 import sys
@@ -11,7 +11,7 @@ HEAD = "<!-- Written by `python -m truing.docgen.rules docs/rules`; change the r
 
 
 def page(rule: Rule) -> str:
-    """A rule as Markdown."""
+    """Return the page of a rule as Markdown."""
     parts = [f"# {rule.code} {rule.name}", rule.title]
     kind = f"{rule.kind}: {KINDS[rule.kind]}"
     parts.append(
@@ -23,15 +23,15 @@ def page(rule: Rule) -> str:
             continue
         parts.append(f"## {name}\n\n{rule.section(name)}")
     parts.append(f"## An example that fires\n\n```python\n{inspect.getsource(rule.example).strip()}\n```")
-    for twin in rule.lookalikes:
-        parts.append(f"And one that must not:\n\n```python\n{inspect.getsource(twin).strip()}\n```")
+    for lookalike in rule.lookalikes:
+        parts.append(f"And one that must not:\n\n```python\n{inspect.getsource(lookalike).strip()}\n```")
     parts.append(f"## Fix\n\n{rule.section('Fix')}")
     parts.append(f"## References\n\n{rule.section('References')}")
     return "\n\n".join(parts) + "\n"
 
 
 def index() -> str:
-    """All rules in a table."""
+    """Return the page with a table of all rules."""
     rows = [
         f"| [{code}]({code}.md) | {rule.name} | {rule.kind} | {rule.title} |" for code, rule in RULES.items()
     ]
@@ -51,9 +51,9 @@ def index() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every file of the folder by its name."""
-    found = {f"{code}.md": HEAD + page(rule) for code, rule in RULES.items()}
-    return {"README.md": HEAD + index(), **found}
+    """Return the content of every file of the folder, by name."""
+    rule_pages = {f"{code}.md": HEAD + page(rule) for code, rule in RULES.items()}
+    return {"README.md": HEAD + index(), **rule_pages}
 
 
 if __name__ == "__main__":

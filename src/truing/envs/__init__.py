@@ -23,7 +23,7 @@ from truing.envs.taubench import TauBench
 from truing.envs.workbench import WorkBench
 from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
-from truing.utils.did_you_mean import did_you_mean
+from truing.utils.format import did_you_mean
 
 ENVS: dict[str, type] = {
     "arithmetic": Arithmetic,

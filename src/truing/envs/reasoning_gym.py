@@ -13,7 +13,7 @@ from truing.errors import RecipeError
 from truing.rewards import AnswerFormat, Rewards, extract_answer, format_answer
 from truing.types.rollout import Rollout, Task
 from truing.utils.deep_copy import deep_copy
-from truing.utils.did_you_mean import did_you_mean
+from truing.utils.format import did_you_mean
 
 DRAWS = 8
 """Questions that may be drawn per task that is wanted: some generators make all of theirs at once."""

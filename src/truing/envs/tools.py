@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, 
 from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec, tool_message
 from truing.utils.deep_copy import deep_copy
-from truing.utils.did_you_mean import did_you_mean
+from truing.utils.format import did_you_mean
 
 
 class ToolError(Exception):

@@ -1,1 +1,1 @@
-"""Metrics: their definitions, and their computation from the rows of an update."""
+"""Metrics: definitions, and computation from the rows of an update."""

@@ -1,31 +1,31 @@
-"""Metrics of an update that the doctor looked into: as often as `doctor.budget` leaves time for it."""
+"""Metrics of audited updates; `doctor.budget` decides how many there are."""
 
 from truing.metrics.metric import Metric
 
-NOT_AUDITED = "the doctor had no time to look in the update, or it has no mismatch/max_abs"
-NO_DRAW_AUDIT = "the doctor had no time to bet in the update, or nothing was drawn"
+NOT_AUDITED = "the update was not audited, or it has no mismatch/max_abs"
+NO_DRAW_AUDIT = "the update's sampling was not audited, or no token was sampled"
 
 AUDIT_METRICS = (
     Metric(
         "mismatch/null_max_abs",
         "nats",
-        "Largest |together − alone|: log-probabilities of the same weights and tokens, of up to 4 rows "
-        "scored in one batch and each by itself. So far the trainer is from itself, by rounding: read "
-        "mismatch/max_abs, which is of more tokens, beside it.",
+        "Largest |batched − single| difference of log-probabilities, for the same weights and tokens: up to "
+        "4 rows scored in one batch and one by one. This is the trainer's own rounding: compare it with "
+        "mismatch/max_abs, which is over more tokens.",
         NOT_AUDITED,
     ),
     Metric(
         "mismatch/null_k3",
         "nats/token",
-        "Mean of expm1(x) − x, x = together − alone, of the same: read mismatch/k3 beside it.",
+        "Mean of expm1(x) − x, x = batched − single, of the same rows: compare it with mismatch/k3.",
         NOT_AUDITED,
     ),
     Metric(
         "audit/log10_odds",
         "",
-        "log10 of what all bets of the stage so far, that tokens were not drawn as declared, have made of 1 "
-        "(SMP007). Where they were, it is ever beyond x with a chance of at most 10^−x; at 6 it is told.",
+        "log10 of the stage's e-process against the hypothesis that tokens are sampled as declared (SMP007). "
+        "If they are, it ever exceeds x with probability at most 10^−x; SMP007 reports it from 6 on.",
         NO_DRAW_AUDIT,
     ),
-    Metric("audit/tokens", "tokens", "Drawn tokens that the update added bets on.", NO_DRAW_AUDIT),
+    Metric("audit/tokens", "tokens", "Sampled tokens that the update adds to the e-process.", NO_DRAW_AUDIT),
 )

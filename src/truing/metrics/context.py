@@ -1,4 +1,4 @@
-"""The numbers of an update about what the policy was shown: how long, by whom it was said, what was cut."""
+"""Metrics of an update's context: length, characters by role, and truncation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from truing.types.message import Message
 
 
 def context_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
-    """Tokens in front of each sample, and characters of each rollout's messages by role."""
+    """Return the tokens before each sample, and the characters of each rollout's messages by role."""
     lengths = [row.sample.prompt_length for row in rows]
     rollouts = {row.sample.rollout_id: row for row in rows}
     by_role: dict[str, list[Message]] = defaultdict(list)
@@ -22,12 +22,12 @@ def context_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
 
 
 def cut_share(rows: Sequence[SampleRow]) -> dict[str, float]:
-    """How many rollouts began with a prompt that was cut; asked where prompts are held to a length."""
+    """Return the share of rollouts with a truncated prompt, for a recipe that limits prompts."""
     rollouts = {row.sample.rollout_id: row for row in rows}
     cut = sum(characters_lost(row.messages, "cut_chars") > 0 for row in rollouts.values())
     return {"context/cut_share": cut / len(rollouts)}
 
 
 def characters_lost(messages: Iterable[Message], *kinds: str) -> int:
-    """What messages lost: ``cut_chars`` at a prompt's front, ``lost_chars`` at the end of an answer."""
+    """Return truncated characters of messages: ``cut_chars`` of prompts, ``lost_chars`` of tool results."""
     return sum(message.get(kind, 0) for message in messages for kind in kinds)

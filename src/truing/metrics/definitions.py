@@ -1,7 +1,7 @@
 """Every metric that a run may record: its name, unit, formula, and where it is absent.
 
 A metric that cannot be computed is left out of a step, never 0 and never NaN. Placeholders in angle
-brackets stand for one word. docs/metrics.md is made of this table by ``python -m truing.docgen.metrics``.
+brackets stand for one word. ``python -m truing.docgen.metrics`` generates docs/metrics.md from this table.
 """
 
 import difflib
@@ -22,7 +22,7 @@ def is_metric(name: str) -> bool:
 
 
 def check_metric_names(names: Iterable[str]) -> None:
-    """Raise if a metric is not in the table; what is recorded is documented."""
+    """Raise if a metric is not in the table, so that every recorded metric is documented."""
     for name in names:
         if not is_metric(name):
             near = difflib.get_close_matches(name, [metric.name for metric in METRICS], n=1)
@@ -30,12 +30,12 @@ def check_metric_names(names: Iterable[str]) -> None:
                 "an unknown metric would be recorded",
                 got=name,
                 expected=f"{near[0]}?" if near else "a name from docs/metrics.md",
-                remedy="name it as in METRICS of truing.metrics.definitions, or add it there",
+                remedy="use a name from truing.metrics.definitions.METRICS, or add it there",
             )
 
 
 def name_pattern(name: str) -> re.Pattern[str]:
-    """A metric's name as a regular expression; ``<word>`` is one part of the path."""
+    """Return a metric's name as a regular expression; ``<word>`` is one part of the path."""
     return re.compile(re.sub(r"<\w+>", "[^/]+", re.escape(name)))
 
 

@@ -1,4 +1,4 @@
-"""The numbers of an update about its episodes: how they ended, what was masked, each family apart."""
+"""Metrics of an update's episodes: endings, masks by reason, and task families."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ TRUNCATED_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
 
 
 def episode_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
-    """How the rollouts went, masks by reason, and task families apart; all from the rows alone."""
+    """Return endings, turns and tool calls, masks by reason, and metrics per task family."""
     rollouts = {row.sample.rollout_id: row for row in rows}
     return (
         _endings(list(rollouts.values())) | _turns_and_tools(rows, rollouts) | _masks(rows) | _families(rows)
@@ -24,7 +24,7 @@ def episode_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
 
 
 def _endings(rollouts: Sequence[SampleRow]) -> dict[str, float]:
-    """Shares of rollouts by what ended them."""
+    """Return shares of rollouts by what ended them."""
     share = 1 / len(rollouts)
     metrics = {
         f"ended/{by.value}": share * sum(row.ended_by is by for row in rollouts) for by in TRUNCATED_BY
@@ -33,11 +33,11 @@ def _endings(rollouts: Sequence[SampleRow]) -> dict[str, float]:
 
 
 def _turns_and_tools(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow]) -> dict[str, float]:
-    """Turns, calls and what was cut, per rollout."""
+    """Return turns, calls and truncated characters, per rollout."""
     messages = [message for row in rollouts.values() for message in row.messages]
     calls = sum(len(message["tool_calls"]) for message in messages if "tool_calls" in message)
-    answers = [message["content"] for message in messages if message["role"] == "tool"]
-    accepted = [not is_error(answer) for answer in answers]
+    results = [message["content"] for message in messages if message["role"] == "tool"]
+    accepted = [not is_error(result) for result in results]
     return {
         "turns/mean": sum(len(row.sample.turns) for row in rows) / len(rollouts),
         "turns/restarts_mean": len(rows) / len(rollouts) - 1,
@@ -48,19 +48,19 @@ def _turns_and_tools(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow
 
 
 def _masks(rows: Sequence[SampleRow]) -> dict[str, float]:
-    """Shares of SAMPLED tokens that are not trained, by reason."""
+    """Return shares of SAMPLED tokens that are not trained, by reason."""
     sampled_N = torch.cat([row.sample.origin == Origin.SAMPLED for row in rows])
     if not sampled_N.any():
         return {}
-    why_N = torch.cat([row.sample.excluded for row in rows])[sampled_N]
+    reason_N = torch.cat([row.sample.excluded for row in rows])[sampled_N]
     reasons = (Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT, Excluded.CUT)
-    metrics = {f"masked/{reason.name.lower()}": _share(why_N == reason) for reason in reasons}
+    metrics = {f"masked/{reason.name.lower()}": _share(reason_N == reason) for reason in reasons}
     structure_N = torch.cat([row.sample.structure for row in rows])[sampled_N]
     return metrics | {"tokens/structure_share": _share(structure_N)}
 
 
 def _families(rows: Sequence[SampleRow]) -> dict[str, float]:
-    """Reward, length, entropy and truncation of each task family, where there are several; all per sample."""
+    """Return reward, length, entropy and truncation per task family, if there are several; per sample."""
     families: dict[str, list[SampleRow]] = defaultdict(list)
     for row in rows:
         families[row.sample.family.replace("/", ".")].append(row)
@@ -83,7 +83,7 @@ def _families(rows: Sequence[SampleRow]) -> dict[str, float]:
 
 
 def _known_mean(name: str, values_N: Tensor) -> dict[str, float]:
-    """The mean of what was recorded; nothing where nothing was."""
+    """Return the mean of the numbers that are not NaN; empty if there are none."""
     known_N = values_N[~values_N.isnan()]
     return {name: float(known_N.double().mean())} if len(known_N) else {}
 

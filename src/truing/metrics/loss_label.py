@@ -1,4 +1,4 @@
-"""What a loss near zero means: one word per update, and a sentence with the numbers."""
+"""The loss label of an update: one word, and a sentence with the numbers."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
 
 ROUNDING = 1e-3
-"""A ratio this near to 1 is 1 to rounding: log-probabilities of a row move by 4e-5 with batch size."""
+"""A ratio this near to 1 is 1 to rounding: a row's log-probabilities change by 4e-5 with the batch size."""
 
 
 @dataclass(frozen=True)
 class LossLabel:
-    """The word that a step records, and the sentence that explains it."""
+    """The recorded word, and the sentence that explains it."""
 
     label: str
     text: str
@@ -24,13 +24,13 @@ class LossLabel:
 def loss_label(
     tokens: TokenStreams, objective: Objective | None, *, loss: float, grad_norm: float
 ) -> LossLabel:
-    """Say which kind of update it was, and so whether its loss and gradient are as they should be.
+    """Return the kind of an update, and so whether its loss and gradient are plausible.
 
     Args:
         tokens: of the samples of the update, at least one.
         objective: the policy loss; None where there is none.
-        loss: what was minimised.
-        grad_norm: of its gradient, before clipping.
+        loss: total loss.
+        grad_norm: norm of its gradient, before clipping.
 
     Returns:
         ``all_masked``, ``no_signal``, ``zero_gradient`` (the one fault), ``on_policy``, ``off_policy`` or
@@ -42,7 +42,9 @@ def loss_label(
         return LossLabel("all_masked", f"none of {len(tokens.origin)} tokens is trained; {numbers}")
     if not policy or objective is None:
         if grad_norm == 0:
-            return LossLabel("zero_gradient", f"{trained} tokens are trained and nothing moves; {numbers}")
+            return LossLabel(
+                "zero_gradient", f"{trained} tokens are trained and the gradient is 0; {numbers}"
+            )
         return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")
     streams = (
         tokens.ratio(objective.ratio),
@@ -60,11 +62,11 @@ def _policy_label(
     grad_norm: float,
     numbers: str,
 ) -> LossLabel:
-    """The label of an update of policy terms alone, from its N policy tokens: NaN where not computed."""
+    """Return the label of an update of policy terms, from its N policy tokens: NaN where not computed."""
     tokens = len(advantage_N)
     if not advantage_N.any():
-        other = ", so only other terms of the loss pull" if grad_norm else ""
-        text = f"all groups are of equal reward: {tokens} advantages are 0{other}; {numbers}"
+        other = ", so only other terms of the loss have a gradient" if grad_norm else ""
+        text = f"all groups have equal rewards: {tokens} advantages are 0{other}; {numbers}"
         return LossLabel("no_signal", text)
     scored_N = ~(ratio_N + advantage_N + logprob_N).isnan()
     if not scored_N.any():
@@ -72,25 +74,25 @@ def _policy_label(
             "no policy token has both an advantage and its log-probabilities", expected="some"
         )
     rewarded_N = scored_N & (advantage_N != 0)
-    certain_N = logprob_N == 0  # the only token it could be: its gradient is exactly 0
+    certain_N = logprob_N == 0  # the only possible token: its gradient is exactly 0
     if not (rewarded_N & ~certain_N).any():
         return LossLabel("no_signal", f"every token with an advantage was the only possible one; {numbers}")
     clipped_N = clip_mask(ratio_N, advantage_N, objective.clip_low, objective.clip_high)
-    pulling = int((rewarded_N & ~certain_N & ~clipped_N).sum())
-    if pulling and grad_norm == 0:
+    active = int((rewarded_N & ~certain_N & ~clipped_N).sum())
+    if active and grad_norm == 0:
         return LossLabel(
-            "zero_gradient", f"{pulling} of {tokens} tokens should pull and nothing moves; {numbers}"
+            "zero_gradient", f"{active} of {tokens} tokens should have a gradient and it is 0; {numbers}"
         )
     drift = float((ratio_N[scored_N] - 1).abs().max())
     if drift <= ROUNDING:
         mean = float(advantage_N.nanmean())
         meaning = {
             "clip": (
-                f"the policy loss is minus the mean advantage ({mean:.2g} over tokens), as the objective"
-                " weighs them: near 0 is right, unless masks leave out part of a group"
+                f"the policy loss is minus the mean advantage ({mean:.2g} over tokens), weighted by the"
+                " objective: a value near 0 is expected; masks that drop part of a group move it"
             ),
-            "cispo": "the value of this policy loss means nothing, its gradient does",
-            "reinforce": "the value of this policy loss means nothing, its gradient does",
+            "cispo": "only the gradient of this policy loss is meaningful, not its value",
+            "reinforce": "only the gradient of this policy loss is meaningful, not its value",
         }[objective.surrogate]
         return LossLabel("on_policy", f"ratios are 1 to {drift:.1g}, so {meaning}; {numbers}")
     clipped = int(clipped_N.sum())

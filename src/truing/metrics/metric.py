@@ -1,4 +1,4 @@
-"""What is said of a metric."""
+"""The definition of a metric."""
 
 from dataclasses import dataclass
 
@@ -10,4 +10,4 @@ class Metric:
     name: str
     unit: str
     formula: str
-    absent: str  # where it is not recorded; empty where it always is
+    absent: str  # when it is absent; empty if never

@@ -1,4 +1,4 @@
-"""Metrics of what a step drew: rewards, groups, tokens by origin, how attempts ended."""
+"""Metrics of a step's rollouts: rewards, groups, tokens by origin, endings."""
 
 from truing.metrics.metric import Metric
 
@@ -10,7 +10,7 @@ ROLLOUT_METRICS = (
     Metric(
         "reward/mean",
         "reward",
-        "Mean reward of the rollouts; one that ended in an error has none.",
+        "Mean reward of the rollouts; a failed rollout has none.",
         NO_REWARD,
     ),
     Metric(
@@ -27,36 +27,46 @@ ROLLOUT_METRICS = (
         "has no advantage.",
         NO_GROUP,
     ),
-    Metric("group/all_right_share", "share", "The part of those with every reward ≥ 1: too easy.", NO_GROUP),
-    Metric("group/all_wrong_share", "share", "The part of those with every reward ≤ 0: too hard.", NO_GROUP),
-    Metric("tokens/sampled", "tokens", "Tokens that the policy chose (origin SAMPLED).", ""),
+    Metric(
+        "group/all_right_share",
+        "share",
+        "Those of them with every reward ≥ 1: too easy.",
+        NO_GROUP,
+    ),
+    Metric(
+        "group/all_wrong_share",
+        "share",
+        "Those of them with every reward ≤ 0: too hard.",
+        NO_GROUP,
+    ),
+    Metric("tokens/sampled", "tokens", "Tokens that the policy sampled (origin SAMPLED).", ""),
     Metric("tokens/trained", "tokens", "Tokens under the policy or the supervised term.", ""),
     Metric(
         "tokens/learnable_share",
         "share",
-        "tokens/trained ÷ tokens of origin SAMPLED, FORCED or DEMO. A fact about the mask and no measure of "
-        "success: read it with tokens/origin_share.",
-        "there are none of these",
+        "tokens/trained ÷ tokens of origin SAMPLED, FORCED or DEMO. A property of the mask, not a "
+        "measure of success: read it with tokens/origin_share.",
+        "no token has one of these origins",
     ),
     Metric("tokens/origin_share/<origin>", "share", "Tokens of one origin ÷ all tokens of the step.", ""),
     Metric(
         "alignment",
         "share",
-        "Positions at which the id that the trainer scored is the id that the sampler drew; a position that "
+        "Positions at which the trainer scored the id that the sampler sampled; a position that "
         "only one of them has counts as unequal. Must be exactly 1.",
-        "nothing was sampled",
+        "no token was sampled",
     ),
     Metric(
         "length/mean",
         "tokens/sample",
-        "Mean number of SAMPLED or DEMO tokens of a sample; demonstrations beside rollouts do not count.",
+        "Mean number of SAMPLED or DEMO tokens of a sample; additional demonstrations do not count.",
         "",
     ),
     Metric("length/max", "tokens/sample", "The largest such number.", ""),
     Metric(
         "context/mean",
         "tokens/sample",
-        "Mean number of tokens of a sample in front of the first that was sampled or demonstrated.",
+        "Mean number of tokens of a sample before its first SAMPLED or DEMO token.",
         "",
     ),
     Metric("context/max", "tokens/sample", "The largest such number.", ""),
@@ -70,14 +80,14 @@ ROLLOUT_METRICS = (
         "context_chars/<role>",
         "characters",
         "Mean characters, over rollouts, of the messages of one role (system, user, assistant, tool), in the "
-        "prompt and after it, as they are left by cuts; tool calls do not count.",
+        "prompt and after it, after truncation; tool calls do not count.",
         "no message has that role",
     ),
     Metric(
         "context_lost/<role>",
         "characters",
-        "Mean characters, over rollouts, that messages of one role lost: to episode.max_prompt_tokens at the "
-        "front of a prompt's, to episode.max_reply_chars at the end of a world's.",
+        "Mean characters, over rollouts, that messages of one role lost: prompts at the front, to "
+        "episode.max_prompt_tokens; replies of the environment at the end, to episode.max_reply_chars.",
         "no message has that role",
     ),
     Metric(
@@ -88,31 +98,34 @@ ROLLOUT_METRICS = (
         for by, how in {
             "length": "cut at max_new_tokens of a turn",
             "turns": "cut at episode.max_turns",
-            "context": "cut because the next turn would not fit the model's context",
+            "context": "cut because the next turn would not fit in the model's context",
             "time": "cut at episode.time_limit",
-            "error": "ended by a fault of the world, a tool or a judge; they have no reward",
+            "error": "ended by an error of the environment, a tool or a judge; they have no reward",
         }.items()
     ),
     Metric("turns/mean", "turns/rollout", "Turns of the policy per rollout.", ""),
     Metric(
         "turns/restarts_mean",
         "per rollout",
-        "Turns before which the chat template wrote the past otherwise than it was said; each begins another "
+        "Turns before which the chat template re-rendered earlier turns differently; each begins a new "
         "sample.",
         "",
     ),
-    Metric("tools/calls_mean", "calls/rollout", "Tool calls that could be read, per rollout.", ""),
+    Metric("tools/calls_mean", "calls/rollout", "Well-formed tool calls, per rollout.", ""),
     Metric(
         "tools/valid_share",
         "share",
-        "Calls that the world did not answer with an error (malformed, no such tool, arguments off its "
-        "schema, or refused by the tool) ÷ calls that it answered.",
-        "no call was answered",
+        "Calls without an error reply (malformed, no such tool, arguments that violate the "
+        "schema, or refused by the tool) ÷ calls with a reply.",
+        "no call has a reply",
     ),
     Metric(
-        "tools/lost_chars", "characters", "What episode.max_reply_chars cut from answers of the world.", ""
+        "tools/lost_chars",
+        "characters",
+        "Characters that episode.max_reply_chars cut from replies of the environment.",
+        "",
     ),
-    Metric("tokens/structure_share", "share", "Scaffolding of tool calls ÷ SAMPLED tokens.", NO_SAMPLED),
+    Metric("tokens/structure_share", "share", "Tokens of tool-call syntax ÷ SAMPLED tokens.", NO_SAMPLED),
     *(
         Metric(
             f"masked/{reason}",
@@ -121,10 +134,10 @@ ROLLOUT_METRICS = (
             NO_SAMPLED,
         )
         for reason, why in {
-            "structure": 'they are scaffolding of a call (episode.mask = "no_structure")',
-            "forced_action": 'their turn began with forced tokens (episode.mask = "action")',
-            "not_kept": "their rollout failed, has no other to compare with, earned too little, or is of a "
-            "group that was left out",
+            "structure": 'they are tool-call syntax (episode.mask = "no_structure")',
+            "forced_action": 'their turn began with prefilled tokens (episode.mask = "action")',
+            "not_kept": "their rollout failed, is alone in its group, has too low a reward, or is in "
+            "a dropped group",
             "cut": 'their rollout was cut (gates.truncated = "mask")',
         }.items()
     ),
@@ -133,13 +146,13 @@ ROLLOUT_METRICS = (
             f"family_{name}/<family>",
             unit,
             f"{what} the samples of one task family.",
-            "one family alone, or none recorded",
+            "there is only one family, or none",
         )
         for name, unit, what in (
             ("reward", "reward", "Mean reward of"),
             ("length", "tokens/sample", "Mean SAMPLED or DEMO tokens of"),
-            ("entropy", "nats", "Mean entropy, of what was drawn from, over scored tokens of"),
-            ("truncated", "share", "Share that was cut off of"),
+            ("entropy", "nats", "Mean entropy of the sampling distribution over scored tokens of"),
+            ("truncated", "share", "Share that was truncated of"),
         )
     ),
 )

@@ -1,4 +1,4 @@
-"""The tokens of all rows of an update, one after the other, as numbers to be counted."""
+"""The tokens of all rows of an update, concatenated, as streams of numbers."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -13,7 +13,7 @@ from truing.types.token import Origin
 
 
 class TokenStreams:
-    """N tokens. Masks are [N] bool; numbers [N] float64, NaN where not recorded."""
+    """N tokens. Masks are [N] bool; numbers [N] float64, NaN where missing."""
 
     def __init__(self, rows: Sequence[SampleRow]) -> None:
         self.rows = rows
@@ -22,7 +22,7 @@ class TokenStreams:
 
     @cached_property
     def row_index(self) -> Tensor:
-        """Which row each token is of, [N] int64."""
+        """The row of each token, [N] int64."""
         return torch.repeat_interleave(torch.tensor(self.lengths))
 
     @cached_property
@@ -42,18 +42,18 @@ class TokenStreams:
 
     @cached_property
     def sampled(self) -> Tensor:
-        """Tokens that the policy chose."""
+        """Tokens of origin SAMPLED."""
         return self.origin == Origin.SAMPLED
 
     def stream(self, name: str) -> Tensor:
-        """A stream of the samples, or what the trainer said."""
+        """Return a stream of the samples, or one of the trainer's numbers."""
         if name not in self._numbers:
             owners = self.rows if name in TRAINER_NUMBERS else [row.sample for row in self.rows]
             self._numbers[name] = torch.cat([getattr(owner, name) for owner in owners]).double()
         return self._numbers[name]
 
     def ratio(self, level: Level) -> Tensor:
-        """Importance ratio of each policy token, or of its sequence; NaN where not scored."""
+        """Return the importance ratio of each policy token, or of its sequence; NaN where not scored."""
         log_ratio_N = log_ratio(self.stream("new_logprob"), self.stream("old_logprob"))
         scored_N = self.policy & ~log_ratio_N.isnan()
         log_ratio_BT, scored_BT = (
@@ -66,6 +66,6 @@ class TokenStreams:
 
 
 def drop_nan(*streams_N: Tensor) -> tuple[Tensor, ...]:
-    """The tokens of which every stream [N] has a number."""
+    """Return the entries at which every stream [N] has a number."""
     absent_N = torch.stack(streams_N).isnan().any(dim=0)
     return tuple(stream_N[~absent_N] for stream_N in streams_N)

@@ -1,6 +1,6 @@
-"""The numbers of an update, from its rows alone; names and formulas are those of metrics/definitions.py.
+"""Computes the metrics of an update from its rows, as defined in metrics/definitions.py.
 
-A metric whose input is absent is left out. Shapes: N tokens of all rows, one after the other.
+A metric without its input is left out. Shapes: N tokens of all rows, concatenated.
 """
 
 import math
@@ -28,12 +28,12 @@ Metrics = dict[str, float]
 
 
 def step_metrics(tokens: TokenStreams, objective: Objective | None, *, first_inner: bool) -> Metrics:
-    """Everything that the rows of an update say.
+    """Return all metrics of an update that follow from its rows.
 
     Args:
-        tokens: of the samples of the update, at least one, with what its forward said of them.
+        tokens: of the samples of the update, at least one, with the results of its forward pass.
         objective: the policy loss; None where there is none.
-        first_inner: whether the weights of the forward are those that drew the rows.
+        first_inner: whether the weights of the forward pass are those that sampled the rows.
     """
     metrics = (
         reward_metrics(tokens.rows) | token_metrics(tokens) | kl_metrics(tokens) | entropy_metrics(tokens)
@@ -47,7 +47,7 @@ def step_metrics(tokens: TokenStreams, objective: Objective | None, *, first_inn
 
 
 def reward_metrics(rows: Sequence[SampleRow]) -> Metrics:
-    """Rewards, their components and their groups: one vote per rollout, not per sample."""
+    """Return rewards, their components and their groups; each rollout counts once."""
     rollouts = {row.sample.rollout_id: row for row in rows}.values()
     graded = [row for row in rollouts if not math.isnan(row.sample.reward)]
     parts, groups = defaultdict(list), defaultdict(list)
@@ -63,13 +63,13 @@ def reward_metrics(rows: Sequence[SampleRow]) -> Metrics:
 
 
 def token_metrics(tokens: TokenStreams) -> Metrics:
-    """What the tokens are, by origin and by use, and how long the answers."""
+    """Return tokens by origin and by use, and lengths of answers."""
     count = {origin: int((tokens.origin == origin).sum()) for origin in Origin}
     trained = int(tokens.trained.sum())
     answer_N = tokens.sampled | (tokens.origin == Origin.DEMO)
     lengths = torch.bincount(tokens.row_index[answer_N], minlength=len(tokens.rows)).double()
-    if tokens.sampled.any():  # demonstrations beside what was drawn are nobody's answers
-        lengths = lengths[torch.tensor([not _was_never_drawn(row.sample) for row in tokens.rows])]
+    if tokens.sampled.any():  # demonstrations in addition to rollouts are not answers
+        lengths = lengths[torch.tensor([not _is_bootstrap_demonstration(row.sample) for row in tokens.rows])]
     metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(answer_N) for o in Origin}
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
@@ -84,27 +84,27 @@ def token_metrics(tokens: TokenStreams) -> Metrics:
     return metrics
 
 
-def _was_never_drawn(sample: Sample) -> bool:
-    """Whether nobody drew this: a demonstration that was no rollout of the policy, and has no reward."""
+def _is_bootstrap_demonstration(sample: Sample) -> bool:
+    """Whether a sample is a demonstration that is not a rollout of the policy, and has no reward."""
     return bool(sample.supervised_mask.any()) and math.isnan(sample.reward)
 
 
 def policy_metrics(tokens: TokenStreams, objective: Objective) -> Metrics:
-    """Advantages, ratios, and what the clip does to them, over policy tokens."""
+    """Return metrics of advantages, ratios and the clip, over policy tokens."""
     advantage_N = tokens.stream("advantage")[tokens.policy]
-    (credited_N,) = drop_nan(advantage_N)
-    metrics = _mean_std("advantage", credited_N)
-    if len(credited_N):
-        metrics["advantage/mean_abs"] = float(credited_N.abs().mean())
-        metrics["advantage/max_abs"] = float(credited_N.abs().max())
+    (known_N,) = drop_nan(advantage_N)
+    metrics = _mean_std("advantage", known_N)
+    if len(known_N):
+        metrics["advantage/mean_abs"] = float(known_N.abs().mean())
+        metrics["advantage/max_abs"] = float(known_N.abs().max())
     ratio_N = tokens.ratio(objective.ratio)[tokens.policy]
     metrics |= _ratio_metrics(*drop_nan(ratio_N, advantage_N))
-    counted_N = ~ratio_N.isnan() | (advantage_N == 0)  # without an advantage there is nothing to clip
+    counted_N = ~ratio_N.isnan() | (advantage_N == 0)  # an advantage of 0 has nothing to clip
     return metrics | _clip_metrics(ratio_N[counted_N], advantage_N[counted_N], objective)
 
 
 def kl_metrics(tokens: TokenStreams) -> Metrics:
-    """Distance from the reference: per token, trained or all, and per sequence."""
+    """Return the KL to the reference: per token, trained or all, and per sequence."""
     new_N, ref_N = tokens.stream("new_logprob"), tokens.stream("ref_logprob")
     compared_N = ~(new_N.isnan() | ref_N.isnan())
     metrics = {}
@@ -122,26 +122,26 @@ def kl_metrics(tokens: TokenStreams) -> Metrics:
 
 
 def value_metrics(tokens: TokenStreams) -> Metrics:
-    """Returns over what the policy chose, and how well the critic foresaw them."""
+    """Return metrics of returns over SAMPLED tokens, and of the critic's prediction."""
     returns_N, value_N = (tokens.stream(name)[tokens.sampled] for name in ("returns", "value"))
     metrics = _mean_std("returns", *drop_nan(returns_N))
     returns_N, value_N = drop_nan(returns_N, value_N)
     if not len(value_N):
         return metrics
     metrics["value/mean"] = float(value_N.mean())
-    everywhere_1N = torch.ones(1, len(value_N), dtype=torch.bool)
-    explained = float(explained_variance(value_N[None], returns_N[None], everywhere_1N))
+    all_1N = torch.ones(1, len(value_N), dtype=torch.bool)
+    explained = float(explained_variance(value_N[None], returns_N[None], all_1N))
     return metrics if math.isnan(explained) else metrics | {"value/explained_variance": explained}
 
 
 def correction_metrics(tokens: TokenStreams, cfg: CorrectionConfig) -> Metrics:
-    """How far the policy that drew the tokens is from the trainer's before an update, and what it costs."""
+    """Return metrics of the off-policy weights before an update."""
     if cfg.method == "off":
         return {}
     weights, logs = [], []
     for sample in [row.sample for row in tokens.rows if row.sample.old_source == "recomputed"]:
-        drawn = (sample.old_logprob[None], sample.sampler_logprob[None], sample.policy_mask[None])
-        weights.append(correction_weights(*drawn, cfg.method, cfg.low, cfg.high)[0][sample.policy_mask])
+        streams = (sample.old_logprob[None], sample.sampler_logprob[None], sample.policy_mask[None])
+        weights.append(correction_weights(*streams, cfg.method, cfg.low, cfg.high)[0][sample.policy_mask])
         logs.append((sample.old_logprob - sample.sampler_logprob)[sample.policy_mask])
     if not any(map(len, logs)):
         return {}
@@ -154,7 +154,7 @@ def correction_metrics(tokens: TokenStreams, cfg: CorrectionConfig) -> Metrics:
 
 
 def mismatch_metrics(tokens: TokenStreams) -> Metrics:
-    """How far sampler and trainer disagree on drawn tokens, trained or not, under the same weights."""
+    """Return the mismatch of sampler and trainer on SAMPLED tokens, trained or not, with the same weights."""
     sampler_N, new_N = drop_nan(
         *(tokens.stream(name)[tokens.sampled] for name in ("sampler_logprob", "new_logprob"))
     )
@@ -168,11 +168,11 @@ def mismatch_metrics(tokens: TokenStreams) -> Metrics:
 
 
 def entropy_metrics(tokens: TokenStreams) -> Metrics:
-    """Mean entropy over trained tokens, of what was drawn from and of the model's own output.
+    """Return mean entropies over trained tokens, of the sampling distribution and of the model's own.
 
-    Both are of computed samples alone; what the sampler said of its draws estimates the first over all.
+    Both use computed samples only; the sampler's log-probabilities estimate the first over all samples.
     """
-    chosen_N = tokens.policy if tokens.policy.any() else tokens.trained  # not of demonstrations beside it
+    chosen_N = tokens.policy if tokens.policy.any() else tokens.trained  # without additional demonstrations
     values = {
         "entropy/contract": tokens.stream("entropy")[chosen_N],
         "entropy/raw": tokens.stream("raw_entropy")[chosen_N],
@@ -225,11 +225,11 @@ def _group_metrics(groups: Sequence[Sequence[float]]) -> Metrics:
 
 
 def _mean_std(name: str, values_N: Tensor) -> Metrics:
-    """Mean where there is one number, sample standard deviation where there are two."""
+    """Return the mean of one number or more, and the sample standard deviation of two or more."""
     metrics = {f"{name}/mean": float(values_N.mean())} if len(values_N) else {}
     return metrics | ({f"{name}/std": float(values_N.std())} if len(values_N) > 1 else {})
 
 
 def _share(hits: Sequence[bool] | Tensor) -> float:
-    """Fraction of true entries; there is at least one entry."""
+    """Return the fraction of true entries, of at least one entry."""
     return float(torch.as_tensor(hits).double().mean())

@@ -1,4 +1,4 @@
-"""Metrics of an update: ratios, clips, KL, entropy, advantages, values, losses, gradients, what it cost."""
+"""Metrics of an update: ratios, clips, KL, entropy, advantages, values, losses, gradients, resources."""
 
 from truing.metrics.metric import Metric
 
@@ -10,42 +10,42 @@ LATER = "inner steps after the first, or no sampled token has both log-probabili
 OFF = "the loss has no such term, or no sample was computed"
 NO_CORRECTION = 'correction.method = "off"'
 NO_VALUE = "there is no critic"
-NO_RETURN = "credit is not given by returns"
+NO_RETURN = "the algorithm computes no returns"
 
 
 UPDATE_METRICS = (
     Metric(
         "tokens/scored",
         "tokens",
-        "The part of those whose sample was computed. A sample is left out where no term of the loss has a "
+        "The part of tokens/trained whose sample was computed. A sample is left out if no loss term has a "
         "gradient on it: its advantages are 0, as in a group of equal reward, and there is no KL term.",
         "",
     ),
     Metric(
         "tokens/computed",
         "tokens",
-        "Tokens of the policy's forwards, over all inner steps: what the samples of a micro-batch "
-        "begin with in common counts once, pads count where the architecture needs them.",
+        "Tokens of the policy's forward passes, over all inner steps: a prefix that the samples of a "
+        "micro-batch share counts once, pads count where the architecture needs them.",
         "",
     ),
     Metric(
         "memory/predicted",
         "GB",
-        "What forwards and backwards of the step were expected to bring the process to, at most.",
-        "nothing was computed",
+        "Predicted peak of the process's memory in the step's forward and backward passes.",
+        "no sample was computed",
     ),
     Metric(
         "memory/peak",
         "GB",
-        "The most that the process held in the step, drawing and what earlier steps freed included.",
-        "the system does not tell",
+        "Peak memory of the process in the step, including sampling and kept free memory.",
+        "the system does not report it",
     ),
     Metric(
         "ratio/mean",
         "",
         "Mean of r = exp(new − old log-probability) over scored policy tokens; of each token's sequence "
         "ratio where the objective has one. On-policy it is 1 to rounding; off-policy E[r] = 1, so "
-        "beyond 3 standard errors (3 · ratio/std ÷ √tokens) from 1 something is wrong.",
+        "more than 3 standard errors (3 · ratio/std ÷ √tokens) from 1 is an error.",
         NO_RATIO,
     ),
     Metric("ratio/std", "", "Standard deviation (n − 1) of r.", "fewer than two such tokens"),
@@ -63,7 +63,7 @@ UPDATE_METRICS = (
     Metric(
         "clip/active_share",
         "share",
-        "Policy tokens that pull on the weights: A ≠ 0, and not clipped. What is neither active nor clipped "
+        "Policy tokens with a gradient: A ≠ 0, and not clipped. A token that is neither active nor clipped "
         "has A = 0.",
         NO_CLIP,
     ),
@@ -79,7 +79,7 @@ UPDATE_METRICS = (
         "clip/clipped_share",
         "share",
         "Policy tokens whose gradient the clip sets to 0: A > 0 and r > 1 + high, or A < 0 and r < 1 − low. "
-        "Objectives clip at very different rates by design, so there is no healthy band for all.",
+        "Objectives clip at very different rates by design, so no healthy range holds for all.",
         NO_CLIP,
     ),
     Metric("clip/high_share", "share", "The part of clip/clipped_share with A > 0.", NO_CLIP),
@@ -88,13 +88,13 @@ UPDATE_METRICS = (
         "clip/in_band_share",
         "share",
         "Scored policy tokens with 1 − low ≤ r ≤ 1 + high, whatever the sign of A. Not 1 − "
-        "clip/clipped_share: outside the band a token whose advantage pulls it back still learns.",
+        "clip/clipped_share: outside the range a token whose advantage moves it back keeps its gradient.",
         NO_CLIP,
     ),
     Metric(
         "clip/capped_share",
         "share",
-        "Policy tokens with r > max_ratio: weight capped, gradient kept.",
+        "Policy tokens with r > max_ratio: their weight is capped, their gradient kept.",
         NO_RATIO + ", or there is no cap",
     ),
     Metric(
@@ -107,7 +107,7 @@ UPDATE_METRICS = (
     Metric(
         "mismatch/k3",
         "nats/token",
-        "Mean of expm1(x) − x, x = trainer − sampler: the same, never negative.",
+        "Mean of expm1(x) − x, x = trainer − sampler: the same estimate, never negative.",
         LATER,
     ),
     Metric("mismatch/max_abs", "nats", "Largest |sampler − trainer| log-probability.", LATER),
@@ -127,14 +127,14 @@ UPDATE_METRICS = (
     Metric(
         "kl_sequence/k1",
         "nats/sequence",
-        "Sum of k1 over the SAMPLED tokens of a sample, averaged over samples: how far whole answers have "
-        "moved. 0.4 a token is 200 over 500 tokens.",
+        "Sum of k1 over the SAMPLED tokens of a sample, averaged over samples: the KL of whole answers. "
+        "0.4 per token is 200 over 500 tokens.",
         NO_REF,
     ),
     Metric(
         "entropy/contract",
         "nats/token",
-        "Mean entropy, over trained tokens of computed samples, of what was drawn from.",
+        "Mean entropy, over trained tokens of computed samples, of the sampling distribution.",
         "not scored",
     ),
     Metric(
@@ -146,9 +146,9 @@ UPDATE_METRICS = (
     Metric(
         "entropy/drawn",
         "nats/token",
-        "Mean −log-probability of what was drawn: estimates entropy/contract over all groups, also those "
+        "Mean −log-probability of SAMPLED tokens: estimates entropy/contract over all groups, also those "
         "without signal, which are not computed.",
-        "nothing was sampled",
+        "no token was sampled",
     ),
     Metric("advantage/mean", "", "Mean advantage over policy tokens: long answers weigh more.", NO_POLICY),
     Metric(
@@ -160,7 +160,7 @@ UPDATE_METRICS = (
     Metric(
         "advantage/mean_abs",
         "",
-        "Mean |A| over policy tokens: how hard they are pulled at, whichever way.",
+        "Mean |A| over policy tokens, of either sign.",
         NO_POLICY,
     ),
     Metric("advantage/max_abs", "", "Largest |A| of a policy token.", NO_POLICY),
@@ -180,18 +180,23 @@ UPDATE_METRICS = (
     Metric(
         "value/head_step",
         "",
-        "L2 norm of what the step changed in the value head's weights; 0 where it does not train.",
+        "L2 norm of the step's change of the value head's weights; 0 if it does not train.",
         NO_VALUE,
     ),
-    Metric("returns/mean", "reward", "Mean return of SAMPLED tokens: what V is to predict.", NO_RETURN),
+    Metric("returns/mean", "reward", "Mean return of SAMPLED tokens: the target of V.", NO_RETURN),
     Metric(
         "returns/std", "reward", "Standard deviation (n − 1) of the returns of SAMPLED tokens.", NO_RETURN
     ),
-    Metric("loss/total", "", "What was minimised: the sum of the terms, each with its weight.", ""),
-    Metric("loss/policy", "", "The policy term. Near 0 is right on-policy: see the step's loss label.", OFF),
+    Metric("loss/total", "", "The total loss: the sum of the weighted terms.", ""),
+    Metric(
+        "loss/policy",
+        "",
+        "The policy term. A value near 0 is expected on-policy: see the step's loss label.",
+        OFF,
+    ),
     Metric("loss/kl", "nats", "The KL term, times its coefficient.", OFF),
     Metric("loss/value", "reward²", "The value term, times its coefficient.", OFF),
-    Metric("loss/entropy", "nats", "The entropy bonus, times its coefficient: minus what it adds.", OFF),
+    Metric("loss/entropy", "nats", "The entropy bonus, times its coefficient, with a minus sign.", OFF),
     Metric("loss/supervised", "nats/token", "The cross-entropy of demonstrations.", OFF),
     Metric(
         "grad/norm",
@@ -202,33 +207,33 @@ UPDATE_METRICS = (
     Metric(
         "grad/critic_norm",
         "",
-        "The same over the critic's own weights: its head, and its trunk where it has one. Clipped apart.",
+        "The same over the critic's own weights: its head, and its trunk if separate. Clipped separately.",
         NO_VALUE,
     ),
     Metric(
         "gate/ratio_masked_share",
         "share",
-        "Scored policy tokens whose ratio is outside gates.min_ratio and gates.max_ratio, so that the policy "
-        "term leaves them out ÷ scored policy tokens.",
-        "the recipe has no such bound, or nothing was scored",
+        "Scored policy tokens whose ratio is outside gates.min_ratio and gates.max_ratio, which the policy "
+        "term leaves out ÷ scored policy tokens.",
+        "the recipe has no such bound, or no token was scored",
     ),
     Metric(
         "gate/held_back",
         "updates",
-        "Updates that the step computed or planned and did not make: kl.cap, gates.min_trained_tokens, "
-        "gates.min_trained_share. Those that would have followed are not counted.",
+        "Skipped updates of the step, by kl.cap, gates.min_trained_tokens or gates.min_trained_share. "
+        "Later updates of the step are not counted.",
         "the recipe has none of these",
     ),
     Metric(
         "gate/equal_groups",
         "groups",
-        "Groups of equal reward that were drawn and left out. Their rewards are in reward/mean.",
+        "Groups of equal reward that were sampled and dropped. reward/mean includes their rewards.",
         'gates.equal_groups = "count"',
     ),
     Metric(
         "correction/weight_mean",
         "",
-        "Mean weight of policy tokens, by old ÷ sampler probability as correction.method has it; 1 where "
+        "Mean weight of policy tokens, from old ÷ sampler probability by correction.method; 1 if "
         "sampler and trainer agree.",
         NO_CORRECTION,
     ),
@@ -249,7 +254,7 @@ UPDATE_METRICS = (
     Metric(
         "weight/supervised",
         "",
-        "Weight of the demonstrations beside rollouts in the step.",
+        "Weight of the additional demonstrations in the step.",
         "the step has none",
     ),
     Metric("lr", "", "Learning rate of the update.", ""),

@@ -1,8 +1,8 @@
-"""How weights of a loss's terms follow what was measured, from one step to the next."""
+"""Weights of loss terms that adapt to a measured number, from one step to the next."""
 
 
 def kl_controller(coef: float, kl: float, target: float, rollouts: int, horizon: float) -> float:
-    """The next weight of the KL: up where the policy is farther from the reference than it should be.
+    """Return the next weight of the KL: larger if the KL is above its target, else smaller.
 
     β' = β (1 + clip(KL / target − 1, −0.2, 0.2) · n / horizon)  (https://arxiv.org/abs/1909.08593 §2.2)
 
@@ -21,7 +21,7 @@ def kl_controller(coef: float, kl: float, target: float, rollouts: int, horizon:
 
 
 def entropy_controller(coef: float, entropy: float, target: float, step: float) -> float:
-    """The next weight of the entropy bonus: up where the entropy is below its target, else down.
+    """Return the next weight of the entropy bonus: larger if the entropy is below its target, else smaller.
 
     α' = max(α + step · sign(target − H), 0)  (https://arxiv.org/abs/2505.22312 §3.2)
 
@@ -29,7 +29,7 @@ def entropy_controller(coef: float, entropy: float, target: float, step: float) 
         coef: α, the weight of the step.
         entropy: H, nats per token, measured in the step.
         target: nats per token.
-        step: what is added or taken away.
+        step: what is added or subtracted.
 
     Returns:
         α' ≥ 0; α itself at the target.
@@ -38,13 +38,13 @@ def entropy_controller(coef: float, entropy: float, target: float, step: float) 
 
 
 def linear_decay(step: int, steps: int) -> float:
-    """From 1 in the first step down to 0 after ``steps`` of them.
+    """Return a weight that falls from 1 in the first step to 0 after ``steps`` steps.
 
     w = max(1 − step / steps, 0)
 
     Args:
         step: updates done.
-        steps: over how many it falls; 0 is from the start.
+        steps: number of steps of the decay; with 0 the weight is 0 from the start.
 
     Returns:
         In [0, 1].

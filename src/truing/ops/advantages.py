@@ -1,6 +1,6 @@
 """Rewards of rollouts that share a prompt → one advantage per rollout.
 
-Both count rollouts, never samples: a rollout of many turns enters its baseline once.
+Baselines count rollouts, never samples: a rollout of many turns enters its baseline once.
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ Scale = Literal["group", "batch", "none"]
 
 
 def group_advantages(rewards_R: Tensor, group_R: Tensor, scale: Scale, eps: float = 1e-4) -> Tensor:
-    """Advantage of each rollout over its group.
+    """Return the advantage of each rollout over its group.
 
     A_i = (r_i − mean_g) / (s + ε), s the sample standard deviation (n − 1) of the group
     ("group", GRPO, https://arxiv.org/abs/2402.03300) or of all rewards ("batch",
@@ -24,13 +24,13 @@ def group_advantages(rewards_R: Tensor, group_R: Tensor, scale: Scale, eps: floa
 
     Args:
         rewards_R: [R] float, reward units.
-        group_R: [R] int64, which group each rollout is of; any labels, in any order.
+        group_R: [R] int64, the group of each rollout; any labels, in any order.
         scale: what to divide by.
         eps: ε, reward units.
 
     Returns:
         [R] like ``rewards_R``; exactly 0 throughout a group of equal rewards. A group of one, or a
-        reward that is not finite, raises ContractError; R = 0 gives [0].
+        reward that is not finite, raises InvalidValueError; R = 0 gives [0].
     """
     check_choice("scale", scale, Scale)
     rewards_R64, index_R, size_R = _grouped(rewards_R, group_R)
@@ -44,18 +44,18 @@ def group_advantages(rewards_R: Tensor, group_R: Tensor, scale: Scale, eps: floa
 
 
 def leave_one_out(rewards_R: Tensor, group_R: Tensor) -> Tensor:
-    """Advantage of each rollout over the mean of the others in its group.
+    """Return the advantage of each rollout over the mean of the others in its group.
 
     A_i = r_i − Σ_{j≠i} r_j / (G − 1) = G/(G − 1) · (r_i − mean_g)
     (RLOO, https://arxiv.org/abs/2402.14740): its baseline does not depend on r_i, so it is unbiased.
 
     Args:
         rewards_R: [R] float, reward units.
-        group_R: [R] int64, which group each rollout is of; any labels, in any order.
+        group_R: [R] int64, the group of each rollout; any labels, in any order.
 
     Returns:
         [R] like ``rewards_R``; exactly 0 throughout a group of equal rewards. A group of one, or a
-        reward that is not finite, raises ContractError; R = 0 gives [0].
+        reward that is not finite, raises InvalidValueError; R = 0 gives [0].
     """
     rewards_R64, index_R, size_R = _grouped(rewards_R, group_R)
     others_R = (_group_sum(rewards_R64, index_R) - rewards_R64) / (size_R - 1)
@@ -63,15 +63,15 @@ def leave_one_out(rewards_R: Tensor, group_R: Tensor) -> Tensor:
 
 
 def turn_returns(rewards_R: Tensor, turn_rewards_RK: Tensor) -> Tensor:
-    """What each rollout still earns from a turn on: its reward without what earlier turns earned.
+    """Return the return of each rollout from each turn on: its reward less the rewards of earlier turns.
 
     G_{i,k} = r_i − Σ_{j<k} t_{i,j}, undiscounted, so that the first turn has the whole reward. A rollout that
-    ended before turn k keeps what its end earned, and so is in the baseline of every turn.
-    Worked example: r = 1.5 of which the two turns earned 0.25 each → 1.5, 1.25; from a third turn on 1.
+    ended before turn k keeps the return of its end, and so is in the baseline of every turn.
+    Worked example: r = 1.5 with turn rewards of 0.25 and 0.25 → 1.5, 1.25; from a third turn on 1.
 
     Args:
-        rewards_R: [R] float, reward units; the shares of turns are in it.
-        turn_rewards_RK: [R, K] float, reward units, the share of turn k; 0 where a rollout had no such turn.
+        rewards_R: [R] float, reward units, including the rewards of turns.
+        turn_rewards_RK: [R, K] float, reward units, of turn k; 0 where a rollout has no such turn.
 
     Returns:
         [R, K] float64.
@@ -82,10 +82,10 @@ def turn_returns(rewards_R: Tensor, turn_rewards_RK: Tensor) -> Tensor:
 
 
 def _grouped(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rewards in float64, an index in [0, R) that each group has to itself, and group sizes: three [R]."""
+    """Return rewards in float64, an index in [0, R) unique to each group, and group sizes: three [R]."""
     check_tensors(rewards_R=(rewards_R, "float"), group_R=(group_R, "int64"))
     if not torch.isfinite(rewards_R).all():
-        raise InvalidValueError("an advantage needs rewards that are finite", got=rewards_R)
+        raise InvalidValueError("an advantage needs finite rewards", got=rewards_R)
     index_R = torch.searchsorted(group_R.sort().values, group_R)  # where the group starts, once sorted
     size_R = _group_sum(torch.ones_like(index_R), index_R)
     if (size_R == 1).any():
@@ -93,20 +93,20 @@ def _grouped(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor, Tensor
             "a group of one has no baseline",
             got=f"group {int(group_R[size_R == 1][0])} of one rollout",
             expected="two rollouts or more",
-            remedy="sample more rollouts per prompt, or drop the group and say so",
+            remedy="sample more rollouts per prompt, or drop the group",
         )
     return rewards_R.double(), index_R, size_R
 
 
 def _group_sum(x_R: Tensor, index_R: Tensor) -> Tensor:
-    """The sum over each rollout's group: [R]."""
+    """Return the sum over each rollout's group: [R]."""
     return torch.zeros_like(x_R).index_add(0, index_R, x_R)[index_R]
 
 
 def _zero_among_equals(advantage_R: Tensor, rewards_R: Tensor, index_R: Tensor) -> Tensor:
-    """Advantages [R], exactly 0 where all rewards of a group are equal.
+    """Return advantages [R], exactly 0 where all rewards of a group are equal.
 
-    Without this, rounding of the mean leaves ±1e-17, which a division by ε promotes to a signal.
+    Without this, rounding of the mean leaves ±1e-17, which a division by ε turns into a signal.
     """
     high_R = rewards_R.scatter_reduce(0, index_R, rewards_R, "amax", include_self=False)[index_R]
     low_R = rewards_R.scatter_reduce(0, index_R, rewards_R, "amin", include_self=False)[index_R]

@@ -1,6 +1,6 @@
 """Numbers per token → one number, over an explicit denominator.
 
-The denominator is counted once over the whole minibatch and handed to each micro-batch, so that the
+The denominator is counted once over the whole minibatch and passed to each micro-batch, so that the
 losses of k micro-batches sum to the loss of one, and so do their gradients.
 """
 
@@ -17,7 +17,7 @@ Aggregation = Literal["token_mean", "sequence_mean", "sequence_sum"]
 
 
 def aggregate(per_token_BT: Tensor, mask_BT: Tensor, how: Aggregation, denominator: float) -> Tensor:
-    """Add up a micro-batch's share of the minibatch's loss.
+    """Return a micro-batch's share of the minibatch's loss.
 
     token_mean      Σ_{i,t} m x / D                  D = tokens              (DAPO, https://arxiv.org/abs/2503.14476)
     sequence_mean   Σ_i (Σ_t m x / Σ_t m) / D        D = sequences           (GRPO, https://arxiv.org/abs/2402.03300)
@@ -45,7 +45,7 @@ def aggregate(per_token_BT: Tensor, mask_BT: Tensor, how: Aggregation, denominat
 
 
 def denominator(tokens_B: Tensor, how: Aggregation, max_new_tokens: int) -> float:
-    """Count what a whole minibatch is divided by.
+    """Return the denominator of a whole minibatch.
 
     token_mean: max(Σ_i n_i, 1);  sequence_mean: B;  sequence_sum: B · max_new_tokens
     (https://arxiv.org/abs/2503.20783 compares them).
@@ -57,7 +57,7 @@ def denominator(tokens_B: Tensor, how: Aggregation, max_new_tokens: int) -> floa
 
     Returns:
         A count, > 0. With no masked token at all it is 1 under ``token_mean``: the loss is then 0, not
-        0/0. B = 0 raises ContractError.
+        0/0. B = 0 raises InvalidValueError.
     """
     check_choice("how", how, Aggregation)
     check_tensors(tokens_B=(tokens_B, "int64"))

@@ -1,4 +1,4 @@
-"""What every formula starts with: dtype, rank, and dimensions that agree."""
+"""Checks of every formula's arguments: dtype, rank, and equal dimensions."""
 
 from typing import Literal, get_args
 
@@ -12,12 +12,12 @@ _EXACT = {"int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
 
 
 def check_tensors(**tensors: tuple[Tensor | None, Kind]) -> None:
-    """Raise ContractError unless every tensor is what its name says.
+    """Raise InvalidValueError unless every tensor has the dtype and the dimensions of its name.
 
     The capitals after the last underscore are the dimensions, and a letter has one size in a call:
-    ``check(logits_NV=(a, "float"), ids_N=(b, "int64"))`` wants [N, V] and [N]. Names without
-    capitals belong to formulas that work element by element: all of those have one shape. None is an
-    optional argument that was not given.
+    ``check_tensors(logits_NV=(a, "float"), ids_N=(b, "int64"))`` expects [N, V] and [N]. Names without
+    capitals belong to element-wise formulas: all of those have one shape. None is an optional argument
+    that was not given.
     """
     sizes: dict[str, object] = {}
     for name, (tensor, kind) in tensors.items():
@@ -45,7 +45,7 @@ def check_tensors(**tensors: tuple[Tensor | None, Kind]) -> None:
 
 
 def check_choice(name: str, got: str, choices: object) -> None:
-    """Raise ContractError unless ``got`` is one of a Literal's values: a typo is never another formula."""
+    """Raise InvalidValueError unless ``got`` is one of a Literal's values."""
     if got not in get_args(choices):
         raise InvalidValueError(
             f"{name} is none of its choices", got=got, expected=", ".join(get_args(choices))
@@ -53,5 +53,5 @@ def check_choice(name: str, got: str, choices: object) -> None:
 
 
 def upcast(tensor: Tensor) -> Tensor:
-    """In float32 at least (float64 stays), any shape: half precision cannot hold a log-probability."""
+    """Return a tensor of any shape in at least float32: half precision cannot hold a log-probability."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

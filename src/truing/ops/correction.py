@@ -1,6 +1,6 @@
-"""Weights for tokens that another policy drew: the trainer's probability over the sampler's.
+"""Off-policy weights: the trainer's probability of a token over the sampler's.
 
-Not the ratio of the clip: that is θ / old, and moves with every update; this is old / sampler, a constant.
+This is old / sampler, a constant. The ratio of the clip is θ / old, which changes with every update.
 """
 
 from typing import Literal
@@ -23,7 +23,7 @@ def correction_weights(
     low: float,
     high: float,
 ) -> Tensor:
-    """What each token's loss is multiplied by, ρ = π_old / π_sampler.
+    """Return the factor of each token's loss, from ρ = π_old / π_sampler.
 
     truncate   min(ρ, high)                              (https://fengyao.notion.site/off-policy-rl)
     mask       ρ where low ≤ ρ ≤ high, else 0            (IcePop, https://arxiv.org/abs/2510.18855)
@@ -31,10 +31,10 @@ def correction_weights(
 
     Args:
         old_logprob_BT: [B, T] float, nats, by the trainer before the first update.
-        sampler_logprob_BT: [B, T] float, nats, as drawn.
+        sampler_logprob_BT: [B, T] float, nats, as sampled.
         mask_BT: [B, T] bool, the tokens that count; the others may be NaN.
         method: which of the three.
-        low: the smallest ratio that is kept; ``truncate`` does not read it.
+        low: the smallest ratio kept; ``truncate`` ignores it.
         high: the largest ratio.
 
     Returns:
@@ -56,7 +56,7 @@ def correction_weights(
 
 
 def effective_share(log_weight_N: Tensor) -> Tensor:
-    """How many tokens of the trainer's own policy these are worth, as a share of their number.
+    """Return the effective sample size of weighted tokens, as a share of their number.
 
     ESS / N = (Σ ρ)² / (N Σ ρ²)  (Kish 1965)
 

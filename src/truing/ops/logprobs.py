@@ -1,4 +1,4 @@
-"""Log-probabilities and entropies of chosen tokens, whole or in chunks of rows."""
+"""Log-probabilities and entropies of given tokens, whole or in chunks of rows."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,20 +12,20 @@ from truing.errors import InvalidValueError
 from truing.ops.argument_checks import check_tensors, upcast
 
 CACHED_ROWS = 16
-"""Rows of logits that stay in a CPU's cache from one pass over them to the next."""
+"""Rows of logits per block, so that a block stays in the CPU's cache between passes."""
 
 
 def token_logprobs(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
-    """Log-probability of one token per row.
+    """Return the log-probability of one token per row.
 
     log p_n = z_{n,id} − log Σ_v exp z_{n,v}  (https://arxiv.org/abs/1706.03762 §3.4)
 
     Args:
-        logits_NV: [N, V] float, nats; -inf where a token cannot be drawn.
+        logits_NV: [N, V] float, nats; -inf where a token cannot be sampled.
         ids_N: [N] int64, the tokens.
 
     Returns:
-        [N] float32 (float64 stays), nats, ≤ 0; -inf for a token that cannot be drawn, 0 for the only
+        [N] float32 (float64 stays), nats, ≤ 0; -inf for a token that cannot be sampled, 0 for the only
         one that can. N = 0 gives [0].
     """
     check_tensors(logits_NV=(logits_NV, "float"), ids_N=(ids_N, "int64"))
@@ -33,15 +33,15 @@ def token_logprobs(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
 
 
 def entropy(logits_NV: Tensor) -> Tensor:
-    """Entropy of each row's distribution.
+    """Return the entropy of each row's distribution.
 
     H_n = −Σ_v p_v log p_v, with 0 · log 0 = 0  (https://arxiv.org/abs/1602.01783 §4)
 
     Args:
-        logits_NV: [N, V] float, nats; -inf where a token cannot be drawn.
+        logits_NV: [N, V] float, nats; -inf where a token cannot be sampled.
 
     Returns:
-        [N] float32 (float64 stays), nats, in [0, log V]; 0 with gradient 0 where one token is left.
+        [N] float32 (float64 stays), nats, in [0, log V]; 0 with gradient 0 where only one token is possible.
     """
     check_tensors(logits_NV=(logits_NV, "float"))
     return _entropy(_log_softmax(logits_NV))
@@ -55,35 +55,34 @@ def chunked_scores(
     rows: int,
     kept: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Score tokens from hidden states while only ``rows`` rows of logits exist at a time.
+    """Return scores of tokens from hidden states, with only ``rows`` rows of logits in memory at a time.
 
-    As ``token_logprobs`` and ``entropy`` of transform(head(h)), chunk by chunk. The backward pass computes
-    each chunk again (https://arxiv.org/abs/1604.06174), so [N, V] is never held; but a table [N, V] stays
-    where it is small.
+    The results equal ``token_logprobs`` and ``entropy`` of transform(head(h)). The backward pass recomputes
+    each chunk (https://arxiv.org/abs/1604.06174), so [N, V] is never stored, except for small N.
 
     Args:
         hidden_ND: [N, D] float, the states that predict the tokens.
         head: [n, D] → [n, V], the model's output layer.
         ids_N: [N] int64, the tokens to score.
-        transform: (logits [n, V] float32, their slice of rows) → [n, V], the contract; changes nothing.
+        transform: (logits [n, V] float32, their slice of rows) → [n, V], not in place.
         rows: n, rows per chunk.
-        kept: the largest N at which what the gradient needs stays, and nothing is computed again.
+        kept: the largest N at which activations are kept instead of recomputed.
 
     Returns:
-        Log-probability under the contract, entropy under the contract, and entropy of the model's
+        Log-probability and entropy under the sampling parameters, and entropy of the model's
         own distribution (no gradient): three [N], nats. N = 0 gives [0], still attached to the graph.
     """
     check_tensors(hidden_ND=(hidden_ND, "float"), ids_N=(ids_N, "int64"))
     if rows < 1:
         raise InvalidValueError(
-            "chunked_scores cannot work in chunks of so many rows", got=rows, expected="≥ 1"
+            "chunked_scores has an invalid number of rows per chunk", got=rows, expected="≥ 1"
         )
 
     def score(hidden_nD: Tensor, ids_n: Tensor, chunk: slice) -> tuple[Tensor, Tensor, Tensor]:
         logits_nV = upcast(head(hidden_nD))
-        drawn_nV = transform(logits_nV, chunk)
-        logprob_n, entropy_n = _scored(drawn_nV, ids_n)
-        if drawn_nV is logits_nV:
+        processed_nV = transform(logits_nV, chunk)
+        logprob_n, entropy_n = _scored(processed_nV, ids_n)
+        if processed_nV is logits_nV:
             return logprob_n, entropy_n, entropy_n.detach()
         with torch.no_grad():
             return logprob_n, entropy_n, _scored(logits_nV, ids_n)[1]
@@ -101,12 +100,12 @@ def chunked_scores(
 
 
 def _scored(logits_NV: Tensor, ids_N: Tensor) -> tuple[Tensor, Tensor]:
-    """``token_logprobs`` and ``entropy`` of the same rows."""
+    """Return ``token_logprobs`` and ``entropy`` of the same rows."""
     return cast("tuple[Tensor, Tensor]", _Scored.apply(logits_NV, ids_N))  # pyright: ignore[reportUnknownMemberType]
 
 
 class _Scored(torch.autograd.Function):
-    """Both in one pass over the logits; e^(z − max) alone is kept for the gradient."""
+    """Log-probability and entropy in one pass over the logits; only e^(z − max) is kept for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, logits_NV: Tensor, ids_N: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
@@ -141,8 +140,8 @@ class _Scored(torch.autograd.Function):
         if grad_entropy_N is not None:
             p_NV = exp_NV / sum_N[:, None]
             slope_NV = -torch.xlogy(p_NV, p_NV) - p_NV * entropy_N[:, None]
-            of_entropy_NV = slope_NV * grad_entropy_N[:, None]
-            grad_NV = of_entropy_NV if grad_NV is None else grad_NV + of_entropy_NV
+            entropy_grad_NV = slope_NV * grad_entropy_N[:, None]
+            grad_NV = entropy_grad_NV if grad_NV is None else grad_NV + entropy_grad_NV
         return grad_NV, None
 
 

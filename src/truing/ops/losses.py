@@ -1,8 +1,8 @@
-"""Losses, built from the other rooms: ratio, surrogate, aggregation. All are to be minimised.
+"""Losses to minimize: ratio, surrogate and aggregation combined.
 
 Objectives of one name differ between libraries. In Truing a denominator spans the whole minibatch, so
 bnpo and dapo differ in the clip alone. In TRL bnpo divides by the tokens of each micro-batch and then
-averages those means, so its loss depends on how the minibatch is split; dapo does not.
+averages those means, so its loss depends on how the minibatch is split; dapo's does not.
 """
 
 import math
@@ -25,10 +25,10 @@ Surrogate = Literal["clip", "cispo", "reinforce"]
 
 @dataclass(frozen=True)
 class Objective:
-    """Which policy loss: its surrogate, its ratio, its aggregation, and where it clips.
+    """A policy loss: surrogate, ratio, aggregation, and clip range.
 
-    ``clip`` reads the band [1 − clip_low, 1 + clip_high], ``cispo`` reads ``max_ratio``, ``reinforce``
-    neither. What a surrogate does not read stays infinite: no limit.
+    ``clip`` uses the range [1 − clip_low, 1 + clip_high], ``cispo`` uses ``max_ratio``, ``reinforce``
+    neither. A limit that the surrogate does not use stays infinite.
     """
 
     surrogate: Surrogate
@@ -43,19 +43,19 @@ class Objective:
         check_choice("ratio", self.ratio, Level)
         check_choice("aggregation", self.aggregation, Aggregation)
         band, cap = (self.clip_low, self.clip_high), (self.max_ratio,)
-        read, unread = {"clip": (band, cap), "cispo": (cap, band), "reinforce": ((), band + cap)}[
+        used, unused = {"clip": (band, cap), "cispo": (cap, band), "reinforce": ((), band + cap)}[
             self.surrogate
         ]
-        if not all(0 < number < math.inf for number in read) or any(map(math.isfinite, unread)):
+        if not all(0 < number < math.inf for number in used) or any(map(math.isfinite, unused)):
             raise InvalidValueError(
-                f"surrogate {self.surrogate} cannot clip like this",
+                f"surrogate {self.surrogate} has invalid clip limits",
                 got=f"clip_low={self.clip_low}, clip_high={self.clip_high}, max_ratio={self.max_ratio}",
                 expected="clip: clip_low and clip_high; cispo: max_ratio alone; all > 0; reinforce: none",
             )
 
 
 OBJECTIVES: dict[str, Objective] = {
-    # https://arxiv.org/abs/2402.03300 gives no ε: 0.2 is PPO's, and TRL's default
+    # https://arxiv.org/abs/2402.03300 gives no ε: 0.2 is PPO's and TRL's default
     "grpo": Objective("clip", "token", "sequence_mean", clip_low=0.2, clip_high=0.2),
     # https://arxiv.org/abs/2503.20783, table 6
     "dr_grpo": Objective("clip", "token", "sequence_sum", clip_low=0.2, clip_high=0.2),
@@ -66,11 +66,11 @@ OBJECTIVES: dict[str, Objective] = {
     # https://arxiv.org/abs/2507.18071
     "gspo": Objective("clip", "sequence", "sequence_mean", clip_low=3e-4, clip_high=4e-4),
     # https://arxiv.org/abs/2506.13585 eq. 4, without a number; https://arxiv.org/abs/2510.13786 tried 4, 5
-    # and 8, and saw no difference
+    # and 8, without a difference
     "cispo": Objective("cispo", "token", "token_mean", max_ratio=5.0),
     # https://arxiv.org/abs/1707.06347 table 1
     "ppo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.2),
-    # https://arxiv.org/abs/2402.14740 eq. 2: an answer is one action, so its tokens add up
+    # https://arxiv.org/abs/2402.14740 eq. 2: an answer is one action, so its tokens are summed
     "reinforce": Objective("reinforce", "token", "sequence_sum"),
 }
 
@@ -96,7 +96,7 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, low: float, high: float)
 
 
 def cispo_surrogate(logprob: Tensor, ratio: Tensor, advantage: Tensor, max_ratio: float) -> Tensor:
-    """REINFORCE weighted by a capped ratio, per token: no token ever loses its gradient.
+    """REINFORCE weighted by a capped ratio, per token: every token keeps its gradient.
 
     ℓ = −sg[min(r, max_ratio)] A log π  (CISPO, https://arxiv.org/abs/2506.13585 eq. 4)
 
@@ -107,14 +107,14 @@ def cispo_surrogate(logprob: Tensor, ratio: Tensor, advantage: Tensor, max_ratio
         max_ratio: the cap.
 
     Returns:
-        The same shape, nats; only its gradient means something. NaN in, NaN out.
+        The same shape, nats; only the gradient is meaningful. NaN in, NaN out.
     """
     check_tensors(logprob=(logprob, "float"), ratio=(ratio, "float"), advantage=(advantage, "float"))
     return -ratio.detach().clamp(max=max_ratio) * advantage.detach() * logprob
 
 
 def reinforce_surrogate(logprob: Tensor, advantage: Tensor) -> Tensor:
-    """The score function weighted by the advantage, per token: right for the policy that drew the tokens.
+    """Return the score function weighted by the advantage, per token: correct on-policy only.
 
     ℓ = −A log π  (https://doi.org/10.1007/BF00992696)
 
@@ -123,7 +123,7 @@ def reinforce_surrogate(logprob: Tensor, advantage: Tensor) -> Tensor:
         advantage: the same shape; no gradient flows into it.
 
     Returns:
-        The same shape, nats; only its gradient means something. NaN in, NaN out.
+        The same shape, nats; only the gradient is meaningful. NaN in, NaN out.
     """
     check_tensors(logprob=(logprob, "float"), advantage=(advantage, "float"))
     return -advantage.detach() * logprob
@@ -139,23 +139,23 @@ def policy_loss(
     denominator: float,
     weight_BT: Tensor | None = None,
 ) -> Tensor:
-    """A micro-batch's share of the policy loss that ``objective`` describes.
+    """Return a micro-batch's share of the policy loss of ``objective``.
 
     L = aggregate(ℓ(r, A)): see ``clipped_surrogate``, ``cispo_surrogate``, ``importance_ratio`` and
-    ``aggregate``; papers stand beside each row of ``OBJECTIVES`` (https://arxiv.org/abs/1707.06347).
+    ``aggregate``; ``OBJECTIVES`` names the paper of each row (https://arxiv.org/abs/1707.06347).
 
     Args:
         logprob_BT: [B, T] float, nats, of the current weights.
         old_logprob_BT: [B, T] float, nats, the clipping reference.
         advantage_BT: [B, T] float.
         mask_BT: [B, T] bool, tokens under the policy term; the others may be NaN in every argument.
-        objective: what to compute.
+        objective: the policy loss.
         denominator: of the whole minibatch, from ``aggregate.denominator``.
-        weight_BT: [B, T] float, what each token's loss is multiplied by; a constant.
+        weight_BT: [B, T] float, factor of each token's loss; a constant.
 
     Returns:
-        [] to minimise; 0 with gradient 0 for an empty mask. A ratio that no float32 can hold is no NaN: a
-        token adds 0 where its advantage or its weight is 0, its bound where it is clipped, else what is true.
+        [] to minimize; 0 with gradient 0 for an empty mask. A ratio that overflows float32 gives no NaN: a
+        token adds 0 if its advantage or weight is 0, the bound if it is clipped, else its true loss.
     """
     logprob_BT, old_logprob_BT, advantage_BT = (
         zero_outside(stream_BT, mask_BT) for stream_BT in (logprob_BT, old_logprob_BT, advantage_BT)
@@ -166,7 +166,7 @@ def policy_loss(
     excess_BT = excess(importance_log_ratio(log_BT, mask_BT, objective.ratio))
     ratio_BT = importance_ratio(log_BT - excess_BT, mask_BT, objective.ratio)
     if objective.surrogate == "clip":
-        # what pushes down a token is never clipped from above: the excess is its own
+        # a negative advantage is never clipped from above, so the excess multiplies it
         scaled_advantage_BT = torch.where(
             advantage_BT < 0, times_exp(advantage_BT.detach(), excess_BT), advantage_BT
         )
@@ -190,32 +190,32 @@ def kl_loss(
     aggregation: Aggregation,
     denominator: float,
 ) -> Tensor:
-    """A micro-batch's share of the KL to the reference.
+    """Return a micro-batch's share of the KL to the reference.
 
     L = aggregate(sg[r] k(log π, log π_ref)), r = π / π_old: without the ratio the estimators of ops/kl.py
-    are right only for the policy that drew the tokens (https://arxiv.org/abs/2512.21852).
+    are correct on-policy only (https://arxiv.org/abs/2512.21852).
 
     Args:
         logprob_BT: [B, T] float, nats, of the current weights.
-        old_logprob_BT: [B, T] float, nats, as drawn; no gradient flows into the ratio.
-        ref_logprob_BT: [B, T] float, nats, of the reference, under the same contract; likewise.
+        old_logprob_BT: [B, T] float, nats, as sampled; no gradient flows into the ratio.
+        ref_logprob_BT: [B, T] float, nats, of the reference, under the same sampling parameters; likewise.
         mask_BT: [B, T] bool, tokens under the KL term; the others may be NaN in every argument.
         estimator: k2, k3, or k1, whose gradient is 0 on average.
         aggregation: how tokens become one number.
         denominator: of the whole minibatch, from ``aggregate.denominator``.
 
     Returns:
-        [] nats, to minimise; 0 with gradient 0 for an empty mask.
+        [] nats, to minimize; 0 with gradient 0 for an empty mask.
     """
     logprob_BT, old_BT, ref_BT = (
         zero_outside(stream_BT, mask_BT) for stream_BT in (logprob_BT, old_logprob_BT, ref_logprob_BT)
     )
     log_BT = log_ratio(logprob_BT.detach(), old_BT)
     excess_BT = excess(log_BT)
-    if estimator == "k3":  # beyond e^80 it is e^x to the last bit, and a power of e can be taken out
-        apart_BT = excess(ref_BT - logprob_BT)
-        log_BT, ref_BT = log_BT + apart_BT, ref_BT - apart_BT
-        excess_BT = torch.where(apart_BT > 0, log_BT, excess_BT)
+    if estimator == "k3":  # above e^80 it equals e^x to the last bit, so a power of e can be factored out
+        ref_excess_BT = excess(ref_BT - logprob_BT)
+        log_BT, ref_BT = log_BT + ref_excess_BT, ref_BT - ref_excess_BT
+        excess_BT = torch.where(ref_excess_BT > 0, log_BT, excess_BT)
     kl_BT = kl(scale_gradient_by_exp(logprob_BT, excess_BT), ref_BT, estimator)
     whole_BT = times_exp(kl_BT.detach(), excess_BT) + (kl_BT - kl_BT.detach())  # with the gradient of kl_BT
     kl_BT = torch.where(excess_BT == 0, kl_BT, whole_BT)
@@ -223,7 +223,7 @@ def kl_loss(
 
 
 def entropy_loss(entropy_BT: Tensor, mask_BT: Tensor, aggregation: Aggregation, denominator: float) -> Tensor:
-    """A micro-batch's share of the entropy bonus: what is minimised is minus the entropy.
+    """Return a micro-batch's share of the entropy bonus: minus the entropy.
 
     L = −aggregate(H)  (https://arxiv.org/abs/1707.06347 eq. 9)
 
@@ -234,7 +234,7 @@ def entropy_loss(entropy_BT: Tensor, mask_BT: Tensor, aggregation: Aggregation, 
         denominator: of the whole minibatch, from ``aggregate.denominator``.
 
     Returns:
-        [] nats, to minimise; 0 with gradient 0 for an empty mask.
+        [] nats, to minimize; 0 with gradient 0 for an empty mask.
     """
     return -aggregate(entropy_BT, mask_BT, aggregation, denominator)
 
@@ -247,7 +247,7 @@ def value_loss(
     clip_range: float | None,
     denominator: float,
 ) -> Tensor:
-    """A micro-batch's share of the critic's squared error, clipped pessimistically.
+    """Return a micro-batch's share of the critic's squared error, clipped pessimistically.
 
     L = Σ m ½ max((V − R)², (clip(V, V_old ± ε) − R)²) / D; without a clip, Σ m ½ (V − R)² / D
     (https://arxiv.org/abs/2005.12729: the clip is PPO's code, not its paper).
@@ -261,7 +261,7 @@ def value_loss(
         denominator: masked tokens of the whole minibatch.
 
     Returns:
-        [] reward units², to minimise; 0 with gradient 0 for an empty mask.
+        [] reward units², to minimize; 0 with gradient 0 for an empty mask.
     """
     value_BT, returns_BT, old_BT = (
         zero_outside(stream_BT, mask_BT)
@@ -275,7 +275,7 @@ def value_loss(
 
 
 def cross_entropy_loss(logprob_BT: Tensor, mask_BT: Tensor, denominator: float) -> Tensor:
-    """A micro-batch's share of the negative log-likelihood of demonstrations.
+    """Return a micro-batch's share of the negative log-likelihood of demonstrations.
 
     L = −Σ m log π / D  (https://arxiv.org/abs/1409.3215)
 
@@ -285,6 +285,6 @@ def cross_entropy_loss(logprob_BT: Tensor, mask_BT: Tensor, denominator: float) 
         denominator: masked tokens of the whole minibatch.
 
     Returns:
-        [] nats per token, to minimise; 0 with gradient 0 for an empty mask.
+        [] nats per token, to minimize; 0 with gradient 0 for an empty mask.
     """
     return aggregate(-logprob_BT, mask_BT, "token_mean", denominator)

@@ -1,7 +1,7 @@
-"""The mask rule: what a term may train follows from where each token came from, and from nothing else.
+"""The mask rule: which tokens a loss term trains, from the origin of each token alone.
 
-One function per use, so that a use can be found, and changed, alone. Ids never enter: a token that
-looks like glue may have been the policy's own choice, and a pad may look like a stop.
+One function per use, so that each can be found and changed alone. Masks never read ids: the policy may
+sample a token that resembles template text, and the pad id may equal a stop id.
 """
 
 from typing import Literal
@@ -17,10 +17,10 @@ MaskPolicy = Literal["sampled", "no_structure", "action"]
 
 
 def exclusion_reasons(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, policy: MaskPolicy) -> Tensor:
-    """Why each token is not under policy terms; NO where it is. This is the mask rule.
+    """Return why each token is not under policy terms; NO where it is. This is the mask rule.
 
-    Only actions have a score (https://arxiv.org/abs/1506.02438 eq. 1), so what was not SAMPLED is out.
-    "sampled" keeps every action; "no_structure" drops scaffolding of tool calls (the mask then depends on
+    Only actions have a score (https://arxiv.org/abs/1506.02438 eq. 1), so only SAMPLED tokens are in.
+    "sampled" keeps every action; "no_structure" drops the syntax of tool calls (the mask then depends on
     the action, and a baseline no longer cancels: docs/agents.md); "action" drops turns that began with
     forced tokens.
 
@@ -30,7 +30,7 @@ def exclusion_reasons(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, p
 
     Args:
         origin_T: [T] uint8, an ``Origin`` per token.
-        structure_T: [T] bool, scaffolding of tool calls.
+        structure_T: [T] bool, syntax of tool calls.
         forced_T: [T] bool, tokens of turns that began with forced tokens.
         policy: which of the three.
 
@@ -39,18 +39,18 @@ def exclusion_reasons(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, p
     """
     check_choice("policy", policy, MaskPolicy)
     check_tensors(structure_T=(structure_T, "bool"), forced_T=(forced_T, "bool"))
-    why_T = torch.full_like(origin_T, Excluded.NO)
+    reason_T = torch.full_like(origin_T, Excluded.NO)
     if policy == "no_structure":
-        why_T = why_T.masked_fill(structure_T, Excluded.STRUCTURE)
+        reason_T = reason_T.masked_fill(structure_T, Excluded.STRUCTURE)
     if policy == "action":
-        why_T = why_T.masked_fill(forced_T, Excluded.FORCED_ACTION)
-    return why_T.masked_fill(~_came_from(Origin.SAMPLED, origin_T), Excluded.NOT_SAMPLED)
+        reason_T = reason_T.masked_fill(forced_T, Excluded.FORCED_ACTION)
+    return reason_T.masked_fill(~_came_from(Origin.SAMPLED, origin_T), Excluded.NOT_SAMPLED)
 
 
 def kl_mask(origin_T: Tensor) -> Tensor:
-    """Tokens whose KL to the reference counts: the policy chose them.
+    """Return the tokens under the KL term: those that the policy sampled.
 
-    m_t = [origin_t = SAMPLED]. A token that the environment wrote has no policy to keep close.
+    m_t = [origin_t = SAMPLED]. The policy does not choose the environment's tokens.
 
     Args:
         origin_T: [T] uint8, an ``Origin`` per token.
@@ -62,10 +62,10 @@ def kl_mask(origin_T: Tensor) -> Tensor:
 
 
 def value_mask(origin_T: Tensor) -> Tensor:
-    """Tokens that are steps of the decision process, on which values and returns live.
+    """Return the tokens that are steps of the decision process, which have values and returns.
 
     m_t = [origin_t = SAMPLED]. Forced, tool and template tokens are transitions of the environment
-    and take no time of their own (https://arxiv.org/abs/1506.02438 speaks of actions only).
+    and take no time of their own (https://arxiv.org/abs/1506.02438 counts actions only).
 
     Args:
         origin_T: [T] uint8, an ``Origin`` per token.
@@ -77,7 +77,7 @@ def value_mask(origin_T: Tensor) -> Tensor:
 
 
 def supervised_mask(origin_T: Tensor) -> Tensor:
-    """Tokens under supervised terms: a demonstration wrote them.
+    """Return the tokens under supervised terms: those of demonstrations.
 
     m_t = [origin_t = DEMO].
 
@@ -91,7 +91,7 @@ def supervised_mask(origin_T: Tensor) -> Tensor:
 
 
 def zero_outside(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Replace what the mask leaves out by 0, before any formula sees it.
+    """Return a tensor with 0 outside the mask, for use before any formula.
 
     y_t = x_t where m_t, else 0. Multiplying by the mask would keep a NaN, and so would its gradient.
 
@@ -107,10 +107,12 @@ def zero_outside(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def _came_from(origin: Origin, origin_T: Tensor) -> Tensor:
-    """Whether each token's origin is ``home``: [T] uint8 → [T] bool."""
+    """Whether each token has the given origin: [T] uint8 → [T] bool."""
     check_tensors(origin_T=(origin_T, "uint8"))
     unknown_T = origin_T > max(Origin)
     if unknown_T.any():
         got = int(origin_T[unknown_T][0])
-        raise InvalidValueError("origin_T holds a number that is no Origin", got=got, expected=list(Origin))
+        raise InvalidValueError(
+            "origin_T holds a number that is not an Origin", got=got, expected=list(Origin)
+        )
     return origin_T == origin

@@ -1,4 +1,4 @@
-"""How ratios are spread: counts between edges that are marks of the clip, and so show what it takes."""
+"""A histogram of ratios whose edges include the limits of the clip."""
 
 import math
 
@@ -8,24 +8,24 @@ from torch import Tensor
 from truing.ops.argument_checks import check_tensors
 
 EDGES_PER_BAND, BANDS = 4, 5
-"""Edges stand at quarters of the band's width in log r on its side of 1, out to so many widths."""
+"""Edges are at quarters of the clip range's width in log r on each side of 1, out to 5 widths."""
 
 DEFAULT_BAND = 0.2
-"""The band, on either side, that edges are made for where an objective has none."""
+"""The clip range, on either side, for the edges of an objective without one."""
 
 
 def ratio_edges(clip_low: float, clip_high: float, max_ratio: float) -> tuple[list[float], list[float]]:
-    """Edges below 1 and above it, each ascending.
+    """Return the edges below 1 and above 1, each ascending.
 
-    e_j = (1 − low)^(j/4) and (1 + high)^(j/4), j = 1 … 20: quarters, in log r, of the band of the PPO clip
+    e_j = (1 − low)^(j/4) and (1 + high)^(j/4), j = 1 … 20: quarters, in log r, of the range of the PPO clip
     (https://arxiv.org/abs/1707.06347).
 
-    The ends of the clip's band are edges exactly; so is a cap. None is 1 itself, about which rounding
-    spreads on-policy ratios: all of them lie in the bin between the two lists.
+    The limits of the clip range are exact edges; so is a cap. 1 itself is no edge, since rounding
+    spreads on-policy ratios around it: all of them are in the bin between the two lists.
 
     Args:
-        clip_low: width of the band below 1; from 1 on, or infinite, there is no such clip.
-        clip_high: width of the band above 1; infinite is no such clip.
+        clip_low: width of the clip range below 1; at least 1, or infinite, is no clip.
+        clip_high: width of the clip range above 1; infinite is no clip.
         max_ratio: the cap on a token's weight; infinite is none.
 
     Returns:
@@ -42,16 +42,16 @@ def ratio_edges(clip_low: float, clip_high: float, max_ratio: float) -> tuple[li
 
 
 def _edge(end: float, quarters: int) -> float:
-    """So many quarters of a band in log r; short in a file, but for the end of the band, which is exact."""
+    """Return an edge, ``quarters`` of a range in log r from 1; rounded, except at the limit of the range."""
     return end if quarters == EDGES_PER_BAND else round(end ** (quarters / EDGES_PER_BAND), 7)
 
 
 def ratio_counts(ratio_N: Tensor, below: list[float], above: list[float]) -> Tensor:
-    """How many ratios lie between each two edges.
+    """Return the number of ratios between each two edges.
 
     c_b = Σ_n [e_b ≤ r_n < e_b+1] below 1, and Σ_n [e_b < r_n ≤ e_b+1] above it.
 
-    A ratio that is an edge is counted on the side of 1, as the clip keeps what is at the end of its band.
+    A ratio equal to an edge is counted on the side of 1, as the clip keeps a ratio at its limit.
 
     Args:
         ratio_N: [N] float64, none of them NaN.
@@ -59,7 +59,7 @@ def ratio_counts(ratio_N: Tensor, below: list[float], above: list[float]) -> Ten
         above: edges over 1, ascending.
 
     Returns:
-        [E + 1] int64 of E edges: first what is under all of them, last what is over all of them.
+        [E + 1] int64 for E edges; the first counts ratios below all edges, the last those above all.
     """
     check_tensors(ratio_N=(ratio_N, "float"))
     under = torch.tensor(below, dtype=ratio_N.dtype)

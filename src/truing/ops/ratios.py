@@ -1,4 +1,4 @@
-"""How far the policy has moved from the one that the tokens were drawn with, and where the clip bites."""
+"""Importance ratios between the policy and the one that sampled, and the tokens that the clip masks."""
 
 import math
 from typing import Literal
@@ -13,7 +13,7 @@ Level = Literal["token", "sequence"]
 
 
 def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
-    """Log of the importance ratio.
+    """Return the log of the importance ratio.
 
     log r_t = log π_θ(t) − log π_old(t)  (https://arxiv.org/abs/1707.06347)
 
@@ -22,14 +22,14 @@ def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
         old_logprob: the same shape, nats, the clipping reference; no gradient flows into it.
 
     Returns:
-        The same shape, nats; NaN where either was not recorded, 0 on-policy.
+        The same shape, nats; NaN where either is missing, 0 on-policy.
     """
     check_tensors(logprob=(logprob, "float"), old_logprob=(old_logprob, "float"))
     return logprob - old_logprob.detach()
 
 
 def token_ratio(log_ratio_BT: Tensor) -> Tensor:
-    """Importance ratio of each token.
+    """Return the importance ratio of each token.
 
     r_t = exp(log r_t)  (https://arxiv.org/abs/1707.06347)
 
@@ -37,14 +37,14 @@ def token_ratio(log_ratio_BT: Tensor) -> Tensor:
         log_ratio_BT: [B, T] float, nats.
 
     Returns:
-        [B, T]; 1 on-policy, where its gradient is ∇ log π: right, not degenerate.
+        [B, T]; 1 on-policy, where its gradient is ∇ log π.
     """
     check_tensors(log_ratio_BT=(log_ratio_BT, "float"))
     return log_ratio_BT.exp()
 
 
 def sequence_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Importance ratio of each sequence, its length normalised away, at each of its tokens.
+    """Return the length-normalized importance ratio of each sequence, at each of its tokens.
 
     s_i = exp(Σ_t m_t log r_t / Σ_t m_t)  (GSPO, https://arxiv.org/abs/2507.18071). The gradient of
     s_i reaches every masked token of row i.
@@ -60,7 +60,7 @@ def sequence_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
 
 
 def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Tensor:
-    """The ratio an objective asks for, per token or per sequence.
+    """Return the ratio of an objective, per token or per sequence.
 
     r_t = exp(log r_t), or s_i = exp(mean_t log r_t) (https://arxiv.org/abs/2507.18071).
 
@@ -79,7 +79,7 @@ def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Ten
 
 
 def importance_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Tensor:
-    """The logarithm of ``importance_ratio``, which is finite where the ratio is not.
+    """Return the logarithm of ``importance_ratio``, which is finite where the ratio overflows.
 
     log r_t, or log s_i = mean_t log r_t (https://arxiv.org/abs/2507.18071).
 
@@ -98,10 +98,10 @@ def importance_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) ->
 
 
 def within_bounds(log_ratio: Tensor, low: float | None, high: float | None) -> Tensor:
-    """Where a token's ratio is no farther from 1 than it may be.
+    """Return where a token's ratio is within bounds.
 
-    m = (low ≤ exp(log r)) ∧ (exp(log r) ≤ high), a bound that is None holds everywhere
-    (IcePop, https://arxiv.org/abs/2510.18855, there of the sampler's and the trainer's policy).
+    m = (low ≤ exp(log r)) ∧ (exp(log r) ≤ high), a bound that is None always holds
+    (IcePop, https://arxiv.org/abs/2510.18855, there for the sampler's and the trainer's policy).
 
     Args:
         log_ratio: float, any one shape ([B, T], [N]), nats.
@@ -119,19 +119,19 @@ def within_bounds(log_ratio: Tensor, low: float | None, high: float | None) -> T
 
 
 def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
-    """Where the PPO clip takes the gradient away.
+    """Return where the PPO clip sets the gradient to 0.
 
     c = (A > 0 ∧ r > 1 + high) ∨ (A < 0 ∧ r < 1 − low)  (https://arxiv.org/abs/1707.06347 fig. 1).
-    A ratio outside the band on the other side of its advantage still learns.
+    A ratio outside the range, but on the side opposite to its advantage, keeps its gradient.
 
     Args:
         ratio: float, any one shape ([B, T], [N]).
         advantage: the same shape.
-        low: width of the band below 1.
-        high: width of the band above 1.
+        low: width of the clip range below 1.
+        high: width of the clip range above 1.
 
     Returns:
-        Bool, the same shape; False at the edge of the band, at A = 0 and at NaN.
+        Bool, the same shape; False at the limits of the range, at A = 0 and at NaN.
     """
     check_tensors(ratio=(ratio, "float"), advantage=(advantage, "float"))
     above = (advantage > 0) & (ratio > 1 + high)
@@ -140,7 +140,7 @@ def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tens
 
 
 def _mean_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
-    """Of each sequence, over its masked tokens: [B, 1]."""
+    """Return the mean of each sequence over its masked tokens: [B, 1]."""
     check_tensors(log_ratio_BT=(log_ratio_BT, "float"), mask_BT=(mask_BT, "bool"))
     length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
     return zero_outside(log_ratio_BT, mask_BT).sum(dim=1, keepdim=True) / length_B1

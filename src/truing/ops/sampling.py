@@ -1,14 +1,14 @@
-"""The sampling contract as one pure function: logits as the model gives them → logits that are drawn from.
+"""The sampling parameters as one pure function: the model's logits → the logits to sample from.
 
-Sampler, trainer, reference and doctor all call ``contract_logits``; that is why the trained
-distribution is the sampled one. The order of the steps:
+Sampler, trainer, reference and doctor all call ``processed_logits``, so the trained distribution is
+the sampled one. The order of the steps:
 
     repetition → presence and frequency penalty → stop ids banned until min_new_tokens → grammar
-    → temperature → top-k → top-p → min-p   (each on what the one before left, renormalised)
+    → temperature → top-k → top-p → min-p   (each on the renormalized result of the one before)
 
-Transformers applies the same steps in this order. Bans only write -inf, so where they come among the
-penalties changes nothing, and vLLM agrees too, but for two things: it applies min-p before top-k and
-top-p (another nucleus if min-p and top-p are both on), and its repetition penalty counts the prompt.
+Transformers applies the same steps in this order. Bans only write -inf, so their place among the
+penalties does not matter. vLLM differs in two things: it applies min-p before top-k and top-p (another
+nucleus if min-p and top-p are both on), and its repetition penalty counts the prompt.
 """
 
 import math
@@ -34,10 +34,10 @@ def processed_logits(
     allowed_NV: Tensor | None = None,
     support_NV: Tensor | None = None,
 ) -> Tensor:
-    """Turn raw logits into the logits that a token is drawn from.
+    """Return the logits that a token is sampled from.
 
-    z = truncate((penalise(l) + ban) / temperature); p = softmax(z). Temperature 0 leaves the argmax
-    alone (the lowest id of equals), so p = 1 there. Top-k keeps what equals the k-th logit, as
+    z = truncate((penalize(l) + ban) / temperature); p = softmax(z). Temperature 0 keeps the argmax
+    only (the lowest id of equals), so p = 1 there. Top-k keeps all logits equal to the k-th, as
     transformers does; top-p keeps the smallest set with mass ≥ p, at least one token, any of equals
     at its edge (https://arxiv.org/abs/1904.09751); min-p keeps p ≥ min_p · max p
     (https://arxiv.org/abs/2407.01082); penalties as in https://arxiv.org/abs/1909.05858 (repetition)
@@ -45,17 +45,17 @@ def processed_logits(
 
     Args:
         logits_NV: [N, V] float, nats; gradients flow through, truncated entries get 0.
-        sampling_params: the rules.
+        sampling_params: the sampling parameters.
         generated_NH: [N, H] int64, the ids generated so far in the current turn (never the prompt),
             -1 where a row has fewer; H may be 0.
-        allowed_NV: [N, V] bool, what a grammar allows.
-        support_NV: [N, V] bool, the support recorded when the token was drawn. It replaces top-k,
-            top-p and min-p, so a token drawn once stays inside however the weights move. Under
-            temperature 0 the argmax is taken inside it: record the one id, or a tie may turn.
+        allowed_NV: [N, V] bool, the tokens that a grammar allows.
+        support_NV: [N, V] bool, the support recorded when the token was sampled. It replaces top-k,
+            top-p and min-p, so a sampled token stays inside when the weights change. Under
+            temperature 0 the argmax is taken inside it: record the one id, or a tie may change.
 
     Returns:
-        [N, V] float32 (float64 stays), -inf where a token cannot be drawn. A row with no token left
-        raises ContractError; N = 0 gives [0, V].
+        [N, V] float32 (float64 stays), -inf where a token cannot be sampled. A row with no token left
+        raises InvalidValueError; N = 0 gives [0, V].
     """
     check_tensors(
         logits_NV=(logits_NV, "float"),
@@ -83,13 +83,13 @@ def processed_logits(
 
 
 def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
-    """Draw one id per row by the inverse of the cumulative distribution: a block of ids, then one of it.
+    """Sample one id per row by the inverse of the cumulative distribution: first a block of ids, then an id.
 
     id = min{v : Σ_{w ≤ v} p_w > u}, p = softmax(logits)
     (https://en.wikipedia.org/wiki/Inverse_transform_sampling).
 
     Args:
-        logits_NV: [N, V] float, nats, as ``contract_logits`` gives them.
+        logits_NV: [N, V] float, nats, from ``processed_logits``.
         uniform_N: [N] float64 in [0, 1), the caller's random numbers.
 
     Returns:
@@ -97,7 +97,9 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
     """
     check_tensors(logits_NV=(logits_NV, "float"), uniform_N=(uniform_N, "float"))
     if not ((uniform_N >= 0) & (uniform_N < 1)).all() or uniform_N.dtype != torch.float64:
-        raise InvalidValueError("uniform_N cannot be drawn with", got=uniform_N, expected="float64 in [0, 1)")
+        raise InvalidValueError(
+            "uniform_N is out of range, or has the wrong dtype", got=uniform_N, expected="float64 in [0, 1)"
+        )
     scores_NV = upcast(logits_NV)
     mass_NV = (scores_NV - scores_NV.amax(dim=-1, keepdim=True)).exp()
     whole = mass_NV.shape[1] // _BLOCK * _BLOCK
@@ -105,9 +107,9 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
     blocks_NB = torch.cat([blocks_NB, mass_NV[:, whole:].sum(dim=-1, keepdim=True)], dim=1).double()
     if not torch.isfinite(blocks_NB).all():
         raise NonFiniteError(
-            "logits cannot be drawn from: a row is no distribution",
+            "a row of logits is no distribution",
             got="NaN",
-            remedy="the policy is broken: lower the learning rate; [guard] goes back to before",
+            remedy="the policy has diverged: lower the learning rate, or add a [guard], which rolls back",
         )
     block_N, rest_N = _invert(blocks_NB, uniform_N)
     ids_NK = block_N[:, None] * _BLOCK + torch.arange(_BLOCK, device=block_N.device)
@@ -117,13 +119,13 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
 
 
 def mass_below(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
-    """The probability of all ids below one: where its interval begins on the cumulative distribution.
+    """Return the probability of all ids below one: the start of its interval in the cumulative distribution.
 
     F_n = Σ_{v < id_n} p_{n,v}, p = softmax(logits); ``draw`` gives id_n where F_n ≤ u < F_n + p_{n,id}.
     Worked example: p = (0.5, 0.3, 0.2), id 2 → 0.8.
 
     Args:
-        logits_NV: [N, V] float, nats; -inf where an id cannot be drawn.
+        logits_NV: [N, V] float, nats; -inf where an id cannot be sampled.
         ids_N: [N] int64.
 
     Returns:
@@ -137,25 +139,25 @@ def mass_below(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
 
 
 def _invert(mass_NK: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
-    """The entry of each row that ``uniform_N`` falls on, never one of mass 0, and how far into it: [0, 1)."""
+    """Return the entry of each row that ``uniform_N`` falls on (mass > 0), and the position in it, [0, 1)."""
     cumulative_NK = mass_NK.cumsum(dim=-1)
     target_N1 = uniform_N[:, None] * cumulative_NK[:, -1:]
-    found_N1 = torch.searchsorted(cumulative_NK, target_N1, right=True)
-    mass_N1 = mass_NK.gather(1, found_N1)
-    into_N1 = (target_N1 - cumulative_NK.gather(1, found_N1) + mass_N1) / mass_N1
-    return found_N1[:, 0], into_N1.clamp(0, _BELOW_ONE)[:, 0]
+    index_N1 = torch.searchsorted(cumulative_NK, target_N1, right=True)
+    mass_N1 = mass_NK.gather(1, index_N1)
+    into_N1 = (target_N1 - cumulative_NK.gather(1, index_N1) + mass_N1) / mass_N1
+    return index_N1[:, 0], into_N1.clamp(0, _BELOW_ONE)[:, 0]
 
 
 def support_mask(supports: Sequence[Tensor], vocab: int) -> Tensor:
-    """Unpack recorded supports into the mask that ``contract_logits`` takes.
+    """Unpack recorded supports into the mask that ``processed_logits`` takes.
 
-    m_{n,v} = [v ∈ support_n], or 1 for all v where support_n is empty: nothing was cut. Below 0 stand ids
-    that were cut, each v as −1 − v, and all others are in.
+    m_{n,v} = [v ∈ support_n], or 1 for all v where support_n is empty. Negative entries are excluded ids,
+    each v as −1 − v, and all others are allowed.
     Worked example: ``support_mask([tensor([2]), tensor([]), tensor([-3])], 3)`` is
     [[0, 0, 1], [1, 1, 1], [1, 1, 0]].
 
     Args:
-        supports: N tensors [K] of integer ids, K its own for each, as ``support_ids`` gives them.
+        supports: N tensors [K] of integer ids, K different for each, from ``support_ids``.
         vocab: V, number of ids.
 
     Returns:
@@ -172,12 +174,12 @@ def support_mask(supports: Sequence[Tensor], vocab: int) -> Tensor:
 
 
 def support_ids(mask_V: Tensor) -> Tensor:
-    """Pack a mask as a support is recorded: the ids that are in, or those that are out, if they are fewer.
+    """Pack a mask into a support to record: the allowed ids, or the excluded ids if they are fewer.
 
     Worked example: 1 0 0 → [1 in] = [0] · 1 1 0 → [2 out] = [−3] · 1 1 1 → [].
 
     Args:
-        mask_V: [V] bool, what may be drawn.
+        mask_V: [V] bool, ids that can be sampled.
 
     Returns:
         [K] int32, on the CPU; what ``support_mask`` unpacks to ``mask_V``.
@@ -190,7 +192,7 @@ def support_ids(mask_V: Tensor) -> Tensor:
 
 
 def _apply_penalties(scores_NV: Tensor, sampling_params: SamplingParams, generated_NH: Tensor) -> Tensor:
-    """Repetition, presence and frequency penalties for the ids that were generated: [N, V]."""
+    """Apply repetition, presence and frequency penalties for the generated ids: [N, V]."""
     repetition = sampling_params.repetition_penalty
     if repetition == 1 and sampling_params.presence_penalty == 0 and sampling_params.frequency_penalty == 0:
         return scores_NV
@@ -205,7 +207,7 @@ def _apply_penalties(scores_NV: Tensor, sampling_params: SamplingParams, generat
 
 
 def _ban_stops(scores_NV: Tensor, sampling_params: SamplingParams, generated_NH: Tensor) -> Tensor:
-    """Stop ids cannot be drawn in rows that have generated fewer than ``min_new_tokens``: [N, V]."""
+    """Ban stop ids in rows with fewer than ``min_new_tokens`` generated tokens: [N, V]."""
     if sampling_params.min_new_tokens == 0 or not sampling_params.stop_ids:
         return scores_NV
     stops_S = torch.tensor(sampling_params.stop_ids, dtype=torch.int64, device=scores_NV.device)
@@ -215,7 +217,7 @@ def _ban_stops(scores_NV: Tensor, sampling_params: SamplingParams, generated_NH:
 
 
 def _truncate(scores_NV: Tensor, sampling_params: SamplingParams) -> Tensor:
-    """Top-k, then top-p, then min-p, each on what is left: [N, V]. What to cut carries no gradient."""
+    """Apply top-k, then top-p, then min-p, each to the rest: [N, V]. The choice of tokens has no gradient."""
     vocab = scores_NV.shape[1]
     if 0 < sampling_params.top_k < vocab:
         kth_N1 = scores_NV.detach().topk(sampling_params.top_k).values[:, -1:]
@@ -229,7 +231,7 @@ def _truncate(scores_NV: Tensor, sampling_params: SamplingParams) -> Tensor:
 
 
 def _nucleus(scores_NV: Tensor, top_p: float, width: int = _WINDOW) -> Tensor:
-    """The smallest set of tokens whose mass reaches ``top_p``, sought in the top ``width``: [N, V] bool."""
+    """Return the smallest set of tokens with mass ≥ ``top_p``, searched in the top ``width``: [N, V] bool."""
     vocab = scores_NV.shape[1]
     ids_NK = scores_NV.topk(min(width, vocab)).indices
     mass_NK = scores_NV.softmax(dim=-1).gather(1, ids_NK).double()
@@ -247,12 +249,12 @@ def _mask_out(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
 
 
 def _check_drawable(scores_NV: Tensor) -> None:
-    """Raise unless each row has a token that may be drawn."""
+    """Raise unless each row has a token that can be sampled."""
     if torch.isneginf(scores_NV.detach().amax(dim=-1)).any():
         raise InvalidValueError(
-            "a row of logits has no token that may be drawn",
+            "a row of logits has no token that can be sampled",
             expected="at least one finite logit per row",
-            remedy="look for NaN in the logits, then at the grammar, the stop ids and the recorded support",
+            remedy="check the logits for NaN, then the grammar, the stop ids and the recorded support",
         )
 
 

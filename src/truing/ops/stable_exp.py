@@ -1,8 +1,7 @@
-"""Products with e^x where e^x alone is too large for its dtype, and the product need not be.
+"""Products with e^x that are finite where e^x alone overflows its dtype.
 
-A policy that moved by more than 88 nats at a token has a ratio that float32 cannot hold. A loss may still be
-finite there, and so may its gradient: 0 where the clip bites, the advantage is 0, or a gate leaves the token
-out. Infinity · 0 would be NaN.
+A log-ratio above 88 nats overflows float32. The loss at such a token, and its gradient, may still be finite:
+0 where the token is clipped, its advantage is 0, or a gate drops it. Infinity · 0 would be NaN.
 """
 
 from typing import Any, cast
@@ -14,11 +13,11 @@ from torch.autograd.function import once_differentiable
 from truing.ops.argument_checks import check_tensors
 
 MAX_LOG = 80.0
-"""Nats. e^80 is finite in float32; up to here a ratio is computed as it is."""
+"""Nats. e^80 is finite in float32; up to here a ratio is computed directly."""
 
 
 def excess(log: Tensor) -> Tensor:
-    """What a logarithm has beyond ``LARGEST``.
+    """Return the part of a logarithm above ``MAX_LOG``.
 
     s = max(x − 80, 0), a constant: e^x = e^(x − s) · e^s, of which the first factor is finite.
 
@@ -26,25 +25,25 @@ def excess(log: Tensor) -> Tensor:
         log: float, any one shape ([B, T], [N]), nats.
 
     Returns:
-        The same shape, nats, ≥ 0, without a gradient; 0 for all that is of ordinary size, NaN for NaN.
+        The same shape, nats, ≥ 0, without a gradient; 0 up to ``MAX_LOG``, NaN for NaN.
     """
     check_tensors(log=(log, "float"))
     return (log.detach() - MAX_LOG).clamp(min=0)
 
 
 def times_exp(factor: Tensor, log: Tensor) -> Tensor:
-    """A number times a power of e, neither of which decides alone whether the product is finite.
+    """Return a number times a power of e, without an overflow of the power alone.
 
     y = f · e^x = ((f · e^a) · e^b) · …, a + b + … = x, each within ±80
-    (https://en.wikipedia.org/wiki/Exponentiation#Identities_and_properties). No f ≠ 0 that float64
-    can hold is finite and other than 0 after ±1,600 nats.
+    (https://en.wikipedia.org/wiki/Exponentiation#Identities_and_properties). For every f ≠ 0 of float64
+    the product overflows or underflows beyond ±1,600 nats.
 
     Args:
         factor: float, any one shape ([B, T], [N]), any unit; a constant.
         log: the same shape, nats; a constant.
 
     Returns:
-        The same shape, the factor's unit: exactly f at x = 0, 0 where f is 0, ±∞ where no number is left.
+        The same shape, the factor's unit: exactly f at x = 0, 0 where f is 0, ±∞ on overflow.
     """
     check_tensors(factor=(factor, "float"), log=(log, "float"))
     factor, left = factor.detach(), log.detach()
@@ -57,17 +56,17 @@ def times_exp(factor: Tensor, log: Tensor) -> Tensor:
 
 
 def scale_gradient_by_exp(x: Tensor, log: Tensor) -> Tensor:
-    """A number as it is, whose gradient is multiplied by a power of e: last, after all else it is made of.
+    """Return a number unchanged, with its gradient multiplied by a power of e in the backward pass.
 
-    y = x, ∂y/∂x = e^s  (https://en.wikipedia.org/wiki/Chain_rule). An estimate f(y) so has the slope
-    f'(x) · e^s, where e^s · f(x) would have infinity · 0 on the way wherever f' is 0.
+    y = x, ∂y/∂x = e^s  (https://en.wikipedia.org/wiki/Chain_rule). f(y) then has the gradient
+    f'(x) · e^s, where the gradient of e^s · f(x) would compute infinity · 0 wherever f' is 0.
 
     Args:
         x: float, any one shape ([B, T], [N]), any unit.
         log: the same shape, nats; a constant.
 
     Returns:
-        The same shape, equal to ``x``; where ``log`` is 0 the gradient is as ever.
+        The same shape, equal to ``x``; where ``log`` is 0 the gradient is unchanged.
     """
     check_tensors(x=(x, "float"), log=(log, "float"))
     return cast("Tensor", _ScaleGradientByExp.apply(x, log))  # pyright: ignore[reportUnknownMemberType]

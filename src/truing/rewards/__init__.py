@@ -1,4 +1,4 @@
-"""Rewards: pure graders of text, and the one place where reward functions are called."""
+"""Rewards: graders of text, judges, and the one place that calls reward functions."""
 
 from truing.rewards.grade import GradeResult, PerTurn, RewardFn, Rewards, grade, reward_range
 from truing.rewards.number_match import final_number, number_match

@@ -1,4 +1,4 @@
-"""Call reward functions on a rollout. A function that fails is an error, never a reward of 0."""
+"""Calls reward functions on a rollout. A function that fails is an error, never a reward of 0."""
 
 import math
 import traceback
@@ -16,42 +16,42 @@ from truing.utils.deep_copy import deep_copy
 
 @dataclass(frozen=True)
 class PerTurn:
-    """What a reward function returns that judges each turn: a finite number for each, in their order."""
+    """The result of a reward function that judges turns: a finite number per turn, in order."""
 
     scores: Sequence[float]
 
     def __post_init__(self) -> None:
-        given: Any = self.scores  # by a function of the user's, which nobody type-checked
+        given: Any = self.scores  # from user code, so unchecked
         if not isinstance(given, Sequence | np.ndarray):
             raise RewardError(
-                "truing.PerTurn needs the scores of turns in their order",
+                "truing.PerTurn needs the scores of turns in order",
                 got=f"a {type(given).__name__}",
                 expected="a list of numbers",
             )
 
 
 class GradeResult(NamedTuple):
-    """What a rollout earned."""
+    """The reward of a rollout, with its parts."""
 
     reward: float  # the weighted sum of all parts
-    parts: dict[str, float]  # as their functions returned them, not weighted; of turns, the sum
-    turn_rewards: tuple[float, ...] = ()  # the weighted share of each turn; none where no function says
+    parts: dict[str, float]  # as returned, not weighted; the sum over turns
+    turn_rewards: tuple[float, ...] = ()  # the weighted share of each turn; empty without PerTurn
 
 
 RewardFn = Callable[[Rollout, Task], float | PerTurn]
-"""Judges one rollout: a finite number, or one for each of its turns; the higher the better."""
+"""Judges one rollout: a finite number, or one per turn; higher is better."""
 
 Rewards = Mapping[str, tuple[RewardFn, float]]
-"""What a task is judged by: name → (function, weight). Weight 0 records a part and trains on none of it."""
+"""The reward functions of a task: name → (function, weight). A part of weight 0 is recorded only."""
 
 SHOWN = 300
-"""Characters of a response that an error shows."""
+"""Characters of a response in an error message."""
 
 
 def reward_range(rewards: Rewards) -> tuple[float, float]:
-    """The least and the most that an attempt can earn: the sums of all weights below 0, and above.
+    """Return the smallest and the largest reward: the sum of all weights below 0, and of all above 0.
 
-    Each part is taken to lie in [0, 1]; one with a weight below 0 is a penalty.
+    Parts are assumed to lie in [0, 1]; a part with a weight below 0 is a penalty.
     """
     weights = [weight for _, weight in rewards.values()]
     return math.fsum(min(weight, 0.0) for weight in weights), math.fsum(
@@ -60,15 +60,15 @@ def reward_range(rewards: Rewards) -> tuple[float, float]:
 
 
 def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
-    """Judge a rollout by every reward function.
+    """Return the reward of a rollout by all reward functions.
 
     Args:
-        rollout: The attempt; its task is handed to each function too.
+        rollout: The attempt; each function also gets its task.
         rewards: name → (function, weight).
 
     Raises:
-        RewardError: A function raised (its traceback is chained), or returned anything but one finite
-            number; True and False count as a mistake, since a comparison is easily returned for a score.
+        RewardError: A function raised (its traceback is chained), or returned something other than a
+            finite number. A bool is an error, since a comparison is easily returned by mistake.
     """
     if not rewards:
         raise RewardError(
@@ -83,7 +83,7 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
         total = math.fsum(weights[name] * part for name, part in parts.items())
         turns = _by_turn(scores, weights)
         finite = all(map(math.isfinite, (total, *turns)))
-    except OverflowError:  # as fsum says it
+    except OverflowError:  # raised by fsum
         finite = False
     if not finite:
         raise RewardError(
@@ -95,7 +95,7 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
 def _by_turn(
     scores: Mapping[str, float | tuple[float, ...]], weights: Mapping[str, float]
 ) -> tuple[float, ...]:
-    """The weighted sum of what each turn earns by the functions that judge turns."""
+    """Return the weighted sum per turn over the functions that judge turns."""
     weighted = [
         [weights[name] * score for score in each]
         for name, each in scores.items()
@@ -105,12 +105,12 @@ def _by_turn(
 
 
 def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[float, ...]:
-    """One reward of one rollout, or those of its turns, checked."""
+    """Return one function's reward of a rollout, or those of its turns, checked."""
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
-    seen = deep_copy(rollout, f"the rollout of task {rollout.task.task_id}")  # a grader may sort it in place
+    copy = deep_copy(rollout, f"the rollout of task {rollout.task.task_id}")  # a grader may change it
     try:
-        value = function(seen, seen.task)
+        value = function(copy, copy.task)
     except (JudgeUnavailable, SkipGroup):
         raise
     except Exception as error:
@@ -122,7 +122,7 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
         ) from error
     each = value.scores if isinstance(value, PerTurn) else [value]
     expected = "one finite number"
-    problem, remedy = next((found for found in map(_problem, each) if found[0]), ("", ""))
+    problem, remedy = next((pair for pair in map(_problem, each) if pair[0]), ("", ""))
     if isinstance(value, PerTurn) and not problem and len(each) != len(rollout.turns):
         problem, remedy = f"{len(each)} scores", "score every turn of rollout.turns; 0 is a score"
         expected = f"{len(rollout.turns)}, one for each turn"
@@ -137,7 +137,7 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
 
 
 def _problem(value: Any) -> tuple[str, str]:
-    """What is wrong with a returned value, and the cure; two empty strings where nothing is."""
+    """Return the problem of a returned value, and its remedy; two empty strings if it is valid."""
     if value is None:
         return "None", "end every branch of the function with a return"
     if isinstance(value, bool):
@@ -145,12 +145,12 @@ def _problem(value: Any) -> tuple[str, str]:
     if isinstance(value, list | tuple):
         return (
             f"{len(value)} values",
-            "return its one score, or truing.PerTurn of one score for each turn",
+            "return one score, or truing.PerTurn with one score per turn",
         )
     if not isinstance(value, Real):
         return f"a {type(value).__name__}", "return a plain number, e.g. by .item() or float(…)"
     if not _finite(value):
-        return "what is not finite", "bound the score, and guard divisions and logarithms"
+        return "a number that is not finite", "bound the score, and guard divisions and logarithms"
     return "", ""
 
 
@@ -158,10 +158,10 @@ def _finite(number: Real) -> bool:
     """Whether a number is finite as a float."""
     try:
         return math.isfinite(number)
-    except OverflowError:  # a whole number beyond the largest float
+    except OverflowError:  # an integer beyond the largest float
         return False
 
 
 def _title(function: RewardFn) -> str:
-    """The function as its author named it."""
+    """Return the qualified name of a function."""
     return getattr(function, "__qualname__", repr(function))

@@ -1,8 +1,8 @@
-"""A model as a judge: a reward function that shows it question, reference and response, and reads a score.
+"""A model as a judge: a reward function that prompts it with question, reference and response.
 
-The judge's replies are kept on disk under a hash of what was asked, so that grading twice agrees and a
-resumed run is exact. A judge that gives no score is an error or, where so declared, costs its group; it is
-never a reward of 0.
+The judge's replies are cached on disk under a hash of the request, so that grading is deterministic and a
+resumed run is exact. A judge without a score is an error or, if so declared, skips the group; it is never a
+reward of 0.
 """
 
 import hashlib
@@ -33,13 +33,13 @@ _SCORE = re.compile(
 
 
 class JudgeModel(Protocol):
-    """What answers a prompt: an endpoint, or a model that runs here."""
+    """A model that replies to a prompt: an endpoint, or a local model."""
 
-    identity: Mapping[str, Any]  # all that decides the reply, beside the prompt
-    attempts: int  # how often it is worth asking
+    identity: Mapping[str, Any]  # everything but the prompt that determines the reply
+    attempts: int  # the largest number of requests per prompt
 
     def reply(self, prompt: str) -> str:
-        """The reply; ``JudgeUnavailable`` where another attempt might have one."""
+        """Return the reply; ``JudgeUnavailable`` if a retry may help."""
         ...
 
 
@@ -47,21 +47,21 @@ class Judge:
     """A reward function in [0, 1]: the judge's score of a response ÷ 10."""
 
     def __init__(self, config: JudgeConfig, reference: Callable[[Task], str]) -> None:
-        """Make a judge; ``reference`` gives the right answer to a task, as the judge is to read it."""
+        """Make a judge; ``reference`` returns the right answer to a task, as text for the judge."""
         self.config, self.reference = config, reference
         self._model = _judge_model(config)
         self._replies = ReplyCache(Path(config.cache or cache_dir() / "judge.sqlite").expanduser())
 
     def __call__(self, rollout: Rollout, task: Task) -> float:
-        """Judge what the policy said last.
+        """Return the reward of the policy's last turn.
 
         Raises:
-            JudgeUnavailable: There is no score, and ``on_unavailable`` is "error".
-            SkipGroup: There is no score, and ``on_unavailable`` is "skip".
+            JudgeUnavailable: The judge gives no score, and ``on_unavailable`` is "error".
+            SkipGroup: The judge gives no score, and ``on_unavailable`` is "skip".
         """
-        asked = "\n\n".join(message["content"] for message in task.messages if message["role"] == "user")
+        question = "\n\n".join(message["content"] for message in task.messages if message["role"] == "user")
         prompt = Template(self.config.prompt).substitute(
-            question=asked, reference=self.reference(task), response=without_reasoning(rollout.text)
+            question=question, reference=self.reference(task), response=without_reasoning(rollout.text)
         )
         request = json.dumps({**self._model.identity, "prompt": prompt}, sort_keys=True)
         key = hashlib.sha256(request.encode()).hexdigest()
@@ -71,7 +71,7 @@ class Judge:
         return read_score(reply) / MAX_SCORE
 
     def _ask(self, prompt: str) -> str:
-        """A reply that holds a score."""
+        """Return a reply with a score."""
         for attempt in range(self._model.attempts):
             try:
                 reply = self._model.reply(prompt)
@@ -84,11 +84,11 @@ class Judge:
                 return reply
         if self.config.on_unavailable == "error":
             raise failure
-        raise SkipGroup("a group is skipped, since the judge gave no score", got=failure) from failure
+        raise SkipGroup("the judge gave no score, so the group is skipped", got=failure) from failure
 
 
 def read_score(reply: str) -> float:
-    r"""The score in [0, 10] on the last line of a reply.
+    r"""Return the score in [0, 10] on the last line of a reply.
 
     >>> read_score("The year is wrong.\n**Score: 2/10**")
     2.0
@@ -100,14 +100,14 @@ def read_score(reply: str) -> float:
     match = _SCORE.fullmatch(lines[-1]) if lines else None
     if match is None or float(match[1]) > MAX_SCORE:
         raise JudgeUnavailable(
-            "the judge's reply holds no score",
+            "the judge's reply has no score",
             got=repr(reply if len(reply) <= 300 else "[…] " + reply[-300:]),
             expected=f'a last line "Score: N" with N from 0 to {MAX_SCORE}',
-            remedy="ask for it in judge.prompt, raise judge.max_tokens, or take another model",
+            remedy="request it in judge.prompt, raise judge.max_tokens, or use another model",
         )
     return float(match[1])
 
 
 def _judge_model(config: JudgeConfig) -> JudgeModel:
-    """Who is asked: an endpoint, or a model that runs here."""
+    """Return the judge's model: an endpoint, or a local model."""
     return LocalModel(config) if config.base_url is None else Endpoint(config)

@@ -1,4 +1,4 @@
-"""What a judge said, on disk: the same request has the same reply in every run."""
+"""A cache of a judge's replies on disk: the same request has the same reply in every run."""
 
 import sqlite3
 from contextlib import closing
@@ -14,10 +14,10 @@ class ReplyCache:
     """Replies by key, in a SQLite file that threads and processes may share."""
 
     def __init__(self, path: Path) -> None:
-        """Make the file, or open the one that is there.
+        """Create the file, or open an existing one.
 
         Raises:
-            RecipeError: There is another thing in its place, or it cannot be written.
+            RecipeError: The path is not a SQLite file, or cannot be written.
         """
         self.path = path
         try:
@@ -28,24 +28,24 @@ class ReplyCache:
                 )
         except (OSError, sqlite3.Error) as error:
             raise RecipeError(
-                "the judge's replies cannot be kept",
+                "the cache of the judge's replies cannot be opened",
                 got=f"{path}: {error}",
-                expected="a SQLite file, or a place for one",
-                remedy="give another judge.cache, or move what is there away",
+                expected="a SQLite file, or a writable path",
+                remedy="set another judge.cache, or move the existing file",
             ) from error
 
     def get(self, key: str) -> str | None:
-        """The reply that is kept, or None."""
+        """Return the cached reply, or None."""
         with closing(self._open()) as db:
             row = db.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         return row[0] if row else None
 
     def add(self, key: str, request: str, reply: str) -> str:
-        """Keep a reply, and give the one that is kept: the first, where two asked at once."""
+        """Cache a reply, and return the cached one: the first of two concurrent requests."""
         with closing(self._open()) as db, db:
             db.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, request, reply))
             return db.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()[0]
 
     def _open(self) -> sqlite3.Connection:
-        """A connection of the caller's thread."""
+        """Return a connection for the caller's thread."""
         return sqlite3.connect(self.path, timeout=BUSY_TIMEOUT)

@@ -1,4 +1,4 @@
-"""How a judge is declared: the keys of ``[env.judge]``."""
+"""The configuration of a judge: the keys of ``[env.judge]``."""
 
 from string import Template
 from typing import Annotated, Literal
@@ -24,36 +24,36 @@ is false. End with a line that holds only "Score: N", with N from 0 (wrong) to 1
 
 
 class JudgeConfig(FrozenModel):
-    """Which model judges, how it is asked, and what is done where it gives no score."""
+    """The judge's model, its prompt, and what happens without a score."""
 
     model: str
-    """The model's name at the endpoint; without `base_url`, a model as `[model] name` takes it, run here."""
+    """The model's name at the endpoint; without `base_url`, a local model, as in `[model] name`."""
     base_url: Annotated[str, Field(pattern="^https?://")] | None = None
     """An OpenAI-compatible endpoint, such as "http://localhost:8000/v1"."""
     api_key_env: str | None = None
-    """The environment variable that holds the endpoint's key; without it no key is sent."""
+    """The environment variable with the endpoint's key; without it no key is sent."""
     prompt: str = PROMPT
-    """What the judge reads; $question, $reference and $response are filled in."""
+    """The judge's prompt; $question, $reference and $response are filled in."""
     max_tokens: PositiveInt = 512
-    """The judge's reply is at most so long."""
+    """Longest reply of the judge, tokens."""
     timeout: PositiveFloat = 60.0
-    """Seconds to wait for the endpoint to connect or to send more."""
+    """Seconds to wait for the endpoint to connect or to send data."""
     retries: Annotated[int, Field(ge=0)] = 3
-    """How often an endpoint is asked again that fails, or replies without a score."""
+    """Retries after a failure of the endpoint, or a reply without a score."""
     backoff: PositiveFloat = 1.0
-    """Seconds before the first retry; each later one waits twice as long."""
+    """Seconds before the first retry; each later retry waits twice as long."""
     cache: str | None = None
-    """The SQLite file of replies; `judge.sqlite` in Truing's cache folder where not given."""
+    """The SQLite file of replies; `judge.sqlite` in Truing's cache folder if not given."""
     on_unavailable: Literal["error", "skip"] = "error"
-    """No score is an error that ends the run, or the group is skipped and recorded as such."""
+    """Without a score: an error ends the run, or the group is skipped and recorded as such."""
 
     @model_validator(mode="after")
-    def _whole(self) -> "JudgeConfig":
-        """Refuse a prompt that does not show the response, and a key without an endpoint."""
+    def _check_prompt_and_key(self) -> "JudgeConfig":
+        """Refuse a prompt without the response, and a key without an endpoint."""
         template, known = Template(self.prompt), {"question", "reference", "response"}
         names = set(template.get_identifiers())
         if not template.is_valid() or "response" not in names or names - known:
             raise ValueError("prompt needs $response, may hold $question and $reference, and writes $ as $$")
         if self.api_key_env and not self.base_url:
-            raise ValueError("api_key_env is for an endpoint: give base_url, too")
+            raise ValueError("api_key_env needs an endpoint: set base_url")
         return self

@@ -1,4 +1,4 @@
-"""What answers a judge's prompt: an OpenAI-compatible endpoint, or a model that runs here."""
+"""The models of a judge: an OpenAI-compatible endpoint, or a local model."""
 
 import hashlib
 import os
@@ -17,10 +17,10 @@ from truing.rewards.judge_config import JudgeConfig
 from truing.types.token import Origin
 
 RETRYABLE_STATUS_CODES = {408, 409, 425, 429}
-"""Refusals that another attempt may not meet, beside all of 500 and above."""
+"""Status codes that are worth a retry, in addition to all of 500 and above."""
 
 SHOWN = 300
-"""Characters of a reply that an error shows."""
+"""Characters of a reply in an error message."""
 
 
 class _Message(BaseModel):
@@ -36,7 +36,7 @@ class _Completion(BaseModel):
 
 
 class Endpoint:
-    """A chat completion of an OpenAI-compatible server, at temperature 0."""
+    """Chat completions of an OpenAI-compatible server, at temperature 0."""
 
     def __init__(self, config: JudgeConfig) -> None:
         headers = (
@@ -48,11 +48,11 @@ class Endpoint:
         self.attempts = 1 + config.retries
 
     def reply(self, prompt: str) -> str:
-        """What the endpoint says.
+        """Return the endpoint's reply.
 
         Raises:
-            JudgeUnavailable: It cannot be reached, fails, or sends no chat completion.
-            RewardError: It refuses the request, which another attempt would not change.
+            JudgeUnavailable: The endpoint cannot be reached, fails, or sends no chat completion.
+            RewardError: The endpoint refuses the request, which a retry would not change.
         """
         body = {**self._body, "messages": [{"role": "user", "content": prompt}]}
         try:
@@ -61,15 +61,15 @@ class Endpoint:
             raise JudgeUnavailable(
                 "the judge cannot be reached",
                 got=f"{self._client.base_url}: {type(error).__name__}: {error}",
-                remedy="see that the endpoint runs and is not overloaded, or raise judge.timeout",
+                remedy="check that the endpoint runs and is not overloaded, or raise judge.timeout",
             ) from error
-        said = f"{response.status_code} {response.text[:SHOWN]!r}"
+        received = f"{response.status_code} {response.text[:SHOWN]!r}"
         if response.status_code in RETRYABLE_STATUS_CODES or response.is_server_error:
-            raise JudgeUnavailable(f"the judge at {self._client.base_url} fails", got=said)
+            raise JudgeUnavailable(f"the judge at {self._client.base_url} fails", got=received)
         if not response.is_success:
             raise RewardError(
                 f"the judge at {self._client.base_url} refuses the request",
-                got=said,
+                got=received,
                 remedy="check judge.base_url, judge.model and judge.api_key_env",
             )
         try:
@@ -77,13 +77,13 @@ class Endpoint:
         except ValidationError as error:
             raise JudgeUnavailable(
                 f"the judge at {self._client.base_url} sends no chat completion",
-                got=said,
+                got=received,
                 expected="choices, the first with a message and its content",
             ) from error
 
 
 class LocalModel:
-    """A model that runs here and decodes greedily; asking again would give the same reply."""
+    """A local model that decodes greedily; a retry would give the same reply."""
 
     attempts = 1
 
@@ -94,10 +94,10 @@ class LocalModel:
         context = self._loaded.context_length
         if self._max_tokens >= context:
             raise RewardError(
-                "judge.max_tokens leaves the judge no room to read",
+                "judge.max_tokens leaves no room for the judge's prompt",
                 got=f"{self._max_tokens}, where its context is {context} tokens",
-                expected=f"less than {context}, by as much as it is to read",
-                remedy="lower judge.max_tokens, or take a judge with a longer context",
+                expected=f"less than {context} by the length of the prompt",
+                remedy="lower judge.max_tokens, or use a judge with a longer context",
             )
         template = self._loaded.tokenizer.get_chat_template()
         self.identity = {
@@ -108,22 +108,22 @@ class LocalModel:
 
     @torch.inference_mode()
     def reply(self, prompt: str) -> str:
-        """What the model says to the prompt.
+        """Return the model's reply to the prompt.
 
-        Control tokens in the prompt are encoded as letters, so that a response cannot speak for the judge.
+        Control tokens in the prompt are encoded as text, so that a response cannot imitate the judge's turn.
         """
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
         rendering = self._chat.render([{"role": "user", "content": prompt}])
         ids, _ = encode_with_origins(self._chat, rendering, None, [Origin.PROMPT])
-        shown = ids[None].to(model.device)
+        prompt_ids = ids[None].to(model.device)
         length = len(ids)
         room = self._loaded.context_length - self._max_tokens
         if length > room:
             raise RewardError(
-                "what the judge is to read is longer than its context",
+                "the judge's prompt is longer than its context",
                 got=f"{length} tokens",
                 expected=f"≤ {room} (context {self._loaded.context_length} − judge.max_tokens)",
-                remedy="take a judge with a longer context, or lower judge.max_tokens",
+                remedy="use a judge with a longer context, or lower judge.max_tokens",
             )
         greedy = GenerationConfig(
             do_sample=False,
@@ -131,18 +131,18 @@ class LocalModel:
             eos_token_id=list(self._loaded.stop_ids),
             pad_token_id=self._loaded.pad_id,
         )
-        mask = torch.ones_like(shown)
-        made = model.generate(input_ids=shown, attention_mask=mask, generation_config=greedy)
-        return tokenizer.decode(made[0, length:], skip_special_tokens=True)
+        mask = torch.ones_like(prompt_ids)
+        generated = model.generate(input_ids=prompt_ids, attention_mask=mask, generation_config=greedy)
+        return tokenizer.decode(generated[0, length:], skip_special_tokens=True)
 
 
 def _key(variable: str) -> str:
-    """The endpoint's key."""
+    """Return the endpoint's key."""
     key = os.environ.get(variable)
     if not key:
         raise RecipeError(
             "judge.api_key_env names a variable that is not set",
             got=variable,
-            expected="an environment variable that holds the endpoint's key",
+            expected="an environment variable with the endpoint's key",
         )
     return key

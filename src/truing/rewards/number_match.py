@@ -1,4 +1,4 @@
-"""The number that a response ends with, and its comparison with the right one."""
+"""Reads the final number of a response, and compares it with the right one."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from truing.rewards.numbers import Number, read_number, same_number
 from truing.rewards.text_match import without_reasoning
 
 MAX_END_CHARS = 2000
-"""Characters of a response's end in which its number is looked for."""
+"""Characters at a response's end that are searched for its number."""
 
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
@@ -32,55 +32,55 @@ _OPEN = re.compile(
     r"|\b(?:at (?:least|most)|up to|over|under|below|above)\s+\W?\d",
     re.IGNORECASE,
 )
-"""Words beside a number that deny it, make it another one, or a bound."""
+"""Words near a number that negate it, change it, or make it a bound."""
 
 
 def number_match(response: str, answer: str, tolerance: float = 0.0) -> float:
-    r"""1.0 where the number that a response ends with is the right one, else 0.0.
+    r"""Return 1.0 if the final number of a response is the right one, else 0.0.
 
     Args:
-        response: What was said; a thought up to ``</think>`` is no part of it.
-        answer: The right number, and nothing else but a unit.
-        tolerance: So far from it, relative to its size, the number may be; 0 is exactly equal.
+        response: The policy's text; reasoning up to ``</think>`` is ignored.
+        answer: The right number, with at most a unit.
+        tolerance: Largest relative difference; 0 requires exact equality.
 
     Raises:
-        DataError: The right answer is no number.
+        DataError: The right answer is not a number.
 
     >>> number_match("3 dozen is 36 eggs.\n#### 36", "36"), number_match("-5", "5")
     (1.0, 0.0)
     """
-    wanted = read_number(answer)
-    if wanted is None:
+    expected = read_number(answer)
+    if expected is None:
         raise DataError(
-            "the right answer is no number", got=repr(answer), expected="one such as 1,234.5 or 3/4"
+            "the right answer is not a number", got=repr(answer), expected="one such as 1,234.5 or 3/4"
         )
-    said = final_number(response)
-    return float(said is not None and same_number(said, wanted, tolerance))
+    number = final_number(response)
+    return float(number is not None and same_number(number, expected, tolerance))
 
 
 def final_number(response: str) -> Number | None:
-    r"""The number that a response gives as its answer; None where it gives none, or leaves it open.
+    r"""Return the number that a response gives as its answer; None if there is none, or it is ambiguous.
 
-    In this order: what its last mark says (``\boxed{…}``, ``<answer>…</answer>``, ``#### …``, ``A: …``, "the
-    answer is …"), its last line where that is a number or an equation, the one number that it holds.
-    Calculations such as ``<<3*12=36>>`` are left out. Marks in one line that differ leave it open.
+    In this order: the last marked answer (``\boxed{…}``, ``<answer>…</answer>``, ``#### …``, ``A: …``, "the
+    answer is …"), the last line if it is a number or an equation, the only number in the response.
+    Calculations such as ``<<3*12=36>>`` are ignored. Different marked answers in one line are ambiguous.
     """
     text = _end(_CALCULATION.sub("", without_reasoning(response)).strip())
     marked = list(_marked(text))
     if marked:
         line = text.rfind("\n", 0, marked[-1][0])
-        last = [_only(said) for start, said in marked if start > line]
+        last = [_only(answer) for start, answer in marked if start > line]
         return last[-1] if all(number == last[-1] for number in last) else None
     return _read(text.rpartition("\n")[2]) or _held(text)
 
 
 def _end(text: str) -> str:
-    """The end of a text, from a blank on: no number is cut in two, and none is looked for through a book."""
+    """Return the end of a long text, from a space on, so that no number is split."""
     return text if len(text) <= MAX_END_CHARS else text[-MAX_END_CHARS:].partition(" ")[2]
 
 
 def _marked(text: str) -> Iterator[tuple[int, str]]:
-    """Where a text marks its answer, and what it says there, in order; boxes and tags go before words."""
+    """Yield the positions and texts of marked answers, in order; boxes and tags precede words."""
     exact = [(found.start(), found[1]) for pattern in (_BOXED, _TAG) for found in pattern.finditer(text)]
     if exact:
         yield from sorted(exact)
@@ -90,18 +90,18 @@ def _marked(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _only(text: str) -> Number | None:
-    """The number that a marked text or its first sentence is, or the one that it holds."""
+    """Return the number that a marked text or its first sentence is, or the only one in it."""
     return _read(text) or _read(_SENTENCE.split(text.strip(), maxsplit=1)[0]) or _held(text)
 
 
 def _read(text: str) -> Number | None:
-    """The number that a text is, or that an equation ends with."""
+    """Return the number that a text is, or the right side of an equation."""
     ends = _EQUATION.fullmatch(text)
     return read_number(text) or (read_number(ends[1]) if ends else None)
 
 
 def _held(text: str) -> Number | None:
-    """The one number that a text holds and does not deny, in words that are no numbers."""
+    """Return the only number in a text; None if a word negates or changes it."""
     if _OPEN.search(text):
         return None
     tokens = {token.strip("*_`,;:!?.") for token in _TOKEN.findall(text)}

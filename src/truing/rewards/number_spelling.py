@@ -1,16 +1,16 @@
-"""The one spelling in which a number is read, of the many of people, locales and LaTeX."""
+"""Normalizes spellings of numbers, of people, locales and LaTeX, to one."""
 
 import re
 import sys
 import unicodedata
 
 MONEY = f"[{''.join(c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c) == 'Sc')}]"
-"""Any sign of a currency."""
+"""A regular expression for any currency sign."""
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
 _REWRITTEN = (
     (r"[\u2212\ufe63\uff0d]", "-"),
-    (r"(?<![^\s($€£{])[\u2010-\u2015](?=\s?[$€£.]?\d)", "-"),  # a dash that stands before a number
+    (r"(?<![^\s($€£{])[\u2010-\u2015](?=\s?[$€£.]?\d)", "-"),  # a dash before a number
     (r"(?<=\d)(?:\{,\}|\\,|[\u066c_])(?=\d{3}(?!\d))", ","),  # thousands
     (r"(?<=\d)[\u00a0\u2009\u202f'\u2019](?=\d{3}(?!\d))", " "),
     (r"(?<=\d)\u066b(?=\d)", "."),
@@ -28,7 +28,7 @@ _REWRITTEN = (
     (r"-\s*\(\s*([\d.,/]+)\s*\)", r"-\1"),
     (r"\b(?:[A-Z]{1,3})(?=[$]\s?[\d.-])", ""),  # US$5
 )
-"""What is written in several ways → the way that is read."""
+"""Spellings → the normalized spelling."""
 
 _WRAPPED = re.compile(r"\\(?:boxed|text|textbf|mathbf|mathrm)\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _BRACKETED = re.compile(r"\$(.*)\$|\((.*)\)|\[(.*)\]|\{(.*)\}|\"(.*)\"|“(.*)”|'(.*)'", re.DOTALL)
@@ -39,7 +39,7 @@ _COMMA = re.compile(r"(\D*)(\d{1,3}(?:\.\d{3})+|\d+),(\d+)(?![\d.,])(.*)", re.DO
 
 
 def plain_number(text: str) -> str:
-    r"""A text that is a number in the one way in which it is read; other texts as they come out.
+    r"""Return the normalized spelling of a number; other texts may change too.
 
     >>> plain_number(r"$\frac{3}{4}$"), plain_number("1.234,50 €"), plain_number("12,34,567")
     ('3/4', '1234.50 €', '1234567')
@@ -56,7 +56,7 @@ def plain_number(text: str) -> str:
 
 
 def _without_separators(text: str) -> str:
-    """Thousands closed up where no other reading is, and a point before the decimals."""
+    """Return a text without thousands separators, where unambiguous, and with a decimal point."""
     text = _SPACED.sub(lambda found: found[1] + found[2].replace(" ", ""), text, count=1)
     for pattern, separator in ((_POINTED, "."), (_INDIAN, ",")):
         if (found := pattern.fullmatch(text)) is not None:

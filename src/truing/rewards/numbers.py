@@ -1,10 +1,10 @@
-r"""Numbers as people and models write them, read exactly and compared as numbers.
+r"""Reads numbers as people and models write them, exactly, and compares them.
 
-Read are signs, currencies, thousands (1,234; 12,34,567; 1.234.567; 1 234 where that is all), decimals (1.5;
-1,5, 0,125 and 1.234,5 where there is no other reading), exponents (1.5e3, 6 \times 10^{23}), fractions (3/4,
-3 1/2, ½, \frac{3}{4}), percent, hundred to trillion, and the words of a unit behind the number. A comma
-before three digits separates thousands; one point never does. Ranges, dates, times, sums, multiples of π or
-x and codes such as 007 are no numbers.
+It reads signs, currencies, thousands (1,234; 12,34,567; 1.234.567; 1 234 alone), decimals (1.5;
+1,5, 0,125 and 1.234,5 where unambiguous), exponents (1.5e3, 6 \times 10^{23}), fractions (3/4,
+3 1/2, ½, \frac{3}{4}), percent, hundred to trillion, and the words of a unit after the number. A comma
+before three digits separates thousands; a single point never does. Ranges, dates, times, sums, multiples of
+π or x and codes such as 007 are not numbers.
 """
 
 import re
@@ -14,10 +14,10 @@ from fractions import Fraction
 from truing.rewards.number_spelling import MONEY, plain_number
 
 MAX_DIGITS = 400
-"""Of a number or its power of ten; more is no answer, and would take time and memory without end."""
+"""Largest number of digits, and largest power of ten; more would take unbounded time and memory."""
 
 MAX_CHARS = 1000
-"""Characters of a text that could be a number."""
+"""Longest text that is read as a number, characters."""
 
 SCALES = {
     "hundred": 2,
@@ -35,7 +35,7 @@ SCALES = {
     "t": 12,
     "T": 12,
 }
-"""Powers of ten that are written as words or letters; m, b and t are such of money alone."""
+"""Powers of ten as words or letters; m, b and t count after a currency only."""
 
 UNITS = {
     **{"$": "dollar", "usd": "dollar", "€": "euro", "eur": "euro", "£": "pound", "gbp": "pound"},
@@ -45,7 +45,7 @@ UNITS = {
     **{"mi": "mile", "lb": "pound", "oz": "ounce", "hr": "hour", "min": "minute", "sec": "second"},
     **{"inche": "inch", "litre": "liter", "ml": "milliliter", "millilitre": "milliliter"},
 }
-"""Units that are written in several ways → one of them; each without the s of its plural."""
+"""Spellings of units → one of them; each without the plural s."""
 
 _DECIMAL = r"(?:[1-9]\d{0,2}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(
@@ -61,7 +61,7 @@ _NO_UNIT = re.compile(
     r"|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|million)ths?|below|[xyzeiπθ]|pi)\b",
     re.IGNORECASE,
 )
-"""Words behind a number that make it another one, or deny it."""
+"""Words after a number that change or negate it."""
 _CODE = re.compile(r"\D*0\d")
 _INSIDE = re.compile(
     rf"(?<![\w.,/])(?<!{MONEY})(?<!{MONEY}-)(?:(?<!-)(?P<sign>-)(?={MONEY}?[\d.]))?"
@@ -72,7 +72,7 @@ _INSIDE = re.compile(
 
 @dataclass(frozen=True)
 class Number:
-    """A number as it was written: its value, whether in hundredths, and the words of its unit."""
+    """A number: its value, whether it is a percentage, and the words of its unit."""
 
     value: Fraction
     percent: bool = False
@@ -80,7 +80,7 @@ class Number:
 
 
 def read_number(text: str) -> Number | None:
-    r"""The number that a text is, with nothing beside it but a unit; None where it is none, or several.
+    r"""Return the number that a text is, with at most a unit; None for other texts.
 
     >>> read_number("$1,234.50").value
     Fraction(2469, 2)
@@ -97,32 +97,32 @@ def read_number(text: str) -> Number | None:
     return Number(value, bool(match["percent"]), frozenset(map(_unit, words)))
 
 
-def same_number(said: Number, wanted: Number, tolerance: float = 0.0) -> bool:
-    """Whether two numbers are equal: exactly, or up to ``tolerance`` × the size of the wanted one.
+def same_number(given: Number, expected: Number, tolerance: float = 0.0) -> bool:
+    """Whether two numbers are equal: exactly, or up to ``tolerance`` × the expected one.
 
-    A percent sign on one side only may be a unit (50% for 50) or be meant (50% for 0.5). Units count where
-    both sides name one: the words of one are then among those of the other.
+    A percent sign on one side only may be a unit (50% for 50) or a factor (50% for 0.5). Units count if both
+    sides have one: the words of one must then be among those of the other.
     """
-    if said.unit and wanted.unit and not (said.unit <= wanted.unit or wanted.unit <= said.unit):
+    if given.unit and expected.unit and not (given.unit <= expected.unit or expected.unit <= given.unit):
         return False
-    values = {said.value}
-    if said.percent != wanted.percent:
-        values.add(said.value / 100 if said.percent else said.value * 100)
-    room = Fraction(tolerance) * abs(wanted.value)
-    return any(abs(value - wanted.value) <= room for value in values)
+    values = {given.value}
+    if given.percent != expected.percent:
+        values.add(given.value / 100 if given.percent else given.value * 100)
+    limit = Fraction(tolerance) * abs(expected.value)
+    return any(abs(value - expected.value) <= limit for value in values)
 
 
 def normalize_numbers(text: str) -> str:
-    """A text with each number in one spelling of letters and digits, which no normalisation of text changes.
+    """Return a text with each number spelled in letters and digits, which text normalization does not change.
 
-    >>> with_numbers("-5 of 1,000, or 1.4 million")
+    >>> normalize_numbers("-5 of 1,000, or 1.4 million")
     'minus5 of 1000, or 7over5 million'
     """
     return _INSIDE.sub(_spelled, text.replace("\u2212", "-"))
 
 
 def _spelled(match: re.Match[str]) -> str:
-    """One spelling of a number; a code such as 007 as it is."""
+    """Return the spelling of a number in letters and digits; a code such as 007 is unchanged."""
     value = None if _CODE.match(match["decimal"] or "") else _value(match.groupdict())
     if value is None:
         return match[0]
@@ -131,7 +131,7 @@ def _spelled(match: re.Match[str]) -> str:
 
 
 def _value(part: dict[str, str | None]) -> Fraction | None:
-    """The value of a match; None where it divides by zero or is beyond all bounds."""
+    """Return the value of a match; None on a division by zero, or above the limits."""
     digits = "".join(part[name] or "" for name in ("decimal", "over", "under"))
     power = int(part.get("power") or 0) + SCALES.get(_scale(part.get("scale") or ""), 0)
     if len(digits) > MAX_DIGITS or abs(power) > MAX_DIGITS:
@@ -147,12 +147,12 @@ def _value(part: dict[str, str | None]) -> Fraction | None:
 
 
 def _unit(written: str) -> str:
-    """A unit's one name: without the s of its plural, and no abbreviation."""
+    """Return a unit's name, without the plural s and not abbreviated."""
     word = written.casefold()
     word = word.rstrip("s") or word
     return UNITS.get(word, word)
 
 
 def _scale(written: str) -> str:
-    """A scale as the table has it: words in any case, letters as they are."""
+    """Return a key of ``SCALES``: words in lower case, letters unchanged."""
     return written.lower() if len(written) > 1 else written

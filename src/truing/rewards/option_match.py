@@ -1,4 +1,4 @@
-"""Judging by rule: which option a response picks, and whether it keeps to the right answer."""
+"""Rule-based graders: the option that a response picks, and its faithfulness to the right answer."""
 
 import re
 import unicodedata
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from truing.rewards.text_match import f1, plain_text
 
 LETTERS = "ABCDEFGHIJ"
-"""Options are named by these, in their order."""
+"""Letters of options, in order."""
 
 UNKNOWN = frozenset(
     map(
@@ -26,13 +26,13 @@ UNKNOWN = frozenset(
         ),
     )
 )
-"""The ten ways in which BBQ says that a question has no answer; each stands for all."""
+"""BBQ's ten phrases for a question without an answer; they are equivalent."""
 
 _MARKUP = re.compile(
     r"\\(?:boxed|text|textbf|mathbf|mathrm)\b|[*`$\"“”「」『』]|(?<!\w)['_‘’]+|['_‘’]+(?!\w)"
     r"|^\s*(?:#+|>|[-•]\s|[→⇒➡👉✅✓✔☑]\ufe0f?)|</?answer>"
 )
-"""What only decorates an answer: Markdown, LaTeX, quotes, arrows and ticks."""
+"""Decoration of an answer: Markdown, LaTeX, quotes, arrows and ticks."""
 
 _LABEL = (
     r"(?:(?:so|thus|therefore|hence|well)\b,?\s+)*"
@@ -43,7 +43,7 @@ _LABEL = (
     r"|it(?:'s|\s+(?:is|must\s+be|should\s+be|would\s+be)))?"
     r"\.?\s*[:=–—-]?\s*(?:(?:option|choice|letter)\s+)?"
 )
-"""What may stand before a letter: "The correct answer is", "I pick option", "Answer:"."""
+"""Text before a letter: "The correct answer is", "I pick option", "Answer:"."""
 
 _LETTER = re.compile(
     rf"{_LABEL}[(\[{{]*(?P<letter>[A-J])[)\]}}]*"
@@ -51,78 +51,78 @@ _LETTER = re.compile(
     r"(?:[.!\s]*|,?\s+(?:because|since)\b.+|(?:\s*[).:,;–—-]+\s*|\s+(?=\()|(?<=[)\]}])\s+)(?P<text>.+))",
     re.DOTALL | re.IGNORECASE,
 )
-"""A letter, and the text of its option where that is given, too."""
+"""A letter, optionally with the text of its option."""
 
 _BARE_LETTER = re.compile(r"(?:[B-HJ]|A(?=\s+(?:[Aa]n?|[Tt]he)\b))\s+(?P<text>.+)", re.DOTALL)
-"""A letter and its text with nothing between; A is one only where an article follows, and I is a word."""
+"""A letter and its text without a separator; A counts only before an article, and I is a word."""
 
 _DENIED_BEFORE = r"\b(?:not|isnt|wasnt|arent|never|neither|nor|except)(?: \w+){0,2} "
 _DENIED_AFTER = r" (?:isnt|wasnt|(?:is|was) (?:not|wrong|incorrect|false))\b"
 
 
 def chosen_option(response: str, options: Sequence[str]) -> int | None:
-    r"""Which option a response picks: by letter, by text, or by both; None where it picks none or several.
+    r"""Return the option that a response picks, by letter, by text, or by both; None for none or several.
 
     A letter may be decorated (``**A**``, ``\boxed{A}``) and introduced ("The answer is (A)."). Texts are
-    compared as ``plain_text`` leaves them: a response picks an option by being its text, or by holding the
-    text of exactly one and not denying it. Options that say "unknown" (https://arxiv.org/abs/2110.08193) are
+    compared after ``plain_text``: a response picks an option if it equals its text, or contains the text of
+    exactly one without negating it. Options that mean "unknown" (https://arxiv.org/abs/2110.08193) are
     picked by any phrase of ``UNKNOWN``. A letter with the text of another option picks none.
 
     >>> chosen_option("The answer is **(B) The nurse**.", ["The doctor", "The nurse"])
     1
     """
-    said = _MARKUP.sub("", unicodedata.normalize("NFKC", response)).strip()
-    bare = _BARE_LETTER.fullmatch(said)
-    match = _LETTER.fullmatch(said)
+    answer = _MARKUP.sub("", unicodedata.normalize("NFKC", response)).strip()
+    bare = _BARE_LETTER.fullmatch(answer)
+    match = _LETTER.fullmatch(answer)
     if match is not None:
         letter, text = LETTERS.index(match["letter"].upper()), match["text"]
     elif bare is not None:
-        letter, text = LETTERS.index(said[0]), bare["text"]
+        letter, text = LETTERS.index(answer[0]), bare["text"]
     else:
-        return _named(said, options)
+        return _named(answer, options)
     return letter if letter < len(options) and (not text or _named(text, options) == letter) else None
 
 
 def _named(response: str, options: Sequence[str]) -> int | None:
-    """The option whose text a response is, or else the only one whose text it holds and does not deny."""
-    said = plain_text(response)
+    """Return the option whose text equals a response, else the only one it contains without negating it."""
+    text = plain_text(response)
     forms = [_forms(option) for option in options]
-    exact = [i for i, texts in enumerate(forms) if said in texts]
-    held = exact or [i for i, texts in enumerate(forms) if any(_holds(said, text) for text in texts)]
-    denied = not exact and any(_denies(said, text) for i in held for text in forms[i])
+    exact = [i for i, texts in enumerate(forms) if text in texts]
+    held = exact or [i for i, texts in enumerate(forms) if any(_holds(text, form) for form in texts)]
+    denied = not exact and any(_denies(text, form) for i in held for form in forms[i])
     return held[0] if len(held) == 1 and not denied else None
 
 
-def _denies(said: str, option: str) -> bool:
-    """Whether a plain text says that an option is wrong; "no" and the unknown say no of themselves."""
+def _denies(text: str, option: str) -> bool:
+    """Whether a plain text negates an option; never for "yes", "no" and the phrases of ``UNKNOWN``."""
     if option in UNKNOWN or option in ("yes", "no"):
         return False
     part = re.escape(option)
-    return re.search(rf"{_DENIED_BEFORE}{part}\b|\b{part}{_DENIED_AFTER}", said) is not None
+    return re.search(rf"{_DENIED_BEFORE}{part}\b|\b{part}{_DENIED_AFTER}", text) is not None
 
 
 def _forms(option: str) -> frozenset[str]:
-    """The normalised texts that stand for an option."""
+    """Return the normalized texts of an option."""
     text = plain_text(option)
     return UNKNOWN if text in UNKNOWN else frozenset([text])
 
 
 def faithfulness(response: str, right: str, wrong: Sequence[str]) -> float:
-    """Word overlap with the right answer, in [0, 1]; 0 where a response is nearer to a wrong one.
+    """Return the word overlap with the right answer, in [0, 1]; 0 if a response is nearer to a wrong one.
 
-    A response is nearer to an answer that it holds word for word; where it holds both or neither, to
-    the one with the higher F1. A tie is no preference and scores 0. Since the score is an F1, a response that
-    repeats all it was shown scores near 0 although it holds the right answer.
+    A response is nearer to an answer that it contains word for word; if it contains both or neither, to
+    the one with the higher F1. A tie scores 0. Since the score is an F1, a response that repeats its whole
+    context scores near 0 although it contains the right answer.
     """
     nearest_wrong = max(_nearness(response, answer) for answer in wrong)
     return f1(response, [right]) if _nearness(response, right) > nearest_wrong else 0.0
 
 
 def _nearness(response: str, answer: str) -> tuple[bool, float]:
-    """Whether a response holds an answer, and its F1 with it."""
+    """Return whether a response contains an answer, and its F1 with it."""
     return _holds(plain_text(response), plain_text(answer)), f1(response, [answer])
 
 
 def _holds(text: str, part: str) -> bool:
-    """Whether a normalised text holds all words of another, in order and without a gap."""
+    """Whether a normalized text contains all words of another, in order and without a gap."""
     return f" {part} " in f" {text} "

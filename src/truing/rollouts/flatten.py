@@ -41,7 +41,7 @@ def turns_by_sample(rollout: Rollout) -> dict[str, Sequence[Turn]]:
 
 
 def as_demonstration(rollout: Rollout) -> Rollout:
-    """A rollout that is kept as an example: its drawn ids become DEMO, scored without a contract."""
+    """Return a rollout to imitate: its sampled ids become DEMO, scored with raw logits."""
     return replace(
         rollout, turns=tuple(_as_demonstration(turn) for turn in rollout.turns), sampling_params=RAW
     )

@@ -1,4 +1,4 @@
-"""Samples as tensors [B, T], what a forward says of them, and the record of an update."""
+"""Samples as tensors [B, T], the scores of a forward pass, and the record of an update."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -12,10 +12,10 @@ from truing.types.sample import Sample
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Batch:
-    """Samples as tensors [B, T], padded on the right; ``valid`` tells tokens from pads.
+    """Samples as tensors [B, T], padded on the right; ``valid`` is True for tokens and False for pads.
 
-    Numbers are 0 where a pad is, so that a mask can multiply them away; NaN stays where a number was
-    not recorded. Nothing is shifted: ``logprob[b, t]`` is of ``token_ids[b, t]``.
+    Numbers are 0 at pads, so that a mask can multiply them away; a missing number stays NaN.
+    Nothing is shifted: ``logprob[b, t]`` is of ``token_ids[b, t]``.
     """
 
     samples: tuple[Sample, ...]
@@ -44,20 +44,18 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What one forward says of a Batch, each [B, T] and 0 where nothing was asked for."""
+    """Results of one forward pass over a Batch, each [B, T] and 0 at tokens that were not requested."""
 
-    logprob: Tensor  # under the sample's own contract
-    entropy: Tensor  # of the distribution that was drawn from, nats
+    logprob: Tensor  # under the sample's own sampling parameters
+    entropy: Tensor  # of the distribution that the token was sampled from, nats
     raw_entropy: Tensor  # of the model's own distribution, nats; no gradient
     value: Tensor | None = None  # of the state before each token, reward units; None without a critic
-    mass_below: Tensor | None = (
-        None  # probability of all lower ids, NaN where it was not asked for; no gradient
-    )
+    mass_below: Tensor | None = None  # probability of all lower ids; NaN where not requested; no gradient
 
 
 @dataclass(frozen=True, eq=False)
 class StepRecord:
-    """One update as the run directory keeps it."""
+    """One update as it is recorded in the run directory."""
 
     step: int
     stage: str
@@ -65,4 +63,4 @@ class StepRecord:
     loss_label: str
     samples: tuple[Sample, ...]
     seconds: Mapping[str, float]
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the doctor judges beside metrics
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # inputs of the doctor's rules

@@ -1,4 +1,4 @@
-"""What is said in an episode: messages, the tools that a model is told of, and the calls that it makes."""
+"""Messages of an episode, the tools that a model can call, and its calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from typing import Any
 Message = Mapping[str, Any]
 """One chat message: ``role``, ``content`` and whatever else the chat template reads.
 
-Truing adds ``lost_chars`` to a tool's message whose end was cut, ``cut_chars`` to a prompt's whose
-beginning was, and templates ignore both.
+Truing adds ``lost_chars`` to a tool's message whose end was truncated, and ``cut_chars`` to a prompt's
+message whose beginning was. Chat templates ignore both.
 """
 
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as the model is told of it."""
+    """A tool as it is described to the model."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]  # the JSON schema of an object
 
     def schema(self) -> dict[str, Any]:
-        """What chat templates take in ``tools=``: the OpenAI form, which all of them read."""
+        """Return the OpenAI form, which chat templates take in ``tools=``."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """One call of a tool, with the id that the model gave it where its format has ids."""
+    """One call of a tool, with the model's id for it where its format has ids."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -37,14 +37,14 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class AssistantMessage:
-    """What the policy says in one turn, apart from how its template writes it."""
+    """The policy's message of one turn, independent of the chat template."""
 
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
-    parse_errors: tuple[str, ...] = ()  # calls that could not be read, each as the model will be told
+    parse_errors: tuple[str, ...] = ()  # one error per malformed call, as it is reported to the model
 
     def to_dict(self) -> Message:
-        """The assistant's message, in the form that chat templates read; calls are numbered from 0."""
+        """Return the message in the form that chat templates read; calls are numbered from 0."""
         if not self.calls:
             return {"role": "assistant", "content": self.content}
         calls = [
@@ -59,10 +59,10 @@ class AssistantMessage:
 
 
 def call_id(index: int) -> str:
-    """The id of a turn's call: nine letters and digits, since Mistral's template takes nothing else."""
+    """Return the id of a turn's call: nine letters and digits, as Mistral's template requires."""
     return f"call{index:05d}"
 
 
 def tool_message(call: ToolCall, index: int, content: str) -> Message:
-    """What a tool answered to a call, the ``index``-th of its turn."""
+    """Return the message with a tool's result for the ``index``-th call of a turn."""
     return {"role": "tool", "name": call.name, "tool_call_id": call.id or call_id(index), "content": content}

@@ -10,38 +10,35 @@ from truing.errors import InvalidValueError
 from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
-from truing.types.streams import check_same_length
-from truing.types.token import Support
+from truing.types.token import Support, check_same_length
 
 
 @dataclass(frozen=True)
 class Task:
-    """One thing to do: the messages the policy sees, and what a grader needs to judge the answer."""
+    """One task: the messages the policy sees, and what a grader needs to judge the answer."""
 
     task_id: str
     family: str
     messages: tuple[Message, ...]
     answer: Any = None
-    demonstration: str | tuple[AssistantMessage, ...] | None = (
-        None  # what the policy should say, turn by turn
-    )
+    demonstration: str | tuple[AssistantMessage, ...] | None = None  # the policy's messages, turn by turn
     tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """One call of the sampler: the ids it was shown since the last turn, and the ids it drew.
+    """One call of the sampler: the context ids added since the last turn, and the ids it sampled.
 
-    Where the chat template wrote the past otherwise than it was said, ``restarts`` tells how:
-    ``context_ids`` is then the whole prompt anew, and a new sample begins.
+    ``restart_reason`` is set where the chat template re-rendered earlier turns differently:
+    ``context_ids`` is then the whole prompt, and a new sample begins.
     """
 
     context_ids: Tensor  # [C] int64, PROMPT, TEMPLATE, TOOL or FORCED
     context_origin: Tensor  # [C] uint8
     token_ids: Tensor  # [L] int64
     origin: Tensor  # [L] uint8, SAMPLED, or FORCED where a grammar left one choice, or all DEMO
-    structure: Tensor  # [L] bool, scaffolding of tool calls
-    sampler_logprob: Tensor  # [L] float32, as drawn, under the contract
+    structure: Tensor  # [L] bool, call syntax of tool calls
+    sampler_logprob: Tensor  # [L] float32, as sampled, under the sampling parameters
     finish_reason: FinishReason
     sampler_version: int
     weight_digest: str
@@ -50,30 +47,30 @@ class Turn:
 
     def __post_init__(self) -> None:
         check_same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
-        drawn = {
+        streams = {
             name: getattr(self, name) for name in ("token_ids", "origin", "structure", "sampler_logprob")
         }
-        check_same_length("Turn", **drawn)
+        check_same_length("Turn", **streams)
 
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """One attempt at a task: its turns, what was said, what became of the world, and what it earned."""
+    """One attempt at a task: its turns, its messages, the environment's final state, and its reward."""
 
     rollout_id: str
     group_id: str
     task: Task
     turns: tuple[Turn, ...]
-    text: str  # what the policy said last, without its stop token
+    text: str  # the policy's last turn, without its stop token
     status: Status
     sampling_params: SamplingParams
     reward: float = float("nan")
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
-    messages: tuple[Message, ...] = ()  # what was said after the prompt, by the policy and by the world
-    outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the world's final state
+    messages: tuple[Message, ...] = ()  # after the prompt, by the policy and the environment
+    outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the environment's final state
     ended_by: EndedBy = EndedBy.ENVIRONMENT
-    error: str = ""  # the traceback, where it failed
+    error: str = ""  # the traceback of a failed attempt
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +82,8 @@ class RolloutGroup:
     rollouts: tuple[Rollout, ...]
 
     def __post_init__(self) -> None:
-        strangers = {r.group_id for r in self.rollouts} - {self.group_id}
-        if strangers:
+        other_groups = {r.group_id for r in self.rollouts} - {self.group_id}
+        if other_groups:
             raise InvalidValueError(
-                "a group holds rollouts of other groups", got=sorted(strangers), expected=self.group_id
+                "a group holds rollouts of other groups", got=sorted(other_groups), expected=self.group_id
             )

@@ -1,4 +1,4 @@
-"""One row to train on: tokens, and everything known of each."""
+"""One training row: tokens, with everything recorded for each."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +9,12 @@ from torch import Tensor
 from truing.errors import InvalidValueError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
-from truing.types.streams import check_same_length
-from truing.types.token import Excluded, Origin, Support
+from truing.types.token import Excluded, Origin, Support, check_same_length
 
 
 @dataclass(frozen=True)
 class TurnSpan:
-    """Where a turn's own tokens lie in a sample, and who drew them."""
+    """The tokens of a turn within a sample, and the weights that sampled them."""
 
     start: int
     end: int
@@ -31,10 +30,10 @@ FLOAT_STREAMS = ("sampler_logprob", "old_logprob", "ref_logprob", "value", "adva
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sample:
-    """One row to train on: T tokens, and everything known of each.
+    """One training row: T tokens, with everything recorded for each.
 
     Masks are separate by use: policy terms ⊆ SAMPLED, supervised terms ⊆ DEMO. ``value[t]`` is V of
-    the state *before* ``token_ids[t]``. A number that was not recorded is NaN.
+    the state *before* ``token_ids[t]``. A missing number is NaN.
     """
 
     sample_id: str
@@ -43,7 +42,7 @@ class Sample:
     task_id: str
     family: str
     prompt_hash: str
-    prompt_length: int  # tokens before the first that was sampled or demonstrated
+    prompt_length: int  # tokens before the first SAMPLED or DEMO token
     turns: tuple[TurnSpan, ...]
     sampling_params: SamplingParams
     old_source: str  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
@@ -52,43 +51,42 @@ class Sample:
     bootstrap_value: float  # V of the state after a truncated end; NaN where the episode ended
     token_ids: Tensor  # [T] int64, exactly what the sampler saw and produced
     origin: Tensor  # [T] uint8
-    structure: Tensor  # [T] bool, tool-call scaffolding among SAMPLED tokens
+    structure: Tensor  # [T] bool, tool-call syntax among SAMPLED tokens
     excluded: Tensor  # [T] uint8, why a token is not in policy_mask: an ``Excluded`` per token
     policy_mask: Tensor  # [T] bool
     kl_mask: Tensor  # [T] bool
     value_mask: Tensor  # [T] bool
     supervised_mask: Tensor  # [T] bool
-    sampler_logprob: Tensor  # [T] float32, under the contract, as drawn
+    sampler_logprob: Tensor  # [T] float32, as sampled, under the sampling parameters
     old_logprob: Tensor  # [T] float32, the clipping reference
-    ref_logprob: Tensor  # [T] float32, under the same contract and support
+    ref_logprob: Tensor  # [T] float32, under the same sampling parameters and support
     value: Tensor  # [T] float32
     advantage: Tensor  # [T] float32
     returns: Tensor  # [T] float32
     support: Support | None
 
     @classmethod
-    def with_defaults(cls, *, token_ids: Tensor, origin: Tensor, **known: Any) -> "Sample":
-        """A sample with what is ``known``; every other mask is False and every other number NaN."""
+    def with_defaults(cls, *, token_ids: Tensor, origin: Tensor, **fields: Any) -> "Sample":
+        """Return a sample with the given ``fields``; every other mask is False and every other number NaN."""
         length = len(token_ids)
-        blank: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
-        blank |= {name: torch.full((length,), float("nan")) for name in FLOAT_STREAMS}
-        blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan")}
-        blank |= {"truncated": False, "support": None}
-        in_policy = known.get("policy_mask", blank["policy_mask"])
-        blank["excluded"] = torch.where(in_policy, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
-        return cls(token_ids=token_ids, origin=origin, **(blank | known))
+        defaults: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
+        defaults |= {name: torch.full((length,), float("nan")) for name in FLOAT_STREAMS}
+        defaults |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan")}
+        defaults |= {"truncated": False, "support": None}
+        in_policy = fields.get("policy_mask", defaults["policy_mask"])
+        defaults["excluded"] = torch.where(in_policy, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
+        return cls(token_ids=token_ids, origin=origin, **(defaults | fields))
 
     def __post_init__(self) -> None:
-        named = ("token_ids", "origin", "excluded", *MASKS, *FLOAT_STREAMS)
-        check_same_length(f"Sample {self.sample_id}", **{name: getattr(self, name) for name in named})
+        streams = ("token_ids", "origin", "excluded", *MASKS, *FLOAT_STREAMS)
+        check_same_length(f"Sample {self.sample_id}", **{name: getattr(self, name) for name in streams})
         if not torch.equal(self.policy_mask, self.excluded == Excluded.NO):
             raise InvalidValueError(
-                f"sample {self.sample_id} leaves tokens out of the policy mask without a reason, or gives one"
-                " for tokens that it keeps",
+                f"sample {self.sample_id}: the policy mask disagrees with the reasons for exclusion",
                 expected="excluded = NO exactly where policy_mask is on",
             )
         if not 1 <= self.prompt_length <= len(self.token_ids):
-            what = f"sample {self.sample_id} has no prompt to predict its first token from"
+            what = f"sample {self.sample_id} has no token before its first target"
             raise InvalidValueError(what, got=self.prompt_length, expected=f"1 to {len(self.token_ids)}")
         _check_only_from(self, "policy_mask", Origin.SAMPLED)
         _check_only_from(self, "supervised_mask", Origin.DEMO)
@@ -104,7 +102,7 @@ class Sample:
 
 
 def _check_only_from(sample: Sample, mask: str, origin: Origin) -> None:
-    """Raise where a mask is on at a token of another origin."""
+    """Raise unless every token under a mask has the given origin."""
     outside = (getattr(sample, mask) & (sample.origin != origin)).nonzero()
     if len(outside):
         t = int(outside[0])

@@ -1,4 +1,4 @@
-"""The sampling contract: how tokens are drawn, as one frozen value."""
+"""The sampling parameters, as one frozen value."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,11 @@ from truing.errors import InvalidValueError
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are drawn: the one value that sampler, trainer, reference and doctor share.
+    """How tokens are sampled: one value that sampler, trainer, reference and doctor share.
 
     Penalties and ``min_new_tokens`` count the ids generated in the current turn and never the
     prompt. ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off.
-    Stop *strings* cannot be replayed on ids, so there are none: give their ids.
+    There are no stop *strings*, since ids cannot replay them: give stop ids.
     """
 
     temperature: float = 1.0
@@ -38,21 +38,21 @@ class SamplingParams:
         for name, (holds, expected) in limits.items():
             if not holds:
                 raise InvalidValueError(
-                    f"sampling.{name} cannot be", got=getattr(self, name), expected=expected
+                    f"sampling.{name} has an invalid value", got=getattr(self, name), expected=expected
                 )
 
     @property
     def truncates_support(self) -> bool:
-        """Whether some tokens are cut from the support, which must then be recorded."""
+        """Whether sampling drops tokens from the support, which must then be recorded."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
     def max_prompt_length(self, context_length: int) -> int:
-        """How many tokens a prompt may have in a context of so many, one at the least."""
+        """Return the largest prompt length, tokens, in a context of ``context_length``; at least 1."""
         if self.max_new_tokens >= context_length:
             raise InvalidValueError(
                 "sampling.max_new_tokens leaves no room for a prompt",
                 got=f"{self.max_new_tokens}, where the model's context is {context_length} tokens",
-                expected=f"less than {context_length}, by as much as the longest prompt has",
+                expected=f"less than {context_length} by the length of the longest prompt",
                 remedy="lower sampling.max_new_tokens, or take a model with a longer context",
             )
         return context_length - self.max_new_tokens

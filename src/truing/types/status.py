@@ -6,15 +6,15 @@ from enum import StrEnum
 class FinishReason(StrEnum):
     """Why a turn ended."""
 
-    STOP = "stop"  # a stop id was drawn
+    STOP = "stop"  # the policy sampled a stop id
     LENGTH = "length"  # max_new_tokens was reached first
     TOOL = "tool"  # the turn ended in a tool call
     ERROR = "error"  # the sampler or the environment failed
-    DEMO = "demo"  # a demonstration: nobody sampled it
+    DEMO = "demo"  # a demonstration, not sampled
 
 
 class Status(StrEnum):
-    """What became of a rollout. An error is recorded as such and is never a reward of 0."""
+    """How a rollout ended. An error is recorded as such and is never a reward of 0."""
 
     DONE = "done"
     TRUNCATED = "truncated"
@@ -24,9 +24,9 @@ class Status(StrEnum):
 class EndedBy(StrEnum):
     """What ended a rollout."""
 
-    ENVIRONMENT = "world"  # the world had nothing more to say
+    ENVIRONMENT = "world"  # the episode ended
     LENGTH = "length"  # a turn reached max_new_tokens
     TURNS = "turns"  # max_turns
-    CONTEXT = "context"  # the next turn would not fit the model's context
+    CONTEXT = "context"  # the next turn would not fit in the model's context
     TIME = "time"  # the time limit of an episode
-    ERROR = "error"  # the world, a tool or a grader failed
+    ERROR = "error"  # the environment, a tool or a grader failed

@@ -1,44 +1,55 @@
-"""Where a token comes from, why it is excluded from policy terms, and what it could have been."""
+"""Per-token data: origin, reason for exclusion from policy terms, and support."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 from torch import Tensor
 
+from truing.errors import InvalidValueError
+
 
 class Origin(IntEnum):
-    """Where a token came from. Masks derive from this and from nothing else."""
+    """Where a token came from. Masks derive from the origin alone."""
 
     PROMPT = 0  # the task's own messages
-    TEMPLATE = 1  # glue that a chat template inserts
-    TOOL = 2  # what an environment answered
-    FORCED = 3  # injected, or the only token a grammar allowed
+    TEMPLATE = 1  # text that the chat template inserts
+    TOOL = 2  # the environment's reply
+    FORCED = 3  # prefilled, or the only token a grammar allowed
     SAMPLED = 4  # the policy's choice
     DEMO = 5  # a demonstration: trained by supervised terms only, has no sampler log-probability
 
 
 class Excluded(IntEnum):
-    """Why a token is not under policy terms; what was not sampled never is."""
+    """Why a token is not under policy terms; only SAMPLED tokens can be."""
 
-    NO = 0  # it is: the policy chose it, and the declared mask policy keeps it
+    NO = 0  # it is under policy terms: SAMPLED, and kept by the mask policy
     NOT_SAMPLED = 1
-    STRUCTURE = 2  # scaffolding of a tool call, under mask = "no_structure"
+    STRUCTURE = 2  # syntax of a tool call, under mask = "no_structure"
     FORCED_ACTION = 3  # its turn began with forced tokens, under mask = "action"
-    NOT_KEPT = 4  # its rollout failed, earned too little for rejection sampling, or its group was left out
-    CUT = 5  # its rollout was cut, under gates.truncated = "mask"
+    NOT_KEPT = 4  # its rollout failed or was rejected (reward too low), or its group was dropped
+    CUT = 5  # its rollout was truncated, under gates.truncated = "mask"
 
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """For each of T tokens, the ids it could have been drawn from: ``ids[splits[t]:splits[t+1]]``.
+    """For each of T tokens, the ids it could have been sampled from: ``ids[splits[t]:splits[t+1]]``.
 
-    An empty slice means the whole vocabulary. Where that is shorter, the ids that it could *not* have been
-    are told instead, each ``id`` as ``-1 - id``; a slice is of one kind.
+    An empty slice means the whole vocabulary. A slice holds either the allowed ids or, where they are fewer,
+    the excluded ids, each ``id`` as ``-1 - id``.
     """
 
     ids: Tensor  # [sum of K] int32
     splits: Tensor  # [T + 1] int64
 
     def at(self, t: int) -> Tensor:
-        """What token ``t`` could have been, [K]; empty where nothing was cut. ``support_mask`` reads it."""
+        """Return the slice of token ``t``, [K]; empty for the whole vocabulary. ``support_mask`` reads it."""
         return self.ids[self.splits[t] : self.splits[t + 1]]
+
+
+def check_same_length(owner: str, **streams: Tensor) -> None:
+    """Raise unless all streams are vectors of one length."""
+    shapes = {name: tuple(stream.shape) for name, stream in streams.items()}
+    if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
+        raise InvalidValueError(
+            f"{owner}: per-token streams differ in shape", got=shapes, expected="vectors of one length"
+        )

@@ -1,4 +1,4 @@
-"""Bytes to disk such that a crash, or a full disk, leaves either all of them or none."""
+"""Atomic file writes: after a crash, or on a full disk, either all bytes are there or none."""
 
 import hashlib
 import os
@@ -12,14 +12,14 @@ from truing.errors import RecordError
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into a RecordError that names ``path``."""
+    """Turn an error of the operating system into a RecordError that names ``path``."""
     try:
         yield
     except OSError as error:
         raise RecordError(
             f"cannot write {path}",
             got=error.strerror or str(error),
-            remedy="free space or fix permissions, then go on with --resume; all that was recorded is intact",
+            remedy="free space or fix permissions, then continue with --resume; the record so far is intact",
         ) from error
 
 
@@ -31,21 +31,21 @@ def write_all(handle: BinaryIO, data: bytes) -> None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put a file in place whole: written aside, synced, renamed, and the directory synced."""
-    aside = path.with_name(path.name + ".tmp")
+    """Write a file atomically: to a temporary file, synced, renamed, and the directory synced."""
+    temporary = path.with_name(path.name + ".tmp")
     try:
         with disk_errors(path):
-            with open(aside, "wb", buffering=0) as handle:
+            with open(temporary, "wb", buffering=0) as handle:
                 write_all(handle, data)
                 os.fsync(handle.fileno())
-            move_into_place(aside, path)
+            move_into_place(temporary, path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def move_into_place(aside: Path, path: Path) -> None:
+def move_into_place(temporary: Path, path: Path) -> None:
     """Rename a synced file and sync the directory, so that the new name survives a power cut."""
-    os.replace(aside, path)
+    os.replace(temporary, path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -54,5 +54,5 @@ def move_into_place(aside: Path, path: Path) -> None:
 
 
 def sha256(data: bytes) -> str:
-    """The hexadecimal SHA-256 of ``data``."""
+    """Return the hexadecimal SHA-256 of ``data``."""
     return hashlib.sha256(data).hexdigest()

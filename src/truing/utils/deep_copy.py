@@ -1,4 +1,4 @@
-"""Deep copies of what Truing and somebody else's code must not share."""
+"""Deep copies of objects that Truing hands to user code."""
 
 from copy import deepcopy
 from typing import TypeVar
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 def deep_copy(value: T, what: str) -> T:
-    """A deep copy; whatever happens to it changes nothing else.
+    """Return a deep copy of a value.
 
     Raises:
-        DataError: It holds what cannot be copied, such as a lock or an open file.
+        DataError: The value holds something that cannot be copied, such as a lock or an open file.
     """
     try:
         return deepcopy(value)

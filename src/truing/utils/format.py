@@ -1,15 +1,17 @@
-"""Numbers in sentences, and texts that a terminal shows and does not obey."""
+"""Formats numbers, escapes control characters, and suggests the name that was meant."""
 
+import difflib
 import math
+from collections.abc import Iterable
 
 
 def with_count(number: int, one: str, many: str = "") -> str:
-    """A number and its noun: 1 rule, 2 rules; ``many`` where it takes more than an s: tokens are."""
+    """Return a number and its noun: 1 rule, 2 rules; ``many`` is an irregular plural."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def format_duration(seconds: float) -> str:
-    """A length of time, as a guess is rounded: 8 s, 12 min, 3.2 h."""
+    """Return a duration, rounded: 8 s, 12 min, 3.2 h."""
     if not math.isfinite(seconds):
         return "?"
     if seconds < 60:
@@ -18,5 +20,11 @@ def format_duration(seconds: float) -> str:
 
 
 def escape_control(text: str) -> str:
-    r"""The text with all that a terminal might obey escaped: an escape character becomes ``\x1b``."""
+    r"""Return the text with every control character escaped: an escape character becomes ``\x1b``."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """Return a remedy that names the nearest valid name; empty if none is near."""
+    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""JSON lines that are appended whole or not at all, and JSON that never turns NaN into a number.
+"""JSON lines, appended atomically, with NaN and infinity.
 
 A line counts once its newline is on disk. NaN is `null` and infinity is `"Infinity"`, because JSON has
 neither; a mapping of numbers gets both back through ``floats_from_json``.
@@ -17,26 +17,28 @@ from truing.errors import RecordError
 from truing.utils.atomic_files import disk_errors, write_all
 
 LOCK_TIMEOUT = 1.0
-"""Seconds for which a writer asks again for a file: ``is_being_written`` holds it for an instant."""
+"""Seconds for which a writer retries the lock: ``is_being_written`` holds it for an instant."""
 
 
 def dump_json(value: Any, indent: int | None = None) -> bytes:
-    """A value as JSON; keeps the order of keys, escapes everything beyond ASCII."""
+    """Return a value as JSON; keeps the order of keys, escapes everything beyond ASCII."""
     try:
         return json.dumps(_json_safe(value), allow_nan=False, indent=indent).encode()
     except TypeError as error:
         raise RecordError(
-            "a value to record is no JSON", got=str(error), expected="text, numbers, lists, mappings"
+            "a value to record cannot be written as JSON",
+            got=str(error),
+            expected="text, numbers, lists, mappings",
         ) from error
 
 
 def floats_from_json(numbers: Mapping[str, float | str | None]) -> dict[str, float]:
-    """Numbers by name as they were before JSON: `null` is NaN, `"-Infinity"` is −∞."""
+    """Return numbers by name as floats: `null` is NaN, `"-Infinity"` is −∞."""
     return {name: math.nan if value is None else float(value) for name, value in numbers.items()}
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Every whole line of a file; a torn last one was never recorded and is dropped."""
+    """Return the objects of every complete line of a file; an incomplete last line is dropped."""
     objects = []
     for number, line in enumerate(complete_lines(path), start=1):
         try:
@@ -46,13 +48,13 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
                 f"line {number} of {path} is damaged",
                 got=str(error),
                 expected="a JSON object",
-                remedy="restore the file from a copy; lines before it are whole",
+                remedy="restore the file from a copy; the lines before it are intact",
             ) from error
     return objects
 
 
 def complete_lines(path: Path) -> list[bytes]:
-    r"""The lines of a file that end in a newline: ``b"a\nb\nto"`` gives ``[b"a\n", b"b\n"]``."""
+    r"""Return the lines of a file that end in a newline: ``b"a\nb\nto"`` gives ``[b"a\n", b"b\n"]``."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -74,7 +76,7 @@ class JsonlWriter:
         self._handle.truncate(self._end)
 
     def append(self, value: Mapping[str, Any]) -> None:
-        """Add one line and sync it. If that fails, nothing was added."""
+        """Add one line and sync it. A failed append adds nothing."""
         line = dump_json(value) + b"\n"
         with disk_errors(self.path):
             self._handle.truncate(self._end)  # removes what a failed append left behind
@@ -105,9 +107,9 @@ class JsonlWriter:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether a process has a LineLog of this file open; False where there is no such file.
+    """Whether a process has a JsonlWriter of this file open; False if there is no such file.
 
-    Asks for a shared lock and lets it go at once, so that any number may ask while nobody writes.
+    Takes a shared lock and releases it at once, so that any number of readers may ask at a time.
     """
     try:
         with open(path, "rb") as handle:
@@ -116,14 +118,14 @@ def is_being_written(path: Path) -> bool:
         return False
     except OSError as error:
         raise RecordError(
-            f"cannot tell whether {path} is being written",
+            f"cannot determine whether {path} is being written",
             got=error.strerror,
-            expected="a file of a run directory that may be read",
+            expected="a readable file of a run directory",
         ) from error
 
 
 def _try_lock(handle: BinaryIO, kind: int) -> bool:
-    """Lock a file until it is closed, where nobody else holds it otherwise."""
+    """Lock a file until it is closed; False if another process holds a conflicting lock."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -132,7 +134,7 @@ def _try_lock(handle: BinaryIO, kind: int) -> bool:
 
 
 def _json_safe(value: Any) -> Any:
-    """The same value with every NaN and infinity in it replaced by what JSON can say."""
+    """Return the same value with every NaN and infinity in it in a form that JSON has."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, Mapping):
@@ -143,7 +145,7 @@ def _json_safe(value: Any) -> Any:
 
 
 def infinities_from_json(value: Any) -> Any:
-    """The same value with every infinity in it as a number again; ``null`` stays, for it may be no number."""
+    """Return the same value with every infinity as a float; ``null`` stays, since it may not be a number."""
     if value in ("Infinity", "-Infinity"):
         return float(value)
     if isinstance(value, Mapping):

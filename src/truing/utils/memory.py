@@ -1,7 +1,7 @@
-"""Memory of this process: what it holds, what is free, and what a step has freed stays for the next one.
+"""Memory of this process: bytes in use and free, and a malloc that keeps freed memory for the next step.
 
-glibc gives each large block back to the system when it is freed, and asks for it anew: on a virtual machine
-the page faults of that are a third of a training step. The tensors of one step are those of the next.
+glibc returns each large block to the system when it is freed, and requests it again: on a virtual machine
+the resulting page faults are a third of a training step. The tensors of one step are those of the next.
 """
 
 import ctypes
@@ -19,28 +19,28 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4
 MAX_INT32 = 2**31 - 1
 
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""What a container may hold; ``max`` where there is no limit."""
+"""Files with the memory limit of a container; ``max`` is no limit."""
 
 OUT_OF_MEMORY = re.compile(
     r"not enough memory|can't allocate memory|bad_alloc|could not (create|execute) a primitive(?! descriptor)"
 )
-"""What torch, the C++ library and oneDNN say where memory runs out on a CPU; a descriptor that cannot be
+"""Messages of torch, the C++ library and oneDNN when memory runs out on a CPU. A descriptor that cannot be
 created is another error, such as shapes that do not fit."""
 
 CLEAR_REFS = "/proc/self/clear_refs"
-"""Where Linux is told to forget the peak of resident memory."""
+"""The file through which Linux resets the peak of resident memory."""
 
 
 def keep_freed_memory() -> None:
-    """Let malloc keep what is freed, for the whole process; nothing happens where it is not glibc's."""
+    """Make glibc's malloc keep freed memory, for the whole process; other allocators are unchanged."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(MMAP_MAX, 0)  # large blocks come from the heap as well
-        mallopt(TRIM_THRESHOLD, MAX_INT32)  # whose free end is not given back
+        mallopt(TRIM_THRESHOLD, MAX_INT32)  # whose free end is not returned
 
 
 def release_freed_memory() -> None:
-    """Give the system what was freed and kept."""
+    """Return memory to the system that was freed and kept."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -49,7 +49,7 @@ def release_freed_memory() -> None:
 
 
 def bytes_in_use(device: torch.device) -> int:
-    """Bytes in use: tensors on CUDA, else resident memory of the process, less what is kept though freed."""
+    """Return the bytes in use: tensors on CUDA, else resident memory of the process less kept free memory."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     release_freed_memory()
@@ -57,7 +57,7 @@ def bytes_in_use(device: torch.device) -> int:
 
 
 def bytes_free(device: torch.device) -> int:
-    """Bytes that could still be had."""
+    """Return the bytes that can still be allocated."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     available = psutil.virtual_memory().available
@@ -67,12 +67,12 @@ def bytes_free(device: torch.device) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: torch has a class for it on CUDA only."""
+    """Whether an error means that memory ran out: torch has a class for it on CUDA only."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or bool(OUT_OF_MEMORY.search(str(error)))
 
 
 def reset_peak(device: torch.device) -> None:
-    """Forget the peak so far."""
+    """Reset the peak."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif os.access(CLEAR_REFS, os.W_OK):
@@ -80,7 +80,7 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """The most bytes in use since ``watch_peak``; None where the system does not tell."""
+    """Return the peak of bytes in use since ``reset_peak``; None if the system does not report it."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     if not os.access(CLEAR_REFS, os.W_OK):

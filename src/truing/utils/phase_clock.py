@@ -1,6 +1,6 @@
-"""Where the time of a step goes: seconds by phase, each second in the innermost phase that runs.
+"""Seconds of a step by phase; each second counts for the innermost running phase.
 
-All that the doctor has computed is the doctor's: its forward passes are no part of the training's.
+Within the phase ``doctor`` every inner phase counts as ``doctor``: its forward passes are not training's.
 """
 
 import time
@@ -10,30 +10,30 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 PHASES = {
-    "sync": "the sampler gets the policy's weights",
-    "prefill": "the sampler reads what a turn begins with",
-    "decode": "the sampler draws, token by token",
-    "world": "worlds and tools answer",
-    "reward": "answers are graded",
-    "reference": "the reference scores what a term compares with it",
-    "value": "the critic says what it expects",
-    "forward": "the policy scores what is trained",
-    "backward": "gradients",
-    "optimizer": "the gradient is clipped, the weights move",
-    "record": "numbers and rows are made, and those of the step before written",
-    "doctor": "facts are measured for the rules, and the rules judge",
-    "other": "all else: templates, masks, advantages",
+    "sync": "copy the policy's weights to the sampler",
+    "prefill": "the sampler processes the context of a turn",
+    "decode": "the sampler samples, token by token",
+    "world": "environments and tools run",
+    "reward": "reward functions run",
+    "reference": "forward passes of the reference model",
+    "value": "forward passes of the critic",
+    "forward": "forward passes of the policy",
+    "backward": "backward passes",
+    "optimizer": "gradient clipping and the optimizer step",
+    "record": "compute metrics and rows, and write those of the previous step",
+    "doctor": "audits and rules",
+    "other": "everything else: templates, masks, advantages",
 }
-"""Every phase there is, in the order of a step."""
+"""All phases, in the order of a step."""
 
 DOCTOR = "doctor"
 
 
 class PhaseClock:
-    """Seconds by phase, counted while it runs."""
+    """Counts seconds by phase."""
 
     def __init__(self, synchronize: Callable[[], None] = lambda: None) -> None:
-        """``settle`` waits for a device: what was asked of it in a phase is then done in that phase."""
+        """``synchronize`` waits for a device, so that work started in a phase ends in that phase."""
         self._synchronize = synchronize
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._open: list[str] = []
@@ -51,7 +51,7 @@ class PhaseClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the block as ``name``, but for phases within it."""
+        """Count the block as ``name``, except for phases within it."""
         self._charge()
         self._open.append(DOCTOR if DOCTOR in self._open else name)
         try:
@@ -63,11 +63,11 @@ class PhaseClock:
                 self._open.pop()
 
     def pop_seconds(self) -> dict[str, float]:
-        """Seconds by phase since the last time that somebody took them."""
+        """Return the seconds by phase since the last call, and reset them."""
         self._charge()
-        taken = dict(self._seconds)
+        seconds = dict(self._seconds)
         self._seconds.clear()
-        return taken
+        return seconds
 
     def _charge(self) -> None:
         """Count the time since the last charge for the innermost open phase."""
@@ -83,9 +83,9 @@ _NOW: ContextVar[PhaseClock | None] = ContextVar("clock", default=None)
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Count the block as ``name``, one of PHASES, where a clock runs."""
+    """Count the block as ``name``, one of PHASES, if a clock runs."""
     if name not in PHASES:
-        raise KeyError(f"{name!r} is no phase; there are {', '.join(PHASES)}")
+        raise KeyError(f"{name!r} is not a phase; phases are {', '.join(PHASES)}")
     clock = _NOW.get()
     if clock is None:
         yield

@@ -1,4 +1,4 @@
-"""Random numbers named by what they are for, so that batch composition and resuming cannot move them."""
+"""Random numbers keyed by their use, so that batch composition and resuming cannot change them."""
 
 import hashlib
 
@@ -8,21 +8,21 @@ from torch import Tensor
 
 
 def seed_of(*key: object) -> int:
-    """A 63-bit seed from a key such as ``(seed, "sample", stage, step, group, rollout, turn)``."""
+    """Return a 63-bit seed from a key such as ``(seed, "sample", stage, step, group, rollout, turn)``."""
     digest = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
 
 def generator(*key: object) -> np.random.Generator:
-    """An independent generator for a key."""
+    """Return an independent generator for a key."""
     return np.random.Generator(np.random.Philox(seed_of(*key)))
 
 
 def uniforms(count: int, *key: object) -> Tensor:
-    """``count`` numbers in [0, 1), float64; number ``i`` of a key is the same whatever ``count`` is."""
+    """Return ``count`` numbers in [0, 1), float64; number ``i`` of a key does not depend on ``count``."""
     return torch.from_numpy(generator(*key).random(count))
 
 
 def permutation(count: int, *key: object) -> list[int]:
-    """A shuffled ``range(count)``."""
+    """Return a shuffled ``range(count)``."""
     return generator(*key).permutation(count).tolist()

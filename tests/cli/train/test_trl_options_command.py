@@ -52,8 +52,8 @@ def test_the_command_of_the_field_report(rows, tmp_path, monkeypatch):
     (line,) = outcome.out.splitlines()
     assert json.loads(line)["run"] == str(run)
     for note in (
-        "note: --batch-size 8 counts answers: 2 prompts of 4 an update; so few see only large changes",
-        "note: --batch-size, --num-generations, --max-steps, --scale-rewards: of stage grpo alone, sft as",
+        "note: --batch-size 8 counts answers: 2 prompts of 4 per update; so few detect only large changes",
+        "note: --batch-size, --num-generations, --max-steps, --scale-rewards: for stage grpo alone; sft as",
         "note: --no-peft: sft.learning_rate = 0.0003, grpo.learning_rate = 0.0002 were chosen for an adapter",
         "training prompts are cut to 200 tokens: user messages lost ",
     ):
@@ -85,11 +85,11 @@ def test_several_data_sets_are_pooled(rows, tmp_path):
     ("words", "told"),
     [
         (("tiny", "--datasets", "rows.jsonl"), "unknown recipe key 'env.data'"),
-        (("musique", "--logging-steps", 10), "there are no other logging steps"),
+        (("musique", "--logging-steps", 10), "there is no other logging interval"),
         (("musique", "--batch-size", 9), "--batch-size 9 in groups of 8"),
         (("tiny", "--scale-rewards", "std"), "true, false, group, batch, none"),
-        (("tiny", "--kl-beta", "-1"), "recipe key 'kl.coef' has a value that cannot be"),
-        (("tiny", "--learning-rate", "0"), "recipe key 'grpo.learning_rate' has a value that cannot be"),
+        (("tiny", "--kl-beta", "-1"), "recipe key 'kl.coef' has an invalid value"),
+        (("tiny", "--learning-rate", "0"), "recipe key 'grpo.learning_rate' has an invalid value"),
         (("musiqe",), "did you mean musique?"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from truing.envs.base import Split, hash_fraction
 from truing.errors import DataError, RecipeError
-from truing.utils.did_you_mean import did_you_mean
+from truing.utils.format import did_you_mean
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any
 from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
 from truing.envs.workspace.state import DAYS, ME, MY_ADDRESS, Event, Mail, Office, Post
 from truing.types.message import ToolSpec
-from truing.utils.did_you_mean import did_you_mean
+from truing.utils.format import did_you_mean
 
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")

@@ -65,7 +65,7 @@ def add_turn(
         messages=(*dialogue.messages, {**message, "content": thought + reply.content}),
         text=dialogue.text + text,
         token_ids=torch.cat([dialogue.token_ids, drawn]),
-        drawn={
+        drawn_control_tokens={
             **dialogue.drawn_control_tokens,
             len(dialogue.messages): _drawn_control_tokens(chat, ids, text),
         },

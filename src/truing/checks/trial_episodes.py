@@ -88,7 +88,7 @@ class FixedTurns:
 
 def run_trial(context: EpisodeContext, tasks: Sequence[Task]) -> TrialRun:
     """Play every task. Nothing is sampled, and no context is too short: that is a check of its own."""
-    stage = replace(context, contract=RAW, context_length=sys.maxsize)
+    stage = replace(context, sampling_params=RAW, context_length=sys.maxsize)
     told = [task for task in tasks if task.demonstration is not None]
     return TrialRun(
         context,

@@ -54,7 +54,7 @@ def score(
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
     head = head_of(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
-    contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]
+    contracts = [batch.samples[b].sampling_params for b in wanted_2N[0].tolist()]
     below = None if mass_below_mask_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
     for contract in dict.fromkeys(contracts):
         chosen_N = torch.tensor([each == contract for each in contracts])

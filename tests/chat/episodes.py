@@ -100,13 +100,13 @@ def samples(chat, rollout):
     drawn = torch.cat([turn.token_ids for turn in rollout.turns])
     sampled = torch.cat([sample.token_ids[sample.origin == Origin.SAMPLED] for sample in made])
     assert torch.equal(sampled, drawn), "each drawn id is sampled exactly once"
-    assert len(made) == 1 + sum(bool(turn.restarts) for turn in rollout.turns)
+    assert len(made) == 1 + sum(bool(turn.restart_reason) for turn in rollout.turns)
     for sample in made:
         answered = sample.token_ids[sample.origin == Origin.TOOL]
         assert not torch.isin(answered, control_ids(chat)).any(), "no control token comes from an answer"
     for i, turn in enumerate(rollout.turns):
-        if turn.restarts:
-            shown = chat.text(past(rollout, i), rollout.task.tools)
+        if turn.restart_reason:
+            shown = chat.render_text(past(rollout, i), rollout.task.tools)
             assert text_of(chat, turn.context_ids) == shown, "a new sample begins with the template's words"
             assert (turn.context_origin != Origin.SAMPLED).all()
     return made
@@ -115,7 +115,7 @@ def samples(chat, rollout):
 def control_ids(chat):
     """What data must not become: all special tokens, and all added ones that the template writes."""
     added = chat.tokenizer.added_tokens_decoder.items()
-    written = chat.text([USER], TASK.tools)
+    written = chat.render_text([USER], TASK.tools)
     written += chat.tokenizer.chat_template + (hermes if chat.tool_prompt else "")
     return torch.tensor([id for id, token in added if token.special or token.content in written])
 

@@ -191,7 +191,7 @@ def test_keys_that_a_schema_does_not_name_are_read_by_what_it_says_of_others():
 
 
 JSON = st.recursive(
-    st.nothing() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )

@@ -60,7 +60,7 @@ def written(template, said):
         render_jinja_template(
             [messages], tools=[TOOL], chat_template=template, add_generation_prompt=more, **special
         )
-        for messages, more in (([USER], True), ([USER, said.message()], False))
+        for messages, more in (([USER], True), ([USER, said.to_dict()], False))
     )
     start = reply_start(prompt, whole, "hermes")
     assert start is not None

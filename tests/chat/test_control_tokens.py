@@ -216,12 +216,12 @@ def test_messages_never_become_control_tokens(spoken, role):
 
     plain = render_prompt(spoken, asked("x"))
     for text in hostile(spoken):
-        if spoken.special.first(text):
+        if spoken.special_tokens.first_in(text):
             with pytest.raises(DataError, match="special token"):
                 render_prompt(spoken, asked(text))
             continue
         prompt = render_prompt(spoken, asked(text))
-        allowed = sum(text.count(tag) for tag in spoken.tags) if role == "assistant" else 0
+        allowed = sum(text.count(tag) for tag in spoken.allowed_in_content) if role == "assistant" else 0
         assert controls(spoken, prompt.token_ids) == controls(spoken, plain.token_ids) + allowed, text
         assert text in text_of(spoken, prompt.token_ids)
         assert not controls(spoken, prompt.token_ids[prompt.origin == Origin.PROMPT]) or allowed
@@ -231,7 +231,7 @@ def test_a_role_that_holds_a_control_token_is_refused(spoken):
     """Of a task's message, and of one that a world answers with."""
     for text in hostile(spoken):
         with pytest.raises(DataError, match="the role of a message holds the control token"):
-            spoken.rendering([ASKED, {"role": f"user{text}", "content": "x"}])
+            spoken.render([ASKED, {"role": f"user{text}", "content": "x"}])
 
 
 @pytest.mark.parametrize("make", [qwen, gptoss, llama3])

@@ -65,11 +65,11 @@ def names_the_first_difference(rollout):
     """Whether each restart names the first token at which the past and its rendering differ."""
     before = torch.empty(0).long()
     for turn in rollout.turns:
-        if turn.restarts:
-            t = int(re.match(r"token (\d+)", turn.restarts)[1])
+        if turn.restart_reason:
+            t = int(re.match(r"token (\d+)", turn.restart_reason)[1])
             assert torch.equal(before[:t], turn.context_ids[:t])
             assert before[t : t + 1].tolist() != turn.context_ids[t : t + 1].tolist()
-        seen = turn.context_ids if turn.restarts else torch.cat([before, turn.context_ids])
+        seen = turn.context_ids if turn.restart_reason else torch.cat([before, turn.context_ids])
         before = torch.cat([seen, turn.token_ids])
 
 
@@ -95,9 +95,9 @@ def test_every_template(templates, speak):
             names_the_first_difference(rollout)
         if not own.turns[1].restart_reason:
             meant = [USER, CALLS.to_dict(), *own.messages[1:-1], DONE.to_dict()]
-            if opened_reasoning(chat.text([USER], TASK.tools), chat.tool_format):
+            if opened_reasoning(chat.render_text([USER], TASK.tools), chat.tool_format):
                 meant = [USER, *own.messages]  # the thought that the prompt opened is part of what was said
-            whole = chat.text(meant, TASK.tools, prompt=False)
+            whole = chat.render_text(meant, TASK.tools, prompt=False)
             (sample,) = samples(chat, own)
             assert whole.startswith(text_of(chat, sample.token_ids[:-1])), name
     assert len(tried) > 25
@@ -109,7 +109,7 @@ def test_a_demonstration_has_the_ids_of_the_whole_rendering(speak, name):
     chat = speak(name)
     rollout = play(chat, as_written(chat, CALLS), as_written(chat, DONE))
     (sample,) = samples(chat, rollout)
-    whole = chat.text([USER, *rollout.messages], TASK.tools, prompt=False)
+    whole = chat.render_text([USER, *rollout.messages], TASK.tools, prompt=False)
     ids = chat.tokenizer(whole, add_special_tokens=False)["input_ids"]
     assert sample.token_ids.tolist() == ids[: len(sample)]
     assert text_of(chat, torch.tensor(ids[len(sample) :])).strip() == ""
@@ -158,7 +158,7 @@ def test_turns_of_every_kind_extend(speak, name, said):
     chat = speak(name)
     rollout = play(chat, as_written(chat, said), as_written(chat, DONE))
     assert rollout.turns[1].restart_reason == ""
-    assert rollout.messages[0] == said.message()
+    assert rollout.messages[0] == said.to_dict()
     assert len(rollout.messages) == 2 + max(1, len(said.calls))
     samples(chat, rollout)
 

@@ -83,14 +83,14 @@ def begun(family, tags, tools=TOOLS):
         MADE[family, tags] = chat, CallGrammars(chat, len(chat.tokenizer))
     chat, grammars = MADE[family, tags]
     empty = torch.tensor([], dtype=torch.long)
-    return chat, grammars.walk(Dialogue((), tools, 0, "", empty), empty)
+    return chat, grammars.turn_matcher(Dialogue((), tools, 0, "", empty), empty)
 
 
 def written(chat, name, arguments):
     """A call's ids as the template writes it, without what stands around it."""
     said = AssistantMessage(calls=(ToolCall(name, arguments),))
     tag, closing = FORMATS[chat.tool_format].opening_tag, FORMATS[chat.tool_format].closing
-    whole = chat.text([{"role": "user", "content": "q"}, said.to_dict()], prompt=False)
+    whole = chat.render_text([{"role": "user", "content": "q"}, said.to_dict()], prompt=False)
     text = tag + whole.partition(tag)[2].rpartition(closing)[0] + closing
     return chat.tokenizer(text, add_special_tokens=False)["input_ids"]
 
@@ -98,11 +98,11 @@ def written(chat, name, arguments):
 def goes_through(walk, ids):
     """Whether each id may be drawn in its turn, and the call is over then."""
     for id in ids:
-        allowed = walk.allowed()
+        allowed = walk.allowed_ids()
         if allowed is not None and not allowed[id]:
             return False
-        walk.take(id)
-    return walk.allowed() is None
+        walk.accept_token(id)
+    return walk.allowed_ids() is None
 
 
 @pytest.mark.parametrize(("family", "tags"), CASES)
@@ -131,8 +131,8 @@ def test_no_stop_comes_within_a_call(family, tags):
     chat, walk = begun(family, tags)
     ids = written(chat, "look", {"text": "ab", "whole": 5})
     for id in ids[:-1]:
-        walk.take(id)
-        if (allowed := walk.allowed()) is not None:
+        walk.accept_token(id)
+        if (allowed := walk.allowed_ids()) is not None:
             assert not allowed[list(chat.stop_ids)].any()
 
 
@@ -142,15 +142,15 @@ def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
     chat, walk = begun(family, tags)
     ids = chat.tokenizer(FORMATS[chat.tool_format].opening_tag, add_special_tokens=False)["input_ids"]
     for id in ids:
-        walk.take(id)
+        walk.accept_token(id)
     source, ends = random.Random(seed), list[int]()
-    while (allowed := walk.allowed()) is not None:
+    while (allowed := walk.allowed_ids()) is not None:
         free = allowed.nonzero()[:, 0].tolist()
         if len(ids) > 100 and len(free) > 100 and not ends:  # a text that could go on for ever
             ends = chat.tokenizer(ENDS[chat.tool_format], add_special_tokens=False)["input_ids"]
         plain = [id for id in free if id in LETTERS and len(ids) < 300]
         ids.append(ends.pop(0) if ends and ends[0] in free else source.choice(plain or free))
-        walk.take(ids[-1])
+        walk.accept_token(ids[-1])
     text = chat.tokenizer.decode(ids)
     said = parse_calls(text, chat.tool_format, TOOLS).message
     assert said.parse_errors == ()
@@ -203,7 +203,7 @@ def test_a_turn_that_breaks_the_grammar_is_an_error():
     chat, walk = begun("qwen3_6", True)
     ids = written(chat, "peek", {})
     with pytest.raises(InvalidValueError, match="does not allow"):
-        list(map(walk.take, ids))
+        list(map(walk.accept_token, ids))
 
 
 def test_formats_without_a_grammar_are_named():

@@ -44,8 +44,8 @@ def test_the_table_is_read():
 def test_a_row_of_the_table(speak, name, calls, own, at):
     if calls == "unknown":
         with pytest.raises(ModelError, match="not known how this model's template writes"):
-            speak(name).text(TASK.messages, TASK.tools)
-        assert speak(name).text(TASK.messages)  # without tools nothing has to be known
+            speak(name).render_text(TASK.messages, TASK.tools)
+        assert speak(name).render_text(TASK.messages)  # without tools nothing has to be known
         chat = speak(name, tool_prompt="hermes")
     else:
         chat = speak(name)
@@ -66,7 +66,7 @@ def test_a_row_of_the_table(speak, name, calls, own, at):
 def test_a_supplied_prompt_writes_tools_calls_and_answers_as_text(speak):
     chat = speak("written/smollm2")
     rollout = play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")), reply="white")
-    whole = chat.text([*TASK.messages, *rollout.messages], TASK.tools)
+    whole = chat.render_text([*TASK.messages, *rollout.messages], TASK.tools)
     assert PAGE.count("```text") == 1
     shown = PAGE.partition("```text\n")[2].partition("\n```")[0]
     assert shown in whole
@@ -78,14 +78,14 @@ def test_a_supplied_prompt_writes_tools_calls_and_answers_as_text(speak):
 )
 def test_a_supplied_prompt_shows_schemas_or_signatures(speak, style, shown):
     chat = speak("written/smollm2", tool_prompt=style)
-    assert shown in chat.text(TASK.messages, TASK.tools).partition("<|im_start|>user")[0]
+    assert shown in chat.render_text(TASK.messages, TASK.tools).partition("<|im_start|>user")[0]
 
 
 @pytest.mark.parametrize("name", cases("trl/gemma", "written/smollm2", "smollm2"))
 def test_what_a_system_message_says_is_always_shown(speak, name):
     chat = speak(name)
     asked = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."})
-    text = chat.text(asked)
+    text = chat.render_text(asked)
     assert "Be brief." in text
     assert ("Be brief.\n\nHi." in text) is (name == "trl/gemma") is not chat.system_role
 

@@ -70,7 +70,7 @@ class Own:
 
     def reply(self, said):
         good = all(call.name == "price" and "item" in call.arguments for call in said.calls)
-        return self.inner.reply(said) if good and not said.problems else self.bad(said)
+        return self.inner.reply(said) if good and not said.parse_errors else self.bad(said)
 
     def outcome(self):
         return {}

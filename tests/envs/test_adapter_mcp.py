@@ -174,11 +174,11 @@ def test_a_silent_server_and_a_dead_one_are_errors_of_the_world(make):
 ENDS = """
 from contextlib import suppress
 from truing.envs import make_env
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 env = make_env("mcp", {keys})
 episode = env.open(env.tasks("train")[0])
 with suppress(Exception):
-    episode.reply(Said(calls=(ToolCall("hang", {{}}),)))
+    episode.reply(AssistantMessage(calls=(ToolCall("hang", {{}}),)))
 """
 
 

@@ -37,7 +37,7 @@ def play(env, task, turns):
     """The finished rollout of a policy that says these turns."""
     episode, messages = env.open(task), []
     for said in turns:
-        messages += [said.message(), *episode.reply(said)]
+        messages += [said.to_dict(), *episode.reply(said)]
     text = turns[-1].content if turns else ""
     return Rollout(
         "r",

@@ -82,7 +82,7 @@ class HostileEnv:
 
     rewards: dict = field(default_factory=dict)
     notes: tuple = ()
-    open_task: list = field(default_factory=list)
+    opened: list = field(default_factory=list)
 
     def __post_init__(self):
         self.own = {"train": [asking()], "eval": [asking("e", "eval")]}

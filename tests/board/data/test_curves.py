@@ -46,7 +46,7 @@ numbers = st.one_of(st.just(NAN), st.sampled_from([INF, -INF, 0.0, 1.0]), st.flo
     st.lists(numbers, max_size=60),
     st.integers(1, 9),
     st.integers(0, 70),
-    st.integers(0, 70) | st.empty(),
+    st.integers(0, 70) | st.none(),
     st.booleans(),
 )
 def test_curves_are_what_a_slow_second_implementation_says(values, points, start, end, log):

@@ -25,7 +25,7 @@ def begin():
         key = (chat.tokenizer.name_or_path, vocab)
         made.setdefault(key, CallGrammars(chat, vocab))
         ids = torch.tensor(ids, dtype=torch.long)
-        return made[key].walk(Dialogue((), tools, 0, prompt, ids), ids)
+        return made[key].turn_matcher(Dialogue((), tools, 0, prompt, ids), ids)
 
     return begun
 
@@ -37,17 +37,17 @@ def walk(chat, begin):
 
 
 def letters(walk):
-    return "".join(chr(id) for id in walk.allowed().nonzero()[:, 0].tolist() if id < 128)
+    return "".join(chr(id) for id in walk.allowed_ids().nonzero()[:, 0].tolist() if id < 128)
 
 
 def test_outside_calls_everything_is_allowed(walk):
     for text in ("", "hello <tool", "<tool_call", CALL, f"{CALL}\n<tool_c", "<think><tool_call>x"):
-        assert walk(text).allowed() is None
+        assert walk(text).allowed_ids() is None
 
 
 def test_a_thought_that_the_prompt_opened_is_free_too(walk):
     prompt = "<|im_start|>assistant\n<think>\n"
-    assert walk("maybe <tool_call>x", prompt=prompt).allowed() is None
+    assert walk("maybe <tool_call>x", prompt=prompt).allowed_ids() is None
     assert letters(walk("maybe</think><tool_call>", prompt=prompt)) == "\n"
 
 
@@ -61,7 +61,7 @@ def test_inside_a_call_the_schema_says_what_is_allowed(walk):
 
 def test_a_stop_never_comes_inside_a_call(walk, chat):
     for cut in range(len("<tool_call>"), len(CALL)):
-        assert not walk(CALL[:cut]).allowed()[list(chat.stop_ids)].any()
+        assert not walk(CALL[:cut]).allowed_ids()[list(chat.stop_ids)].any()
 
 
 def test_keys_that_the_schema_does_not_name_are_not_written(walk):
@@ -83,15 +83,15 @@ def test_real_tokenizers_write_the_call_that_their_template_writes(data, begin, 
     ids = tokenizer(f"I look.{CALL} Done.{CALL}", add_special_tokens=False)["input_ids"]
     walk, forced, tight = begin(chat, vocab, []), 0, 0
     for id in ids:
-        allowed = walk.allowed()
+        allowed = walk.allowed_ids()
         assert allowed is None or allowed[id], (id, tokenizer.decode([id]))
         if allowed is not None and len(allowed.nonzero()) < vocab / 2:
             assert not allowed[len(tokenizer) :].any()
             tight += 1
             forced += int(allowed.sum()) == 1
-        walk.take(id)
+        walk.accept_token(id)
     assert forced > 20
-    assert walk.allowed() is None
+    assert walk.allowed_ids() is None
 
 
 def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(data, begin):
@@ -99,15 +99,15 @@ def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(data, begin
     chat = make_chat(tokenizer, (tokenizer.eos_token_id,))
     ids = tokenizer("<tool_call", add_special_tokens=False)["input_ids"]
     walk = begin(chat, len(tokenizer), ids)
-    banned = {tokenizer.decode([id]) for id in (~walk.allowed()).nonzero()[:, 0].tolist()}
+    banned = {tokenizer.decode([id]) for id in (~walk.allowed_ids()).nonzero()[:, 0].tolist()}
     assert "></" in banned
     assert all(text.startswith(">") and len(text) > 1 for text in banned)
-    assert walk.allowed()[tokenizer.convert_tokens_to_ids(">")]
+    assert walk.allowed_ids()[tokenizer.convert_tokens_to_ids(">")]
 
 
 def test_names_are_quoted_as_json(walk):
     said = '<tool_call>\n{"name": "näp \\"1\\"", "arguments": {}}\n</tool_call>'
-    assert walk(said).allowed() is None
+    assert walk(said).allowed_ids() is None
     assert parse_calls(said, "hermes").message.calls[0].name == NAP.name
 
 

@@ -45,7 +45,7 @@ def model():
 def room(request):
     """Tables that are full after every id, or now and then, or never."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truing.engines.local.cuda_graphs, "ROOM", request.param)
+        patch.setattr(truing.engines.local.cuda_graphs, "GROW_TOKENS", request.param)
         yield request.param
 
 

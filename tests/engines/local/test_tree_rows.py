@@ -37,13 +37,13 @@ def assert_same(one, other):
 def fed(monkeypatch):
     """How many ids each forward of the tree was fed."""
     counts = []
-    decode = truing.engines.local.tree_rows.decode
+    decode = truing.engines.local.tree_rows.decoder_states
 
     def counting(model, ids, *rest):
         counts.append(len(ids))
         return decode(model, ids, *rest)
 
-    monkeypatch.setattr(truing.engines.local.tree_rows, "decode", counting)
+    monkeypatch.setattr(truing.engines.local.tree_rows, "decoder_states", counting)
     return counts
 
 
@@ -51,7 +51,7 @@ def fed(monkeypatch):
 def shared(request):
     """All runs are shared, or some, or rather none of these small ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truing.engines.local.tree_rows, "SHARED", request.param)
+        patch.setattr(truing.engines.local.tree_rows, "MIN_SHARED", request.param)
         yield request.param
 
 

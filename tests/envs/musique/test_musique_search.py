@@ -65,7 +65,7 @@ def play(env, task, turns):
     episode, messages = env.open(task), []
     for said in turns:
         replies = episode.reply(said)
-        messages += [said.message(), *replies]
+        messages += [said.to_dict(), *replies]
     assert not replies, "the last turn ends the episode"
     rollout = Rollout(
         "r",

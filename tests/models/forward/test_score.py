@@ -34,10 +34,10 @@ def plain_logprobs(model, row, temperature):
 def rows():
     contract = dataclasses.replace(SamplingParams(), temperature=0.7)
     return [
-        sample([5, 6, 7, 8], [9, 10, 11], name="a", contract=contract),
-        sample([5, 6, 7, 8], [12], name="b", contract=contract),
-        sample([5, 6, 7, 8], [13, 14, 15, 16, 17], name="c", contract=contract),
-        sample([30, 31], [9, 10], name="d", contract=contract),
+        sample([5, 6, 7, 8], [9, 10, 11], name="a", sampling_params=contract),
+        sample([5, 6, 7, 8], [12], name="b", sampling_params=contract),
+        sample([5, 6, 7, 8], [13, 14, 15, 16, 17], name="c", sampling_params=contract),
+        sample([30, 31], [9, 10], name="d", sampling_params=contract),
     ]
 
 
@@ -74,7 +74,7 @@ def test_rows_may_have_different_contracts(tiny, rows):
     warm = dataclasses.replace(
         rows[0],
         sample_id="w",
-        contract=dataclasses.replace(CONTRACT, temperature=2.0, top_k=0, top_p=1.0, min_p=0.0),
+        sampling_params=dataclasses.replace(CONTRACT, temperature=2.0, top_k=0, top_p=1.0, min_p=0.0),
     )
     batch = collate([rows[0], warm])
     together = score(tiny.model, batch, batch.policy_mask).logprob

@@ -1,7 +1,7 @@
-"""The tool prompt that Truing supplies where a chat template shows no tools (SmolLM2's drops them).
+"""The tool prompt that Truing supplies for chat templates without tools (SmolLM2's drops them).
 
-Calls are asked for in the form of Hermes and Qwen. It is part of the chat that SFT, RL, evaluation and
-export share, so none of them can see another one.
+It asks for calls in the format of Hermes and Qwen. It is part of the chat that SFT, RL, evaluation and export
+share.
 """
 
 import json
@@ -35,7 +35,7 @@ Call one so:
 def with_tool_prompt(
     messages: Sequence[Message], tools: Sequence[ToolSpec], style: ToolPrompt
 ) -> list[Message]:
-    """The messages for a template without tools: schemas in the system message, calls and answers as text."""
+    """Return messages for a template without tools: schemas in the system message, calls as text."""
     told = [_as_text(message) for message in messages]
     if tools:
         shown = _describe(tools, style)
@@ -43,7 +43,7 @@ def with_tool_prompt(
         told.insert(0, {"role": "system", "content": system + shown})
     joined: list[Message] = []
     for message in told:
-        # answers to several calls of one turn come in one message, as Qwen's template has it
+        # answers to several calls of one turn share one message, as in Qwen's template
         if joined and message.get("answers") and joined[-1].get("answers"):
             message = {**message, "content": joined.pop()["content"] + "\n" + message["content"]}
         joined.append(message)
@@ -51,7 +51,7 @@ def with_tool_prompt(
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:
-    """The messages for a template without a system role: what it would say begins the first user message."""
+    """Return messages for a template without a system role: it is prepended to the first user message."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
     system, *rest = messages
@@ -61,7 +61,7 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def without_orphan_tool_messages(messages: Sequence[Message]) -> list[Message]:
-    """The messages for a template that ties tool messages to calls: the user answers malformed ones."""
+    """Return messages for a template that ties tool messages to calls: the user answers malformed ones."""
     made: list[Message] = []
     called = stray = False
     for message in messages:
@@ -75,7 +75,7 @@ def without_orphan_tool_messages(messages: Sequence[Message]) -> list[Message]:
 
 
 def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
-    """The tools as the system message tells of them."""
+    """Return the system message's text about tools."""
     if style == "hermes":
         lines = [json.dumps(tool.schema(), ensure_ascii=False) for tool in tools]
         return HERMES.format(tools="\n".join(lines))
@@ -87,7 +87,7 @@ def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
 
 
 def _as_text(message: Message) -> Message:
-    """A message whose calls, or whose answer to one, stand in its content."""
+    """Return a message with its calls, or its answer to one, in its content."""
     if message["role"] == "tool":
         return {
             "role": "user",

@@ -1,6 +1,6 @@
-"""Whether an environment and a chat template can be trained on, asked before anything is trained."""
+"""Checks of an environment and a chat template before training."""
 
 from truing.checks.report import CheckReport, check, check_tasks, evenly_spaced, report_json
 from truing.checks.result import CheckResult, Finding
 
-__all__ = ["CheckResult", "Finding", "CheckReport", "check", "check_tasks", "report_json", "evenly_spaced"]
+__all__ = ["CheckReport", "CheckResult", "Finding", "check", "check_tasks", "evenly_spaced", "report_json"]

@@ -65,8 +65,8 @@ def _adapter_error(folder: Path) -> ModelError:
         "this folder is an adapter, not a whole model",
         got=f"{folder}: {config.get('peft_type', 'peft')} of {config.get('base_model_name_or_path')}",
         expected=EXPECTED,
-        remedy="merge it: for a run of Truing with `truing export RUN --to FOLDER` (no --adapter), otherwise"
-        " with merge_and_unload and save_pretrained of peft. Then set model.name = FOLDER",
+        remedy="merge it: for a run of Truing with `truing export RUN --to FOLDER` without --adapter,"
+        " otherwise with merge_and_unload and save_pretrained of peft. Then set model.name = FOLDER",
     )
 
 

@@ -20,7 +20,7 @@ PYTHON_WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
 
 
 def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
-    """The grammar of what follows an opening tag: the name of a tool, its arguments, the closing tag."""
+    """Return the grammar after an opening tag: a tool's name, its arguments, the closing tag."""
     check_names(tools, NAME, KEY)
     called = " | ".join(f"tool{i}" for i in range(len(tools)))
     repeated = f"({spell(tags.before_name)} ({called}))" + "+" * tags.multiple_calls
@@ -36,7 +36,7 @@ def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
 
 
 def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
-    """The rules of one argument."""
+    """Return the rules of one argument."""
     if argument.name is not None:
         yield f"argument{at}: {spell(tags.before_key + argument.name + tags.after_key)} value{at}"
     else:

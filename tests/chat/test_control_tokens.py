@@ -336,5 +336,5 @@ def test_marks_that_data_holds_itself_are_text():
 def test_a_control_token_of_one_character_cannot_be_written_otherwise():
     tokenizer = tokenizer_of(byte_level(), CHATML, "<|im_end|>", special=("<|im_end|>", "§"))
     chat = make_chat(tokenizer, [tokenizer.eos_token_id])
-    with pytest.raises(DataError, match="single character"):
+    with pytest.raises(DataError, match="one character"):
         chat.render_text([{"role": "user", "content": "see § 5"}])

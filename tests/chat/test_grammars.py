@@ -195,7 +195,7 @@ def test_what_a_grammar_cannot_hold_to_is_refused(family, name, schema):
 
 def test_a_name_that_could_not_be_read_back_is_refused():
     for name in ("look at", "look>"):
-        with pytest.raises(RecipeError, match="a name is written otherwise"):
+        with pytest.raises(RecipeError, match="a name cannot be written"):
             begun("qwen3_6", True, (ToolSpec(name, "Look.", {"type": "object", "properties": {}}),))
 
 

@@ -111,7 +111,7 @@ def test_where_the_past_has_no_thought_none_can_be_demonstrated():
     chat = chat_of("opened_and_dropped")
     with pytest.raises(DataError, match="differently from its generation prompt") as raised:
         encode_reply(chat, [USER], DONE)
-    assert "write one in the demonstration" in raised.value.remedy
+    assert "demonstrate reasoning" in raised.value.remedy
     ids = encode_reply(chat, [USER], AssistantMessage("<think>\nhm\n</think>\n\nIt is a."))
     assert text_of(chat, ids) == "hm\n</think>\n\nIt is a.<|im_end|>"
 

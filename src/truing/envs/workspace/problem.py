@@ -1,4 +1,4 @@
-"""A problem in the office: what is asked, of which office, and the calls that do it."""
+"""A problem in the office: the request, the office, and the right calls."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +12,7 @@ from truing.types.message import AssistantMessage, ToolCall
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to do. ``combination`` is what was asked, apart from its phrasing: splits go by it."""
+    """One thing to do. ``combination`` is the request without its phrasing, the key of the split."""
 
     asked: str
     split_key: tuple[str, ...]
@@ -20,7 +20,7 @@ class Problem:
     turns: tuple[AssistantMessage, ...]
 
     def used_tools(self) -> set[str]:
-        """The tools that the right calls are of."""
+        """The tools of the right calls."""
         return {call.name for said in self.turns for call in said.calls}
 
     def wanted(self) -> dict[str, Any]:
@@ -28,7 +28,7 @@ class Problem:
         return self._states()[-1]
 
     def turns_without_lookups(self) -> tuple[AssistantMessage, ...]:
-        """The turns of somebody who looks nothing up: those that change the office, and the last."""
+        """The demonstration without lookups: the turns that change the office, and the last."""
         *acting, last = zip(self.turns, pairwise(self._states()), strict=True)
         return (*(said for said, (before, after) in acting if before != after), last[0])
 
@@ -48,5 +48,5 @@ def call(name: str, /, **arguments: Any) -> ToolCall:
 
 
 def steps(*calls: ToolCall, end: str) -> tuple[AssistantMessage, ...]:
-    """One turn per call, and a closing sentence."""
+    """Return one turn per call, and a closing sentence."""
     return (*(AssistantMessage(calls=(each,)) for each in calls), AssistantMessage(end))

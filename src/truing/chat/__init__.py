@@ -7,17 +7,17 @@ from truing.chat.parse_turn import read_turn
 from truing.chat.render import Prompt, decode_reply, encode_reply, render_prompt
 
 __all__ = [
-    "Chat",
-    "TurnContext",
-    "Dialogue",
     "CallGrammars",
+    "Chat",
+    "Dialogue",
     "Prompt",
-    "observe",
-    "start_dialogue",
+    "TurnContext",
+    "add_turn",
     "decode_reply",
     "encode_reply",
-    "add_turn",
     "make_chat",
+    "observe",
     "read_turn",
     "render_prompt",
+    "start_dialogue",
 ]

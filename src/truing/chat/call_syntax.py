@@ -58,12 +58,12 @@ def read_turn_with_tools(
 
 def _byte_spans(spelled: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return spans of characters as spans of bytes; the spans are in order and disjoint."""
-    made, character, byte = [], 0, 0
+    byte_spans, character, byte = [], 0, 0
     for start, end in spans:
         first = byte + _size(spelled[character:start])
         character, byte = end, first + _size(spelled[start:end])
-        made.append((first, byte))
-    return made
+        byte_spans.append((first, byte))
+    return byte_spans
 
 
 def _size(spelled: str) -> int:

@@ -79,9 +79,11 @@ class Chat:
             raise _unknown_format(self.tool_format)
         if self.separate_reasoning:
             messages = split_reasoning(messages, self.tool_format)
-        told = [self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)]
+        marked = [
+            self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)
+        ]
         shown = [ToolSpec(**self.control.mark_data(vars(tool))) for tool in tools]
-        return self.control.unmark(self._rendered(told, shown, prompt=prompt))
+        return self.control.unmark(self._rendered(marked, shown, prompt=prompt))
 
     @cached_property
     def control(self) -> ControlTokens:
@@ -196,17 +198,26 @@ def make_chat(
         tool_prompt: "auto" supplies "hermes" if the template shows no tools; a name always applies.
         template_kwargs: extra variables of the template, such as ``enable_thinking``.
     """
-    told = dict(template_kwargs or {})
-    check_template_kwargs(tokenizer, told)
+    variables = dict(template_kwargs or {})
+    check_template_kwargs(tokenizer, variables)
     if tool_format not in ("auto", *FORMATS):
         raise _unknown_format(tool_format)
-    native = native_format(tokenizer, stop_ids, **told) if tool_prompt == "auto" else None
-    system_role = shows_system(tokenizer, **told)
+    native = native_format(tokenizer, stop_ids, **variables) if tool_prompt == "auto" else None
+    system_role = shows_system(tokenizer, **variables)
     if native is not None:
         written = native if tool_format == "auto" else tool_format
-        stray = takes_orphan_tool_messages(tokenizer, **told)
-        thoughts = takes_separate_reasoning(tokenizer, written, **told)
-        return Chat(tokenizer, tuple(stop_ids), written, None, system_role, stray, thoughts, told)
+        orphan_tool_messages = takes_orphan_tool_messages(tokenizer, **variables)
+        separate_reasoning = takes_separate_reasoning(tokenizer, written, **variables)
+        return Chat(
+            tokenizer,
+            tuple(stop_ids),
+            written,
+            None,
+            system_role,
+            orphan_tool_messages,
+            separate_reasoning,
+            variables,
+        )
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
@@ -214,31 +225,33 @@ def make_chat(
             got=f"chat.tool_format = {tool_format!r}",
             remedy="leave chat.tool_format out, or use a chat template that shows tools",
         )
-    thoughts = takes_separate_reasoning(tokenizer, "hermes", **told)
-    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied, system_role, True, thoughts, told)
+    separate_reasoning = takes_separate_reasoning(tokenizer, "hermes", **variables)
+    return Chat(
+        tokenizer, tuple(stop_ids), "hermes", supplied, system_role, True, separate_reasoning, variables
+    )
 
 
-def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, told: Mapping[str, Any]) -> None:
+def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
     """Raise for template variables that the template does not read: they would have no effect."""
     taken = inspect.signature(tokenizer.apply_chat_template).parameters
     sources = tokenizer.chat_template
     template = sources if isinstance(sources, str) else "".join((sources or {}).values())
-    for name in told:
+    for name in variables:
         if name in taken or not re.search(rf"\b{re.escape(name)}\b", template):
             raise ModelError(
                 "the chat template does not read this variable",
-                got=f"chat.template_kwargs.{name} = {told[name]!r}",
+                got=f"chat.template_kwargs.{name} = {variables[name]!r}",
                 expected="a variable that the template reads, such as enable_thinking",
                 remedy="remove it, or set a model.chat_template that reads it",
             )
 
 
-def shows_system(tokenizer: PreTrainedTokenizerBase, **told: Any) -> bool:
+def shows_system(tokenizer: PreTrainedTokenizerBase, **variables: Any) -> bool:
     """Whether a template shows a system message: some reject it (Gemma), others drop it silently."""
     system: Message = {"role": "system", "content": PROBE_TOOL.name}
     try:
         return PROBE_TOOL.name in apply_template(
-            tokenizer, [system, *PROBE_QUESTION], (), prompt=True, **told
+            tokenizer, [system, *PROBE_QUESTION], (), prompt=True, **variables
         )
     except DataError:
         return False
@@ -246,26 +259,27 @@ def shows_system(tokenizer: PreTrainedTokenizerBase, **told: Any) -> bool:
 
 def takes_orphan_tool_messages(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bool:
     """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's do not."""
-    told = [
+    turn = [
         AssistantMessage(PROBE_TOOL.name).to_dict(),
         tool_message(ToolCall("error", {}), 0, PROBE_TOOL.name),
     ]
     try:
-        apply_template(tokenizer, [*PROBE_QUESTION, *told, *told], (PROBE_TOOL,), prompt=True, **kwargs)
+        apply_template(tokenizer, [*PROBE_QUESTION, *turn, *turn], (PROBE_TOOL,), prompt=True, **kwargs)
     except DataError:
         return False
     return True
 
 
-def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **told: Any) -> bool:
+def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **variables: Any) -> bool:
     """Whether a template renders ``reasoning_content`` once, and no reasoning within content."""
     opening, closing = reasoning_tags(tool_format)
     thinks = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").to_dict()
     forms = ([thinks], split_reasoning([thinks], tool_format))
     try:
-        base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **told).count(opening)
+        base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **variables).count(opening)
         texts = [
-            apply_template(tokenizer, [*PROBE_QUESTION, *form], (), prompt=False, **told) for form in forms
+            apply_template(tokenizer, [*PROBE_QUESTION, *form], (), prompt=False, **variables)
+            for form in forms
         ]
     except DataError:
         return False
@@ -273,9 +287,11 @@ def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: st
     return alone and not within
 
 
-def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], **told: Any) -> str | None:
+def native_format(
+    tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], **variables: Any
+) -> str | None:
     """Return a template's call format; None if it shows no tools, or drops calls or their answers."""
-    write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **told)
+    write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **variables)
     try:
         shown = write(PROBE_QUESTION, prompt=True)
         called = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)

@@ -84,13 +84,17 @@ class ControlTokens:
 
     def _edges(self, text: str) -> Iterator[int]:
         """Return cuts at the start and end of a text, where a control token might reach across."""
-        if not self.ids or not (said := text.strip()):
+        if not self.ids or not (stripped := text.strip()):
             return
-        first = text.index(said[0])
-        last = first + len(said)
-        if self._ends.search(said[: self._longest]) and self._tails & _beginnings(said, self._longest):
+        first = text.index(stripped[0])
+        last = first + len(stripped)
+        if self._ends.search(stripped[: self._longest]) and self._tails & _beginnings(
+            stripped, self._longest
+        ):
             yield first
-        if self._begins.search(said[-self._longest :]) and self._heads & _endings(said, self._longest):
+        if self._begins.search(stripped[-self._longest :]) and self._heads & _endings(
+            stripped, self._longest
+        ):
             yield last
 
     def _reaches_across(self, text: str, at: int) -> bool:

@@ -17,14 +17,14 @@ def reasoning_tags(tool_format: str) -> tuple[str, str]:
 def split_reasoning(messages: Sequence[Message], tool_format: str) -> list[Message]:
     """Return the messages for a template that reads reasoning from ``reasoning_content`` only."""
     opening, closing = reasoning_tags(tool_format)
-    made: list[Message] = []
+    converted: list[Message] = []
     for message in messages:
         content = message["content"].lstrip()
         if message["role"] == "assistant" and content.startswith(opening) and closing in content:
-            thought, _, said = content.removeprefix(opening).partition(closing)
-            message = {**message, "reasoning_content": thought.strip(), "content": said.lstrip("\n")}
-        made.append(message)
-    return made
+            inner, _, rest = content.removeprefix(opening).partition(closing)
+            message = {**message, "reasoning_content": inner.strip(), "content": rest.lstrip("\n")}
+        converted.append(message)
+    return converted
 
 
 def opened_reasoning(prompt: str, tool_format: str) -> str:

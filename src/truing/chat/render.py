@@ -241,9 +241,9 @@ def content_forms(content: str) -> tuple[str, ...]:
 
 def _origins(offsets: Sequence[Span], spans: Sequence[Span], origins: Sequence[Origin]) -> Iterator[Origin]:
     """Return the origin of each token: that of the message it has a character of, or TEMPLATE."""
-    said = list(zip(spans, origins, strict=True))
+    span_origins = list(zip(spans, origins, strict=True))
     for first, end in offsets:
-        while said and said[0][0][1] <= first:
-            del said[0]
+        while span_origins and span_origins[0][0][1] <= first:
+            del span_origins[0]
         # a token that begins before a content may reach into it
-        yield next((home for (a, b), home in said[:2] if a < end and first < b), Origin.TEMPLATE)
+        yield next((home for (a, b), home in span_origins[:2] if a < end and first < b), Origin.TEMPLATE)

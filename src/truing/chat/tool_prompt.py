@@ -36,13 +36,13 @@ def with_tool_prompt(
     messages: Sequence[Message], tools: Sequence[ToolSpec], style: ToolPrompt
 ) -> list[Message]:
     """Return messages for a template without tools: schemas in the system message, calls as text."""
-    told = [_as_text(message) for message in messages]
+    as_text = [_as_text(message) for message in messages]
     if tools:
         shown = _describe(tools, style)
-        system = told.pop(0)["content"] + "\n\n" if told and told[0]["role"] == "system" else ""
-        told.insert(0, {"role": "system", "content": system + shown})
+        system = as_text.pop(0)["content"] + "\n\n" if as_text and as_text[0]["role"] == "system" else ""
+        as_text.insert(0, {"role": "system", "content": system + shown})
     joined: list[Message] = []
-    for message in told:
+    for message in as_text:
         # answers to several calls of one turn share one message, as in Qwen's template
         if joined and message.get("answers") and joined[-1].get("answers"):
             message = {**message, "content": joined.pop()["content"] + "\n" + message["content"]}
@@ -62,16 +62,16 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
 
 def without_orphan_tool_messages(messages: Sequence[Message]) -> list[Message]:
     """Return messages for a template that ties tool messages to calls: the user answers malformed ones."""
-    made: list[Message] = []
+    converted: list[Message] = []
     called = stray = False
     for message in messages:
         called = "tool_calls" in message if message["role"] == "assistant" else called
         again, stray = stray, message["role"] == "tool" and not called
         if stray:
-            before = made.pop()["content"] + "\n" if again else ""
+            before = converted.pop()["content"] + "\n" if again else ""
             message = {"role": "user", "content": before + message["content"]}
-        made.append(message)
-    return made
+        converted.append(message)
+    return converted
 
 
 def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:

@@ -36,8 +36,10 @@ class _Marked:
     def tool(self, tool: ToolSpec) -> ToolSpec:
         """Return a tool with markers as names and descriptions."""
         name = self._marker(f"the tool {tool.name}", True)
-        told = tool.description
-        description = self._marker(f"the description of {tool.name}", True) if told.strip() else told
+        described = tool.description
+        description = (
+            self._marker(f"the description of {tool.name}", True) if described.strip() else described
+        )
         return ToolSpec(name, description, self._schema(tool.parameters, tool.name, 0))
 
     def _marker(self, words: str, needed: bool) -> str:
@@ -47,20 +49,20 @@ class _Marked:
 
     def _schema(self, schema: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
         names: dict[str, str] = {}
-        made = dict(schema)
+        replaced = dict(schema)
         for key, value in schema.items():
             if key == "properties" and isinstance(value, Mapping):
                 names = {name: self._marker(f"{where}.{name}", depth == 0) for name in value}
-                made[key] = {
+                replaced[key] = {
                     names[name]: self._any(each, f"{where}.{name}", depth + 1) for name, each in value.items()
                 }
             elif key == "description" and isinstance(value, str) and value.strip():
-                made[key] = self._marker(f"the description of {where}", False)
+                replaced[key] = self._marker(f"the description of {where}", False)
             elif key not in DATA:
-                made[key] = self._any(value, where, depth + 1)
+                replaced[key] = self._any(value, where, depth + 1)
         if isinstance(required := schema.get("required"), list | tuple):
-            made["required"] = [names.get(name, name) for name in required]
-        return made
+            replaced["required"] = [names.get(name, name) for name in required]
+        return replaced
 
     def _any(self, value: Any, where: str, depth: int) -> Any:
         if isinstance(value, Mapping):

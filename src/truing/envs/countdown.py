@@ -87,7 +87,9 @@ class Countdown:
         """Return the first ``wanted`` puzzles of a split."""
         config = self.config
         system = [{"role": "system", "content": config.system}] if config.system else []
-        made = draw_distinct(lambda attempt: _draw(config, attempt), split, wanted, config.seed, "countdown")
+        puzzles = draw_distinct(
+            lambda attempt: _draw(config, attempt), split, wanted, config.seed, "countdown"
+        )
         return [
             Task(
                 task_id=f"countdown-{config.seed}-{split}-{index}",
@@ -96,7 +98,7 @@ class Countdown:
                 answer=puzzle,
                 demonstration=format_answer(solution, config.answer_format),
             )
-            for index, (asked, (puzzle, solution)) in enumerate(made)
+            for index, (asked, (puzzle, solution)) in enumerate(puzzles)
         ]
 
 
@@ -176,8 +178,8 @@ def _success(answer_format: AnswerFormat) -> RewardFn:
     """Return a reward of 1.0 if the expression uses the puzzle's numbers and makes its target."""
 
     def success(rollout: Rollout, task: Task) -> float:
-        said = extract_answer(rollout.text, answer_format)
-        return float(said is not None and value_of(said, task.answer.numbers) == task.answer.target)
+        answer = extract_answer(rollout.text, answer_format)
+        return float(answer is not None and value_of(answer, task.answer.numbers) == task.answer.target)
 
     return success
 
@@ -186,8 +188,8 @@ def _format(answer_format: AnswerFormat) -> RewardFn:
     """Return a reward of 1.0 if the response is one expression, whatever its value and numbers."""
 
     def expression(rollout: Rollout, task: Task) -> float:
-        said = extract_answer(rollout.text, answer_format)
-        readable = said is not None and _parsed(said) is not None
+        answer = extract_answer(rollout.text, answer_format)
+        readable = answer is not None and _parsed(answer) is not None
         return float(readable and follows_format(rollout.text, answer_format))
 
     return expression

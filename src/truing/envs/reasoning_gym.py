@@ -61,10 +61,10 @@ class ReasoningGym:
     def _make(self, split: Split, wanted: int) -> list[Task]:
         """Return the first ``wanted`` questions of a split."""
         config = self.config
-        made = draw_distinct(self._draw, split, wanted, config.seed, config.task)
+        questions = draw_distinct(self._draw, split, wanted, config.seed, config.task)
         return [
             self._task(f"{config.task}-{config.seed}-{split}-{index}", entry)
-            for index, (_, entry) in enumerate(made)
+            for index, (_, entry) in enumerate(questions)
         ]
 
     def _draw(self, attempt: int) -> tuple[str, Mapping[str, Any]]:
@@ -91,11 +91,11 @@ class ReasoningGym:
 
     def _judge(self, response: str, entry: Mapping[str, Any]) -> float:
         """The library's score of the answer in a response."""
-        said = extract_answer(response, self.config.answer_format)
+        answer = extract_answer(response, self.config.answer_format)
         return (
             0.0
-            if said is None
-            else float(self._dataset.score_answer(said, deep_copy(dict(entry), "a question")))
+            if answer is None
+            else float(self._dataset.score_answer(answer, deep_copy(dict(entry), "a question")))
         )
 
 

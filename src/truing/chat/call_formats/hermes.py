@@ -32,7 +32,8 @@ _ARGUMENTS = ', "arguments": '
 _END = "}\n"
 
 HERMES = CallFormat(
-    description='a JSON object with the keys "name" and "arguments" between the tags tool_call and /tool_call',
+    description='a JSON object with the keys "name" and "arguments"'
+    " between the tags tool_call and /tool_call",
     opening=rf"\n?{BEGIN}",
     read=read,
     closing=END,

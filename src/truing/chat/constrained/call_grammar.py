@@ -24,6 +24,6 @@ def check_constrainable(tool_format: str) -> None:
 
 def call_grammar(tool_format: str, tools: Tools, spell: LarkLiterals) -> str:
     """Return the grammar of one call of these tools, each with a JSON schema for its arguments."""
-    made = FORMATS[tool_format].grammar
-    assert made is not None  # check_constrainable raises first
-    return made(tools, spell)
+    format_grammar = FORMATS[tool_format].grammar
+    assert format_grammar is not None  # check_constrainable raises first
+    return format_grammar(tools, spell)

@@ -120,9 +120,9 @@ class CallGrammar:
 class GrammarMatcher:
     """The state of one turn within a grammar."""
 
-    def __init__(self, grammar: CallGrammar, said: bytes) -> None:
+    def __init__(self, grammar: CallGrammar, text: bytes) -> None:
         self._grammar = grammar
-        self._text = said  # since the last call
+        self._text = text  # since the last call
         self._outside = b""  # the same without reasoning
         self._call: Any = None  # the matcher of the open call
 

@@ -54,11 +54,11 @@ class OpenEnv:
     def __init__(self, config: OpenEnvConfig) -> None:
         self.config = config
         self.rewards: Rewards = {"return": (_sum_of_rewards, 1.0)}
-        world = ServerSession(config)
+        session = ServerSession(config)
         self._action = _action(config)
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": self._make(world, "train", config.train),
-            "eval": self._make(world, "eval", config.eval),
+            "train": self._make(session, "train", config.train),
+            "eval": self._make(session, "eval", config.eval),
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -67,8 +67,8 @@ class OpenEnv:
 
     def open(self, task: Task) -> Episode:
         """Return an episode in its own session, at the observation that the task shows."""
-        world = ServerSession(self.config)
-        shown = world.reset(task.answer)
+        session = ServerSession(self.config)
+        shown = session.reset(task.answer)
         if shown != task.messages[-1]["content"]:
             raise DataError(
                 f"the OpenEnv server shows another start than before for the seed of task {task.task_id}",
@@ -76,16 +76,16 @@ class OpenEnv:
                 expected=task.messages[-1]["content"],
                 remedy="make its reset(seed=…) depend on the seed alone",
             )
-        return _TextEpisode(world) if self._action is None else _ToolEpisode(world, self._action)
+        return _TextEpisode(session) if self._action is None else _ToolEpisode(session, self._action)
 
-    def _make(self, world: "ServerSession", split: Split, wanted: int) -> list[Task]:
+    def _make(self, session: "ServerSession", split: Split, wanted: int) -> list[Task]:
         """Return the first ``wanted`` tasks of a split."""
         config = self.config
         system = [{"role": "system", "content": config.system}] if config.system else []
 
         def draw(attempt: int) -> tuple[str, int]:
             seed = seed_of("openenv", config.seed, attempt) % MAX_SEED
-            return world.reset(seed), seed
+            return session.reset(seed), seed
 
         return [
             Task(
@@ -148,8 +148,8 @@ class ServerSession:
 class _TextEpisode:
     """An episode whose actions are the policy's text."""
 
-    def __init__(self, world: ServerSession) -> None:
-        self._session = world
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Return the next observation as the user's message."""
@@ -164,19 +164,19 @@ class _TextEpisode:
 class _ToolEpisode(ToolEpisode):
     """An episode whose actions are the arguments of the policy's tool call."""
 
-    def __init__(self, world: ServerSession, action: ToolSpec) -> None:
+    def __init__(self, session: ServerSession, action: ToolSpec) -> None:
         def act(**arguments: Any) -> str:
-            if world.done:
+            if session.done:
                 raise ToolError("the episode is over")
-            return world.step(arguments)
+            return session.step(arguments)
 
-        super().__init__([Tool(action, act)], world.outcome)
-        self._session = world
+        super().__init__([Tool(action, act)], session.outcome)
+        self._session = session
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Return the next observation as the tool's message."""
-        told = super().reply(message)
-        return [] if self._session.done else told
+        replies = super().reply(message)
+        return [] if self._session.done else replies
 
 
 def _action(config: OpenEnvConfig) -> ToolSpec | None:

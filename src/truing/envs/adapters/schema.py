@@ -25,10 +25,10 @@ def validated_schema(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
         DataError: It is no JSON Schema, or has an unresolved reference.
     """
     try:
-        made = _readable(schema)
-        Draft202012Validator.check_schema(made)
-        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(made))
-        for reference in _references(made):
+        readable = _readable(schema)
+        Draft202012Validator.check_schema(readable)
+        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(readable))
+        for reference in _references(readable):
             resolver.lookup(reference)
     except (SchemaError, Unresolvable) as error:
         raise DataError(
@@ -37,7 +37,7 @@ def validated_schema(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
             expected="JSON Schema, with references to its own parts alone",
             remedy="fix the schema in the tool's definition",
         ) from error
-    return made
+    return readable
 
 
 def _readable(part: Any) -> Any:

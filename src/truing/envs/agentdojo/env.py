@@ -70,7 +70,7 @@ def _needs(task: Task) -> set[str]:
     """Return the reference calls: tasks are similar if one's calls include the other's."""
     assert isinstance(task.demonstration, tuple)
     suite = task.answer["suite"]
-    return {f"{suite} {call}" for said in task.demonstration for call in said.calls}
+    return {f"{suite} {call}" for turn in task.demonstration for call in turn.calls}
 
 
 def _suite(name: SuiteName) -> "Suite":

@@ -79,10 +79,10 @@ def partial(rollout: Rollout, task: Task) -> float:
 
     Correct characters / length of the longer of line and answer: 1.0 only for the answer itself.
     """
-    said = extract_answer(rollout.text, "line")
-    if said is None:
+    answer = extract_answer(rollout.text, "line")
+    if answer is None:
         return 0.0
-    return sum(a == b for a, b in zip(said, task.answer, strict=False)) / max(len(said), len(task.answer))
+    return sum(a == b for a, b in zip(answer, task.answer, strict=False)) / max(len(answer), len(task.answer))
 
 
 def _questions(kind: str, split: Split, count: int, seed: int) -> list[Question]:

@@ -98,12 +98,12 @@ def _is_one_of(value: Any, options: Sequence[Any], schema: Schema) -> bool:
     items = TYPES[schema.get("items", {}).get("type", "string")] if kind is list else None
     if kind is float and type(value) is int:
         value = float(value)
-    told = _type_of(options)
+    element_type = _type_of(options)
     if type(value) is not kind:  # a variable instead of a value, which the answers name
-        return type(value) is told and value in options
+        return type(value) is element_type and value in options
     if kind is list and not any(_may_hold(option, value, items) for option in options):
         return False
-    if told not in (None, kind):
+    if element_type not in (None, kind):
         return value in options
     if kind is dict:
         return any(_same_object(value, option) for option in options)

@@ -39,11 +39,11 @@ class ApiState:
         self._objects: dict[str, Any] = {}
         for name in row.involved_classes:
             module = _published(published.CLASS_FILE_PATH_MAPPING[name])
-            made = self._objects[name] = getattr(module, name)()
+            instance = self._objects[name] = getattr(module, name)()
             if name not in published.STATELESS_CLASSES:
                 # a class that the row does not configure starts from its own defaults, as published
                 scenario = copy.deepcopy(row.initial_config.get(name, {}))
-                made._load_scenario(scenario, long_context="long_context" in row.id)
+                instance._load_scenario(scenario, long_context="long_context" in row.id)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the result of a function as text."""
@@ -119,13 +119,13 @@ class Conversation(ToolEpisode):
 
 def reference_turns(turns: Sequence[Sequence[ToolCall]]) -> tuple[AssistantMessage, ...]:
     """Return the reference calls, one at a time, and a closing text for each turn."""
-    said: list[AssistantMessage] = []
+    messages: list[AssistantMessage] = []
     for calls in turns:
-        said += [AssistantMessage(calls=(call,)) for call in calls]
-        said.append(
+        messages += [AssistantMessage(calls=(call,)) for call in calls]
+        messages.append(
             AssistantMessage("Done." if calls else "I cannot do this yet: a function or a detail is missing.")
         )
-    return tuple(said)
+    return tuple(messages)
 
 
 def same_turns(outcome: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:

@@ -54,8 +54,8 @@ class BFCL:
                 "the data has conversations and documents no function",
                 remedy="add the file of function documents to env.data",
             )
-        made = usable_rows(rows.values(), self._task, name=lambda row: row.id)
-        tasks = made.converted
+        usable = usable_rows(rows.values(), self._task, name=lambda row: row.id)
+        tasks = usable.converted
         marks = [rows[task.task_id].variant_keys() for task in tasks]
         self._tasks = group_split(
             tasks, lambda i, j: not marks[i].isdisjoint(marks[j]), config.eval_share, config.seed
@@ -63,7 +63,7 @@ class BFCL:
         self.idle = tuple(task.task_id for task in tasks if task.answer == ())
         """Tasks that no function can answer: solved without any action."""
         free = f"solved without any action: {len(self.idle)} irrelevance rows"
-        self.notes: Sequence[str] = (*((free,) if self.idle else ()), *read.notes(), *made.notes())
+        self.notes: Sequence[str] = (*((free,) if self.idle else ()), *read.notes(), *usable.notes())
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return the tasks of a split, in the order of the data."""
@@ -93,10 +93,12 @@ class BFCL:
         """Return a conversation as a task; its answer is the result of the reference calls."""
         functions = self._functions(row)
         parameters = {spec.name: list(spec.parameters["properties"]) for spec in functions}
-        said = reference_turns([[read_call(call, parameters) for call in turn] for turn in row.ground_truth])
+        demonstration = reference_turns(
+            [[read_call(call, parameters) for call in turn] for turn in row.ground_truth]
+        )
         conversation = Conversation(row, functions)
         shown, reference = conversation.shown, IsolatedEpisode(conversation)
-        for turn in said:
+        for turn in demonstration:
             reference.reply(turn)
         answer = reference.outcome()
         counts = [len(turn["results"]) for turn in answer["turns"]]
@@ -108,7 +110,7 @@ class BFCL:
                 remedy="use the data and the code of one version of bfcl-eval",
             )
         family = row.id.rsplit("_", 1)[0]
-        return Task(row.id, f"bfcl/{family}", row.question[0], answer, said, shown)
+        return Task(row.id, f"bfcl/{family}", row.question[0], answer, demonstration, shown)
 
 
 def solved(rollout: Rollout, task: Task) -> float:
@@ -123,8 +125,8 @@ def _question(row: SingleTurn) -> Task:
     right = row.answers()
     family = row.id.rsplit("_", 1)[0]
     functions = tuple(function.spec() for function in row.function)
-    said = first_right_calls(right, functions)
-    calls = [{"name": call.name, "arguments": call.arguments} for call in said.calls]
-    if not calls_are_right({"calls": calls, "problems": said.parse_errors}, right, functions):
+    demonstration = first_right_calls(right, functions)
+    calls = [{"name": call.name, "arguments": call.arguments} for call in demonstration.calls]
+    if not calls_are_right({"calls": calls, "problems": demonstration.parse_errors}, right, functions):
         raise DataError(f"the ground truth of {row.id} holds no calls that BFCL's check takes", got=calls)
-    return Task(row.id, f"bfcl/{family}", row.question[0], right, (said,), functions)
+    return Task(row.id, f"bfcl/{family}", row.question[0], right, (demonstration,), functions)

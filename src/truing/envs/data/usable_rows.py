@@ -33,8 +33,8 @@ class UsableRows(Generic[B]):
             return ()
         each = [f"{name} ({_line(error)})" for name, error in self.refused[:SHOWN]]
         more = len(self.refused) - len(each)
-        told = "; ".join([*each, f"and {more} more"] if more else each)
-        return (f"left out rows that cannot be used: {len(self.refused)}: {told}",)
+        reasons = "; ".join([*each, f"and {more} more"] if more else each)
+        return (f"left out rows that cannot be used: {len(self.refused)}: {reasons}",)
 
 
 def usable_rows(
@@ -54,20 +54,20 @@ def usable_rows(
     Raises:
         DataError: None is usable; the error is the first one's.
     """
-    made: dict[object, B] = {}
+    converted: dict[object, B] = {}
     refused: list[tuple[str, DataError]] = []
     for place, thing in enumerate(things):
         try:
             result = make(thing)
             own = place if key is None else key(result)
-            if own in made:
+            if own in converted:
                 raise DataError("another row has its id", got=own)
-            made[own] = result
+            converted[own] = result
         except DataError as error:
             refused.append((name(thing), error))
-    if refused and not made:
+    if refused and not converted:
         raise refused[0][1]
-    return UsableRows(list(made.values()), refused)
+    return UsableRows(list(converted.values()), refused)
 
 
 def row_name(row: Row) -> str:

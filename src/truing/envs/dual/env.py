@@ -121,13 +121,13 @@ class Dual:
 
     def _correct(self, rollout: Rollout, task: Task) -> float:
         """Return the correctness of an answer, in [0, 1]: a choice by rule, a claim by the judge if any."""
-        said = extract_answer(rollout.text, "line")
-        if said is None:
+        answer = extract_answer(rollout.text, "line")
+        if answer is None:
             return 0.0
         if isinstance(task.answer, Choice):
-            return float(chosen_option(said, task.answer.options) == task.answer.right)
+            return float(chosen_option(answer, task.answer.options) == task.answer.right)
         if self._judge is None:
-            return faithfulness(said, task.answer.gold, task.answer.wrong)
+            return faithfulness(answer, task.answer.gold, task.answer.wrong)
         return self._judge(rollout, task)
 
 

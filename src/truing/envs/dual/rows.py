@@ -104,9 +104,9 @@ class _GeneralRow(BaseModel):
     def item(self, where: str) -> Item:
         """Return the row as an item."""
         choice = Choice(("Yes", "No"), ("yes", "no").index(self.hallucination))
-        said = f"User: {self.user_query}\n\nResponse: {self.chatgpt_response}"
+        text = f"User: {self.user_query}\n\nResponse: {self.chatgpt_response}"
         asked = _options("Does the response hold anything that is made up?", choice)
-        return Item("hallucination/general", self.ID, self.user_query, f"{said}\n\n{asked}", choice, where)
+        return Item("hallucination/general", self.ID, self.user_query, f"{text}\n\n{asked}", choice, where)
 
 
 _FORMATS: dict[str, type[_BbqRow | _QaRow | _GeneralRow]] = {
@@ -143,8 +143,8 @@ def read_item(row: Row) -> Item | str:
         not normalize_answer(answer.gold) or faithfulness(answer.gold, answer.gold, answer.wrong) < 1
     ):
         return "whose right answer is empty or equals a wrong one"
-    said = extract_answer(answer.gold, "line") or ""
-    if isinstance(answer, Choice) and chosen_option(said, answer.options) != answer.right:
+    answer_text = extract_answer(answer.gold, "line") or ""
+    if isinstance(answer, Choice) and chosen_option(answer_text, answer.options) != answer.right:
         return "whose right option equals another"
     return item
 

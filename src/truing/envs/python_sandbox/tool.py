@@ -1,8 +1,8 @@
 """A Python tool: the model's code runs in a process that can compute and little else.
 
 The program has no network, starts no process and no thread, sends no signal, reads nothing but Python, its
-packages and the system's libraries, writes nothing outside a folder that is new for each call and deleted after
-it, sees none of Truing's environment variables, and has limits on memory, time, file size and output.
+packages and the system's libraries, writes nothing outside a folder that is new for each call and deleted
+after it, sees none of Truing's environment variables, and has limits on memory, time, file size and output.
 ``confine.py`` enforces this by Landlock and seccomp, without privileges. If the kernel cannot do all of this
 (Linux before 6.2, another system, a container that forbids Landlock), ``python_tool`` raises.
 
@@ -148,13 +148,13 @@ def _prove(limits: PythonLimits) -> None:
     """Raise unless every known escape is blocked."""
     with tempfile.NamedTemporaryFile() as outside:
         try:
-            said = run_python(f"OUTSIDE = {outside.name!r}\n{PROOF}", limits)
+            output = run_python(f"OUTSIDE = {outside.name!r}\n{PROOF}", limits)
         except ToolError as error:
-            said = str(error)
-    if said != "(the program printed nothing)":
+            output = str(error)
+    if output != "(the program printed nothing)":
         raise TruingError(
             "programs cannot be confined on this machine, so there is no python tool",
-            got=said,
+            got=output,
             expected="Linux 6.2 or newer with Landlock and seccomp, on x86_64 or aarch64",
             remedy="use another machine, or an environment without the python tool",
         )

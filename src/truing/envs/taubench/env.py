@@ -104,9 +104,9 @@ class TauBench:
 
 def solved(rollout: Rollout, task: Task) -> float:
     """Return 1.0 if the attempt ended with the right data, and its last message has all outputs."""
-    said = without_reasoning(rollout.text).lower().replace(",", "")
-    told = all(output.lower().replace(",", "") in said for output in task.answer["outputs"])
-    return float(rollout.status is Status.DONE and told and state(rollout, task))
+    text = without_reasoning(rollout.text).lower().replace(",", "")
+    has_outputs = all(output.lower().replace(",", "") in text for output in task.answer["outputs"])
+    return float(rollout.status is Status.DONE and has_outputs and state(rollout, task))
 
 
 def state(rollout: Rollout, task: Task) -> float:

@@ -114,5 +114,5 @@ def _problems(kind: str, split: Split, count: int, seed: int) -> list[Problem]:
         problem = KINDS[kind](Draws(seed, kind, attempt))
         return repr((problem.asked, problem.turns)), problem
 
-    made = draw_distinct(draw, split, count, seed, kind, split_key=lambda problem: problem.split_key)
-    return [problem for _, problem in made]
+    problems = draw_distinct(draw, split, count, seed, kind, split_key=lambda problem: problem.split_key)
+    return [problem for _, problem in problems]

@@ -13,8 +13,8 @@ def success(rollout: Rollout, task: Task) -> float:
 def progress(rollout: Rollout, task: Task) -> float:
     """Return the wanted changes minus the unwanted ones, as a share of the wanted; at least 0."""
     wanted = changes(task.answer["office"], task.answer["wanted"])
-    made = changes(task.answer["office"], rollout.outcome)
-    net = (made & wanted).total() - (made - wanted).total()
+    actual = changes(task.answer["office"], rollout.outcome)
+    net = (actual & wanted).total() - (actual - wanted).total()
     return max(0.0, net / wanted.total())
 
 

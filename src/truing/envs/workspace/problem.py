@@ -21,7 +21,7 @@ class Problem:
 
     def used_tools(self) -> set[str]:
         """The tools of the right calls."""
-        return {call.name for said in self.turns for call in said.calls}
+        return {call.name for turn in self.turns for call in turn.calls}
 
     def wanted(self) -> dict[str, Any]:
         """The state after the right calls."""
@@ -30,14 +30,14 @@ class Problem:
     def turns_without_lookups(self) -> tuple[AssistantMessage, ...]:
         """The demonstration without lookups: the turns that change the office, and the last."""
         *acting, last = zip(self.turns, pairwise(self._states()), strict=True)
-        return (*(said for said, (before, after) in acting if before != after), last[0])
+        return (*(turn for turn, (before, after) in acting if before != after), last[0])
 
     def _states(self) -> list[dict[str, Any]]:
         """The state before the first turn, and after each."""
         episode = IsolatedEpisode(open_office(self.office.snapshot(), TOOLS))
         states = [dict(episode.outcome())]
-        for said in self.turns:
-            episode.reply(said)
+        for turn in self.turns:
+            episode.reply(turn)
             states.append(dict(episode.outcome()))
         return states
 

@@ -29,16 +29,16 @@ def call_rules(tools: Tools, spell: LarkLiterals) -> Iterator[str]:
     """Return the rules ``call0``, ``call1``, … of these tools."""
     check_names(tools, NAME, KEY)
     for i, tool in enumerate(tools):
-        told = tool_arguments(tool)
+        arguments = tool_arguments(tool)
         yield f'call{i}: {spell(tool.name + "(")} first{i}_0 ")"'
-        for k, argument in enumerate(told):
+        for k, argument in enumerate(arguments):
             follows = f"argument{i}_{k}" + ("" if argument.name else f' (", " argument{i}_{k})*')
             skips = not argument.required
             yield f"first{i}_{k}: {follows} rest{i}_{k + 1}" + f" | first{i}_{k + 1}" * skips
             yield f'rest{i}_{k}: ", " {follows} rest{i}_{k + 1}' + f" | rest{i}_{k + 1}" * skips
             yield from _argument(spell, tool, argument, f"{i}_{k}")
-        yield f'first{i}_{len(told)}: ""'
-        yield f'rest{i}_{len(told)}: ""'
+        yield f'first{i}_{len(arguments)}: ""'
+        yield f'rest{i}_{len(arguments)}: ""'
 
 
 def _argument(spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:

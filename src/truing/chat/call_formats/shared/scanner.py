@@ -176,10 +176,10 @@ def _id(value: Value) -> str:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object within a value: each key once."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError(DUPLICATE_KEY)
-    return made
+    return members
 
 
 def _deeper(data: Any, levels: int) -> bool:

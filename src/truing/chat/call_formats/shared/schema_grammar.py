@@ -48,19 +48,19 @@ class Argument:
 
 def tool_arguments(tool: ToolSpec) -> list[Argument]:
     """Return the arguments of a tool in the order of its schema; additional ones last."""
-    told = closed_schema(tool)
-    if strange := set(told) - TOOL_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
+    schema = closed_schema(tool)
+    if strange := set(schema) - TOOL_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
         raise _beyond(tool, strange)
-    definitions = {part: told[part] for part in DEFINITIONS if part in told}
-    required = told.get("required", ())
-    made = [
-        Argument(name, name in required, tuple(_parts(schema, definitions)))
-        for name, schema in told.get("properties", {}).items()
+    definitions = {part: schema[part] for part in DEFINITIONS if part in schema}
+    required = schema.get("required", ())
+    arguments = [
+        Argument(name, name in required, tuple(_parts(part_schema, definitions)))
+        for name, part_schema in schema.get("properties", {}).items()
     ]
-    others = told.get("additionalProperties", True)
+    others = schema.get("additionalProperties", True)
     if others is not False:
-        made.append(Argument(None, False, tuple(_parts(others, definitions))))
-    return made
+        arguments.append(Argument(None, False, tuple(_parts(others, definitions))))
+    return arguments
 
 
 def text_terminals(tool: ToolSpec, part: Mapping[str, Any]) -> str:
@@ -68,15 +68,15 @@ def text_terminals(tool: ToolSpec, part: Mapping[str, Any]) -> str:
     if strange := set(part) - TEXT_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
         raise _beyond(tool, strange)
     least, most = part.get("minLength", 0), part.get("maxLength", "")
-    made = [f"/(?s:.{{{least},{most}}})/" if least or most != "" else "/(?s:.*)/"]
+    terminals = [f"/(?s:.{{{least},{most}}})/" if least or most != "" else "/(?s:.*)/"]
     if "pattern" in part:
         inner = part["pattern"].removeprefix("^").removesuffix("$").replace("/", r"\/")
         before = "" if part["pattern"].startswith("^") else "(?s:.*)"
         after = "" if part["pattern"].endswith("$") else "(?s:.*)"
-        made.append(f"/{before}({inner}){after}/")
+        terminals.append(f"/{before}({inner}){after}/")
     if part.get("format") in TEXT_FORMATS:
-        made.append(f"/{TEXT_FORMATS[part['format']]}/")
-    return " & ".join(made)
+        terminals.append(f"/{TEXT_FORMATS[part['format']]}/")
+    return " & ".join(terminals)
 
 
 def takes_text(part: Mapping[str, Any]) -> bool:
@@ -99,12 +99,12 @@ def closed_schema(tool: ToolSpec) -> dict[str, Any]:
 def check_names(tools: Tools, name: str, key: str) -> None:
     """Raise if the format cannot write the name of a tool or of an argument."""
     for tool in tools:
-        named = [(tool.name, name), *((told, key) for told in tool.parameters.get("properties", {}))]
-        for told, form in named:
-            if not re.fullmatch(form, told):
+        named = [(tool.name, name), *((argument, key) for argument in tool.parameters.get("properties", {}))]
+        for argument, form in named:
+            if not re.fullmatch(form, argument):
                 raise RecipeError(
                     "a name cannot be written in this call format",
-                    got=f"{told!r} of the tool {tool.name!r}",
+                    got=f"{argument!r} of the tool {tool.name!r}",
                     expected="letters, digits, and signs that are no part of a tag",
                     remedy='set episode.grammar = "off", or rename it',
                 )

@@ -26,11 +26,11 @@ def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
     repeated = f"({spell(tags.before_name)} ({called}))" + "+" * tags.multiple_calls
     lines = [f"start: {repeated} {spell(tags.closing)}"]
     for i, tool in enumerate(tools):
-        told = tool_arguments(tool)
-        optional = ("" if one.required else "*" if one.name is None else "?" for one in told)
+        arguments = tool_arguments(tool)
+        optional = ("" if one.required else "*" if one.name is None else "?" for one in arguments)
         names = " ".join(f"argument{i}_{k}{sign}" for k, sign in enumerate(optional))
         lines.append(f"tool{i}: {spell(tool.name + tags.after_name)} {names} {spell(tags.after_arguments)}")
-        for k, argument in enumerate(told):
+        for k, argument in enumerate(arguments):
             lines += _argument(tags, spell, tool, argument, f"{i}_{k}")
     return "\n".join(lines)
 
@@ -48,7 +48,8 @@ def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argumen
         if takes_text(part):
             head, rest = spell.head(tags.after_value)
             free = f"/(?s:.*){lark_regex(tags.after_value.strip())}(?s:.*)/"
-            yield f"TEXT{at}_{j}: ({text_terminals(tool, part)} & ~{free}) {lark_string(head) if head else ''}"
+            ending = lark_string(head) if head else ""
+            yield f"TEXT{at}_{j}: ({text_terminals(tool, part)} & ~{free}) {ending}"
             options.append(f"TEXT{at}_{j} {spell(rest)}")
         elif "enum" in part:
             listed = (one if isinstance(one, str) else json.dumps(one) for one in part["enum"])

@@ -20,9 +20,9 @@ def schema_of(tools: Tools, name: str, key: str) -> Any:
     """Return the schema of an argument, with the definitions it may refer to; None without one."""
     for tool in tools:
         if tool.name == name:
-            told = tool.parameters
-            schema = told.get("properties", {}).get(key, told.get("additionalProperties"))
-            kept = {part: told[part] for part in DEFINITIONS if part in told}
+            parameters = tool.parameters
+            schema = parameters.get("properties", {}).get(key, parameters.get("additionalProperties"))
+            kept = {part: parameters[part] for part in DEFINITIONS if part in parameters}
             return {**kept, **schema} if isinstance(schema, Mapping) else schema
     return None
 

@@ -89,7 +89,7 @@ def test_your_environment_can_be_checked(mini):
     assert report.findings == []
     assert "✓ the demonstration scores full  24\n" in str(report)
     always = truing.check(mini(stages=["grpo"]), env=Echo(), rewards={"always": (lambda r, t: 1.0, 1.0)})
-    assert "saying nothing earns the full reward" in {finding.what for finding in always.findings}
+    assert "an empty answer gets the full reward" in {finding.what for finding in always.findings}
 
 
 def test_a_run_is_shown_on_stderr_and_says_how_to_go_on_when_it_is_stopped(mini, tmp_path, capsys):

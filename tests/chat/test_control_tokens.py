@@ -218,12 +218,12 @@ def test_messages_never_become_control_tokens(spoken, role):
 
     plain = render_prompt(spoken, asked("x"))
     for text in hostile(spoken):
-        if spoken.special_tokens.first(text):
+        if spoken.special_tokens.first_in(text):
             with pytest.raises(DataError, match="special token"):
                 render_prompt(spoken, asked(text))
             continue
         prompt = render_prompt(spoken, asked(text))
-        allowed = sum(text.count(tag) for tag in spoken.tags) if role == "assistant" else 0
+        allowed = sum(text.count(tag) for tag in spoken.allowed_in_content) if role == "assistant" else 0
         assert controls(spoken, prompt.token_ids) == controls(spoken, plain.token_ids) + allowed, text
         assert text in text_of(spoken, prompt.token_ids)
         assert not controls(spoken, prompt.token_ids[prompt.origin == Origin.PROMPT]) or allowed
@@ -338,5 +338,5 @@ def test_marks_that_data_holds_itself_are_text():
 def test_a_control_token_of_one_character_cannot_be_written_otherwise():
     tokenizer = tokenizer_of(byte_level(), CHATML, "<|im_end|>", special=("<|im_end|>", "§"))
     chat = make_chat(tokenizer, [tokenizer.eos_token_id])
-    with pytest.raises(DataError, match="single character"):
+    with pytest.raises(DataError, match="one character"):
         chat.render_text([{"role": "user", "content": "see § 5"}])

@@ -209,7 +209,7 @@ def test_another_stop_token_than_the_templates_restarts(speak):
     chat = speak("trl/qwen2_5")
     chat = replace(chat, stop_ids=(*chat.stop_ids, chat.tokenizer.convert_tokens_to_ids("</s>")))
     rollout = play(chat, in_words(chat, "moon</s>"), as_written(chat, DONE))
-    assert "moon</s>' was said" in rollout.turns[1].restart_reason
+    assert "moon</s>' became" in rollout.turns[1].restart_reason
     samples(chat, rollout)
 
 

@@ -86,8 +86,8 @@ def test_thoughts_of_earlier_turns_may_go_and_those_of_the_last_may_not():
     chat = told(("{{ m.content }}", drops))
     thinks = AssistantMessage("<think>\nhm\n</think>\n\nMoon.").to_dict()
     assert lost(chat, ASKED, thinks, ASKED) == ""
-    assert lost(chat, ASKED, thinks, prompt=False) == "the thought of message 2 (assistant)"
-    with pytest.raises(DataError, match="the thought of message 2"):
+    assert lost(chat, ASKED, thinks, prompt=False) == "the reasoning of message 2 (assistant)"
+    with pytest.raises(DataError, match="the reasoning of message 2"):
         encode_reply(chat, [ASKED], AssistantMessage("<think>\nhm\n</think>\n\nMoon."), TOOLS)
     assert len(encode_reply(chat, [ASKED], AssistantMessage("Moon."), TOOLS))
 
@@ -103,7 +103,7 @@ def test_thoughts_of_earlier_turns_may_go_and_those_of_the_last_may_not():
 def test_a_demonstrated_turn_that_cannot_be_written_is_refused(make, template, said, missing):
     chat = speaking(make)
     assert chat.tool_format in ("gptoss", "llama3"), "else this template is not used for calls"
-    with pytest.raises(DataError, match="does not write all that a demonstrated turn says") as caught:
+    with pytest.raises(DataError, match="drops a part of a demonstrated turn") as caught:
         encode_reply(chat, [ASKED], said, TOOLS)
     assert missing in str(caught.value)
     assert len(encode_reply(chat, [ASKED], AssistantMessage(calls=(ONE,)), TOOLS))

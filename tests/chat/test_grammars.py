@@ -101,8 +101,8 @@ def goes_through(walk, ids):
         allowed = walk.allowed_ids()
         if allowed is not None and not allowed[id]:
             return False
-        walk.take(id)
-    return walk.allowed() is None
+        walk.accept_token(id)
+    return walk.allowed_ids() is None
 
 
 @pytest.mark.parametrize(("family", "tags"), CASES)
@@ -132,7 +132,7 @@ def test_no_stop_comes_within_a_call(family, tags):
     ids = written(chat, "look", {"text": "ab", "whole": 5})
     for id in ids[:-1]:
         walk.accept_token(id)
-        if (allowed := walk.allowed()) is not None:
+        if (allowed := walk.allowed_ids()) is not None:
             assert not allowed[list(chat.stop_ids)].any()
 
 
@@ -144,13 +144,13 @@ def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
     for id in ids:
         walk.accept_token(id)
     source, ends = random.Random(seed), list[int]()
-    while (allowed := walk.allowed()) is not None:
+    while (allowed := walk.allowed_ids()) is not None:
         free = allowed.nonzero()[:, 0].tolist()
         if len(ids) > 100 and len(free) > 100 and not ends:  # a text that could go on for ever
             ends = chat.tokenizer(ENDS[chat.tool_format], add_special_tokens=False)["input_ids"]
         plain = [id for id in free if id in LETTERS and len(ids) < 300]
         ids.append(ends.pop(0) if ends and ends[0] in free else source.choice(plain or free))
-        walk.take(ids[-1])
+        walk.accept_token(ids[-1])
     text = chat.tokenizer.decode(ids)
     said = parse_calls(text, chat.tool_format, TOOLS).message
     assert said.parse_errors == ()
@@ -195,7 +195,7 @@ def test_what_a_grammar_cannot_hold_to_is_refused(family, name, schema):
 
 def test_a_name_that_could_not_be_read_back_is_refused():
     for name in ("look at", "look>"):
-        with pytest.raises(RecipeError, match="a name is written otherwise"):
+        with pytest.raises(RecipeError, match="a name cannot be written"):
             begun("qwen3_6", True, (ToolSpec(name, "Look.", {"type": "object", "properties": {}}),))
 
 

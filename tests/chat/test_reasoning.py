@@ -109,15 +109,15 @@ def test_glm_keeps_a_demonstrated_thought():
 
 def test_where_the_past_has_no_thought_none_can_be_demonstrated():
     chat = chat_of("opened_and_dropped")
-    with pytest.raises(DataError, match="otherwise than it prompts") as raised:
+    with pytest.raises(DataError, match="differently from its generation prompt") as raised:
         encode_reply(chat, [USER], DONE)
-    assert "write one in the demonstration" in raised.value.remedy
+    assert "demonstrate reasoning" in raised.value.remedy
     ids = encode_reply(chat, [USER], AssistantMessage("<think>\nhm\n</think>\n\nIt is a."))
     assert text_of(chat, ids) == "hm\n</think>\n\nIt is a.<|im_end|>"
 
 
 def test_a_thought_where_the_prompt_says_that_there_is_none_is_refused():
-    with pytest.raises(DataError, match="otherwise than it prompts"):
+    with pytest.raises(DataError, match="differently from its generation prompt"):
         encode_reply(chat_of("qwen3_6", **OFF), [USER], AssistantMessage("<think>\nhm\n</think>\n\nIt is a."))
 
 
@@ -150,7 +150,7 @@ def test_tags_of_a_family_are_its_own():
 
 @pytest.mark.parametrize("told", [{"enable_thought": False}, {"tools": True}, {"tokenize": True}])
 def test_what_a_template_does_not_read_is_refused(told):
-    with pytest.raises(ModelError, match="cannot be told this"):
+    with pytest.raises(ModelError, match="does not read this variable"):
         chat_of("qwen3_6", template_kwargs=told)
 
 

@@ -78,7 +78,7 @@ def test_a_template_that_fails_in_any_way_refuses(tiny, chat, fault):
     tiny.tokenizer.chat_template = fault
     with pytest.raises(DataError, match="refuses these messages"):
         prompt_of(chat, [{"role": "user", "content": "a"}])
-    with pytest.raises(ModelError, match="refuses a question and its answer"):
+    with pytest.raises(ModelError, match="rejects a question and its answer"):
         turn_end_id(tiny.tokenizer)
 
 

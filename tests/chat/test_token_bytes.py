@@ -66,5 +66,5 @@ def test_sentence_piece_spells_spaces_and_bytes():
 
 @pytest.mark.parametrize("decoder", [None, decoders.WordPiece()])
 def test_another_spelling_is_refused(decoder):
-    with pytest.raises(ModelError, match="cannot be told"):
+    with pytest.raises(ModelError, match="are unknown"):
         token_bytes(with_decoder(decoder), [5])

@@ -1,4 +1,4 @@
-"""The report of a check, by the environment and the template that it is about."""
+"""Reports of checks, by environment and template."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from truing.types.sampling_params import SamplingParams
 
 @pytest.fixture
 def report(chat):
-    """``report(env)`` checks it; the chat, the room for an answer and the context can be others."""
+    """``report(env)`` checks it; chat, max_new_tokens and context can be set."""
 
     def made(env, chat=chat, room=128, context=2048, **limits):
         return check(
@@ -22,8 +22,8 @@ def report(chat):
 
 
 @pytest.fixture
-def spoken(tiny):
-    """``spoken(("was", "is"), …)`` is the tiny model's chat with its template changed."""
+def chat_with(tiny):
+    """``chat_with(("was", "is"), …)`` is the tiny model's chat with its template changed."""
 
     def made(*changes, **options) -> Chat:
         for was, now in changes:

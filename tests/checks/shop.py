@@ -42,18 +42,18 @@ class Quiz:
 class Shop(Quiz):
     """The same questions, with a tool to find the answer by."""
 
-    def __init__(self, reward=exact, *, world=lambda task: ToolEpisode([price]), **changes):
+    def __init__(self, reward=exact, *, open_episode=lambda task: ToolEpisode([price]), **changes):
         self.changes = changes
         super().__init__(reward)
-        self.world = world
+        self.world = open_episode
 
     def task(self, item):
         asked = ({"role": "user", "content": f"What costs a {item}?"},)
-        said = (
+        demonstration = (
             AssistantMessage(calls=(ToolCall("price", {"item": item}),)),
             AssistantMessage(str(PRICES[item])),
         )
-        facts = {"demonstration": said, "tools": (price.spec,)} | self.changes
+        facts = {"demonstration": demonstration, "tools": (price.spec,)} | self.changes
         return Task(item, "shop", asked, str(PRICES[item]), **facts)
 
     def open(self, task):

@@ -1,4 +1,4 @@
-"""What a run asks of its chat template before it trains."""
+"""What a run checks before it trains."""
 
 import pytest
 from shop import Quiz, Shop
@@ -14,39 +14,41 @@ from truing.trainer.startup_checks import check_demonstrations, task_findings
 from truing.types.sampling_params import SamplingParams
 
 
-def scene(env, chat):
+def episode_context(env, chat):
     return EpisodeContext(chat, env, SamplingParams(max_new_tokens=128), EpisodeConfig(), 2048)
 
 
-def proven(env, chat):
-    return list(task_findings(scene(env, chat), env.tasks("train"), env.tasks("eval")))
+def run_findings(env, chat):
+    return list(task_findings(episode_context(env, chat), env.tasks("train"), env.tasks("eval")))
 
 
-def test_a_sound_template_has_nothing_to_tell(chat):
-    assert proven(Quiz(), chat) == []
-    assert proven(Shop(), chat) == []
+def test_a_correct_template_has_no_findings(chat):
+    assert run_findings(Quiz(), chat) == []
+    assert run_findings(Shop(), chat) == []
 
 
-def test_what_is_wrong_with_an_environment_is_told(chat):
+def test_a_fault_of_an_environment_is_a_finding(chat):
     shop = Shop()
     shop.rewards = {"always": (lambda rollout, task: 1.0, 1.0)}
-    told = proven(shop, chat)
-    assert len(told) == 2
-    assert "saying nothing earns the full reward; got 1, expected < 1; make the reward look at" in told[0]
-    assert "the answers of other tasks earn the full reward" in told[1]
+    findings = run_findings(shop, chat)
+    assert len(findings) == 2
+    assert (
+        "an empty answer gets the full reward; got 1, expected < 1; make the reward depend on" in findings[0]
+    )
+    assert "the answers of other tasks get the full reward" in findings[1]
 
 
-def test_a_doubled_bos_starts_no_run(spoken):
-    chat = spoken((FIRST, "<|im_start|>" + FIRST))
+def test_a_doubled_bos_starts_no_run(chat_with):
+    chat = chat_with((FIRST, "<|im_start|>" + FIRST))
     chat.tokenizer.bos_token = "<|im_start|>"
     with pytest.raises(ModelError, match="doubled BOS") as caught:
-        proven(Quiz(), chat)
+        run_findings(Quiz(), chat)
     assert "truing check" in str(caught.value)
 
 
-def test_a_template_that_writes_no_stop_is_told(spoken):
-    told = proven(Quiz(), spoken((ENDS, CONTENT)))
-    assert any("writes no stop token after an answer" in text for text in told)
+def test_a_template_that_writes_no_stop_is_a_finding(chat_with):
+    findings = run_findings(Quiz(), chat_with((ENDS, CONTENT)))
+    assert any("writes no stop token after an answer" in text for text in findings)
 
 
 @pytest.mark.parametrize("per", ["episode", "turn"])
@@ -69,16 +71,16 @@ def test_a_run_tells_what_its_template_lacks(mini, tmp_path):
     assert [note for note in notes if "no stop token" in note]
 
 
-def test_a_prompt_that_lacks_a_message_starts_no_run(spoken):
-    chat = spoken((FIRST, "{% for message in messages if message['role'] != 'user' %}"))
-    with pytest.raises(ModelError, match="not shown all that was said") as caught:
-        proven(Quiz(), chat)
+def test_a_prompt_that_lacks_a_message_starts_no_run(chat_with):
+    chat = chat_with((FIRST, "{% for message in messages if message['role'] != 'user' %}"))
+    with pytest.raises(ModelError, match="does not show all messages") as caught:
+        run_findings(Quiz(), chat)
     assert "message 1 (user)" in str(caught.value)
 
 
-def test_every_demonstration_is_read_before_the_first_update(spoken):
-    """Also those that no check looks at, since it looks at a few tasks."""
-    chat = spoken((CONTENT, "{{ message['content'].split('<tool_call>')[0] }}"))
+def test_every_demonstration_is_read_before_the_first_update(chat_with):
+    """Also those beyond the tasks that the checks sample."""
+    chat = chat_with((CONTENT, "{{ message['content'].split('<tool_call>')[0] }}"))
     tasks = [*Quiz().tasks("train"), *Shop().tasks("train")]
     check_demonstrations(chat, tasks[: len(tasks) // 2])
     with pytest.raises(DataError, match="task red cup") as caught:
@@ -93,6 +95,6 @@ def test_a_run_that_would_train_on_a_turn_that_cannot_be_written_is_refused(mini
         tiny_model.CHATML.replace(CONTENT, "{{ message['content'].split('<tool_call>')[0] }}")
     )
     recipe = mini(stages=["sft"], model={"name": str(folder)}, eval={"tasks": 2})
-    with pytest.raises(DataError, match="does not write all that a demonstrated turn says"):
+    with pytest.raises(DataError, match="drops a part of a demonstrated turn"):
         truing.train(recipe, env=Shop(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

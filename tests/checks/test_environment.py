@@ -13,7 +13,7 @@ TASKS = len(PRICES)
 
 
 def found(report, name):
-    """What a check found, by where; each is told in full."""
+    """Return the locations of a check's findings, which must be complete."""
     findings = report[name].findings
     assert all(each.what and each.got and each.expected and each.remedy for each in findings)
     return [each.where for each in findings]
@@ -35,40 +35,40 @@ def test_a_reward_that_fails_is_found(report):
 
 def test_what_could_not_be_graded_is_not_called_clean(report):
     result = report(Quiz(broken))["the demonstration scores full"]
-    assert (result.count, result.missing) == (0, ("attempts: none could be played and graded",))
+    assert (result.count, result.missing) == (0, ("attempts: none ran and was graded",))
 
 
 class Torn(ToolEpisode):
-    """A world that has lost its till."""
+    """An episode whose outcome fails."""
 
     def outcome(self):
         raise OSError("no till")
 
 
-def test_a_world_that_fails_is_found(report):
-    result = report(Shop(world=lambda task: Torn([price])))["attempts can be played and graded"]
+def test_an_episode_that_fails_is_found(report):
+    result = report(Shop(open_episode=lambda task: Torn([price])))["attempts can be played and graded"]
     assert len(result.findings) == 3 * TASKS
     assert re.fullmatch(r"OSError: no till \(.*test_environment.py:\d+, in outcome\)", result.findings[0].got)
 
 
 def test_a_demonstration_that_ends_too_early_is_found(report):
-    said = Shop().made["train"][0].demonstration[:1]
-    result = report(Shop(demonstration=said))["attempts can be played and graded"]
+    turns = Shop().made["train"][0].demonstration[:1]
+    result = report(Shop(demonstration=turns))["attempts can be played and graded"]
     assert "ends before its episode does" in result.findings[0].what
 
 
 def test_a_demonstration_that_a_limit_cuts_is_found(report):
     findings = report(Shop(), max_turns=1)["demonstrations fit"].findings
-    (cut,) = [finding for finding in findings if "do not come to their end" in finding.what]
-    assert cut.what.startswith(f"{TASKS} of {TASKS} demonstrations")
+    (cut,) = [finding for finding in findings if "demonstrations; this is the first" in finding.what]
+    assert cut.what.startswith(f"a limit truncates {TASKS} of {TASKS} demonstrations")
     assert cut.got == "ended by turns after 1 turns"
 
 
-def test_a_demonstrated_call_that_the_world_refuses_is_shown(report):
-    said = (AssistantMessage(calls=(ToolCall("price", {"itme": "cup"}),)), AssistantMessage("5"))
-    result = report(Shop(lambda rollout, task: 0.0, demonstration=said))["the demonstration scores full"]
+def test_a_demonstrated_call_that_the_environment_rejects_is_shown(report):
+    turns = (AssistantMessage(calls=(ToolCall("price", {"itme": "cup"}),)), AssistantMessage("5"))
+    result = report(Shop(lambda rollout, task: 0.0, demonstration=turns))["the demonstration scores full"]
     assert 'a call of it was answered "Error: wrong arguments for price' in result.findings[0].got
-    assert result.findings[0].remedy == "mend the call that was refused"
+    assert result.findings[0].remedy == "fix the rejected call"
 
 
 def test_a_poor_demonstration_is_found(report):
@@ -83,16 +83,16 @@ def test_full_is_the_sum_of_the_weights_above_0(report):
     assert not found(report(env), "the demonstration scores full")
 
 
-def test_tasks_without_a_demonstration_are_told(report):
+def test_tasks_without_a_demonstration_are_counted(report):
     result = report(Shop(demonstration=None))["the demonstration scores full"]
     assert result.missing == (f"demonstrations: {TASKS} tasks have none",)
 
 
 def test_a_reward_of_any_size_is_measured_by_what_demonstrations_earn(report):
-    made = report(Quiz(lambda rollout, task: 10 * exact(rollout, task) + 3))
-    assert found(made, "the demonstration scores full") == []
-    assert found(made, "saying nothing does not score full") == []
-    assert found(made, "shuffled answers do not score full") == []
+    results = report(Quiz(lambda rollout, task: 10 * exact(rollout, task) + 3))
+    assert found(results, "the demonstration scores full") == []
+    assert found(results, "saying nothing does not score full") == []
+    assert found(results, "shuffled answers do not score full") == []
 
 
 def test_a_reward_for_silence_is_found(report):
@@ -104,13 +104,13 @@ def test_tasks_that_silence_solves_by_the_data_are_counted(report):
     env.idle = list(PRICES)[1:]
     result = report(env)
     assert found(result, "saying nothing does not score full") == list(PRICES)[:1]
-    assert result["saying nothing does not score full"].notes[0].endswith(f"says: {TASKS - 1}")
+    assert result["saying nothing does not score full"].notes[0].endswith(f"any action: {TASKS - 1}")
 
 
 def test_a_reward_for_any_answer_is_found(report):
-    told = report(Quiz(lambda rollout, task: float(rollout.text != "")))
-    assert found(told, "shuffled answers do not score full") == ["quiz"]
-    assert not found(told, "saying nothing does not score full")
+    results = report(Quiz(lambda rollout, task: float(rollout.text != "")))
+    assert found(results, "shuffled answers do not score full") == ["quiz"]
+    assert not found(results, "saying nothing does not score full")
 
 
 def test_answers_are_shuffled_among_those_that_differ(report):
@@ -121,63 +121,63 @@ def test_answers_are_shuffled_among_those_that_differ(report):
         ]
     result = report(env)["shuffled answers do not score full"]
     assert (result.count, result.findings) == (0, ())
-    assert result.missing == ("families without two answers that can be played: quiz",)
+    assert result.missing == ("families without two different answers that ran: quiz",)
 
 
 def test_a_reward_that_changes_is_found(report):
     calls = itertools.count()
-    told = report(Quiz(lambda rollout, task: 1 / (1 + next(calls))))
-    assert len(found(told, "grading twice agrees")) == 3 * TASKS
+    results = report(Quiz(lambda rollout, task: 1 / (1 + next(calls))))
+    assert len(found(results, "grading twice agrees")) == 3 * TASKS
 
 
 @pytest.mark.parametrize("differs", ["answers", "outcome"])
-def test_a_world_that_changes_is_found(report, differs):
+def test_an_environment_that_changes_is_found(report, differs):
     opened = itertools.count()
 
-    def world(task):
+    def open_episode(task):
         count = next(opened)
         return {
             "outcome": Drifting([price], lambda: {"count": count}),
             "answers": Drifting([price], count=count),
         }[differs]
 
-    findings = report(Shop(world=world))["a task opens the same world twice"].findings
+    findings = report(Shop(open_episode=open_episode))["a task opens the same world twice"].findings
     assert findings
     assert all(each.what.endswith(differs) for each in findings)
-    assert all(len(each.got) < 80 for each in findings)  # what differs, and not all that was said
+    assert all(len(each.got) < 80 for each in findings)  # what differs, not all messages
 
 
 class Drifting(ToolEpisode):
-    """A world that tells how many were opened before it."""
+    """An episode that shows how many were opened before it."""
 
     def __init__(self, tools, outcome=dict, count=""):
         super().__init__(tools, outcome)
         self.count = count
 
-    def reply(self, said):
+    def reply(self, turns):
         return [
-            {**message, "content": f"{message['content']}{self.count}"} for message in super().reply(said)
+            {**message, "content": f"{message['content']}{self.count}"} for message in super().reply(turns)
         ]
 
 
 def test_prompts_that_leave_no_room_are_found(report):
-    told = report(Quiz(), context=30, room=20)
-    (finding,) = told["prompts fit the context"].findings
+    results = report(Quiz(), context=30, room=20)
+    (finding,) = results["prompts fit the context"].findings
     assert finding.what.startswith(f"{TASKS} of {TASKS} prompts")
     longest = max(PRICES, key=len)
     assert len(finding.where) == len(longest)
     assert finding.expected.startswith("≤ 10: ")
-    assert not found(told, "demonstrations fit")  # their one turn comes right after the prompt
+    assert not found(results, "demonstrations fit")  # their one turn comes right after the prompt
 
 
-def test_a_demonstrated_turn_longer_than_the_policy_may_speak_is_found(report):
+def test_a_demonstrated_turn_longer_than_max_new_tokens_is_found(report):
     assert len(found(report(Shop(), room=5), "demonstrations fit")) == 1
 
 
 def test_a_demonstration_longer_than_the_context_is_found(report):
     prompt = int(report(Shop())["prompts fit the context"].notes[0].split()[-2])
-    told = report(Shop(), context=prompt + 128)
-    assert not found(told, "prompts fit the context")
-    (finding,) = told["demonstrations fit"].findings
+    results = report(Shop(), context=prompt + 128)
+    assert not found(results, "prompts fit the context")
+    (finding,) = results["demonstrations fit"].findings
     assert "no room for their last turn" in finding.what
-    assert not found(told, "the demonstration scores full")
+    assert not found(results, "the demonstration scores full")

@@ -1,4 +1,4 @@
-"""A report as a whole: clean where nothing is wrong, and never silent about what was not looked at."""
+"""A report as a whole: clean for a correct environment, and it names what was not checked."""
 
 import pytest
 from shop import Quiz, Shop
@@ -15,16 +15,16 @@ def test_nothing_is_found_where_nothing_is_wrong(report, env):
     assert report_json(report(env()))["findings"] == []
 
 
-def test_every_check_counts_what_it_looked_at_or_says_what_it_lacks(report):
+def test_every_check_counts_its_items_or_names_what_is_missing(report):
     told = report_json(report(Shop()))
     assert list(told["checked"]) == [SPLITS, *CHECKS]
     assert told["not_checked"] == [BOS]
     assert [name for name, count in told["checked"].items() if count == 0] == [BOS["check"]]
 
 
-def test_single_turns_have_no_worlds_and_no_tools_to_check(report):
+def test_single_turns_have_no_episodes_and_no_tools_to_check(report):
     lacking = {each["check"]: each["missing"] for each in report_json(report(Quiz()))["not_checked"]}
-    assert lacking["a task opens the same world twice"] == "worlds: the environment opens none"
+    assert lacking["a task opens the same world twice"] == "episodes: the environment opens none"
     for name in ("tool names are one set", "bad calls are answered", "tools are shown in full"):
         assert lacking[name] == "tools: no task has any"
 
@@ -38,7 +38,7 @@ def test_tasks_that_cannot_be_used_are_the_one_finding(report):
     assert {each["check"] for each in told["not_checked"]} == set(CHECKS)
 
 
-def test_of_a_long_split_some_tasks_are_looked_at_from_its_start_to_its_end(report):
+def test_a_long_split_is_sampled_from_its_start_to_its_end(report):
     env, count = Quiz(), 2 * TASKS_PER_SPLIT
     asked = [({"role": "user", "content": f"{i}?"},) for i in range(count)]
     env.made["train"] = [

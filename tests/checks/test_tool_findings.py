@@ -1,4 +1,4 @@
-"""Tools that are named in one place only, and wrong calls that nobody answers."""
+"""Tools that only one side has, and wrong calls without an answer."""
 
 import pytest
 from shop import PRICES, Shop, price
@@ -18,8 +18,10 @@ def rebate(item: str) -> str:
 
 
 PLANTED = {
-    "the prompt shows a tool that the world lacks": {"tools": (price.spec, rebate.spec)},
-    "the world has a tool that the prompt lacks": {"world": lambda task: ToolEpisode([price, rebate])},
+    "the prompt shows a tool that the environment lacks": {"tools": (price.spec, rebate.spec)},
+    "the environment has a tool that the prompt lacks": {
+        "open_episode": lambda task: ToolEpisode([price, rebate])
+    },
     "the demonstration calls a tool that the prompt lacks": {
         "demonstration": (
             AssistantMessage(calls=(ToolCall("prices", {"item": "red cup"}),)),
@@ -42,73 +44,73 @@ def test_the_nearest_tool_is_named(report):
 
 
 class Bringing(ToolEpisode):
-    """A world whose customer brings a tool along after the first turn."""
+    """An episode whose user introduces a tool after the first turn."""
 
-    def reply(self, said):
-        if said.calls or "rebate" in self.tools:
-            return super().reply(said)
+    def reply(self, turn):
+        if turn.calls or "rebate" in self.tools:
+            return super().reply(turn)
         self.tools["rebate"] = rebate
         return [{"role": "user", "content": "Here is another function: rebate(item). What is taken off?"}]
 
 
-def test_a_tool_that_comes_with_a_later_request_is_no_stranger(report):
-    said = (
+def test_a_tool_that_a_later_message_introduces_is_known(report):
+    turn = (
         AssistantMessage("0"),
         AssistantMessage(calls=(ToolCall("rebate", {"item": "red cup"}),)),
         AssistantMessage("1"),
     )
-    told = report(Shop(demonstration=said, world=lambda task: Bringing([price])))
-    assert told["attempts can be played and graded"].findings == ()
-    assert told[NAMES].findings == ()
+    results = report(Shop(demonstration=turn, open_episode=lambda task: Bringing([price])))
+    assert results["attempts can be played and graded"].findings == ()
+    assert results[NAMES].findings == ()
 
 
 class Own:
-    """A world that is no ToolEpisode; ``bad`` is what it does with a call that it cannot carry out."""
+    """An episode that is no ToolEpisode; ``bad`` answers its invalid calls."""
 
     def __init__(self, bad):
         self.inner, self.bad = ToolEpisode([price]), bad
 
-    def reply(self, said):
-        good = all(call.name == "price" and "item" in call.arguments for call in said.calls)
-        return self.inner.reply(said) if good and not said.problems else self.bad(said)
+    def reply(self, turn):
+        good = all(call.name == "price" and "item" in call.arguments for call in turn.calls)
+        return self.inner.reply(turn) if good and not turn.parse_errors else self.bad(turn)
 
     def outcome(self):
         return {}
 
 
-def crash(said):
+def crash(turn):
     raise KeyError("truing_probe")
 
 
 @pytest.mark.parametrize(
-    ("bad", "got"), [(crash, "KeyError: 'truing_probe'"), (lambda said: [], "no message")]
+    ("bad", "got"), [(crash, "KeyError: 'truing_probe'"), (lambda turn: [], "no message")]
 )
 def test_a_bad_call_that_is_not_answered_is_found(report, bad, got):
-    findings = report(Shop(world=lambda task: Own(bad)))[BAD].findings
+    findings = report(Shop(open_episode=lambda task: Own(bad)))[BAD].findings
     assert [each.got for each in findings] == [
         got
     ] * 3  # an unknown tool, an unknown argument, no call at all
 
 
-def test_a_world_of_one_turn_need_not_answer(report):
-    """It judges the calls as they were written."""
-    said = (AssistantMessage(calls=(ToolCall("price", {"item": "red cup"}),)),)
-    silent = Shop(demonstration=said, world=lambda task: Silent())
+def test_an_episode_of_one_turn_need_not_answer(report):
+    """It grades the calls."""
+    turn = (AssistantMessage(calls=(ToolCall("price", {"item": "red cup"}),)),)
+    silent = Shop(demonstration=turn, open_episode=lambda task: Silent())
     assert report(silent)[BAD].findings == ()
-    crashing = Shop(demonstration=said, world=lambda task: Own(crash))
+    crashing = Shop(demonstration=turn, open_episode=lambda task: Own(crash))
     assert len(report(crashing)[BAD].findings) == 3
 
 
 class Silent(Own):
-    """A world that is over after a turn."""
+    """An episode that ends after one turn."""
 
     def __init__(self):
-        super().__init__(lambda said: [])
+        super().__init__(lambda turn: [])
 
-    def reply(self, said):
+    def reply(self, turn):
         return []
 
 
-def test_registries_that_cannot_be_read_are_told(report):
-    result = report(Shop(world=lambda task: Own(crash)))[NAMES]
+def test_unreadable_registries_are_counted(report):
+    result = report(Shop(open_episode=lambda task: Own(crash)))[NAMES]
     assert result.missing[0].startswith(f"registries: {TASKS} of {TASKS} tasks")

@@ -25,10 +25,10 @@ def spec(name, description="Does what its name says.", **properties):
     return ToolSpec(name, description, {"type": "object", "properties": properties})
 
 
-def found(*, system="", user="Which?", tools=(), said=()):
+def found(*, system="", user="Which?", tools=(), demonstration=()):
     messages = ({"role": "system", "content": system}, {"role": "user", "content": user})
     made = (*map(spec, TOOLS), *tools)
-    task = Task("t", "f", messages, tools=made, demonstration=said)
+    task = Task("t", "f", messages, tools=made, demonstration=demonstration)
     return [(each.name, each.tool) for each in unknown_tool_names(task, {tool.name for tool in made})]
 
 
@@ -79,9 +79,11 @@ def test_prose_that_names_no_other_tool(text):
 
 def test_parameters_values_and_arguments_are_no_tools():
     tool = spec("count", "Counts.", get_order_detail={"enum": ["send_message"], "description": "of an order"})
-    said = (AssistantMessage(calls=(ToolCall("count", {"get_order_detail": "message_slack_send"}),)),)
+    demonstration = (
+        AssistantMessage(calls=(ToolCall("count", {"get_order_detail": "message_slack_send"}),)),
+    )
     system = "Give get_order_detail, send_message or message_slack_send."
-    assert found(system=system, tools=(tool,), said=said) == []
+    assert found(system=system, tools=(tool,), demonstration=demonstration) == []
     assert len(found(system=system)) == 3, "else this tests nothing"
 
 
@@ -89,7 +91,7 @@ def test_what_the_user_and_a_demonstration_say_is_read_closely():
     """There, a name has to be made of the very words of a tool's."""
     assert found(user="send_message said order_details") == []
     assert found(user="use slack_send_message") == [("slack_send_message", "send_slack_message")]
-    assert found(said=(AssistantMessage("I use sendSlackMessage."),)) == [
+    assert found(demonstration=(AssistantMessage("I use sendSlackMessage."),)) == [
         ("sendSlackMessage", "send_slack_message")
     ]
 
@@ -145,9 +147,12 @@ def test_published_environments_name_no_tool_otherwise(data):
             ToolSpec(tool["name"], tool.get("description") or "", tool.get("parameters") or {})
             for tool in given
         )
-        said = tuple({"role": "system", "content": turn["value"]} for turn in row["conversations"])
+        demonstration = tuple({"role": "system", "content": turn["value"]} for turn in row["conversations"])
         assert (
-            list(unknown_tool_names(Task("t", "f", said, tools=tools), {tool.name for tool in tools})) == []
+            list(
+                unknown_tool_names(Task("t", "f", demonstration, tools=tools), {tool.name for tool in tools})
+            )
+            == []
         )
         counted += 1
     assert counted >= 12

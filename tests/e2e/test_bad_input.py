@@ -130,7 +130,7 @@ def test_a_model_folder_without_a_chat_template(train, model):
 def test_a_model_folder_without_weights_and_one_that_is_not_there(train, model):
     (model / "model.safetensors").unlink()
     assert refused(train(f"model.name={model}"), str(model))
-    assert refused(train(f"model.name={model}/absent"), "there is no model here")
+    assert refused(train(f"model.name={model}/absent"), "no model has this name or path")
 
 
 @pytest.mark.parametrize("where", ["prompt", "demonstration"])

@@ -194,6 +194,6 @@ def test_the_address_of_something_else_is_told(page):
 
     with http.server.HTTPServer(("127.0.0.1", 0), Pages) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with pytest.raises(DataError, match="does not say what an action is"):
+        with pytest.raises(DataError, match="does not describe an action"):
             make_env("openenv", {"url": f"http://127.0.0.1:{server.server_port}"})
         server.shutdown()

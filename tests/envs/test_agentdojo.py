@@ -53,7 +53,7 @@ def test_what_doing_nothing_solves_is_what_the_notes_list(env):
     free = [name for name, task in every(env).items() if env.open(task).solved()]
     assert free == [f"agentdojo-banking-user_task_{i}" for i in (5, 6, 8, 9, 10)]
     assert env.idle == tuple(free)
-    assert env.notes == (f"solved by doing nothing: {', '.join(free)}",)
+    assert env.notes == (f"solved without any action: {', '.join(free)}",)
 
 
 def test_prompts_and_calls_are_those_of_the_package(env):

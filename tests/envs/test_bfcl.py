@@ -402,7 +402,7 @@ def test_all_single_turn_rows(data, play):
         assert play(env, task, [AssistantMessage()])[0] == float(free), task.task_id
         assert play(env, task, [AssistantMessage(calls=(*calls, ToolCall(task.tools[0].name, {})))])[0] == 0.0
         assert play(env, task, [])[0] == 0.0
-    assert env.notes == (f"solved by doing nothing: {counts['irrelevance']} irrelevance rows",)
+    assert env.notes == (f"solved without any action: {counts['irrelevance']} irrelevance rows",)
 
 
 def test_all_conversations(published, play):

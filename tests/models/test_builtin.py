@@ -30,7 +30,7 @@ def test_resolve_makes_once_and_says_so(cache, capsys):
     assert folder == cache / "models" / "tiny"
     assert builtin.is_cached("tiny")
     captured = capsys.readouterr()
-    assert "making tiny" in captured.err
+    assert "building tiny" in captured.err
     assert captured.out == ""  # stdout is for results
     made = (folder / "model.safetensors").stat().st_mtime_ns
     assert builtin.ensure_built("tiny") == folder
@@ -98,5 +98,5 @@ def test_a_damaged_download_is_refused(tmp_path, monkeypatch):
     damaged = tmp_path / "model.gguf"
     damaged.write_bytes(b"GGUF")
     monkeypatch.setattr(smollm2, "_installed", lambda: damaged)
-    with pytest.raises(ModelError, match="not the file that was published"):
+    with pytest.raises(ModelError, match="differs from the published file"):
         smollm2.build(tmp_path)

@@ -113,7 +113,7 @@ def test_a_shard_that_is_absent_is_named(folder):
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
     assert load(str(folder), device="cpu").model is not None
     (folder / "model-00002-of-00002.safetensors").unlink()
-    assert "1 of 2 absent, among them model-00002-of-00002.safetensors" in refused(folder)
+    assert "1 of 2 missing, among them model-00002-of-00002.safetensors" in refused(folder)
 
 
 def test_a_classifier_is_no_language_model_though_its_embedding_is_tied(made):
@@ -144,15 +144,15 @@ def test_weights_of_another_shape_are_named_with_both(folder):
     weights["lm_head.weight"] = torch.zeros(300, tiny.HIDDEN)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     told = refused(folder)
-    assert "0 absent, 1 of another shape" in told
+    assert "0 missing, 1 of another shape" in told
     assert f"lm_head.weight (300, {tiny.HIDDEN}), not (259, {tiny.HIDDEN})" in told
 
 
 def test_an_output_layer_that_was_not_saved_is_never_made_up(folder):
     edit(folder / "config.json", tie_word_embeddings=False)
-    assert "1 absent, 0 of another shape, among them lm_head.weight" in refused(folder)
+    assert "1 missing, 0 of another shape, among them lm_head.weight" in refused(folder)
 
 
 def test_quantised_weights_say_why_they_cannot_be_read(folder):
     edit(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
-    assert "neither quantised" in refused(folder)
+    assert "not quantized" in refused(folder)

@@ -73,9 +73,9 @@ def test_no_pad_token_means_the_stop_id_fills_rows(folder):
     ("name", "says"),
     [
         ("tinny", "did you mean 'tiny'"),
-        ("./absent", "there is no model here"),
-        ("/absent/model", "there is no model here"),
-        ("absent.gguf", "there is no model here"),
+        ("./absent", "no model has this name or path"),
+        ("/absent/model", "no model has this name or path"),
+        ("absent.gguf", "no model has this name or path"),
     ],
 )
 def test_names_that_lead_nowhere(name, says):
@@ -118,7 +118,7 @@ def test_cuda_where_there_is_none(tiny_folder, monkeypatch):
 def test_no_tokenizer(folder):
     for file in folder.glob("tokenizer*"):
         file.unlink()
-    with pytest.raises(ModelError, match="no tokenizer"):
+    with pytest.raises(ModelError, match="no readable tokenizer"):
         load(str(folder), device="cpu")
 
 
@@ -150,7 +150,7 @@ def test_an_absent_weight_is_never_made_up(folder):
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match=r"1 absent.*layers\.1\.mlp\.up_proj"):
+    with pytest.raises(ModelError, match=r"1 missing.*layers\.1\.mlp\.up_proj"):
         load(str(folder), device="cpu")
 
 

@@ -161,7 +161,7 @@ def test_the_adapters_dropout_is_as_it_was_after_the_reference(loaded):
 )
 def test_experts_that_are_one_table_are_refused_and_attention_beside_them_is_adapted(model_type, attention):
     model = tiny_model(tiny_config(model_type))
-    with pytest.raises(ModelError, match="experts whose weights are one table") as caught:
+    with pytest.raises(ModelError, match="experts stored in one weight") as caught:
         adapted(model)
     assert "mlp.experts" in str(caught.value.got)
     assert f"lora.targets = {json.dumps(attention)}" in str(caught.value.remedy)

@@ -64,15 +64,15 @@ def test_the_template_comes_first_even_where_eos_differs():
 
 
 def test_no_stop_at_all_is_an_error():
-    with pytest.raises(ModelError, match="nothing ends a turn"):
+    with pytest.raises(ModelError, match="has no stop token"):
         stop_ids(tokenizer_with(LAST, eos=None), None)
 
 
 def test_a_template_without_the_answer_is_an_error():
-    with pytest.raises(ModelError, match="leaves out what the assistant says"):
+    with pytest.raises(ModelError, match="drops the assistant's message"):
         turn_end_id(tokenizer_with("{{ messages[0]['content'] }}"))
 
 
 def test_a_template_that_refuses_is_an_error():
-    with pytest.raises(ModelError, match="refuses a question and its answer"):
+    with pytest.raises(ModelError, match="rejects a question and its answer"):
         stop_ids(tokenizer_with("{{ raise_exception('no') }}"), END)

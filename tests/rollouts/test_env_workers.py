@@ -1,4 +1,4 @@
-"""Calls in threads: each has its outcome and its own time, whatever the others do."""
+"""Calls in threads: each has its own result and time limit."""
 
 import decimal
 import sys
@@ -10,11 +10,11 @@ import pytest
 from truing.rollouts.env_workers import MAX_WORKERS, WorkerPool, run_in_workers
 
 
-def values(outcomes):
-    return [outcome.value for outcome in outcomes]
+def values(results):
+    return [result.value for result in results]
 
 
-def test_outcomes_stand_in_the_order_of_their_calls():
+def test_results_are_in_the_order_of_their_calls():
     assert values(run_in_workers([lambda i=i: i * i for i in range(100)], 10.0)) == [
         i * i for i in range(100)
     ]
@@ -42,31 +42,31 @@ def test_calls_that_wait_run_together_and_at_most_so_many():
     assert max(most) == MAX_WORKERS
 
 
-def test_what_hangs_loses_its_own_time_and_nobody_elses():
+def test_a_hanging_call_uses_only_its_own_time_limit():
     never = threading.Event()
     calls = [never.wait if i % 2 else lambda: time.sleep(0.05) or "here" for i in range(2 * MAX_WORKERS)]
-    outcomes = run_in_workers(calls, 1.0)
-    assert values(outcomes[::2]) == ["here"] * MAX_WORKERS
-    assert {outcome.error for outcome in outcomes[1::2]} == {"it did not end within 1 s"}
+    results = run_in_workers(calls, 1.0)
+    assert values(results[::2]) == ["here"] * MAX_WORKERS
+    assert {result.error for result in results[1::2]} == {"no result within 1 s"}
     never.set()
 
 
 def test_a_call_that_ends_too_late_changes_nothing_and_begins_no_other():
-    late, told = threading.Event(), []
-    outcomes = run_in_workers([late.wait], 0.1)
+    late, calls = threading.Event(), []
+    results = run_in_workers([late.wait], 0.1)
     late.set()
     time.sleep(0.1)
-    assert outcomes[0].value is None
-    run_in_workers([lambda: told.append(1)], 1.0)
-    assert told == [1]
+    assert results[0].value is None
+    run_in_workers([lambda: calls.append(1)], 1.0)
+    assert calls == [1]
 
 
-@pytest.mark.parametrize(("stop", "told"), [(sys.exit, "SystemExit"), (lambda: 1 / 0, "ZeroDivisionError")])
-def test_whatever_a_call_raises_is_its_own_outcome(stop, told):
+@pytest.mark.parametrize(("stop", "name"), [(sys.exit, "SystemExit"), (lambda: 1 / 0, "ZeroDivisionError")])
+def test_an_exception_is_the_result_of_its_call(stop, name):
     failed, fine = run_in_workers([stop, lambda: 1], 10.0)
     assert fine.value == 1
     assert failed.value is None
-    assert told in failed.error
+    assert name in failed.error
 
 
 def test_what_a_call_sets_in_its_context_is_gone_before_the_next():
@@ -81,16 +81,16 @@ def test_what_a_call_sets_in_its_context_is_gone_before_the_next():
 
 
 def test_an_interrupt_lets_no_further_call_begin(monkeypatch):
-    begun, gate, reinforce = [], threading.Event(), WorkerPool.grow
+    started, gate, grow = [], threading.Event(), WorkerPool.grow
 
     def interrupted(self, timeout):
-        if begun:
+        if started:
             raise KeyboardInterrupt
-        return reinforce(self, timeout)
+        return grow(self, timeout)
 
     monkeypatch.setattr(WorkerPool, "grow", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_in_workers([lambda: begun.append(1) or gate.wait()] * 50, 10.0)
+        run_in_workers([lambda: started.append(1) or gate.wait()] * 50, 10.0)
     gate.set()
     time.sleep(0.1)
-    assert 1 <= len(begun) < 50
+    assert 1 <= len(started) < 50

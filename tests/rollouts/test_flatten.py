@@ -9,13 +9,13 @@ from truing.types.token import Excluded, Origin, Support
 TASK = Task("t", "f", ({"role": "user", "content": "?"},), demonstration="ok")
 
 
-def turn(context, origin, drawn, logprob, structure=(), **known):
+def turn(context, origin, ids, logprob, structure=(), **known):
     return Turn(
         context_ids=torch.tensor(context),
         context_origin=torch.tensor(origin, dtype=torch.uint8),
-        token_ids=torch.tensor(drawn),
-        origin=torch.full((len(drawn),), Origin.SAMPLED, dtype=torch.uint8),
-        structure=torch.tensor([i in structure for i in range(len(drawn))]),
+        token_ids=torch.tensor(ids),
+        origin=torch.full((len(ids),), Origin.SAMPLED, dtype=torch.uint8),
+        structure=torch.tensor([i in structure for i in range(len(ids))]),
         sampler_logprob=torch.tensor(logprob),
         **{"finish_reason": FinishReason.STOP, "sampler_version": 7, "weight_digest": "digest"} | known,
     )
@@ -40,7 +40,7 @@ def test_two_turns():
     assert row.old_source == "sampler"
 
 
-def test_a_past_that_was_written_anew_begins_another_sample():
+def test_a_turn_that_re_renders_earlier_turns_begins_another_sample():
     first = turn([1, 2], [0, 1], [4, 5], [-0.1, -0.2])
     second = turn([6], [2], [7], [-0.3])
     third = turn([1, 2, 9, 6, 8], [0, 1, 1, 2, 1], [3], [-0.4], restart_reason="token 2: …")
@@ -52,7 +52,7 @@ def test_a_past_that_was_written_anew_begins_another_sample():
     assert {row.rollout_id for row in rows} == {"r"}
 
 
-def test_what_a_mask_policy_leaves_out_has_a_reason():
+def test_tokens_that_a_mask_policy_excludes_have_a_reason():
     plain = turn([1], [0], [4, 5], [-0.1, -0.2], structure=[0])
     forced = turn([6, 7], [2, Origin.FORCED], [8], [-0.3])
     why = {
@@ -67,7 +67,7 @@ def test_what_a_mask_policy_leaves_out_has_a_reason():
     }
 
 
-def test_what_is_not_kept_stays_on_record_and_under_no_term():
+def test_a_sample_without_loss_terms_stays_recorded():
     (row,) = flatten(rollout(turn([1], [0], [4, 5], [-0.1, -0.2])))
     off = without_loss_terms(row)
     assert not (off.policy_mask | off.kl_mask | off.value_mask | off.supervised_mask).any()
@@ -75,7 +75,7 @@ def test_what_is_not_kept_stays_on_record_and_under_no_term():
     assert torch.equal(off.sampler_logprob[1:], row.sampler_logprob[1:])
 
 
-def test_a_rollout_that_never_spoke_has_no_sample():
+def test_a_rollout_without_turns_has_no_sample():
     assert flatten(rollout()) == []
 
 
@@ -93,7 +93,7 @@ def test_supports_follow_their_tokens():
     assert [row.support.at(t).tolist() for t in range(5)] == [[], [4, 9], [5], [], [7, 8]]
 
 
-def test_a_kept_rollout_becomes_a_demonstration_of_the_ids_it_drew():
+def test_a_kept_rollout_becomes_a_demonstration_of_its_sampled_ids():
     (row,) = flatten(as_demonstration(rollout(turn([1, 2], [0, 1], [4, 257], [-0.1, -0.2]))))
     assert row.token_ids.tolist() == [1, 2, 4, 257]
     assert row.origin.tolist() == [0, 1, Origin.DEMO, Origin.DEMO]

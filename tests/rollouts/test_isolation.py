@@ -1,4 +1,4 @@
-"""Worlds, tools and graders that keep, change and hand out what is not theirs: nothing else moves."""
+"""Environments, tools and rewards that keep or change shared objects change nothing else."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,7 @@ def asking(name="t", split="train"):
 
 
 class Words(list):
-    """A list of a world's own kind."""
+    """A list type of the environment."""
 
 
 class Hostile:
@@ -62,14 +62,14 @@ class Hostile:
         for message in self.given:
             message["content"] = "spoilt"
 
-    def reply(self, said):
-        self.kept += [call.arguments["words"] for call in said.calls]
-        self.state["words"] += [str(call.arguments["words"]) for call in said.calls]
+    def reply(self, message):
+        self.kept += [call.arguments["words"] for call in message.calls]
+        self.state["words"] += [str(call.arguments["words"]) for call in message.calls]
         self.given += [{"role": "tool", "name": "look", "content": str(words)} for words in self.kept[-1:]]
         self.spoil()
-        if said.calls:
+        if message.calls:
             self.given[-1]["content"] = f"{len(self.given)} seen"
-        return self.given[-1:] if said.calls else []
+        return self.given[-1:] if message.calls else []
 
     def outcome(self):
         self.spoil()
@@ -77,7 +77,7 @@ class Hostile:
 
 
 @dataclass
-class World:
+class HostileEnv:
     """Opens hostile episodes, and keeps them and its tasks."""
 
     rewards: dict = field(default_factory=dict)
@@ -95,21 +95,21 @@ class World:
         return self.opened[-1]
 
 
-def played(chat, env, tasks, group_size=2, reward=None):
+def run_demonstrations(chat, env, tasks, group_size=2, reward=None):
     sampling_params = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
-    scene = EpisodeContext(chat, env, sampling_params, EpisodeConfig(), context_length=2048)
+    context = EpisodeContext(chat, env, sampling_params, EpisodeConfig(), context_length=2048)
     return collect(
         tasks,
         group_size=group_size,
-        context=scene,
+        context=context,
         turn_source=DemonstrationTurns(chat),
         grade=reward,
         key=("test",),
     )
 
 
-def said_in(rollout):
-    """The arguments of each call, as the record has them."""
+def call_arguments(rollout):
+    """Return the recorded arguments of each call."""
     calls = [call for message in rollout.messages for call in message.get("tool_calls", ())]
     return [call["function"]["arguments"]["words"] for call in calls]
 
@@ -118,25 +118,25 @@ def said_in(rollout):
     "wrap",
     [lambda env: env, lambda env: with_rewards(env, {}), lambda env: with_changed_tasks(env, deepcopy)],
 )
-def test_a_hostile_world_changes_no_task_no_demonstration_and_nothing_that_was_said(chat, wrap):
-    world = World()
-    env = wrap(world)
+def test_a_hostile_environment_changes_no_task_no_demonstration_and_no_message(chat, wrap):
+    hostile = HostileEnv()
+    env = wrap(hostile)
     tasks = list(checked_tasks(env)["train"])
     ids = []
-    for _ in range(2):  # the second time, the world has spoilt all that it keeps of the first
-        (group,) = played(chat, env, tasks)
+    for _ in range(2):  # before the second run, the environment has spoilt all that it keeps of the first
+        (group,) = run_demonstrations(chat, env, tasks)
         for rollout in group.rollouts:
             assert rollout.status is Status.DONE, rollout.error
-            assert said_in(rollout) == [["sun", "moon"], ["sun"], [["deep"]]]
-            told = [message["content"] for message in rollout.messages if message["role"] == "tool"]
-            assert told == ["1 seen", "2 seen"]
+            assert call_arguments(rollout) == [["sun", "moon"], ["sun"], [["deep"]]]
+            answers = [message["content"] for message in rollout.messages if message["role"] == "tool"]
+            assert answers == ["1 seen", "2 seen"]
             assert rollout.outcome == {"words": ["['sun', 'moon']", "['sun']", "[['deep']]"]}
             ids.append([turn.token_ids.tolist() for turn in rollout.turns])
-        for episode in world.opened:
+        for episode in hostile.opened:
             episode.spoil()
             episode.state["words"].append("later")
         assert group.rollouts[0].outcome == {"words": ["['sun', 'moon']", "['sun']", "[['deep']]"]}
-        for own in world.own["train"]:
+        for own in hostile.own["train"]:
             own.answer["wanted"].append("spoilt")
             own.demonstration[0].calls[0].arguments["words"].append("spoilt")
     assert tasks == [asking()]
@@ -145,15 +145,15 @@ def test_a_hostile_world_changes_no_task_no_demonstration_and_nothing_that_was_s
 
 
 def test_attempts_of_a_group_open_the_task_as_it_is_and_not_as_another_left_it(chat):
-    world, seen = World(), []
+    env, seen = HostileEnv(), []
 
-    def opened(task):
+    def open_task(task):
         seen.append(deepcopy(task))
         task.answer["wanted"].clear()
         return Hostile(deepcopy(asking()))
 
-    world.open = opened
-    played(chat, world, [asking()], group_size=3)
+    env.open = open_task
+    run_demonstrations(chat, env, [asking()], group_size=3)
     assert seen == [asking()] * 3
 
 
@@ -167,11 +167,11 @@ def test_a_tool_that_changes_its_arguments_and_its_default_changes_no_other_call
 
     one_turn = SimpleNamespace(rewards={}, notes=(), tasks=lambda split: [asking(split, split)])
     env = with_tools(one_turn, [look])
-    (group,) = played(chat, env, [asking()])
+    (group,) = run_demonstrations(chat, env, [asking()])
     for rollout in group.rollouts:
-        assert said_in(rollout) == [["sun", "moon"], ["sun"], [["deep"]]]
-        told = [message["content"] for message in rollout.messages if message["role"] == "tool"]
-        assert told == ['["sun", "moon", ["seen"]]', '["sun", ["seen"]]', '[["deep"], ["seen"]]']
+        assert call_arguments(rollout) == [["sun", "moon"], ["sun"], [["deep"]]]
+        answers = [message["content"] for message in rollout.messages if message["role"] == "tool"]
+        assert answers == ['["sun", "moon", ["seen"]]', '["sun", ["seen"]]', '[["deep"], ["seen"]]']
 
 
 def test_a_reward_that_sorts_in_place_is_seen_by_no_other_reward_attempt_or_record(chat):
@@ -188,8 +188,8 @@ def test_a_reward_that_sorts_in_place_is_seen_by_no_other_reward_attempt_or_reco
 
     rewards = {"first": (greedy, 1.0), "second": (greedy, 1.0)}
     tasks = [asking()]
-    (group,) = played(chat, World(), tasks, reward=lambda rollout: grade(rollout, rewards))
-    (untouched,) = played(chat, World(), [asking()])
+    (group,) = run_demonstrations(chat, HostileEnv(), tasks, reward=lambda rollout: grade(rollout, rewards))
+    (untouched,) = run_demonstrations(chat, HostileEnv(), [asking()])
     for rollout, other in zip(group.rollouts, untouched.rollouts, strict=True):
         assert rollout.reward_parts == {"first": 1.0, "second": 1.0}
         assert rollout.outcome == other.outcome
@@ -200,13 +200,13 @@ def test_a_reward_that_sorts_in_place_is_seen_by_no_other_reward_attempt_or_reco
 
 
 def test_a_task_that_cannot_be_copied_is_refused_by_name():
-    world = World()
-    world.own["train"] = [replace(asking(), answer=(word for word in "ab"))]
+    env = HostileEnv()
+    env.own["train"] = [replace(asking(), answer=(word for word in "ab"))]
     with pytest.raises(DataError, match=r"cannot be copied[\s\S]*generator"):
-        checked_tasks(world)
+        checked_tasks(env)
 
 
-def test_the_tools_own_lists_are_not_what_the_episode_answers(chat):
+def test_replies_hold_copies_of_the_tools_own_lists(chat):
     held = ["first"]
 
     @tool
@@ -215,9 +215,9 @@ def test_the_tools_own_lists_are_not_what_the_episode_answers(chat):
         held.append("more")
         return held
 
-    world = World()
-    world.open = lambda task: ToolEpisode([look], lambda: {"held": held})
-    (group,) = played(chat, world, [asking()], group_size=1)
+    env = HostileEnv()
+    env.open = lambda task: ToolEpisode([look], lambda: {"held": held})
+    (group,) = run_demonstrations(chat, env, [asking()], group_size=1)
     outcome = group.rollouts[0].outcome
     held.clear()
     assert outcome == {"held": ["first", "more", "more", "more"]}

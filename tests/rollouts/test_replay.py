@@ -1,4 +1,4 @@
-"""What the sampler did is what the trainer scores, with everything switched on at once."""
+"""The trainer scores what the sampler computed, with every sampling parameter in use."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy
 from truing.types.token import Origin
 
-EVERYTHING = {
+SAMPLING = {
     "temperature": 1.2,
     "top_p": 0.95,
     "top_k": 200,
@@ -30,27 +30,27 @@ EVERYTHING = {
     "min_new_tokens": 6,
     "max_new_tokens": 14,
 }
-"""What field report 003 sampled with, and more."""
+"""Sampling parameters, none at its default."""
 
 LOOK = ToolSpec("look", "Look a word up.", {"type": "object", "properties": {"word": {"type": "string"}}})
 
 
 class Answering:
-    """A world that answers twice, whatever is said."""
+    """An episode that replies twice to any message."""
 
     def __init__(self):
-        self.heard = 0
+        self.turns = 0
 
-    def reply(self, said):
-        self.heard += 1
-        return [] if self.heard == 3 else [tool_message(ToolCall("look", {}), 0, f"answer {self.heard} 🙂")]
+    def reply(self, message):
+        self.turns += 1
+        return [] if self.turns == 3 else [tool_message(ToolCall("look", {}), 0, f"answer {self.turns} 🙂")]
 
     def outcome(self):
-        return {"heard": self.heard}
+        return {"turns": self.turns}
 
 
 @dataclass
-class World:
+class ThreeTurns:
     """An environment of three turns."""
 
     rewards: dict = field(default_factory=dict)
@@ -65,8 +65,8 @@ class World:
 
 @pytest.fixture
 def rows(tiny, chat):
-    """The samples of 3 tasks × 4 attempts of up to three turns, some begun with a forced prefix."""
-    sampling_params = SamplingParams(stop_ids=tiny.stop_ids, **EVERYTHING)
+    """The samples of 3 tasks × 4 attempts of up to three turns, some with a forced prefix."""
+    sampling_params = SamplingParams(stop_ids=tiny.stop_ids, **SAMPLING)
     tasks = [
         Task(str(i), "f", ({"role": "user", "content": "hello " * (i + 1)},), tools=(LOOK,)) for i in range(3)
     ]
@@ -76,7 +76,7 @@ def rows(tiny, chat):
     groups = collect(
         tasks,
         group_size=4,
-        context=EpisodeContext(chat, World(), sampling_params, EpisodeConfig(), tiny.context_length),
+        context=EpisodeContext(chat, ThreeTurns(), sampling_params, EpisodeConfig(), tiny.context_length),
         turn_source=PolicyTurns(sampler, sampling_params, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
         grade=lambda rollout: GradeResult(0.0, {}),
         key=("test",),
@@ -107,7 +107,7 @@ def test_stop_ids_are_banned_in_each_turn_until_its_own_minimum(tiny, rows):
 
 
 def test_penalties_count_the_turn_alone(tiny, chat, rows):
-    """Scored with the prompt's or an earlier turn's ids as history, the log-probabilities are others."""
+    """Scored with the prompt's or an earlier turn's ids as history, the log-probabilities differ."""
     row = next(row for row in rows if len(row.turns) > 1)
     batch = collate([row])
     right = score(tiny.model, batch, batch.policy_mask).logprob[0]

@@ -1,4 +1,4 @@
-"""Messages to ids and back: one renderer for SFT, RL and evaluation, and episodes token by token."""
+"""From messages to ids and back: one renderer for SFT, RL and evaluation, and episodes token by token."""
 
 from truing.chat.chat import Chat, make_chat
 from truing.chat.constrained.decoding import CallGrammars

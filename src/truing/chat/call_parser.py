@@ -1,7 +1,7 @@
-"""Tool calls in what a model wrote: what was called, and which characters are scaffolding.
+"""Parser of tool calls: the calls of a turn, and which of its characters are call syntax.
 
-A bad call is data. ``parse`` raises on no text: a call that is not as the format dictates becomes a
-sentence that goes back to the model, and then no call of that turn is carried out.
+A bad call is data. The parser raises on no text: a malformed call becomes a sentence that goes back to the
+model, and then no call of that turn is executed.
 """
 
 import re
@@ -14,27 +14,27 @@ from truing.errors import ModelError
 from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 
 MAX_PARSE_ERRORS = 8
-"""A turn is read up to so many malformed calls: the model gains nothing from a longer list."""
+"""A turn is read up to this many malformed calls; a longer list does not help the model."""
 
 
 @dataclass(frozen=True)
 class ParsedCalls:
-    """A turn as it was read."""
+    """A parsed turn."""
 
     message: AssistantMessage
-    scaffolding: tuple[Span, ...]  # characters that the format dictates, in order and apart
+    scaffolding: tuple[Span, ...]  # spans of call syntax, in order and disjoint
 
 
 def parse_calls(
     text: str, format: str, tools: Sequence[ToolSpec] = (), *, thinking: bool = False
 ) -> ParsedCalls:
-    """Read the calls of a turn, whose text comes without its stop token.
+    """Parse the calls of a turn; its text has no stop token.
 
     Args:
         text: What the model wrote.
         format: A key of ``FORMATS``.
-        tools: What may be called: where a format writes values without types, the schemas give them back.
-        thinking: Whether the prompt has already opened a thought.
+        tools: The callable tools; their schemas type the values of formats without types.
+        thinking: Whether the prompt has already opened the reasoning.
     """
     family = call_format(format)
     regions, problems = _regions(text, family, tools, thinking)
@@ -48,12 +48,12 @@ def parse_calls(
 
 
 def detect_format(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) -> str | None:
-    """The format in which a chat template wrote ``call``; None where no format reads it back.
+    """Return the format in which a chat template wrote ``call``; None if no format reads it back.
 
     Args:
         written: What the template wrote between the generation prompt and the stop token.
         call: The one call of that message.
-        tools: What may be called.
+        tools: The callable tools.
     """
     for name, family in FORMATS.items():
         read = [(found.name, found.arguments) for found in parse_calls(written, name, tools).message.calls]
@@ -63,7 +63,7 @@ def detect_format(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) 
 
 
 def call_format(name: str) -> CallFormat:
-    """The format of that name."""
+    """Return the format of that name."""
     if name not in FORMATS:
         raise ModelError("no such format of tool calls", got=name, expected=", ".join(FORMATS))
     return FORMATS[name]
@@ -72,7 +72,7 @@ def call_format(name: str) -> CallFormat:
 def _regions(
     text: str, family: CallFormat, tools: Sequence[ToolSpec], thinking: bool
 ) -> tuple[list[tuple[int, CallRegion]], list[str]]:
-    """Each call with the place where it begins, and a sentence for each that could not be read."""
+    """Return each call with its start, and a sentence for each malformed call."""
     regions: list[tuple[int, CallRegion]] = []
     problems: list[str] = []
     begins, ends = family.reasoning_tags
@@ -97,12 +97,12 @@ def _regions(
 
 
 def _after(text: str, at: int, sign: str) -> int:
-    """The place after the next ``sign``, or the end of the text."""
+    """Return the position after the next ``sign``, or the end of the text."""
     found = text.find(sign, at)
     return len(text) if found < 0 else found + len(sign)
 
 
 def _between(start: int, spans: list[Span] | tuple[Span, ...], end: int) -> list[Span]:
-    """What lies between ``spans``, which are in order, from ``start`` to ``end``."""
+    """Return the gaps between ``spans``, which are in order, from ``start`` to ``end``."""
     edges = [start, *(edge for span in spans for edge in span), end]
     return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]

@@ -1,7 +1,7 @@
-"""Which sampled tokens are scaffolding of a tool call.
+"""Which sampled tokens are syntax of a tool call.
 
-The text is the join of the bytes of the sampled ids, and the characters of the parsed calls lead back
-to them: nothing is encoded again, since another split of the same text would mask other tokens.
+The text is the join of the bytes of the sampled ids, so the characters of the parsed calls map back to ids.
+Nothing is encoded again: another tokenization of the same text would mask other tokens.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from truing.types.message import AssistantMessage, ToolSpec
 
 @dataclass(frozen=True, eq=False)
 class ParsedTurn:
-    """A turn as it was read."""
+    """A parsed turn."""
 
-    text: str  # without the stop token; a byte that is part of no character reads as U+FFFD
+    text: str  # without the stop token; a byte outside any character reads as U+FFFD
     message: AssistantMessage
     structure: Tensor  # [L] bool
 
@@ -35,10 +35,10 @@ def read_turn_with_tools(
     *,
     thinking: bool = False,
 ) -> ParsedTurn:
-    """Read a turn from the ids [L] that were sampled.
+    """Parse a turn from its sampled ids [L].
 
-    A token is scaffolding where all of its bytes are: one that also holds part of a name or a value is
-    the model's choice, and so is the stop token.
+    A token is call syntax if all of its bytes are. A token with part of a name or value is the model's
+    choice, and so is the stop token.
     """
     ids = token_ids.tolist()
     pieces = token_bytes(tokenizer, ids[:-1] if ids and ids[-1] in stop_ids else ids)
@@ -57,15 +57,15 @@ def read_turn_with_tools(
 
 
 def _byte_spans(spelled: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans of characters as spans of bytes; the spans are in order and apart."""
-    made, character, byte = [], 0, 0
+    """Return spans of characters as spans of bytes; the spans are in order and disjoint."""
+    byte_spans, character, byte = [], 0, 0
     for start, end in spans:
         first = byte + _size(spelled[character:start])
         character, byte = end, first + _size(spelled[start:end])
-        made.append((first, byte))
-    return made
+        byte_spans.append((first, byte))
+    return byte_spans
 
 
 def _size(spelled: str) -> int:
-    """How many bytes those characters were."""
+    """Return the number of bytes of those characters."""
     return len(spelled.encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""How a model is spoken to: its tokenizer, what ends a turn, and how its template takes tools."""
+"""The chat of a model: its tokenizer, stop ids, chat template and tool format."""
 
 import inspect
 import re
@@ -22,13 +22,13 @@ from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec, 
 PROBE_TOOL = ToolSpec(
     "truing_probe", "A probe.", {"type": "object", "properties": {"word": {"type": "string"}}}
 )
-"""A tool that is easy to find again in a rendered prompt."""
+"""A tool that is easy to find in a rendered prompt."""
 
 PROBE_QUESTION = ({"role": "user", "content": "hello"},)
 PROBE_CALL = AssistantMessage(calls=(ToolCall(PROBE_TOOL.name, {"word": "truing"}),))
 
 PROBE_ANSWER = "7358113"
-"""What the tool answers: a number, which no template writes otherwise."""
+"""The tool's answer: a number, which templates render unchanged."""
 
 
 NO_DRAWN_TOKENS: Mapping[int, Iterable[str]] = {}
@@ -36,27 +36,27 @@ NO_DRAWN_TOKENS: Mapping[int, Iterable[str]] = {}
 
 @dataclass(frozen=True, eq=False)
 class Chat:
-    """One value that SFT, RL, evaluation and export render with, so that they cannot differ."""
+    """The tokenizer, chat template and tool format that SFT, RL, evaluation and export share."""
 
     tokenizer: PreTrainedTokenizerBase
     stop_ids: tuple[int, ...]
-    tool_format: (
-        str  # how this model writes a call: a name from the table in chat/call_parser.py, or "unknown"
-    )
-    tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
-    system_role: bool  # where the template shows no system message, the first user message begins with it
+    tool_format: str  # the call format: a name from the table in chat/call_parser.py, or "unknown"
+    tool_prompt: ToolPrompt | None  # supplied by Truing; None if the template shows tools itself
+    system_role: bool  # False: the system message is prepended to the first user message
     orphan_tool_messages: bool = (
-        True  # whether tool messages may follow a turn without calls: a malformed one
+        True  # whether tool messages may follow a turn without calls (a malformed one)
     )
     separate_reasoning: bool = (
-        False  # whether the template reads thoughts as reasoning_content, not in content
+        False  # whether the template reads reasoning from reasoning_content, not from content
     )
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the template is told
+    template_kwargs: Mapping[str, Any] = field(
+        default_factory=dict[str, Any]
+    )  # extra variables of the template
 
     def render_text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
     ) -> str:
-        """What the model's own template makes of messages, up to where the assistant begins (``prompt``)."""
+        """Return messages rendered by the model's template; ``prompt`` adds the generation prompt."""
         return self.render(messages, tools, prompt=prompt).text
 
     def render(
@@ -67,55 +67,57 @@ class Chat:
         prompt: bool = True,
         drawn_control_tokens: Mapping[int, Iterable[str]] = NO_DRAWN_TOKENS,
     ) -> Rendering:
-        """The same text, and where it is cut so that nothing in messages and tools becomes a control token.
+        """Return the rendered text with cuts, so that nothing in messages and tools becomes a control token.
 
         Args:
-            messages: what was said.
-            tools: what the model is told of.
-            prompt: whether the assistant begins to speak at the end.
-            drawn: control tokens that the policy itself drew, by the place of its message: those stay.
+            messages: of the conversation.
+            tools: shown to the model.
+            prompt: whether to add the generation prompt.
+            drawn_control_tokens: control tokens that the policy sampled, by message index: they stay.
         """
         if tools and self.tool_format not in FORMATS:
             raise _unknown_format(self.tool_format)
         if self.separate_reasoning:
             messages = split_reasoning(messages, self.tool_format)
-        told = [self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)]
+        marked = [
+            self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)
+        ]
         shown = [ToolSpec(**self.control.mark_data(vars(tool))) for tool in tools]
-        return self.control.unmark(self._rendered(told, shown, prompt=prompt))
+        return self.control.unmark(self._rendered(marked, shown, prompt=prompt))
 
     @cached_property
     def control(self) -> ControlTokens:
-        """What data must not become: special tokens, and what the template or the tool prompt writes."""
+        """The tokens that data must not become: special tokens, and those of the template or tool prompt."""
         template = self.tokenizer.chat_template
         sources = template.values() if isinstance(template, dict) else [template]
         return ControlTokens(self.tokenizer, control_tokens(self.tokenizer, [*sources, *self._examples()]))
 
     @cached_property
     def dropped_parts_cache(self) -> dict[tuple[str, bool, bool], list[str]]:
-        """What the template was seen to leave out, by the shape of what it was given (chat/dropped_content.py)."""
+        """The parts that the template drops, by the shape of its input (chat/dropped_content.py)."""
         return {}
 
     @cached_property
     def unshown_tools(self) -> dict[str, list[str]]:
-        """The same of tools (chat/unshown_tools.py)."""
+        """The parts of tools that the template drops (chat/unshown_tools.py)."""
         return {}
 
     @cached_property
     def special_tokens(self) -> ControlTokens:
-        """Those of them that no text of a task is meant to hold."""
+        """The control tokens that no text of a task may hold."""
         added = self.tokenizer.added_tokens_decoder
         plain = (text for text, id in self.control.ids.items() if not added[id].special)
         return self.control.without({*plain, *reasoning_tags(self.tool_format)})
 
     @cached_property
     def allowed_in_content(self) -> frozenset[str]:
-        """Control tokens that a content of the assistant's may hold: of thoughts, and of calls as text."""
+        """Control tokens that assistant content may hold: of reasoning, and of calls as text."""
         plain = self.control.ids.keys() - self.special_tokens.ids.keys()
         return frozenset(tag for tag in plain if tag in reasoning_tags(self.tool_format) or tag in self._call)
 
     @property
     def _call(self) -> str:
-        """What the template writes for a call; nothing where that cannot be read."""
+        """The template's text of a call; empty if it cannot be parsed."""
         if not self._probe:
             return ""
         before = self._rendered(PROBE_QUESTION, self._probe, prompt=True)
@@ -124,11 +126,11 @@ class Chat:
 
     @property
     def _probe(self) -> tuple[ToolSpec, ...]:
-        """The tool of an example; none where the template's calls cannot be read."""
+        """The tool of an example; none if the template's calls cannot be parsed."""
         return (PROBE_TOOL,) if self.tool_format in FORMATS else ()
 
     def _examples(self) -> Iterator[str]:
-        """Conversations as the template writes them: tokens may be put together from parts of its source."""
+        """Yield rendered conversations: the template may compose tokens from parts of its source."""
         answers = [
             tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER),
             AssistantMessage(PROBE_ANSWER).to_dict(),
@@ -140,14 +142,14 @@ class Chat:
             ([*PROBE_QUESTION, PROBE_CALL.to_dict(), *answers], self._probe),
         ):
             for prompt in (True, False):
-                with suppress(DataError):  # not every template takes every role
+                with suppress(DataError):  # some templates reject some roles
                     yield self._rendered(messages, tools, prompt=prompt)
 
     def _marked(self, message: Message, drawn: Iterable[str]) -> Message:
-        """A message whose texts become no control tokens but those that the policy drew.
+        """Return a message whose texts become no control tokens, except those that the policy sampled.
 
         Raises:
-            DataError: Its role holds a control token: templates compare roles, so no mark can stand in one.
+            DataError: Its role holds a control token: templates compare roles, so a role cannot hold marks.
         """
         if (token := self.control.first_in(message["role"])) is not None:
             raise DataError(
@@ -164,7 +166,7 @@ class Chat:
         }
 
     def _rendered(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
-        """What the model's own template makes of messages, behind the tool prompt where there is one."""
+        """Return messages rendered by the model's template, with the tool prompt if there is one."""
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
         elif not self.orphan_tool_messages:
@@ -187,27 +189,35 @@ def make_chat(
     tool_prompt: Literal["auto", "hermes", "brief"] = "auto",
     template_kwargs: Mapping[str, Any] | None = None,
 ) -> Chat:
-    """Learn from a model's template whether it shows tools and how it writes calls.
+    """Return the chat of a model; its template shows whether it supports tools and how it writes calls.
 
     Args:
         tokenizer: with a chat template.
-        stop_ids: what ends a turn.
-        tool_format: a name from the table in chat/call_parser.py; "auto" asks the template.
-        tool_prompt: "auto" leaves tools to a template that shows them and supplies "hermes" to others;
-            a name supplies that one in any case.
-        template_kwargs: what the template is told beside messages and tools, such as ``enable_thinking``.
+        stop_ids: the ids that end a turn.
+        tool_format: a name from the table in chat/call_parser.py; "auto" detects it from the template.
+        tool_prompt: "auto" supplies "hermes" if the template shows no tools; a name always applies.
+        template_kwargs: extra variables of the template, such as ``enable_thinking``.
     """
-    told = dict(template_kwargs or {})
-    check_template_kwargs(tokenizer, told)
+    variables = dict(template_kwargs or {})
+    check_template_kwargs(tokenizer, variables)
     if tool_format not in ("auto", *FORMATS):
         raise _unknown_format(tool_format)
-    native = native_format(tokenizer, stop_ids, **told) if tool_prompt == "auto" else None
-    system_role = shows_system(tokenizer, **told)
+    native = native_format(tokenizer, stop_ids, **variables) if tool_prompt == "auto" else None
+    system_role = shows_system(tokenizer, **variables)
     if native is not None:
         written = native if tool_format == "auto" else tool_format
-        stray = takes_orphan_tool_messages(tokenizer, **told)
-        thoughts = takes_separate_reasoning(tokenizer, written, **told)
-        return Chat(tokenizer, tuple(stop_ids), written, None, system_role, stray, thoughts, told)
+        orphan_tool_messages = takes_orphan_tool_messages(tokenizer, **variables)
+        separate_reasoning = takes_separate_reasoning(tokenizer, written, **variables)
+        return Chat(
+            tokenizer,
+            tuple(stop_ids),
+            written,
+            None,
+            system_role,
+            orphan_tool_messages,
+            separate_reasoning,
+            variables,
+        )
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
@@ -215,58 +225,61 @@ def make_chat(
             got=f"chat.tool_format = {tool_format!r}",
             remedy="leave chat.tool_format out, or use a chat template that shows tools",
         )
-    thoughts = takes_separate_reasoning(tokenizer, "hermes", **told)
-    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied, system_role, True, thoughts, told)
+    separate_reasoning = takes_separate_reasoning(tokenizer, "hermes", **variables)
+    return Chat(
+        tokenizer, tuple(stop_ids), "hermes", supplied, system_role, True, separate_reasoning, variables
+    )
 
 
-def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, told: Mapping[str, Any]) -> None:
-    """Raise where a template is told what it does not read: that would change nothing, without a word."""
+def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
+    """Raise for template variables that the template does not read: they would have no effect."""
     taken = inspect.signature(tokenizer.apply_chat_template).parameters
     sources = tokenizer.chat_template
     template = sources if isinstance(sources, str) else "".join((sources or {}).values())
-    for name in told:
+    for name in variables:
         if name in taken or not re.search(rf"\b{re.escape(name)}\b", template):
             raise ModelError(
-                "the chat template cannot be told this",
-                got=f"chat.template_kwargs.{name} = {told[name]!r}",
+                "the chat template does not read this variable",
+                got=f"chat.template_kwargs.{name} = {variables[name]!r}",
                 expected="a variable that the template reads, such as enable_thinking",
-                remedy="take it out, or give a model.chat_template that reads it",
+                remedy="remove it, or set a model.chat_template that reads it",
             )
 
 
-def shows_system(tokenizer: PreTrainedTokenizerBase, **told: Any) -> bool:
-    """Whether a template shows a system message: some refuse it (Gemma), others drop it without a word."""
+def shows_system(tokenizer: PreTrainedTokenizerBase, **variables: Any) -> bool:
+    """Whether a template shows a system message: some reject it (Gemma), others drop it silently."""
     system: Message = {"role": "system", "content": PROBE_TOOL.name}
     try:
         return PROBE_TOOL.name in apply_template(
-            tokenizer, [system, *PROBE_QUESTION], (), prompt=True, **told
+            tokenizer, [system, *PROBE_QUESTION], (), prompt=True, **variables
         )
     except DataError:
         return False
 
 
 def takes_orphan_tool_messages(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bool:
-    """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's refuse."""
-    told = [
+    """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's do not."""
+    turn = [
         AssistantMessage(PROBE_TOOL.name).to_dict(),
         tool_message(ToolCall("error", {}), 0, PROBE_TOOL.name),
     ]
     try:
-        apply_template(tokenizer, [*PROBE_QUESTION, *told, *told], (PROBE_TOOL,), prompt=True, **kwargs)
+        apply_template(tokenizer, [*PROBE_QUESTION, *turn, *turn], (PROBE_TOOL,), prompt=True, **kwargs)
     except DataError:
         return False
     return True
 
 
-def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **told: Any) -> bool:
-    """Whether a template writes a thought once as ``reasoning_content``, and not within a content."""
+def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **variables: Any) -> bool:
+    """Whether a template renders ``reasoning_content`` once, and no reasoning within content."""
     opening, closing = reasoning_tags(tool_format)
     thinks = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").to_dict()
     forms = ([thinks], split_reasoning([thinks], tool_format))
     try:
-        base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **told).count(opening)
+        base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **variables).count(opening)
         texts = [
-            apply_template(tokenizer, [*PROBE_QUESTION, *form], (), prompt=False, **told) for form in forms
+            apply_template(tokenizer, [*PROBE_QUESTION, *form], (), prompt=False, **variables)
+            for form in forms
         ]
     except DataError:
         return False
@@ -274,9 +287,11 @@ def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: st
     return alone and not within
 
 
-def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], **told: Any) -> str | None:
-    """How a template writes calls; None where it shows no tools, or drops calls or what answers them."""
-    write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **told)
+def native_format(
+    tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], **variables: Any
+) -> str | None:
+    """Return a template's call format; None if it shows no tools, or drops calls or their answers."""
+    write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **variables)
     try:
         shown = write(PROBE_QUESTION, prompt=True)
         called = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)
@@ -284,7 +299,7 @@ def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], *
         answered = write([*PROBE_QUESTION, PROBE_CALL.to_dict(), answer], prompt=True)
     except DataError:
         return None
-    # a thought that the prompt opens is no part of the call, though both may begin with "<"
+    # reasoning that the prompt opens is not part of the call, though both may begin with "<"
     writes = called[common_prefix_length(without_opened_reasoning(shown), called) :].rstrip()
     if PROBE_TOOL.name not in shown or PROBE_TOOL.name not in writes or PROBE_ANSWER not in answered:
         return None
@@ -301,7 +316,7 @@ def apply_template(
     prompt: bool,
     **template_kwargs: Any,
 ) -> str:
-    """The text that a tokenizer's own template makes of messages."""
+    """Return messages rendered by a tokenizer's template."""
     try:
         return tokenizer.apply_chat_template(
             list(messages),
@@ -321,7 +336,7 @@ def apply_template(
 
 
 def _unknown_format(tool_format: str) -> ModelError:
-    """What to do where calls cannot be read."""
+    """Return the remedy for calls that cannot be parsed."""
     return ModelError(
         "it is not known how this model's template writes tool calls",
         got=f"format {tool_format!r}",
@@ -331,6 +346,6 @@ def _unknown_format(tool_format: str) -> ModelError:
 
 
 def common_prefix_length(a: str, b: str) -> int:
-    """How many characters two texts have in common from their start."""
+    """Return the length of the common prefix of two texts."""
     both = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in both if x != y), min(len(a), len(b)))

@@ -1,8 +1,8 @@
-"""Control tokens, and how data is kept from becoming one.
+"""Control tokens, and protection against data that contains their text.
 
-A tokenizer makes a control token of its text wherever that text stands. So data is marked where such a text
-has to be broken, the chat template renders it with the marks, and what is rendered is encoded in pieces that
-end where the marks were: the text stays as it is, and no piece holds a control token that data wrote.
+A tokenizer turns the text of a control token into that token anywhere. So data gets marks within such texts,
+the chat template renders it with the marks, and the rendered text is encoded in pieces that end at the marks.
+The text is unchanged, and no piece holds a control token from data.
 """
 
 import json
@@ -22,18 +22,18 @@ from truing.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class ControlTokens:
-    """The tokens that data must not become: id by text."""
+    """The tokens that data must not become: ids by text."""
 
     tokenizer: PreTrainedTokenizerBase
     ids: Mapping[str, int]
 
     def first_in(self, text: str) -> str | None:
-        """The first that a text holds, if any."""
+        """Return the first control token in a text, if any."""
         at = next(self._places(text), None)
         return None if at is None else max(self._at(text, at), key=len)
 
     def without(self, allowed: Iterable[str]) -> "ControlTokens":
-        """The same without some that may be written."""
+        """Return the same without some tokens."""
         fewer = frozenset(self.ids.keys() & set(allowed))
         if not fewer:
             return self
@@ -43,7 +43,7 @@ class ControlTokens:
         return self._without[fewer]
 
     def mark_data(self, data: Any) -> Any:
-        """Data with marks in all its texts, the keys of its objects too."""
+        """Return data with marks in all its texts, including the keys of objects."""
         if isinstance(data, str):
             return self.mark_text(data)
         if isinstance(data, Mapping):
@@ -53,10 +53,10 @@ class ControlTokens:
         return data
 
     def mark_text(self, text: str) -> str:
-        """A text of data with marks, after which no control token comes of it.
+        """Return a text of data with marks, so that no control token results from it.
 
         Raises:
-            DataError: It holds a control token of a single character, which cannot be cut.
+            DataError: It holds a control token of one character, which cannot be split.
         """
         cuts = {self._cut(text, at, at + len(min(self._at(text, at), key=len))) for at in self._places(text)}
         if self._normalises:
@@ -65,36 +65,40 @@ class ControlTokens:
         return with_marks(text, marks)
 
     def unmark(self, rendered: str) -> Rendering:
-        """What a template wrote of marked data, without the marks."""
+        """Return the template's rendering of marked data, without the marks."""
         text, marks = without_marks(rendered)
         kept = (at for at, mark in marks if mark == BREAK or self._reaches_across(text, at))
         return Rendering(text, tuple(dict.fromkeys(kept)))
 
     def _places(self, text: str) -> Iterator[int]:
-        """Where the text of a control token begins, also within another."""
+        """Yield the starts of control tokens' texts, also within each other."""
         if self.ids:
             for lead in self._leads.finditer(text):
                 if self._at(text, lead.start()):
                     yield lead.start()
 
     def _at(self, text: str, at: int) -> tuple[str, ...]:
-        """The tokens whose text stands there."""
+        """Return the tokens whose text is at a position."""
         led = (self._by_lead.get(text[at : at + n], ()) for n in (1, 2))
         return tuple(token for tokens in led for token in tokens if text.startswith(token, at))
 
     def _edges(self, text: str) -> Iterator[int]:
-        """The beginning and the end of what a text says, where a control token might reach over it."""
-        if not self.ids or not (said := text.strip()):
+        """Return cuts at the start and end of a text, where a control token might reach across."""
+        if not self.ids or not (stripped := text.strip()):
             return
-        first = text.index(said[0])
-        last = first + len(said)
-        if self._ends.search(said[: self._longest]) and self._tails & _beginnings(said, self._longest):
+        first = text.index(stripped[0])
+        last = first + len(stripped)
+        if self._ends.search(stripped[: self._longest]) and self._tails & _beginnings(
+            stripped, self._longest
+        ):
             yield first
-        if self._begins.search(said[-self._longest :]) and self._heads & _endings(said, self._longest):
+        if self._begins.search(stripped[-self._longest :]) and self._heads & _endings(
+            stripped, self._longest
+        ):
             yield last
 
     def _reaches_across(self, text: str, at: int) -> bool:
-        """Whether the text of a control token holds the characters on both sides of a place."""
+        """Whether the text of a control token holds the characters on both sides of a position."""
         low = max(0, at - self._longest)
         return any(
             low + place < at < low + place + len(token)
@@ -103,7 +107,7 @@ class ControlTokens:
         )
 
     def _normalised(self, text: str, cuts: set[int]) -> set[int]:
-        """Cuts where the tokenizer reads a control token from other letters than its own, beside ``cuts``."""
+        """Return more cuts where the tokenizer reads a control token from other letters than its own."""
         known = set(self.ids.values()) - {self.tokenizer.unk_token_id}
         found = set(cuts)
         for a, b in pairwise([0, *sorted(cuts), len(text)]):
@@ -113,10 +117,10 @@ class ControlTokens:
         return found if found == cuts else self._normalised(text, found)
 
     def _cut(self, text: str, first: int, end: int) -> int:
-        """Where to cut the letters of a control token."""
+        """Return where to cut the letters of a control token."""
         if end - first < 2:
             raise DataError(
-                "a text holds a control token of a single character, which cannot be written otherwise",
+                "a text holds a control token of one character, which cannot be split",
                 got=repr(text[first:end]),
                 expected="text without it",
                 remedy="take it out of the data",
@@ -125,7 +129,7 @@ class ControlTokens:
 
     @cached_property
     def _without(self) -> dict[frozenset[str], "ControlTokens"]:
-        """What ``without`` made so far."""
+        """Results of ``without``."""
         return {}
 
     @cached_property
@@ -137,7 +141,7 @@ class ControlTokens:
 
     @cached_property
     def _leads(self) -> re.Pattern[str]:
-        """Where one may begin: its first two characters, of which none is taken, since tokens overlap."""
+        """The pattern of a control token's first two characters; it consumes none, since tokens overlap."""
         seconds: dict[str, set[str]] = defaultdict(set)
         for lead in self._by_lead:
             seconds[lead[0]].add(lead[1:])
@@ -170,7 +174,7 @@ class ControlTokens:
 
     @cached_property
     def _normalises(self) -> bool:
-        """Whether the tokenizer looks for control tokens in a text that it has changed."""
+        """Whether the tokenizer searches for control tokens in normalized text."""
         normalizer = self.tokenizer.backend_tokenizer.normalizer
         stated: dict[str, Any] = {} if normalizer is None else json.loads(normalizer.__getstate__())
         changes = bool(stated) and stated.get("normalizers") != []
@@ -179,14 +183,14 @@ class ControlTokens:
 
 
 def control_tokens(tokenizer: PreTrainedTokenizerBase, written: Iterable[str]) -> dict[str, int]:
-    """The control tokens of a model: id by text.
+    """Return the control tokens of a model: ids by text.
 
-    All added tokens that are special, whether the tokenizer names them in ``all_special_tokens`` or not; and
-    those added tokens that the chat template writes. White space and plain words are text all the same.
+    All special added tokens, whether or not in ``all_special_tokens``, and the added tokens that the chat
+    template writes. White space and plain words stay text.
 
     Args:
         tokenizer: the model's.
-        written: texts with all that the template may write.
+        written: texts with everything that the template may write.
     """
     texts = tuple(written)
     return {
@@ -198,7 +202,7 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase, written: Iterable[str]) -
 
 
 def _is_markup(content: str) -> bool:
-    """Whether a token is a tag rather than words that a vocabulary was extended by."""
+    """Whether a token is a tag, not a word that extends the vocabulary."""
     return not content[0].isalnum() and not content[-1].isalnum()
 
 

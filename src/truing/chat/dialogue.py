@@ -1,8 +1,8 @@
-"""An episode's tokens, turn by turn: the ids so far, extended by what the template and the world add.
+"""An episode's tokens, turn by turn: the ids so far, extended by the template's text and the replies.
 
-Nothing that was sampled is encoded again. Where the template writes the past otherwise than it was said
-(drops thinking, writes arguments anew), the ids so far are not what the model would be shown; the next
-turn then starts from the template's own rendering, and a new sample begins.
+Sampled ids are never encoded again. If the template re-renders earlier turns (drops reasoning, rewrites
+arguments), the ids so far differ from the model's prompt. The next turn then starts from the template's own
+rendering, and a new sample begins.
 """
 
 from collections import Counter
@@ -20,33 +20,33 @@ from truing.types.rollout import Task
 from truing.types.token import Origin
 
 LEAD = 12
-"""Characters before the first difference that are shown with it, so that no tag is seen by half."""
+"""Characters shown before the first difference, so that no tag is cut in half."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dialogue:
-    """What was said so far, as messages and as the ids that the sampler saw and drew."""
+    """The conversation so far, as messages and as the ids that the sampler read and generated."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
-    task_messages: int  # so many of the messages are the task's
-    text: str  # what the ids say
+    task_messages: int  # how many of the messages are the task's
+    text: str  # the text of the ids
     token_ids: Tensor  # [T] int64
-    # control tokens that were drawn, by the place of the message that they are in
+    # sampled control tokens, by message index
     drawn_control_tokens: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
 
 
 @dataclass(frozen=True, eq=False)
 class TurnContext:
-    """What the sampler is shown before a turn, beyond what it has seen."""
+    """The ids before a turn that the sampler has not read yet."""
 
     token_ids: Tensor  # [C] int64
     origin: Tensor  # [C] uint8
-    restart_reason: str = ""  # how the template wrote the past otherwise; then this is the whole prompt anew
+    restart_reason: str = ""  # how the template re-rendered earlier turns; then this is the whole prompt
 
 
 def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
-    """The dialogue before anything was said: the prompt."""
+    """Return the dialogue of a task's prompt, and its context."""
     prompt = render_prompt(chat, task)
     text = chat.render_text(task.messages, task.tools)
     dialogue = Dialogue(task.messages, task.tools, len(task.messages), text, prompt.token_ids)
@@ -56,7 +56,7 @@ def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
 def add_turn(
     chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, reply: AssistantMessage
 ) -> Dialogue:
-    """The dialogue after ids [F] were forced and the policy drew ids [L], which together said something."""
+    """Return the dialogue extended by a turn: prefilled ids [F] and sampled ids [L]."""
     ids = torch.cat([forced, drawn])
     text = text_of(chat, ids)
     message, thought = reply.to_dict(), opened_reasoning(dialogue.text, chat.tool_format)
@@ -73,14 +73,14 @@ def add_turn(
 
 
 def _drawn_control_tokens(chat: Chat, ids: Tensor, text: str) -> frozenset[str]:
-    """The control tokens of a turn that were drawn as such each time, and never spelled in letters."""
+    """Return the control tokens that a turn sampled as such every time, never as letters."""
     times = Counter(ids.tolist())
     known = chat.control.ids.items()
     return frozenset(token for token, id in known if id in times and text.count(token) == times[id])
 
 
 def observe(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, TurnContext]:
-    """The dialogue after the world answered, up to where the policy speaks again."""
+    """Return the dialogue extended by the environment's replies, up to the generation prompt."""
     messages = (*dialogue.messages, *replies)
     rendering = chat.render(messages, dialogue.tools, drawn_control_tokens=dialogue.drawn_control_tokens)
     text = rendering.text
@@ -96,17 +96,17 @@ def observe(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple
 
 
 def _content_origin(index: int, message: Message, dialogue: Dialogue) -> Origin:
-    """Where a content comes from; the policy's own words are glue once a template writes them anew."""
+    """Return the origin of a content; re-rendered turns of the policy count as template text."""
     if index < dialogue.task_messages:
         return Origin.PROMPT
     return Origin.TEMPLATE if message["role"] == "assistant" else Origin.TOOL
 
 
 def _first_difference(dialogue: Dialogue, text: str, ids: Tensor) -> str:
-    """The first token at which the past is other now, and the first words: tokens may differ before them."""
+    """Return the first token and text at which earlier turns differ; tokens may differ before the text."""
     shared = min(len(dialogue.token_ids), len(ids))
     apart = (dialogue.token_ids[:shared] != ids[:shared]).nonzero()
     t = int(apart[0]) if len(apart) else shared
     at = max(common_prefix_length(dialogue.text, text) - LEAD, 0)
     was, is_now = (words[at : at + SHOWN_CHARS] for words in (dialogue.text, text))
-    return f"token {t}: {was!r} was said, {is_now!r} is written"
+    return f"token {t}: {was!r} became {is_now!r}"

@@ -1,8 +1,8 @@
-"""What a chat template leaves out of the messages that it renders.
+"""Parts of messages that a chat template drops.
 
-Templates drop parts without a word: the second call of a turn, text beside a call, a message of a role that
-they do not expect. So each part is replaced by a marker that stands nowhere else, and is sought again in
-what the template makes of that. Which family the template belongs to does not matter.
+Templates silently drop parts: the second call of a turn, text next to a call, a message with an unexpected
+role. So each part is replaced by a unique marker, which is then searched in the rendered text. This works for
+any template.
 """
 
 import re
@@ -16,12 +16,12 @@ from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolSpec
 
 FIRST_NUMBER = 7358113
-"""Numbers are replaced by numbers from here on."""
+"""The first number of the markers for numbers."""
 
 
 @dataclass(frozen=True)
 class ContentPart:
-    """Something that a message says, and what stands for it."""
+    """A part of a message, and its marker."""
 
     message: int
     role: str
@@ -36,14 +36,14 @@ class ContentPart:
 
 @dataclass
 class MarkedMessages:
-    """Messages of which every part is a marker; ``tags`` open and close a thought."""
+    """Messages whose parts are all markers; ``tags`` open and close reasoning."""
 
     tags: tuple[str, str]
     messages: list[Message] = field(default_factory=list[Message])
     parts: list[ContentPart] = field(default_factory=list[ContentPart])
 
     def add(self, message: Message) -> None:
-        """One more, marked."""
+        """Add a message with markers."""
         calls = [self._call(i, call) for i, call in enumerate(message.get("tool_calls") or ())]
         marked = {**message, "content": self._content(message)}
         self.messages.append(marked | ({"tool_calls": calls} if calls else {}))
@@ -61,7 +61,7 @@ class MarkedMessages:
         if thought is None:
             return self._marker(role, "the text") if content.strip() else content
         opens, inner, closes, rest = thought.groups(default="")
-        inner = f"\n{self._marker(role, 'the thought', thought=True)}\n" if inner.strip() else inner
+        inner = f"\n{self._marker(role, 'the reasoning', thought=True)}\n" if inner.strip() else inner
         return opens + inner + closes + (self._marker(role, "the text") if rest.strip() else rest)
 
     def _call(self, index: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ class MarkedMessages:
         return {**call, "function": {"name": marker, "arguments": given}}
 
     def _value(self, name: str, call: str, value: Any) -> Any:
-        """A value of the same type whose texts and numbers are markers; true, false and null have none."""
+        """Return a value of the same type, its texts and numbers markers; true, false and null have none."""
         if isinstance(value, Mapping):
             return {key: self._value(name, call, each) for key, each in value.items()}
         if isinstance(value, list | tuple):
@@ -92,15 +92,15 @@ class MarkedMessages:
 def dropped_parts(
     chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
 ) -> list[ContentPart]:
-    """The parts of messages that stand nowhere in what the template makes of them.
+    """Return the parts of messages that are missing from the rendered text.
 
-    Thoughts are looked for in the last message alone: of earlier ones many templates drop them by design.
+    Reasoning is searched in the last message only: many templates drop earlier reasoning by design.
 
     Args:
-        chat: how the model is spoken to.
-        messages: whose texts, calls and answers are sought.
-        tools: what the model is told of.
-        prompt: whether the assistant begins to speak at the end.
+        chat: the chat of the model.
+        messages: their texts, calls and answers are searched.
+        tools: shown to the model.
+        prompt: whether to add the generation prompt.
     """
     marked = MarkedMessages(reasoning_tags(chat.tool_format))
     for message in messages:
@@ -118,9 +118,9 @@ def dropped_parts(
 
 
 def check_prompt_shown(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
-    """Raise where a prompt would lack what it is meant to say.
+    """Raise if a prompt lacks a part of its messages.
 
-    Some templates drop what the assistant said earlier by design; `truing check` tells of that.
+    Some templates drop earlier assistant messages by design; `truing check` reports that.
     """
     lost = [
         part
@@ -139,20 +139,20 @@ def check_prompt_shown(chat: Chat, messages: Sequence[Message], tools: Sequence[
 def check_reply_written(
     chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec]
 ) -> None:
-    """Raise where the template does not write all that a demonstrated turn says."""
+    """Raise if the template drops a part of a demonstrated turn."""
     whole = [*messages, reply.to_dict()]
     lost = [part for part in dropped_parts(chat, whole, tools, prompt=False) if part.message == len(messages)]
     if lost:
         raise DataError(
-            "the chat template does not write all that a demonstrated turn says",
-            got=f"it leaves out {describe_parts(lost)}",
-            expected="every text, thought, call and argument of the turn",
-            remedy="demonstrate what it can write (one call in a turn, no text beside a call), or set"
+            "the chat template drops a part of a demonstrated turn",
+            got=f"it drops {describe_parts(lost)}",
+            expected="every text, reasoning, call and argument of the turn",
+            remedy="demonstrate only what it can write (one call per turn, no text next to a call), or set"
             ' chat.tool_prompt = "hermes", with which Truing writes text and calls itself',
         )
 
 
 def describe_parts(parts: Sequence[ContentPart]) -> str:
-    """Parts in words, each once; of a call that is missing, its arguments are not told apart."""
+    """Return parts as text, each once; a missing call includes its arguments."""
     markers = {part.marker for part in parts}
     return ", ".join(dict.fromkeys(str(part) for part in parts if part.call not in markers))

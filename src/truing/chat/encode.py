@@ -1,4 +1,4 @@
-"""Text to ids, as a piece of a longer text that is not encoded again."""
+"""Encode a piece of a longer text without encoding the rest again."""
 
 from transformers import PreTrainedTokenizerBase
 
@@ -8,19 +8,19 @@ Span = tuple[int, int]
 """Start and end in a text, in characters."""
 
 ANCHOR = "\n"
-"""What a piece is encoded behind where the tokenizer would take it for the beginning of a text."""
+"""Text before a piece that the tokenizer would treat as the beginning of a text."""
 
 
 def encode_after(tokenizer: PreTrainedTokenizerBase, before: str, text: str) -> tuple[list[int], list[Span]]:
-    """The ids of a text that follows ``before``, and the span of ``text`` that each stands for.
+    """Return the ids of a text that follows ``before``, and the span of ``text`` of each id.
 
-    The tokenizers of Llama 2 and Mistral 7B put a space before whatever they take for a beginning. Within
-    a text nobody wrote that space: the piece is then encoded behind an anchor, whose ids are taken off.
-    Behind an added token that ``before`` ends in, the piece is encoded as the tokenizer has it there.
+    The tokenizers of Llama 2 and Mistral 7B add a space at the beginning of a text. Within a text that space
+    is wrong: the piece is then encoded after an anchor, whose ids are removed. If ``before`` ends in an added
+    token, the piece is encoded after that token.
 
     Args:
-        tokenizer: adds no special tokens itself: the template writes BOS where the model wants one.
-        before: what was encoded earlier; empty where the text begins the sequence.
+        tokenizer: adds no special tokens itself: the template writes BOS.
+        before: the text encoded earlier; empty at the beginning of the sequence.
         text: what to encode.
     """
     anchor_ids, _ = _encode(tokenizer, ANCHOR)

@@ -1,4 +1,4 @@
-"""What a turn says: its text, its calls, and which of its tokens are scaffolding."""
+"""Parse a turn: its text, its calls, and which of its tokens are call syntax."""
 
 import torch
 from torch import Tensor
@@ -15,10 +15,10 @@ from truing.types.message import AssistantMessage
 def read_turn(
     chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor
 ) -> tuple[AssistantMessage, Tensor]:
-    """Read a turn of ids [F] that were forced and ids [L] that were drawn after them.
+    """Parse a turn of prefilled ids [F] and sampled ids [L].
 
     Returns:
-        What was said, calls apart where the task has tools, and [L] bool: scaffolding among the drawn ids.
+        The message, with its calls if the task has tools, and [L] bool: call syntax among the sampled ids.
     """
     ids = torch.cat([forced, drawn])
     if not dialogue.tools:

@@ -1,7 +1,7 @@
-"""Messages to ids with an origin per token: the one renderer of SFT, RL and evaluation.
+"""From messages to ids with an origin per token: the one renderer of SFT, RL and evaluation.
 
-A prompt is rendered once by the model's own chat template and tokenised once. What follows (sampled
-or demonstrated) extends its ids; nothing is ever decoded and encoded again.
+The model's chat template renders a prompt once, and it is tokenized once. Sampled or demonstrated turns
+extend its ids; nothing is decoded and encoded again.
 """
 
 import hashlib
@@ -29,24 +29,24 @@ from truing.types.token import Origin
 SHOWN_CHARS = 60
 """Characters of a text that an error shows."""
 TAIL_CHARS = 8
-"""Characters by which the end of an answer is found again in a longer conversation."""
+"""Characters that locate the end of an answer in a longer conversation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """What the policy is shown: P ids, each PROMPT (said by the task) or TEMPLATE (glue)."""
+    """A prompt: P ids, each PROMPT (task messages) or TEMPLATE (template text)."""
 
     token_ids: Tensor  # [P] int64
     origin: Tensor  # [P] uint8
 
     @property
     def hash(self) -> str:
-        """Names the prompt by its ids; one group has one hash."""
+        """A hash of the ids; one group has one hash."""
         return hashlib.sha256(self.token_ids.numpy().tobytes()).hexdigest()[:16]
 
 
 def render_prompt(chat: Chat, task: Task) -> Prompt:
-    """Render a task up to the point where the assistant begins to speak."""
+    """Return the prompt of a task, with the generation prompt."""
     for message in task.messages:
         check_no_special_tokens(chat, message["content"])
     rendering = chat.render(task.messages, task.tools)
@@ -65,13 +65,13 @@ def render_prompt(chat: Chat, task: Task) -> Prompt:
 def encode_reply(
     chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec] = ()
 ) -> Tensor:
-    """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
+    """Return the ids [L] that a policy would sample for this reply after ``messages``."""
     check_no_special_tokens(chat, f"{reply.content}{reply.calls}")
     written, start = _render_reply(chat, messages, reply, tools)
     check_reply_written(chat, messages, reply, tools)
     ends = [(written.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     found = [end for end in ends if end[0] >= 0]
-    # where the template writes no stop at all, the model's first one is meant
+    # if the template writes no stop, the model's first stop id is used
     end, stop_id = min(found, default=(len(written.text), chat.stop_ids[0]))
     if not found and (follows := next_message_stop(chat, reply, tools)) is not None:
         stop_id = follows
@@ -83,9 +83,9 @@ def encode_reply(
 def _render_reply(
     chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec]
 ) -> tuple[Rendering, int]:
-    """What the template writes up to an answer, for it and after it, and where the answer begins.
+    """Return the template's text up to, for and after an answer, and where the answer begins.
 
-    Mistral's shows the system message only while it prompts, so the same is sought without one too.
+    Mistral's shows the system message only in a prompt, so the search also tries without it.
     """
     message = reply.to_dict()
     before, rendering = "", Rendering("")
@@ -99,16 +99,16 @@ def _render_reply(
             return rendering, start
     after = rendering.text
     raise DataError(
-        "the chat template writes an answer otherwise than it prompts for one: none can be demonstrated",
+        "the template renders a past answer differently from its generation prompt",
         got=repr(after[common_prefix_length(after, before) :][:SHOWN_CHARS]),
         expected=f"{before[common_prefix_length(after, before) :][:SHOWN_CHARS]!r} as in the prompt",
-        remedy="where the prompt opens a thought, write one in the demonstration, or set "
-        "chat.template_kwargs = {enable_thinking = false}; else give another model.chat_template",
+        remedy="if the prompt opens reasoning, demonstrate reasoning or set "
+        "chat.template_kwargs = {enable_thinking = false}; otherwise set another model.chat_template",
     )
 
 
 def next_message_stop(chat: Chat, reply: AssistantMessage, tools: Sequence[ToolSpec]) -> int | None:
-    """The stop that begins the message after an answer, as GLM's templates have it; None where none does."""
+    """Return the stop that begins the message after an answer, as in GLM's templates; None without one."""
     message = reply.to_dict()
     answers = [tool_message(call, i, MARK) for i, call in enumerate(reply.calls)] or [
         {**PROBE_QUESTION[0], "content": MARK}
@@ -122,7 +122,7 @@ def next_message_stop(chat: Chat, reply: AssistantMessage, tools: Sequence[ToolS
 
 
 def _check_calls(chat: Chat, reply: AssistantMessage, written: str, tools: Sequence[ToolSpec]) -> None:
-    """Raise where the calls of an answer are not read back as they were meant."""
+    """Raise if the calls of an answer are not parsed back unchanged."""
     if not reply.calls:
         return
     read = parse_calls(written, chat.tool_format, tools).message
@@ -138,47 +138,47 @@ def _check_calls(chat: Chat, reply: AssistantMessage, written: str, tools: Seque
 
 
 def decode_reply(chat: Chat, token_ids: Tensor) -> str:
-    """The text of an answer without its stop token; for graders and people, never encoded again."""
+    """Return the text of an answer without its stop token; it is never encoded again."""
     stopped = len(token_ids) > 0 and int(token_ids[-1]) in chat.stop_ids
     return text_of(chat, token_ids[:-1] if stopped else token_ids)
 
 
 def text_of(chat: Chat, token_ids: Tensor) -> str:
-    """What ids say, byte for byte; each byte that is part of no character reads as U+FFFD."""
+    """Return the text of ids, byte for byte; bytes outside any character read as U+FFFD."""
     return readable(escaped(token_bytes(chat.tokenizer, token_ids.tolist())))
 
 
 def check_no_special_tokens(chat: Chat, text: str) -> None:
-    """Raise where a text of a task holds a special token: no data is meant to have one."""
+    """Raise if a text of a task holds a special token."""
     token = chat.special_tokens.first_in(text)
     if token is not None:
         raise DataError(
             f"a text of the task holds the special token {token!r}",
             got=text if len(text) < 200 else f"{text[:200]} […]",
             expected="plain text: the template alone writes special tokens",
-            remedy="take it out of the data, or write it otherwise",
+            remedy="remove it from the data, or rewrite it",
         )
 
 
 def encode_with_origins(
     chat: Chat, rendering: Rendering, spans: Sequence[Span] | None, origins: Sequence[Origin], start: int = 0
 ) -> tuple[Tensor, Tensor]:
-    """The ids and origins [L] of a rendered text from character ``start`` on.
+    """Return the ids and origins [L] of a rendered text from character ``start`` on.
 
-    What data says never becomes a control token: where it holds the text of one (a web page may), the
-    rendering is cut, and what lies between cuts is encoded apart.
+    Data never becomes a control token: if it holds the text of one (a web page may), the rendering is cut,
+    and the pieces are encoded separately.
 
     Args:
-        chat: how the model is spoken to.
+        chat: the chat of the model.
         rendering: by the chat template.
-        spans: where each message's content stands, in order; None where that cannot be told.
-        homes: the origin of each message's content. Control tokens and other glue are TEMPLATE; without
-            spans all but control tokens is the last one's.
-        start: what comes before is not encoded.
+        spans: the span of each message's content, in order; None if unknown.
+        origins: the origin of each message's content. Control tokens and other template text are
+            TEMPLATE; without spans everything but control tokens has the last origin.
+        start: earlier text is not encoded.
     """
     ids, places = encode_with_spans(chat, rendering, start, len(rendering.text))
     control = set(chat.control.ids.values()).intersection(ids)
-    glue = [  # some control tokens take in the white space of a content too
+    glue = [  # some control tokens include white space of a content
         id in control and rendering.text[a:b].strip() in chat.control.ids
         for id, (a, b) in zip(ids, places, strict=True)
     ]
@@ -188,7 +188,7 @@ def encode_with_origins(
 
 
 def encode_with_spans(chat: Chat, rendering: Rendering, start: int, end: int) -> tuple[list[int], list[Span]]:
-    """The ids of a rendered text from character ``start`` to ``end``, and the span of the text of each."""
+    """Return the ids of a rendered text from character ``start`` to ``end``, and the span of each."""
     ids: list[int] = []
     places: list[Span] = []
     for first, last in rendering.pieces(start, end):
@@ -205,12 +205,11 @@ def content_spans(
     text: str,
     origins: Sequence[Origin],
 ) -> list[Span] | None:
-    """Character spans of the messages' contents within the rendered ``text``.
+    """Return the character spans of the messages' contents within the rendered ``text``.
 
-    The glue between them is learnt by rendering placeholders, since a content may look like glue. A
-    content that is glue itself (its home is TEMPLATE) stays, since templates cut thoughts out of it; its
-    span is empty, as is that of a content which the template drops. None where a template changes its
-    glue with the content.
+    Rendering placeholders reveals the template text between them, since a content may look like it. A content
+    of origin TEMPLATE stays, since templates cut reasoning out of it; its span is empty, as is that of a
+    dropped content. None if the template's text depends on the content.
     """
     places = [
         f"\ue000{i}\ue001" if message["content"] and home != Origin.TEMPLATE else ""
@@ -235,16 +234,16 @@ def content_spans(
 
 
 def content_forms(content: str) -> tuple[str, ...]:
-    """The ways in which templates write a content: as it is, trimmed, or within a string of JSON."""
+    """Yield the forms in which templates write a content: unchanged, trimmed, or within a JSON string."""
     bare = (content, content.strip())
     return *bare, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in bare)
 
 
 def _origins(offsets: Sequence[Span], spans: Sequence[Span], origins: Sequence[Origin]) -> Iterator[Origin]:
-    """The origin of each token: the message that it holds a letter of, or TEMPLATE."""
-    said = list(zip(spans, origins, strict=True))
+    """Return the origin of each token: that of the message it has a character of, or TEMPLATE."""
+    span_origins = list(zip(spans, origins, strict=True))
     for first, end in offsets:
-        while said and said[0][0][1] <= first:
-            del said[0]
-        # a token that begins before a content may still reach into it
-        yield next((home for (a, b), home in said[:2] if a < end and first < b), Origin.TEMPLATE)
+        while span_origins and span_origins[0][0][1] <= first:
+            del span_origins[0]
+        # a token that begins before a content may reach into it
+        yield next((home for (a, b), home in span_origins[:2] if a < end and first < b), Origin.TEMPLATE)

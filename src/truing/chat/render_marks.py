@@ -1,4 +1,4 @@
-"""Marks in a text that a chat template renders: places at which it is cut into pieces to be encoded."""
+"""Marks in a text for a chat template: positions at which the rendered text is cut for encoding."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,18 +15,18 @@ MARK_PATTERN = re.compile(f"{LITERAL}(.)|([{BREAK}{EDGE}])")
 
 @dataclass(frozen=True)
 class Rendering:
-    """A text that a chat template wrote, and the places at which it is cut into pieces to be encoded."""
+    """A rendered text, and the positions at which it is cut for encoding."""
 
     text: str
     cuts: tuple[int, ...] = ()
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Spans of the text from ``start`` to ``end`` that are encoded each by itself."""
+        """Return the spans of the text from ``start`` to ``end`` to encode separately."""
         edges = [start, *(cut for cut in self.cuts if start < cut < end), end]
         yield from ((a, b) for a, b in pairwise(edges) if a < b)
 
     def find(self, token: str, start: int) -> int:
-        """Where the template wrote that token, from ``start`` on; -1 where it did not."""
+        """Return the position of a token that the template wrote, from ``start`` on; -1 without one."""
         at = self.text.find(token, start)
         while at >= 0 and any(at < cut < at + len(token) for cut in self.cuts):
             at = self.text.find(token, at + 1)
@@ -34,16 +34,16 @@ class Rendering:
 
 
 def with_marks(text: str, marks: Mapping[int, str]) -> str:
-    """A text with a mark before each of those characters; marks that it holds itself stay text."""
+    """Return a text with a mark before each of those characters; its own marks stay text."""
     edges = [0, *sorted(marks), len(text)]
     parts = (MARKS.sub(rf"{LITERAL}\g<0>", text[a:b]) for a, b in pairwise(edges))
     return "".join(marks.get(a, "") + part for a, part in zip(edges, parts, strict=False))
 
 
 def without_marks(marked: str) -> tuple[str, list[tuple[int, str]]]:
-    """The text alone, and each mark with the place of the character before which it stood."""
+    """Return the text without marks, and each mark with the position of the next character."""
     marks, seen = list[tuple[int, str]](), 0
     for found in MARK_PATTERN.finditer(marked):
         marks += [(found.start() - seen, found[2])] if found[2] else []
-        seen += 1  # of each match one character is no text
+        seen += 1  # each match has one character that is not text
     return (MARK_PATTERN.sub(r"\1", marked) if seen else marked), marks

@@ -1,4 +1,4 @@
-"""The bytes of each id, read from the vocabulary: decoding and encoding again would lose them."""
+"""The bytes of each id, from the vocabulary: decoding would lose incomplete characters."""
 
 import json
 import re
@@ -16,10 +16,10 @@ ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def token_bytes(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[bytes]:
-    """The exact bytes of each id, special tokens included; an id that the tokenizer lacks has none.
+    """Return the exact bytes of each id, special tokens included; empty for ids outside the tokenizer.
 
-    They join to what ``tokenizer.decode`` gives, except that tokenizers of Llama 2's kind drop the first
-    space of a text, which the token has.
+    They join to the text of ``tokenizer.decode``, except that Llama 2's tokenizers drop the first space of a
+    text.
     """
     spell = _speller(tokenizer)
     added = tokenizer.added_tokens_decoder
@@ -28,20 +28,20 @@ def token_bytes(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 def escaped(pieces: Sequence[bytes]) -> str:
-    """The text of those bytes, with one escaped character for each byte that is part of none.
+    """Return the text of bytes, with one escaped character for each byte outside any character.
 
-    Characters and bytes so stay in step.
+    So characters map to bytes.
     """
     return b"".join(pieces).decode("utf-8", "surrogateescape")
 
 
 def readable(escaped: str) -> str:
-    """The same text as it can be stored: U+FFFD for each escaped byte."""
+    """Return the text in storable form: U+FFFD for each escaped byte."""
     return escaped.translate(NOT_A_CHARACTER)
 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[tuple[int, str]]:
-    """Each distinct id with its token; models have rows beyond the vocabulary, and those say nothing."""
+    """Yield each distinct id with its token; a model's rows beyond the vocabulary have none."""
     distinct = list(dict.fromkeys(ids))
     return [
         (id, token or "")
@@ -50,7 +50,7 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[tupl
 
 
 def _speller(tokenizer: PreTrainedTokenizerBase) -> Callable[[str, bool], bytes]:
-    """How this tokenizer spells bytes in its vocabulary, as its decoder says."""
+    """Return how this tokenizer spells bytes in its vocabulary, from its decoder."""
     decoder = tokenizer.backend_tokenizer.decoder
     stated: dict[str, Any] = {"type": "none"} if decoder is None else json.loads(decoder.__getstate__())
     kinds = {part["type"] for part in stated.get("decoders", [stated])}
@@ -59,20 +59,20 @@ def _speller(tokenizer: PreTrainedTokenizerBase) -> Callable[[str, bool], bytes]
     if kinds & {"ByteFallback", "Metaspace"}:
         return _sentence_piece
     raise ModelError(
-        "the bytes of this tokenizer's tokens cannot be told",
+        "the bytes of this tokenizer's tokens are unknown",
         got=f"a decoder of {sorted(kinds)}",
         expected="ByteLevel, or SentencePiece with byte fallback",
     )
 
 
 def _byte_level(token: str, added: bool) -> bytes:
-    """A letter for each byte; added tokens, and the few that no bytes could spell, are plain text."""
+    """Return the bytes of a token with a letter per byte; other tokens are plain text."""
     if added or not BYTE_OF.keys() >= set(token):
         return token.encode()
     return bytes(BYTE_OF[letter] for letter in token)
 
 
 def _sentence_piece(token: str, added: bool) -> bytes:
-    """``▁`` for a space and ``<0x0A>`` for a byte that has no token of its own."""
+    """Return the bytes of a token with ``▁`` for a space and ``<0x0A>`` for a byte without its own token."""
     one = ONE_BYTE.fullmatch(token)
     return bytes.fromhex(one[1]) if one and not added else token.replace("▁", " ").encode()

@@ -1,7 +1,7 @@
-"""The tool prompt that Truing supplies where a chat template shows no tools (SmolLM2's drops them).
+"""The tool prompt that Truing supplies for chat templates without tools (SmolLM2's drops them).
 
-Calls are asked for in the form of Hermes and Qwen. It is part of the chat that SFT, RL, evaluation and
-export share, so none of them can see another one.
+It asks for calls in the format of Hermes and Qwen. It is part of the chat that SFT, RL, evaluation and export
+share.
 """
 
 import json
@@ -35,15 +35,15 @@ Call one so:
 def with_tool_prompt(
     messages: Sequence[Message], tools: Sequence[ToolSpec], style: ToolPrompt
 ) -> list[Message]:
-    """The messages for a template without tools: schemas in the system message, calls and answers as text."""
-    told = [_as_text(message) for message in messages]
+    """Return messages for a template without tools: schemas in the system message, calls as text."""
+    as_text = [_as_text(message) for message in messages]
     if tools:
         shown = _describe(tools, style)
-        system = told.pop(0)["content"] + "\n\n" if told and told[0]["role"] == "system" else ""
-        told.insert(0, {"role": "system", "content": system + shown})
+        system = as_text.pop(0)["content"] + "\n\n" if as_text and as_text[0]["role"] == "system" else ""
+        as_text.insert(0, {"role": "system", "content": system + shown})
     joined: list[Message] = []
-    for message in told:
-        # answers to several calls of one turn come in one message, as Qwen's template has it
+    for message in as_text:
+        # answers to several calls of one turn share one message, as in Qwen's template
         if joined and message.get("answers") and joined[-1].get("answers"):
             message = {**message, "content": joined.pop()["content"] + "\n" + message["content"]}
         joined.append(message)
@@ -51,7 +51,7 @@ def with_tool_prompt(
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:
-    """The messages for a template without a system role: what it would say begins the first user message."""
+    """Return messages for a template without a system role: it is prepended to the first user message."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
     system, *rest = messages
@@ -61,21 +61,21 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
 
 
 def without_orphan_tool_messages(messages: Sequence[Message]) -> list[Message]:
-    """The messages for a template that ties tool messages to calls: the user answers malformed ones."""
-    made: list[Message] = []
+    """Return messages for a template that ties tool messages to calls: the user answers malformed ones."""
+    converted: list[Message] = []
     called = stray = False
     for message in messages:
         called = "tool_calls" in message if message["role"] == "assistant" else called
         again, stray = stray, message["role"] == "tool" and not called
         if stray:
-            before = made.pop()["content"] + "\n" if again else ""
+            before = converted.pop()["content"] + "\n" if again else ""
             message = {"role": "user", "content": before + message["content"]}
-        made.append(message)
-    return made
+        converted.append(message)
+    return converted
 
 
 def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
-    """The tools as the system message tells of them."""
+    """Return the system message's text about tools."""
     if style == "hermes":
         lines = [json.dumps(tool.schema(), ensure_ascii=False) for tool in tools]
         return HERMES.format(tools="\n".join(lines))
@@ -87,7 +87,7 @@ def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
 
 
 def _as_text(message: Message) -> Message:
-    """A message whose calls, or whose answer to one, stand in its content."""
+    """Return a message with its calls, or its answer to one, in its content."""
     if message["role"] == "tool":
         return {
             "role": "user",

@@ -1,7 +1,7 @@
-"""What a prompt leaves out of the tools that a task has.
+"""Parts of a task's tools that its prompt drops.
 
-A template may drop them with the message that they stand in, or write a part of their schemas. So each name
-and each description is replaced by a marker, and sought again in what the template makes of that.
+A template may drop them with their message, or write only a part of their schemas. So each name and each
+description is replaced by a marker, which is then searched in the rendered text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ from truing.errors import DataError
 from truing.types.message import Message, ToolSpec
 
 DATA = frozenset({"enum", "const", "default", "examples", "required", "type"})
-"""Keywords of a schema that hold no schemas."""
+"""Schema keywords that hold no schemas."""
 
 
 @dataclass(frozen=True)
 class ToolPart:
-    """Something that the model is told of a tool."""
+    """A part of a tool's description."""
 
     words: str
-    needed: bool  # whether no call can be made without it: the tool, and what it takes
+    needed: bool  # whether calls need it: the tool's and parameters' names
 
     def __str__(self) -> str:
         return self.words
@@ -29,15 +29,17 @@ class ToolPart:
 
 @dataclass
 class _Marked:
-    """What stands for what."""
+    """The markers and their parts."""
 
     parts: dict[str, ToolPart] = field(default_factory=dict[str, ToolPart])
 
     def tool(self, tool: ToolSpec) -> ToolSpec:
-        """A tool of which every name and description is a marker."""
+        """Return a tool with markers as names and descriptions."""
         name = self._marker(f"the tool {tool.name}", True)
-        told = tool.description
-        description = self._marker(f"the description of {tool.name}", True) if told.strip() else told
+        described = tool.description
+        description = (
+            self._marker(f"the description of {tool.name}", True) if described.strip() else described
+        )
         return ToolSpec(name, description, self._schema(tool.parameters, tool.name, 0))
 
     def _marker(self, words: str, needed: bool) -> str:
@@ -47,20 +49,20 @@ class _Marked:
 
     def _schema(self, schema: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
         names: dict[str, str] = {}
-        made = dict(schema)
+        replaced = dict(schema)
         for key, value in schema.items():
             if key == "properties" and isinstance(value, Mapping):
                 names = {name: self._marker(f"{where}.{name}", depth == 0) for name in value}
-                made[key] = {
+                replaced[key] = {
                     names[name]: self._any(each, f"{where}.{name}", depth + 1) for name, each in value.items()
                 }
             elif key == "description" and isinstance(value, str) and value.strip():
-                made[key] = self._marker(f"the description of {where}", False)
+                replaced[key] = self._marker(f"the description of {where}", False)
             elif key not in DATA:
-                made[key] = self._any(value, where, depth + 1)
+                replaced[key] = self._any(value, where, depth + 1)
         if isinstance(required := schema.get("required"), list | tuple):
-            made["required"] = [names.get(name, name) for name in required]
-        return made
+            replaced["required"] = [names.get(name, name) for name in required]
+        return replaced
 
     def _any(self, value: Any, where: str, depth: int) -> Any:
         if isinstance(value, Mapping):
@@ -71,7 +73,7 @@ class _Marked:
 
 
 def unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[ToolPart]:
-    """The parts of tools that stand nowhere in a prompt."""
+    """Return the parts of tools that a prompt lacks."""
     marked = _Marked()
     specs = [marked.tool(tool) for tool in tools]
     key = repr(([(message["role"], "tool_calls" in message) for message in messages], specs))
@@ -82,7 +84,7 @@ def unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolS
 
 
 def refuse_unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
-    """Raise where a prompt lacks a tool, what it is for or what it takes; `truing check` tells the rest."""
+    """Raise if a prompt lacks a tool, its description or parameters; `truing check` reports the rest."""
     lost = [part for part in unshown_tools(chat, messages, tools) if part.needed]
     if lost:
         raise DataError(
@@ -90,5 +92,5 @@ def refuse_unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequenc
             got=f"it does not show {', '.join(map(str, lost[:5]))}; "
             f"roles {[message['role'] for message in messages]}",
             expected="every tool with its description and parameters",
-            remedy="put the system message first, or give another model.chat_template",
+            remedy="put the system message first, or set another model.chat_template",
         )

@@ -1,4 +1,4 @@
-"""Whether an environment and a chat template can be trained on, asked before anything is trained."""
+"""Checks of an environment and a chat template before training."""
 
 from truing.checks.report import CheckReport, check, check_tasks, evenly_spaced, report_json
 from truing.checks.result import CheckResult, Finding

@@ -18,13 +18,13 @@ from truing.types.rollout import Task
 
 PROBE = Task("truing-probe", "probe", PROBE_QUESTION, tools=(PROBE_TOOL,))
 ANSWERS = ("truing-first", "truing-second")
-"""What the calls are answered."""
+"""The answers to the calls."""
 
-NOT_DEMONSTRATED_LATER = "later turns: no demonstration has one that could be played"
+NOT_DEMONSTRATED_LATER = "later turns: no demonstration that ran has one"
 
 
 def answers_are_shown(trial: TrialRun) -> CheckResult:
-    """What a tool answers stands in the next turn's prompt."""
+    """Check that a tool's answer is in the next turn's prompt."""
     if not any(task.tools for task in trial.tasks):
         return check_result(0, (), missing=NO_TOOLS)
     try:
@@ -43,7 +43,7 @@ def answers_are_shown(trial: TrialRun) -> CheckResult:
 
 
 def turns_extend(trial: TrialRun) -> CheckResult:
-    """Tell which turns of a conversation with two calls begin a new sample; this is no fault."""
+    """Note which turns of a conversation with two calls start a new sample; this is not a fault."""
     try:
         contexts = list(_conversation(trial.context.chat))
     except DataError as error:
@@ -57,7 +57,7 @@ def turns_extend(trial: TrialRun) -> CheckResult:
 
 
 def prompts_show_all(trial: TrialRun) -> CheckResult:
-    """The first prompt of each task shows all of its messages."""
+    """Check that the first prompt of each task shows all of its messages."""
     chat, findings = trial.context.chat, []
     for task in trial.tasks:
         lost = describe_parts(dropped_parts(chat, task.messages, task.tools)) or _altered(chat, task)
@@ -67,38 +67,40 @@ def prompts_show_all(trial: TrialRun) -> CheckResult:
 
 
 def later_prompts_show_all(trial: TrialRun) -> CheckResult:
-    """Before each later turn of a demonstration, the prompt shows all that was said so far."""
+    """Check that the prompt of each later turn of a demonstration shows all messages so far."""
     count, findings = 0, []
-    for play in trial.demonstrated:
-        for turn, said in enumerate(_so_far(play), 2):
+    for episode in trial.demonstrated:
+        for turn, messages in enumerate(_messages_so_far(episode), 2):
             count += 1
-            if lost := describe_parts(dropped_parts(trial.context.chat, said, play.task.tools)):
-                findings.append(_unshown(play.task, f"the prompt of turn {turn} does not show {lost}"))
+            if lost := describe_parts(dropped_parts(trial.context.chat, messages, episode.task.tools)):
+                findings.append(_unshown(episode.task, f"the prompt of turn {turn} does not show {lost}"))
                 break
     return check_result(count, findings, missing="" if count else NOT_DEMONSTRATED_LATER)
 
 
-def _so_far(play: TrialEpisode) -> Iterator[Sequence[Message]]:
-    """All messages before each turn of a play but the first."""
-    if play.rollouts:
-        whole = [*play.task.messages, *play.rollout.messages]
-        first = len(play.task.messages)
-        spoken = [i for i in range(first, len(whole)) if whole[i]["role"] == "assistant"]
-        yield from (whole[:i] for i in spoken[1:])
+def _messages_so_far(episode: TrialEpisode) -> Iterator[Sequence[Message]]:
+    """Yield the messages before each turn of an episode but the first."""
+    if episode.rollouts:
+        whole = [*episode.task.messages, *episode.rollout.messages]
+        first = len(episode.task.messages)
+        assistant_indices = [i for i in range(first, len(whole)) if whole[i]["role"] == "assistant"]
+        yield from (whole[:i] for i in assistant_indices[1:])
 
 
 def _altered(chat: Chat, task: Task) -> str:
-    """The messages that the prompt shows otherwise than they were said; the assistant's thoughts may go."""
+    """Return the messages that the prompt shows with other text; the assistant's reasoning may be dropped."""
     text = chat.render_text(task.messages, task.tools)
-    said = [(i, m["role"], m["content"]) for i, m in enumerate(task.messages, 1) if m["role"] != "assistant"]
-    lost = [i_role for *i_role, content in said if not any(form in text for form in content_forms(content))]
-    return ", ".join(f"message {i} ({role}) as it was said" for i, role in lost)
+    others = [
+        (i, m["role"], m["content"]) for i, m in enumerate(task.messages, 1) if m["role"] != "assistant"
+    ]
+    lost = [i_role for *i_role, content in others if not any(form in text for form in content_forms(content))]
+    return ", ".join(f"message {i} ({role}) with its own text" for i, role in lost)
 
 
 def _unshown(task: Task, got: str) -> Finding:
     return Finding(
         task.task_id,
-        "the model is not shown all that was said",
+        "the prompt does not show all messages",
         got,
         "every message: its text, its calls and their arguments",
         "set a model.chat_template that shows them, or change the messages",
@@ -106,20 +108,20 @@ def _unshown(task: Task, got: str) -> Finding:
 
 
 def _answered(chat: Chat) -> Iterator[tuple[str, str]]:
-    """Each answer of a conversation with two calls, and the prompt of the turn after it."""
+    """Yield each answer of a conversation with two calls, and the prompt of the turn after it."""
     messages = [*PROBE_QUESTION]
-    for told in ANSWERS:
-        messages += [PROBE_CALL.to_dict(), tool_message(PROBE_CALL.calls[0], 0, told)]
-        yield told, chat.render_text(messages, (PROBE_TOOL,))
+    for answer in ANSWERS:
+        messages += [PROBE_CALL.to_dict(), tool_message(PROBE_CALL.calls[0], 0, answer)]
+        yield answer, chat.render_text(messages, (PROBE_TOOL,))
 
 
 def _conversation(chat: Chat) -> Iterator[TurnContext]:
-    """The context of the next turn after each call of a conversation."""
+    """Yield the context of the turn after each call of a conversation."""
     dialogue, _ = start_dialogue(chat, PROBE)
-    for told in ANSWERS:
-        drawn = encode_reply(chat, dialogue.messages, PROBE_CALL, dialogue.tools)
-        dialogue = add_turn(chat, dialogue, torch.tensor([], dtype=torch.long), drawn, PROBE_CALL)
-        dialogue, context = observe(chat, dialogue, [tool_message(PROBE_CALL.calls[0], 0, told)])
+    for answer in ANSWERS:
+        reply_ids = encode_reply(chat, dialogue.messages, PROBE_CALL, dialogue.tools)
+        dialogue = add_turn(chat, dialogue, torch.tensor([], dtype=torch.long), reply_ids, PROBE_CALL)
+        dialogue, context = observe(chat, dialogue, [tool_message(PROBE_CALL.calls[0], 0, answer)])
         yield context
 
 

@@ -1,4 +1,4 @@
-"""All checks of a recipe, in the order in which they are told."""
+"""All checks of a recipe, in the order of the report."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from truing.rollouts.collect import EpisodeContext
 from truing.types.rollout import Task
 
 TASKS_PER_SPLIT = 64
-"""Tasks that are looked at, of each split; they are spread over it, as data is often in some order."""
+"""Tasks checked per split, evenly spaced, because data is often sorted."""
 
 SPLITS = "tasks can be used, and are each in one split"
 
@@ -41,15 +41,15 @@ CHECKS: Mapping[str, Callable[[TrialRun], CheckResult]] = {
     "tool answers are shown": conversation.answers_are_shown,
     "turns extend each other": conversation.turns_extend,
 }
-"""What each check asks, and the function that answers it."""
+"""The checks by name."""
 
 
 class CheckReport(dict[str, CheckResult]):
-    """The result of each check by name; as text, what a person reads."""
+    """The result of each check by name; ``str`` gives the report as text."""
 
     @property
     def findings(self) -> list[Finding]:
-        """All faults that were found."""
+        """All findings."""
         return [finding for result in self.values() for finding in result.findings]
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class CheckReport(dict[str, CheckResult]):
 
 
 def check(context: EpisodeContext) -> CheckReport:
-    """Check an environment and the chat that it is spoken to with; nothing is sampled, nothing trained.
+    """Check an environment and a chat template; nothing is sampled or trained.
 
     Raises:
         JudgeUnavailable: A judge cannot be reached.
@@ -65,9 +65,9 @@ def check(context: EpisodeContext) -> CheckReport:
     try:
         splits = checked_tasks(context.env)
     except DataError as error:
-        refused = check_result(1, [Finding.from_error("all tasks", error)])
+        unusable = check_result(1, [Finding.from_error("all tasks", error)])
         return CheckReport(
-            {SPLITS: refused} | {name: check_result(0, (), missing="tasks: see above") for name in CHECKS}
+            {SPLITS: unusable} | {name: check_result(0, (), missing="tasks: see above") for name in CHECKS}
         )
     first = check_result(sum(map(len, splits.values())), ())
     tasks = [task for each in splits.values() for task in evenly_spaced(each, TASKS_PER_SPLIT)]
@@ -75,19 +75,19 @@ def check(context: EpisodeContext) -> CheckReport:
 
 
 def check_tasks(context: EpisodeContext, tasks: Sequence[Task]) -> CheckReport:
-    """The same for some tasks alone."""
+    """Run all checks for the given tasks only."""
     trial = run_trial(context, tasks)
     return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
 
 
 def evenly_spaced(tasks: Sequence[Task], most: int) -> Iterator[Task]:
-    """At most so many tasks, evenly far apart."""
+    """Return at most ``most`` tasks, evenly spaced."""
     count = min(most, len(tasks))
     return (tasks[i * len(tasks) // count] for i in range(count))
 
 
 def _run_check(function: Callable[[TrialRun], CheckResult], trial: TrialRun) -> CheckResult:
-    """The result of a check; a template that refuses what the check has it write is a finding too."""
+    """Return the result of a check; a template that rejects the check's messages is a finding too."""
     try:
         return function(trial)
     except DataError as error:
@@ -95,7 +95,7 @@ def _run_check(function: Callable[[TrialRun], CheckResult], trial: TrialRun) -> 
 
 
 def report_json(report: CheckReport) -> dict[str, Any]:
-    """A report as JSON has it."""
+    """Return a report as JSON."""
     return {
         "findings": [
             {"check": name} | asdict(finding)

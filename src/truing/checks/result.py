@@ -1,17 +1,17 @@
-"""What a check came to: how much it looked at, and the faults that it found."""
+"""The result of a check: how much it covered, and its findings."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from truing.errors import TruingError
 
-NOTHING_PLAYED = "attempts: none could be played and graded"
+NOTHING_PLAYED = "attempts: none ran and was graded"
 NOT_DEMONSTRATED = "demonstrations: no task has one"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One fault: what is wrong, where, and what to do."""
+    """One fault: location, cause and remedy."""
 
     where: str  # a task, a family, or a part of the template
     what: str
@@ -21,24 +21,24 @@ class Finding:
 
     @classmethod
     def from_error(cls, where: str, error: TruingError) -> "Finding":
-        """What Truing would stop a run with."""
-        told = ("" if part is None else str(part) for part in (error.got, error.expected))
-        return cls(where, error.what, *told, error.remedy)
+        """Return the finding for an error that would stop a run."""
+        got_and_expected = ("" if part is None else str(part) for part in (error.got, error.expected))
+        return cls(where, error.what, *got_and_expected, error.remedy)
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of one check; it is clean where nothing was found and something was looked at."""
+    """The result of one check; it is clean if it has no finding and ``count`` > 0."""
 
-    count: int  # how many things were looked at
+    count: int  # items checked
     findings: tuple[Finding, ...] = ()
-    missing: tuple[str, ...] = ()  # what could not be looked at, and why
-    notes: tuple[str, ...] = ()  # no fault, but worth knowing
+    missing: tuple[str, ...] = ()  # what could not be checked, and why
+    notes: tuple[str, ...] = ()  # information that is not a fault
 
 
 def check_result(
     count: int, findings: Iterable[Finding], *, missing: str = "", notes: Iterable[str] = ()
 ) -> CheckResult:
-    """A result; where nothing could be looked at and no reason is given, an earlier check tells it."""
-    told = missing or ("" if count else NOTHING_PLAYED)
-    return CheckResult(count, tuple(findings), (told,) if told else (), tuple(notes))
+    """Return a result; without items and a reason, it refers to an earlier check."""
+    reason = missing or ("" if count else NOTHING_PLAYED)
+    return CheckResult(count, tuple(findings), (reason,) if reason else (), tuple(notes))

@@ -1,4 +1,4 @@
-"""Checks of a chat template: that what is trained, sampled and graded is one text, and ends as it should."""
+"""Checks of a chat template: training, sampling and grading use the same text, and turns end in a stop."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ from truing.types.rollout import Task
 TEMPLATE = "the chat template"
 OTHER_TEMPLATE = "set model.chat_template to one that does"
 SHOWN = 40
-"""Characters that a finding shows of a text."""
+"""Characters of a text that a finding shows."""
 
 ANSWER = AssistantMessage("truing")
 KEYS = ("name", "arguments")
 
 
 def generation_prompt(trial: TrialRun) -> CheckResult:
-    """A prompt ends in what the template writes before an answer."""
+    """Check that a prompt ends in the text that the template writes before an answer."""
     chat = trial.context.chat
     open_, closed = (chat.render_text(PROBE_QUESTION, prompt=prompt) for prompt in (True, False))
     before = chat.render_text([*PROBE_QUESTION, ANSWER.to_dict()], prompt=False).partition(ANSWER.content)[0]
@@ -36,7 +36,7 @@ def generation_prompt(trial: TrialRun) -> CheckResult:
         return check_result(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
     finding = Finding(
         TEMPLATE,
-        "it writes nothing where the assistant begins to speak",
+        "it writes no generation prompt",
         f"{open_[-SHOWN:]!r} with add_generation_prompt",
         f"{before[-SHOWN:]!r}, as before an answer",
         OTHER_TEMPLATE,
@@ -45,31 +45,31 @@ def generation_prompt(trial: TrialRun) -> CheckResult:
 
 
 def stop_is_written(trial: TrialRun) -> CheckResult:
-    """After what the assistant says, the template writes a token at which the sampler stops."""
+    """Check that the template writes a stop token after an assistant message."""
     chat = trial.context.chat
     forms = [("an answer", ANSWER, ())]
     if any(task.tools for task in trial.tasks):
         forms.append(("a call", PROBE_CALL, (PROBE_TOOL,)))
     findings = []
-    for name, said, tools in forms:
-        written = chat.render_text([*PROBE_QUESTION, said.to_dict()], tools, prompt=False).rstrip()
-        if not written.endswith(chat.stops) and next_message_stop(chat, said, tools) is None:
+    for name, message, tools in forms:
+        written = chat.render_text([*PROBE_QUESTION, message.to_dict()], tools, prompt=False).rstrip()
+        if not written.endswith(chat.stops) and next_message_stop(chat, message, tools) is None:
             findings.append(
                 Finding(
                     TEMPLATE,
                     f"it writes no stop token after {name}",
                     repr(written[-SHOWN:]),
                     f"one of {', '.join(chat.stops)} at the end",
-                    "give a template that ends the turn, or declare its token in eos_token_id",
+                    "use a template that ends the turn, or declare its token in eos_token_id",
                 )
             )
     return check_result(len(forms), findings)
 
 
 def stop_is_trained(trial: TrialRun) -> CheckResult:
-    """The last token of each demonstrated turn is a stop, and supervised fine-tuning trains it."""
+    """Check that each demonstrated turn ends in a stop, and that supervised fine-tuning trains it."""
     stops, findings, count = trial.context.chat.stop_ids, [], 0
-    for play, sample in trial_samples(trial.demonstrated):
+    for episode, sample in trial_samples(trial.demonstrated):
         for turn in sample.turns:
             count += 1
             last = int(sample.token_ids[turn.end - 1])
@@ -77,95 +77,98 @@ def stop_is_trained(trial: TrialRun) -> CheckResult:
                 trained = "trained" if sample.supervised_mask[turn.end - 1] else "not trained"
                 findings.append(
                     Finding(
-                        play.task.task_id,
+                        episode.task.task_id,
                         "the model does not learn to stop",
                         f"a turn ends in token {last}, {trained}",
                         f"one of {stops}, trained",
-                        "report it: the renderer ends every demonstration with a stop",
+                        "report this as a bug: the renderer ends every demonstration with a stop",
                     )
                 )
     return check_result(count, findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
 def bos_is_single(trial: TrialRun) -> CheckResult:
-    """A prompt begins with at most one BOS; where that is a turn marker, later ones are no fault."""
+    """Check that a prompt begins with at most one BOS; if BOS is a turn marker, later ones are correct."""
     chat = trial.context.chat
     bos = chat.tokenizer.bos_token_id
     if bos is None:
         return check_result(0, (), missing="BOS: the tokenizer has none")
     findings = []
-    for play in trial.prompted:
-        ids = play.rollout.turns[0].context_ids
+    for episode in trial.prompted:
+        ids = episode.rollout.turns[0].context_ids
         leading = int((ids != bos).long().argmax()) if (ids != bos).any() else len(ids)
         if leading > 1:
             findings.append(
                 Finding(
-                    play.task.task_id,
+                    episode.task.task_id,
                     "the prompt begins with a doubled BOS",
                     f"{leading} times {chat.tokenizer.bos_token!r}",
                     "at most one",
-                    "take BOS out of the template, or out of the task's messages",
+                    "remove BOS from the template or from the task's messages",
                 )
             )
     return check_result(len(trial.prompted), findings)
 
 
 def prompts_agree(trial: TrialRun) -> CheckResult:
-    """Supervised fine-tuning and reinforcement learning show the same ids for the same task."""
+    """Check that supervised fine-tuning and reinforcement learning use the same prompt ids for a task."""
     findings, count = [], 0
-    for play, sample in trial_samples(trial.demonstrated, first_only=True):
+    for episode, sample in trial_samples(trial.demonstrated, first_only=True):
         count += 1
-        rl = render_prompt(trial.context.chat, play.task).token_ids
+        rl = render_prompt(trial.context.chat, episode.task).token_ids
         sft = sample.token_ids[: sample.prompt_length]
         if not torch.equal(rl, sft):
             a, b = rl.tolist(), sft.tolist()
             at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
             findings.append(
                 Finding(
-                    play.task.task_id,
+                    episode.task.task_id,
                     f"the prompts of SFT and RL differ from token {at} on",
                     f"SFT {text_of(trial.context.chat, sft[at : at + 8])!r}",
                     f"RL {text_of(trial.context.chat, rl[at : at + 8])!r}",
-                    "report it: both are meant to come from one renderer",
+                    "report this as a bug: both come from one renderer",
                 )
             )
     return check_result(count, findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
 def demonstrations_agree(trial: TrialRun) -> CheckResult:
-    """The ids of a demonstration say what the template itself writes for that conversation."""
+    """Check that a demonstration's ids decode to the text that the template writes for its conversation."""
     chat, findings, count = trial.context.chat, [], 0
     whole = {
-        play.task.task_id: (play, sample) for play, sample in trial_samples(trial.demonstrated)
+        episode.task.task_id: (episode, sample) for episode, sample in trial_samples(trial.demonstrated)
     }  # the last of each
-    for play, sample in whole.values():
+    for episode, sample in whole.values():
         count += 1
-        messages = [*play.task.messages, *_said(play.rollout.messages)]
-        # some tokenizers, as Qwen's, compose letters and their accents; to a reader they are one text
+        messages = [*episode.task.messages, *_up_to_last_answer(episode.rollout.messages)]
+        # some tokenizers, such as Qwen's, compose letters and accents: the text is the same
         ours = normalize("NFC", text_of(chat, sample.token_ids)).strip()
-        theirs = normalize("NFC", _as_prompted(chat, messages, play.task.tools)).strip()
+        theirs = normalize("NFC", _as_prompted(chat, messages, episode.task.tools)).strip()
         if ours != theirs:
             at = common_prefix_length(ours, theirs)
             findings.append(
                 Finding(
-                    play.task.task_id,
+                    episode.task.task_id,
                     f"the demonstration differs from the template's own text from character {at} on",
                     repr(ours[at : at + SHOWN]),
                     repr(theirs[at : at + SHOWN]),
-                    "give a template that writes an answer as it prompts for one",
+                    "use a template that renders a past answer as its generation prompt begins one",
                 )
             )
     return check_result(count, findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
 def tools_are_shown(trial: TrialRun) -> CheckResult:
-    """Each tool and each parameter stands in the prompt beyond what it says without, and is described."""
-    tasks = [play.task for play in trial.empty if play.task.tools]
+    """Check that the prompt shows each tool and each parameter with its description."""
+    tasks = [episode.task for episode in trial.empty if episode.task.tools]
     findings = []
     for task in tasks:
         try:
-            lacking = [*_not_shown(trial.context.chat, task), *_untold(trial.context.chat, task)]
-        except DataError:  # the template refuses the task, as its attempts tell
+            lacking = [
+                *_missing_names(trial.context.chat, task),
+                *_missing_descriptions(trial.context.chat, task),
+            ]
+        except DataError:  # the template rejects the task; ``attempts_end`` reports it
             continue
         if lacking:
             findings.append(
@@ -181,36 +184,36 @@ def tools_are_shown(trial: TrialRun) -> CheckResult:
 
 
 def _as_prompted(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
-    """A conversation as the template writes it, its last answer behind the prompt that the policy sees.
+    """Return a conversation as the template writes it, its last answer after the prompt that the policy sees.
 
-    Past turns may have their thoughts otherwise than a prompt opens them, and a stop that ends no turn but
-    begins the next message.
+    Past turns may render reasoning differently from the generation prompt, and a stop may begin the next
+    message instead of ending a turn.
     """
     whole, prompt = chat.render_text(messages, tools, prompt=False), chat.render_text(messages[:-1], tools)
     start = reply_start(prompt, whole, chat.tool_format)
     text = whole if start is None else prompt + whole[start:]
     calls = messages[-1].get("tool_calls", ())
-    said = AssistantMessage(
+    message = AssistantMessage(
         calls=tuple(ToolCall(**{key: call["function"][key] for key in KEYS}) for call in calls)
     )
-    stop = None if text.rstrip().endswith(chat.stops) else next_message_stop(chat, said, tools)
+    stop = None if text.rstrip().endswith(chat.stops) else next_message_stop(chat, message, tools)
     return text if stop is None else text + chat.stops[chat.stop_ids.index(stop)]
 
 
-def _said(messages: Sequence[Message]) -> Sequence[Message]:
-    """Messages up to the assistant's last; where an episode was cut, a reply follows that no turn saw."""
+def _up_to_last_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return messages up to the assistant's last; a truncated episode ends in a reply that no turn saw."""
     last = max(i for i, message in enumerate(messages) if message["role"] == "assistant")
     return messages[: last + 1]
 
 
-def _untold(chat: Chat, task: Task) -> Iterator[str]:
-    """Descriptions within schemas that the template drops; the brief tool prompt has none of them."""
+def _missing_descriptions(chat: Chat, task: Task) -> Iterator[str]:
+    """Yield descriptions within schemas that the template drops; the brief tool prompt shows none."""
     if chat.tool_prompt != "brief":
         yield from (str(part) for part in unshown_tools(chat, task.messages, task.tools) if not part.needed)
 
 
-def _not_shown(chat: Chat, task: Task) -> Iterator[str]:
-    """Names of tools, and of their parameters, that tools do not add to the prompt."""
+def _missing_names(chat: Chat, task: Task) -> Iterator[str]:
+    """Yield names of tools and parameters that are missing from the prompt."""
     with_tools, without = (chat.render_text(task.messages, tools) for tools in (task.tools, ()))
     for spec in task.tools:
         for name in (spec.name, *spec.parameters.get("properties", {})):

@@ -1,15 +1,15 @@
-"""A report of checks as a person reads it."""
+"""A report of checks as text."""
 
 from collections.abc import Iterator, Mapping
 
 from truing.checks.result import CheckResult
 
 SHOWN = 3
-"""Findings of one check that are shown; JSON has all."""
+"""Findings shown per check; JSON has all."""
 
 
 def report_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
-    """A line for each check, then each finding in full."""
+    """Yield a line for each check, then each finding in full."""
     for name, result in report.items():
         yield f"{_mark(result)} {name}" + (f"  {result.count}" if result.count else "")
         yield from (f"    {note}" for note in result.notes)
@@ -19,19 +19,19 @@ def report_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
             yield ""
             yield f"✗ {name}: {finding.where}"
             yield f"  {finding.what}"
-            told = {"got": finding.got, "expected": finding.expected, "remedy": finding.remedy}
-            yield from (f"    {key}: {text}" for key, text in told.items() if text)
+            details = {"got": finding.got, "expected": finding.expected, "remedy": finding.remedy}
+            yield from (f"    {key}: {text}" for key, text in details.items() if text)
         if len(result.findings) > SHOWN:
             yield f"  and {len(result.findings) - SHOWN} more: --json lists all"
 
 
 def printable(line: str) -> str:
-    """A line in which nothing commands the terminal."""
+    """Return a line with control characters escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _mark(result: CheckResult) -> str:
-    """How a check ended: a fault, clean, or nothing looked at."""
+    """Return the mark of a check: ✗ findings, ✓ clean, – nothing checked."""
     if result.findings:
         return "✗"
     return "✓" if result.count else "–"

@@ -1,4 +1,4 @@
-"""Names in prose that look like a tool's and are none: a model that does as it is told calls them in vain."""
+"""Unknown tool names in prose: a model that follows the prose calls a tool that does not exist."""
 
 import difflib
 import re
@@ -11,23 +11,23 @@ from truing.checks.trial_episodes import demonstration_turns
 from truing.types.rollout import Task
 
 WORD = re.compile(r"(?<![\w/@.\\-])(`?)([A-Za-z]\w*(?:[.-][A-Za-z_]\w*)*)(`?)(\(?)")
-"""A word of prose, in code marks or not, called or not; no part of an address or a path."""
+"""A word of prose, with or without code marks and call parentheses; not part of an address or a path."""
 
 LISTED = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+[`*]*([A-Za-z]\w*)[`*]*\s*(?=[:(–—])", re.MULTILINE)
-"""An entry of a list that says of each name what it is."""
+"""An entry of a list that describes names."""
 
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-"""The words that a name is made of, in whatever case they are joined."""
+"""The words of a name, in any case style."""
 
 SHARED = 0.6
-"""From which share of common words a name is a tool's with words left out, or added."""
+"""Least share of common words for a name to be a tool's with words removed or added."""
 
 MISTYPED = 0.7
-"""From which share of equal letters two words are one that was mistyped."""
+"""Least share of equal letters for two words to be one mistyped word."""
 
 
 class Written(IntEnum):
-    """How plainly a word of prose is a name: by its letters alone, by code marks, as what is called."""
+    """How clearly a word of prose is a name: by its letters alone, by code marks, as a call."""
 
     AS_WORD = 0
     AS_CODE = 1
@@ -35,7 +35,7 @@ class Written(IntEnum):
 
 
 class UnknownToolName(NamedTuple):
-    """A name in prose, where it stands, and the tool that it looks like."""
+    """A name in prose, its location, and the tool that it resembles."""
 
     name: str
     place: str
@@ -43,17 +43,17 @@ class UnknownToolName(NamedTuple):
 
 
 def unknown_tool_names(task: Task, known: Set[str]) -> Iterator[UnknownToolName]:
-    """Names in what a task tells its model that look like a tool's, and that no tool has.
+    """Yield names in a task's prose that resemble a tool's name but belong to no tool.
 
     Args:
-        task: whose messages, tools and demonstration are read.
-        known: the names that can be called.
+        task: its messages, tools and demonstration are searched.
+        known: the names of callable tools.
     """
     data = {word for spec in task.tools for word in _words_of(spec.parameters)}
     data |= {
         word
-        for said in demonstration_turns(task)
-        for call in said.calls
+        for turn in demonstration_turns(task)
+        for call in turn.calls
         for word in _words_of(call.arguments)
     }
     names = tuple(sorted(known))
@@ -61,15 +61,15 @@ def unknown_tool_names(task: Task, known: Set[str]) -> Iterator[UnknownToolName]
         for name, written in _names(text).items():
             how = Written.AS_WORD if own is None else written
             tool = "" if name in known or name in data else _like(name, names, how)
-            # in its own description a tool's name with words left out is a title
+            # in a tool's own description, its name without some words is a title
             if tool and (tool != own or _near(name, tool, Written.AS_WORD)):
                 yield UnknownToolName(name, place, tool)
 
 
 def _prose(task: Task) -> Iterator[tuple[str, str, str | None]]:
-    """Each text that speaks of tools, where it stands, and the tool that it describes, empty for none.
+    """Yield location, text and the described tool of each text about tools; "" if it describes none.
 
-    None where a text is data as often as not: there a name has to be made of the very words of a tool's.
+    The tool is None for text that may be data: there a name must consist of exactly a tool's words.
     """
     for message in task.messages:
         yield f"a {message['role']} message", message["content"], "" if message["role"] == "system" else None
@@ -78,29 +78,29 @@ def _prose(task: Task) -> Iterator[tuple[str, str, str | None]]:
         for name, parameter in spec.parameters.get("properties", {}).items():
             if isinstance(parameter, Mapping) and isinstance(parameter.get("description"), str):
                 yield f"the description of {spec.name}.{name}", parameter["description"], spec.name
-    for said in demonstration_turns(task):
-        yield "the demonstration", said.content, None
+    for turn in demonstration_turns(task):
+        yield "the demonstration", turn.content, None
 
 
 def _names(text: str) -> dict[str, Written]:
-    """The words of a text that are shaped like identifiers, and how plainly they are names."""
-    found: dict[str, Written] = {}
+    """Return the words of a text that look like identifiers, and how clearly they are names."""
+    names: dict[str, Written] = {}
     for mark, word, _, opened in WORD.findall(text):
         how = Written.CALLED if opened else Written.AS_CODE if mark or "_" in word else Written.AS_WORD
         if how > Written.AS_WORD or re.search(r"[a-z][A-Z]|[.-]\w", word):
-            found[word] = max(how, found.get(word, how))
-    return found | dict.fromkeys((word for word in LISTED.findall(text) if word in found), Written.CALLED)
+            names[word] = max(how, names.get(word, how))
+    return names | dict.fromkeys((word for word in LISTED.findall(text) if word in names), Written.CALLED)
 
 
 @cache
 def _like(name: str, tools: Sequence[str], written: Written) -> str:
-    """The tool that a name is meant to be; empty where it looks like none."""
+    """Return the tool that a name resembles; "" if it resembles none."""
     near = [tool for tool in tools if _near(name, tool, written)]
     return max(near, key=lambda tool: difflib.SequenceMatcher(None, name, tool).ratio(), default="")
 
 
 def _near(name: str, tool: str, written: Written) -> bool:
-    """Whether a name is made of a tool's words, in any order and case; as code, of nearly all of them."""
+    """Whether a name consists of a tool's words, in any order and case; as code, of nearly all of them."""
     words, others = _parts(name), _parts(tool)
     shared, fewest = set(words) & set(others), min(len(words), len(others))
     if sorted(words) == sorted(others) or "".join(words) == "".join(others):
@@ -111,7 +111,7 @@ def _near(name: str, tool: str, written: Written) -> bool:
         pairs = [(a, b) for a, b in zip(words, others, strict=True) if a != b]
         return len(pairs) == 1 and (len(words) > 2 or _mistyped(*pairs[0]))
     if words == others[1:] and "." not in tool and written < Written.CALLED:
-        return False  # ``stock_price`` beside ``get_stock_price`` is what the tool gives
+        return False  # ``stock_price`` for ``get_stock_price`` is the tool's result
     return len(shared) >= 2 and len(shared) == fewest and fewest / max(len(words), len(others)) >= SHARED
 
 
@@ -121,21 +121,21 @@ def _begins(name: str, tool: str) -> bool:
 
 
 def _mistyped(word: str, other: str) -> bool:
-    """Whether two words are one with letters changed or left out: ``msg`` for ``message``."""
+    """Whether two words are one with letters changed or omitted: ``msg`` for ``message``."""
     short, long = sorted((word, other), key=len)
     letters = iter(long)
-    short_for = len(short) > 2 and short[0] == long[0] and all(letter in letters for letter in short)
-    return short_for or difflib.SequenceMatcher(None, word, other).ratio() >= MISTYPED
+    abbreviates = len(short) > 2 and short[0] == long[0] and all(letter in letters for letter in short)
+    return abbreviates or difflib.SequenceMatcher(None, word, other).ratio() >= MISTYPED
 
 
 @cache
 def _parts(name: str) -> tuple[str, ...]:
-    """The words of a name, in lower case and without the ending of a plural."""
+    """Return the words of a name, in lower case and without a plural ending."""
     return tuple(re.sub(r"(?<=[^s])s$", "", part.lower()) for part in PARTS.findall(name))
 
 
 def _words_of(data: Any) -> Iterator[str]:
-    """All keys and texts of a schema or of arguments: what is named there is no tool."""
+    """Yield all keys and texts of a schema or of arguments: they name no tools."""
     if isinstance(data, Mapping):
         for key, value in data.items():
             yield str(key)

@@ -1,4 +1,4 @@
-"""Checks of tools: that all who name them mean the same, and that a wrong call is told to the model."""
+"""Checks of tools: prompt, environment and demonstration agree on them, and wrong calls get an answer."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,81 +17,89 @@ from truing.utils.deep_copy import deep_copy
 from truing.utils.format import did_you_mean
 
 UNKNOWN_NAME = "truing_probe"
-"""A name that no tool and no parameter has."""
+"""A name of no tool and no parameter."""
 
 NO_TOOLS = "tools: no task has any"
-NO_EPISODES = "worlds: the environment opens none"
+NO_EPISODES = "episodes: the environment opens none"
 
 
 def names_agree(trial: TrialRun) -> CheckResult:
-    """The tools of a prompt, of its world and of its demonstration are one set, and prose names no others."""
+    """Check that prompt, environment and demonstration have the same tools, and prose names no others."""
     tasks = [
-        task for task in trial.tasks if task.tools or any(said.calls for said in demonstration_turns(task))
+        task for task in trial.tasks if task.tools or any(turn.calls for turn in demonstration_turns(task))
     ]
     if not tasks:
         return check_result(0, (), missing=NO_TOOLS)
     env, missing, unseen = trial.context.env, "", 0
-    findings, later, told = [], _shown_later(trial), dict[UnknownToolName, str]()
+    findings, introduced, first_task = [], _introduced_later(trial), dict[UnknownToolName, str]()
     for task in tasks:
         prompt = {spec.name for spec in task.tools}
-        called = {call.name for said in demonstration_turns(task) for call in said.calls}
+        called = {call.name for turn in demonstration_turns(task) for call in turn.calls}
         findings += _missing_tools(
-            task, "the demonstration calls", called - prompt - later[task.task_id], "the prompt", prompt
+            task, "the demonstration calls", called - prompt - introduced[task.task_id], "the prompt", prompt
         )
-        world = _open(env, task, trial.context.limits.timeout) if isinstance(env, MultiTurnEnv) else None
-        held = set(world.tools) if isinstance(world, ToolEpisode) else set[str]()
-        for stranger in unknown_tool_names(task, prompt | held | later[task.task_id]):
-            told.setdefault(stranger, task.task_id)
-        if isinstance(world, ToolEpisode):
-            findings += _missing_tools(task, "the prompt shows", prompt - held, "the world", held)
-            findings += _missing_tools(task, "the world has", held - prompt, "the prompt", prompt)
+        episode = _open(env, task, trial.context.limits.timeout) if isinstance(env, MultiTurnEnv) else None
+        env_tools = set(episode.tools) if isinstance(episode, ToolEpisode) else set[str]()
+        for unknown in unknown_tool_names(task, prompt | env_tools | introduced[task.task_id]):
+            first_task.setdefault(unknown, task.task_id)
+        if isinstance(episode, ToolEpisode):
+            findings += _missing_tools(
+                task, "the prompt shows", prompt - env_tools, "the environment", env_tools
+            )
+            findings += _missing_tools(task, "the environment has", env_tools - prompt, "the prompt", prompt)
         else:
             unseen += 1
-    findings += (_unknown_name_finding(where, stranger) for stranger, where in told.items())
+    findings += (_unknown_name_finding(where, unknown) for unknown, where in first_task.items())
     if unseen:
-        missing = f"registries: {unseen} of {len(tasks)} tasks open no ToolEpisode, whose tools can be read"
+        missing = (
+            f"registries: {unseen} of {len(tasks)} tasks open no ToolEpisode, so their tools are not readable"
+        )
     return check_result(len(tasks), findings, missing=missing)
 
 
 def bad_calls_are_answered(trial: TrialRun) -> CheckResult:
-    """A call that cannot be carried out comes back as a message, once for each family."""
+    """Check, once per family, that an invalid call gets a message as answer."""
     env = trial.context.env
     first = {task.family: task for task in reversed(trial.tasks) if task.tools}
     if not first or not isinstance(env, MultiTurnEnv):
         return check_result(0, (), missing=NO_EPISODES if first else NO_TOOLS)
     findings, count = [], 0
     for task in first.values():
-        for name, said in _bad_calls(task).items():
+        for name, turn in _bad_calls(task).items():
             count += 1
-            (answer,) = run_in_workers([partial(_reply_to, env, task, said)], trial.context.limits.timeout)
-            ends = (
+            (answer,) = run_in_workers([partial(_reply_to, env, task, turn)], trial.context.limits.timeout)
+            ends_at_once = (
                 not answer.error and len(demonstration_turns(task)) == 1
-            )  # such a world judges what is said at once
-            if not answer.value and not ends:
+            )  # a single-turn episode grades the call
+            if not answer.value and not ends_at_once:
                 findings.append(
                     Finding(
                         task.task_id,
                         f"{name} is not answered",
                         answer.error.strip().splitlines()[-1] if answer.error else "no message",
-                        "a message that tells the model what was wrong",
+                        "a message that states the mistake",
                         "raise ToolError in the tool, or answer as ToolEpisode does",
                     )
                 )
     return check_result(count, findings)
 
 
-def _shown_later(trial: TrialRun) -> defaultdict[str, set[str]]:
-    """Tools that the world brings along with a request, by task: they are in no prompt."""
-    later: defaultdict[str, set[str]] = defaultdict(set)
-    for play in trial.demonstrated:
-        said = [m["content"] for each in play.rollouts[:1] for m in each.messages if m["role"] == "user"]
-        called = {call.name for each in demonstration_turns(play.task) for call in each.calls}
-        later[play.task.task_id] = {name for name in called if any(name in text for text in said)}
-    return later
+def _introduced_later(trial: TrialRun) -> defaultdict[str, set[str]]:
+    """Return the tools that a later user message introduces, by task: they are in no prompt."""
+    introduced: defaultdict[str, set[str]] = defaultdict(set)
+    for trial_episode in trial.demonstrated:
+        turn = [
+            m["content"] for each in trial_episode.rollouts[:1] for m in each.messages if m["role"] == "user"
+        ]
+        called = {call.name for each in demonstration_turns(trial_episode.task) for call in each.calls}
+        introduced[trial_episode.task.task_id] = {
+            name for name in called if any(name in text for text in turn)
+        }
+    return introduced
 
 
 def _bad_calls(task: Task) -> dict[str, AssistantMessage]:
-    """Turns that no world can carry out, by what is wrong with them."""
+    """Return invalid turns, by their mistake."""
     return {
         "a call of an unknown tool": AssistantMessage(calls=(ToolCall(UNKNOWN_NAME, {}),)),
         "a call with an unknown argument": AssistantMessage(
@@ -102,30 +110,30 @@ def _bad_calls(task: Task) -> dict[str, AssistantMessage]:
 
 
 def _reply_to(env: MultiTurnEnv, task: Task, message: AssistantMessage) -> object:
-    """What a fresh world answers to a turn."""
+    """Return a new episode's reply to a turn."""
     return open_isolated(env, task).reply(message)
 
 
 def _open(env: MultiTurnEnv, task: Task, timeout: float) -> Episode | None:
-    """A fresh world; None where it cannot be opened, which playing the task reports."""
+    """Return a new episode; None if it cannot be opened, which ``attempts_end`` reports."""
     (opened,) = run_in_workers([partial(env.open, deep_copy(task, f"task {task.task_id}"))], timeout)
     return opened.value
 
 
-def _unknown_name_finding(where: str, stranger: UnknownToolName) -> Finding:
-    """A name in prose that looks like a tool's; told once, at the first task that has it."""
+def _unknown_name_finding(where: str, unknown: UnknownToolName) -> Finding:
+    """Return the finding for an unknown tool name, at the first task that has it."""
     return Finding(
         where,
-        f"{stranger.place} names a tool that does not exist",
-        repr(stranger.name),
-        stranger.tool,
-        f"did you mean {stranger.tool!r}? A model that does as it is told calls {stranger.name!r} in vain",
+        f"{unknown.place} names a tool that does not exist",
+        repr(unknown.name),
+        unknown.tool,
+        f"did you mean {unknown.tool!r}? {unknown.name!r} does not exist",
     )
 
 
-def _missing_tools(task: Task, who: str, names: set[str], where: str, known: set[str]) -> Iterator[Finding]:
-    """Tools that one side names and the other lacks."""
+def _missing_tools(task: Task, side: str, names: set[str], where: str, known: set[str]) -> Iterator[Finding]:
+    """Yield a finding for each tool that one side names and the other lacks."""
     for name in sorted(names):
-        remedy = did_you_mean(name, known) or f"give {where} the tool, or take it out"
+        remedy = did_you_mean(name, known) or f"give {where} the tool, or remove it"
         expected = ", ".join(sorted(known)) or "no tool"
-        yield Finding(task.task_id, f"{who} a tool that {where} lacks", repr(name), expected, remedy)
+        yield Finding(task.task_id, f"{side} a tool that {where} lacks", repr(name), expected, remedy)

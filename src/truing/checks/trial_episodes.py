@@ -1,4 +1,4 @@
-"""The plays that checks look at: each task is played with its demonstration, with nothing, with another's."""
+"""Trial episodes for the checks: each task runs with its demonstration, an empty turn, and another task's."""
 
 import sys
 from collections import defaultdict
@@ -25,12 +25,12 @@ from truing.types.token import Origin
 
 @dataclass(frozen=True, eq=False)
 class TrialEpisode:
-    """A task that was played twice, each time in a world of its own, and its first attempt graded twice."""
+    """Two attempts at a task with the same turns; the first is graded twice."""
 
     task: Task
-    rollouts: tuple[Rollout, ...]  # none where it could not be played
-    grades: tuple[GradeResult, ...]  # none where it failed
-    error: TruingError | None = None  # why it could not be played or graded
+    rollouts: tuple[Rollout, ...]  # none if it could not run
+    grades: tuple[GradeResult, ...]  # none if it failed
+    error: TruingError | None = None  # why it could not run or be graded
 
     @property
     def rollout(self) -> Rollout:
@@ -39,34 +39,34 @@ class TrialEpisode:
 
     @property
     def reward(self) -> float:
-        """What the first attempt earned."""
+        """The reward of the first attempt."""
         return self.grades[0].reward
 
 
 @dataclass(frozen=True, eq=False)
 class TrialRun:
-    """Tasks, and their plays by what was said."""
+    """Tasks and their trial episodes, by the source of the turns."""
 
     context: EpisodeContext
     tasks: Sequence[Task]
-    demonstrated: Sequence[TrialEpisode]  # the task's own demonstration; tasks without one are left out
+    demonstrated: Sequence[TrialEpisode]  # the task's own demonstration; without tasks that have none
     empty: Sequence[TrialEpisode]  # nothing but a stop token
     shuffled: Sequence[TrialEpisode]  # the demonstration of another task of the family
 
     @property
     def episodes(self) -> tuple[TrialEpisode, ...]:
-        """All of them."""
+        """All trial episodes."""
         return (*self.demonstrated, *self.empty, *self.shuffled)
 
     @property
     def prompted(self) -> list[TrialEpisode]:
-        """A play of each task whose prompt was shown."""
-        return [play for play in self.empty if play.rollouts and play.rollout.turns]
+        """One episode of each task whose prompt was rendered."""
+        return [episode for episode in self.empty if episode.rollouts and episode.rollout.turns]
 
 
 @dataclass(frozen=True, eq=False)
 class FixedTurns:
-    """Says some turns whatever the world answers, and then nothing more."""
+    """Gives fixed turns, then empty ones, for any replies."""
 
     chat: Chat
     turns: Sequence[AssistantMessage]
@@ -74,52 +74,54 @@ class FixedTurns:
     weight_digest: str = ""
 
     def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
-        """The next turn of each seat."""
-        return [self._next(seat) for seat in attempts]
+        """Return the next turn of each attempt."""
+        return [self._next(attempt) for attempt in attempts]
 
     def _next(self, attempt: Attempt) -> Completion:
         ids = torch.tensor(self.chat.stop_ids[:1])
         if len(attempt.turns) < len(self.turns):
-            said = self.turns[len(attempt.turns)]
-            ids = encode_reply(self.chat, attempt.dialogue.messages, said, attempt.dialogue.tools)
+            turn = self.turns[len(attempt.turns)]
+            ids = encode_reply(self.chat, attempt.dialogue.messages, turn, attempt.dialogue.tools)
         origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
 def run_trial(context: EpisodeContext, tasks: Sequence[Task]) -> TrialRun:
-    """Play every task. Nothing is sampled, and no context is too short: that is a check of its own."""
-    stage = replace(context, sampling_params=RAW, context_length=sys.maxsize)
-    told = [task for task in tasks if task.demonstration is not None]
+    """Run every task. Nothing is sampled, and the context is unlimited: other checks test its length."""
+    trial_context = replace(context, sampling_params=RAW, context_length=sys.maxsize)
+    with_demonstration = [task for task in tasks if task.demonstration is not None]
     return TrialRun(
         context,
         tasks,
-        demonstrated=[_play(task, DemonstrationTurns(context.chat), stage) for task in told],
-        empty=[_play(task, FixedTurns(context.chat, ()), stage) for task in tasks],
+        demonstrated=[
+            _run_twice(task, DemonstrationTurns(context.chat), trial_context) for task in with_demonstration
+        ],
+        empty=[_run_twice(task, FixedTurns(context.chat, ()), trial_context) for task in tasks],
         shuffled=[
-            _play(task, FixedTurns(context.chat, demonstration_turns(other)), stage)
-            for task, other in _with_other_answers(told)
+            _run_twice(task, FixedTurns(context.chat, demonstration_turns(other)), trial_context)
+            for task, other in _with_other_answers(with_demonstration)
         ],
     )
 
 
 def demonstration_turns(task: Task) -> tuple[AssistantMessage, ...]:
-    """What a task's demonstration says; nothing where it has none."""
-    said = task.demonstration
-    return (AssistantMessage(said),) if isinstance(said, str) else said or ()
+    """Return the turns of a task's demonstration; none if it has none."""
+    demonstration = task.demonstration
+    return (AssistantMessage(demonstration),) if isinstance(demonstration, str) else demonstration or ()
 
 
 def trial_samples(
-    plays: Sequence[TrialEpisode], *, first_only: bool = False
+    episodes: Sequence[TrialEpisode], *, first_only: bool = False
 ) -> Iterator[tuple[TrialEpisode, Sample]]:
-    """The samples of each play that got as far as a turn."""
-    for play in plays:
-        if play.rollouts and play.rollout.messages:
-            made = flatten(play.rollout)
-            yield from ((play, sample) for sample in (made[:1] if first_only else made))
+    """Yield the samples of each episode that has a turn."""
+    for episode in episodes:
+        if episode.rollouts and episode.rollout.messages:
+            samples = flatten(episode.rollout)
+            yield from ((episode, sample) for sample in (samples[:1] if first_only else samples))
 
 
-def _play(task: Task, turn_source: TurnSource, context: EpisodeContext) -> TrialEpisode:
-    """Play one task."""
+def _run_twice(task: Task, turn_source: TurnSource, context: EpisodeContext) -> TrialEpisode:
+    """Run one task twice and grade the first attempt twice."""
     try:
         (group,) = collect(
             [task], group_size=2, context=context, turn_source=turn_source, grade=None, key=("check",)
@@ -137,19 +139,19 @@ def _play(task: Task, turn_source: TurnSource, context: EpisodeContext) -> Trial
 
 
 def _with_other_answers(tasks: Sequence[Task]) -> Iterator[tuple[Task, Task]]:
-    """Each task with the next of its family that has another answer, and says so otherwise."""
+    """Yield each task with the next of its family whose answer and demonstration differ."""
     families: dict[str, list[Task]] = defaultdict(list)
     for task in tasks:
         families[task.family].append(task)
     for members in families.values():
         for i, task in enumerate(members):
             others = (*members[i + 1 :], *members[:i])
-            other = next((other for other in others if _differ(task, other)), None)
+            other = next((other for other in others if _have_different_answers(task, other)), None)
             if other is not None:
                 yield task, other
 
 
-def _differ(task: Task, other: Task) -> bool:
-    """Whether what is right for one task should be wrong for the other; an answer of None says nothing."""
+def _have_different_answers(task: Task, other: Task) -> bool:
+    """Whether the right turns of one task should be wrong for the other; an answer of None is ignored."""
     same_answer = task.answer is not None and task.answer == other.answer
     return demonstration_turns(task) != demonstration_turns(other) and not same_answer

@@ -1,4 +1,4 @@
-"""What is asked of a sampler, what it answers, and how one id per row is drawn and recorded."""
+"""The engine's interface: requests, completions, and the rows that are being sampled."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -16,46 +16,46 @@ from truing.utils.rng import uniforms
 
 
 class GrammarMatcher(Protocol):
-    """A turn on its way through a grammar."""
+    """The state of one turn within a grammar."""
 
     def allowed_ids(self) -> Tensor | None:
-        """The ids that may come next: [V] bool; None where all may."""
+        """Return the ids that may come next: [V] bool; None if every id may."""
         ...
 
     def accept_token(self, id: int) -> None:
-        """Go on by one id."""
+        """Advance by one id."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One answer to draw: the ids so far, the key of its random numbers, and the grammar it keeps to."""
+    """One turn to sample: its prompt, the key of its random numbers, and its grammar."""
 
     prompt_ids: Tensor  # [P] int64
     rng_key: tuple[object, ...]
     _: KW_ONLY
-    episode: tuple[object, ...] | None = None  # whose earlier turns the ids may continue
+    episode: tuple[object, ...] | None = None  # the episode whose cached turns the ids may continue
     make_matcher: Callable[[], GrammarMatcher] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """One drawn answer; the stop token, where there is one, is its last id.
+    """One sampled turn; a stop token is its last id.
 
-    Where a grammar alone left one id, that is FORCED: of log-probability 0, and no choice of the policy.
-    To penalties and ``min_new_tokens`` it is a generated id like any other.
+    An id is FORCED if the grammar allows no other: its log-probability is 0; the policy did not choose it.
+    Penalties and ``min_new_tokens`` count it like any generated id.
     """
 
     token_ids: Tensor  # [L] int64
     origin: Tensor  # [L] uint8, SAMPLED or FORCED
-    logprob: Tensor  # [L] float32, NaN where nothing was drawn
+    logprob: Tensor  # [L] float32, NaN where nothing was sampled
     support: Support | None
     finish_reason: FinishReason
 
 
 @dataclass
 class ActiveRow:
-    """A row while it is being drawn."""
+    """A row that is being sampled."""
 
     uniform: Tensor
     matcher: GrammarMatcher | None
@@ -66,16 +66,16 @@ class ActiveRow:
 
     @classmethod
     def begin(cls, request: Request, sampling_params: SamplingParams) -> "ActiveRow":
-        """A row of which nothing is drawn yet."""
-        walk = None if request.make_matcher is None else request.make_matcher()
-        return cls(uniforms(sampling_params.max_new_tokens, *request.rng_key), walk)
+        """Return a row without generated ids."""
+        matcher = None if request.make_matcher is None else request.make_matcher()
+        return cls(uniforms(sampling_params.max_new_tokens, *request.rng_key), matcher)
 
     def is_unfinished(self, sampling_params: SamplingParams) -> bool:
-        """Whether another id is to be drawn."""
+        """Whether the row needs another id."""
         return self.ids[-1] not in sampling_params.stop_ids and len(self.ids) < sampling_params.max_new_tokens
 
     def to_completion(self, sampling_params: SamplingParams) -> Completion:
-        """What was drawn, as a value."""
+        """Return the generated ids as a completion."""
         stopped = self.ids[-1] in sampling_params.stop_ids
         splits = torch.tensor([0, *(len(ids) for ids in self.supports)]).cumsum(0)
         return Completion(
@@ -88,7 +88,7 @@ class ActiveRow:
 
 
 def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], sampling_params: SamplingParams) -> Tensor:
-    """Draw one id per row under the contract and record it, its log-probability and its support."""
+    """Sample one id per row with the sampling parameters; record it, its log-probability and its support."""
     longest = max(len(row.ids) for row in rows)
     table = [row.ids + [-1] * (longest - len(row.ids)) for row in rows]
     generated = torch.tensor(table, dtype=torch.long, device=logits.device).view(len(rows), longest)
@@ -97,12 +97,12 @@ def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], sampling_params: Samplin
     uniform = torch.stack([row.uniform[len(row.ids)] for row in rows]).to(logits.device)
     ids = draw(logits, uniform)
     logprobs = token_logprobs(logits, ids)
-    for row, token, logprob, may, logits_V in zip(
+    for row, token, logprob, allowed_V, logits_V in zip(
         rows, ids.tolist(), logprobs.tolist(), allowed, logits, strict=True
     ):
         row.ids.append(token)
         row.logprobs.append(logprob)
-        row.origins.append(Origin.SAMPLED if may is None or int(may.sum()) > 1 else Origin.FORCED)
+        row.origins.append(Origin.SAMPLED if allowed_V is None or int(allowed_V.sum()) > 1 else Origin.FORCED)
         if sampling_params.truncates_support or row.matcher is not None:
             row.supports.append(support_ids(logits_V > -torch.inf))
         if row.matcher is not None:
@@ -111,8 +111,10 @@ def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], sampling_params: Samplin
 
 
 def _table(allowed: Sequence[Tensor | None], logits: Tensor) -> Tensor | None:
-    """What the grammars of N rows allow: [N, V] bool; None where they allow everything."""
-    if all(may is None for may in allowed):
+    """Return the ids that the grammars of N rows allow: [N, V] bool; None if they allow every id."""
+    if all(allowed_V is None for allowed_V in allowed):
         return None
     everything = torch.ones(logits.shape[1], dtype=torch.bool)
-    return torch.stack([everything if may is None else may for may in allowed]).to(logits.device)
+    return torch.stack([everything if allowed_V is None else allowed_V for allowed_V in allowed]).to(
+        logits.device
+    )

@@ -1,4 +1,4 @@
-"""What is proven of a model before the first update: its own forward is what is trained and drawn from."""
+"""Checks of a model before the first update: training and sampling compute the model's own forward."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,45 +21,45 @@ from truing.types.token import Origin
 from truing.utils.memory import is_out_of_memory
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
-"""Nats by which two forwards may differ: rounding in fp32, and in bf16."""
+"""Nats by which two forwards may differ by rounding: fp32 on the CPU, bf16 on CUDA."""
 
 ROWS = ((8, 16), (8, 9), (1, 3), (2, 2))
-"""Tokens of prompts and answers that are scored together: a prompt twice, and rows of several lengths."""
+"""Tokens of the prompts and answers scored together: one prompt twice, and rows of several lengths."""
 
 PROMPTS, DRAWN = (1, 2, 3, 8, 9, 12, 14, 21), 12
-"""Tokens of prompts that are drawn for, and of their answers: with no pads, one, and up to seven."""
+"""Tokens of the prompts to sample for, and of each answer: 0, 1 and up to 7 pads."""
 
-REMEDY = "use another architecture: docs/models.md lists what is computed rightly here"
+REMEDY = "use another architecture: docs/models.md lists the supported ones"
 
 
 def prove_forward(policy: nn.Module) -> None:
-    """Raise unless ``score`` computes what the model's own forward gives for each row alone.
+    """Raise unless ``score`` agrees with the model's own forward of each row alone.
 
-    A cap leaves small logits alone, so a second time the output layer says what no cap would let pass.
+    A logit cap barely changes small logits, so a second comparison uses an output layer with large ones.
     """
     causal = causal_model(policy)
     policy.eval()
-    with _named_errors(causal, "this model cannot be computed here"):
+    with _architecture_errors(causal, "Truing cannot compute this model"):
         _check_parts(causal)
         samples = proof_samples(causal)
-        _prove_same(policy, causal, samples)
+        _compare_forwards(policy, causal, samples)
         hook = causal.get_output_embeddings().register_forward_hook(
             lambda _module, _args, out: torch.linspace(-LARGE, LARGE, out.shape[-1]).to(out).expand_as(out)
         )
         try:
-            _prove_same(policy, causal, samples[-2:])
+            _compare_forwards(policy, causal, samples[-2:])
         finally:
             hook.remove()
 
 
 @torch.no_grad()
 def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
-    """Raise unless the log-probabilities that the sampler records are those that ``score`` finds."""
+    """Raise unless the sampler records the log-probabilities that ``score`` computes."""
     causal = causal_model(policy)
     sampling_params = SamplingParams(max_new_tokens=DRAWN)
     room = min(sampler.context_length, longest_supported(causal)) - DRAWN
     prompts = [_ids(causal, length, 1 + length // 10) for length in PROMPTS if length <= max(room, 1)]
-    with _named_errors(causal, "nothing can be drawn from this model here"):
+    with _architecture_errors(causal, "Truing cannot sample from this model"):
         drawn = sampler.generate(
             [Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], sampling_params
         )
@@ -75,13 +75,13 @@ def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
     _refuse(
         causal,
         torch.stack(differences).max(),
-        "the sampler does not compute what the trainer does",
-        f"what it carries from token to token is not what it computes anew, with prompts of {lengths} tokens",
+        "the sampler and the trainer compute different log-probabilities",
+        f"decoding from the cache differs from a full forward, for prompts of {lengths} tokens",
     )
 
 
 def proof_samples(causal: PreTrainedModel) -> list[Sample]:
-    """Prompts with answers to them, none longer than ``check_positions`` allows."""
+    """Return prompts with answers, none longer than ``check_positions`` allows."""
     most = min(
         getattr(causal.config.get_text_config(), "max_position_embeddings", None) or 64,
         longest_supported(causal),
@@ -95,32 +95,32 @@ def proof_samples(causal: PreTrainedModel) -> list[Sample]:
 
 
 def _check_parts(causal: PreTrainedModel) -> None:
-    """Raise unless the model has a decoder, and an output layer that is no part of it."""
+    """Raise unless the model has a decoder and a separate output layer."""
     decoder, head = causal.get_decoder(), causal.get_output_embeddings()
     separate = (
         isinstance(decoder, PreTrainedModel) and head is not None and head not in set(decoder.modules())
     )
     if not separate:
         raise ModelError(
-            f"transformers gives no decoder apart from an output layer ({_type(causal)})",
+            f"this model has no decoder that is separate from its output layer ({_type(causal)})",
             got=f"{type(causal).__name__}: decoder {type(decoder).__name__}, head {type(head).__name__}",
-            expected="hidden states, and a layer that makes logits of them",
+            expected="a decoder that returns hidden states, and an output layer that maps them to logits",
             remedy=REMEDY,
         )
 
 
 @torch.no_grad()
-def _prove_same(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sample]) -> None:
-    """Raise unless both forwards give the same log-probabilities, none of which knows what comes after."""
+def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sample]) -> None:
+    """Raise unless both forwards give the same log-probabilities and no token sees later ones."""
     own_TV = [_own_logits(causal, sample) for sample in samples]
     first, second = (each[: samples[0].prompt_length - 1] for each in own_TV[:2])
     if samples[0].prompt_length == samples[1].prompt_length:
         _refuse(
             causal,
             (first.log_softmax(-1) - second.log_softmax(-1)).abs().max(),
-            "this model looks ahead: what it expects next depends on what comes after",
-            "it is an encoder, or attends both ways; where a type has both, config.json says is_decoder ="
-            " true for weights that were trained to look back alone",
+            "this model is not causal: its prediction of a token depends on later tokens",
+            "it is an encoder, or attends in both directions; if its type supports both, causal weights have"
+            " is_decoder = true in config.json",
         )
     differences = []
     for sample, logits_TV, mine in zip(samples, own_TV, _scored(policy, samples), strict=True):
@@ -131,26 +131,26 @@ def _prove_same(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sa
     _refuse(
         causal,
         torch.stack(differences).max(),
-        "Truing's forward is not this model's own",
-        f"{how} it counts positions or attends otherwise than alone",
+        "Truing's forward differs from this model's own",
+        f"{how}, positions or attention differ from those of a single row",
     )
 
 
 def _own_logits(causal: PreTrainedModel, sample: Sample) -> Tensor:
-    """The logits [T, V] of the model's own forward for one row."""
+    """Return the logits [T, V] of the model's own forward for one row."""
     with autocast(causal.device):
         return causal(input_ids=sample.token_ids[None].to(causal.device)).logits[0].float().cpu()
 
 
 def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
-    """The log-probabilities of each sample's answer, computed together."""
+    """Return the log-probabilities of each sample's answer, computed in one batch."""
     batch = collate(list(samples))
     logprob_BT = score(policy, batch, batch.policy_mask).logprob.cpu()
     return [logprob_BT[b, s.prompt_length : len(s)] for b, s in enumerate(samples)]
 
 
 def _refuse(causal: PreTrainedModel, difference: Tensor, what: str, cause: str) -> None:
-    """Raise where log-probabilities differ by more than rounding."""
+    """Raise if log-probabilities differ by more than rounding."""
     if not _within_rounding(causal, difference):
         raise ModelError(
             f"{what} ({_type(causal)})",
@@ -161,13 +161,13 @@ def _refuse(causal: PreTrainedModel, difference: Tensor, what: str, cause: str) 
 
 
 def _within_rounding(causal: PreTrainedModel, difference: Tensor) -> bool:
-    """Whether a difference is rounding; NaN is no proof."""
+    """Whether a difference is rounding; NaN is not."""
     return bool(difference <= TOLERANCE[causal.device.type])
 
 
 @contextmanager
-def _named_errors(causal: PreTrainedModel, what: str) -> Iterator[None]:
-    """Let an error of an architecture's own code say which architecture it is of, and what to do."""
+def _architecture_errors(causal: PreTrainedModel, what: str) -> Iterator[None]:
+    """Turn an error of the architecture's own code into one that names the architecture and a remedy."""
     try:
         yield
     except TruingError:
@@ -178,31 +178,31 @@ def _named_errors(causal: PreTrainedModel, what: str) -> Iterator[None]:
         raise ModelError(
             f"{what} ({_type(causal)})",
             got=f"{type(error).__name__}: {first_line(error)}",
-            expected="a decoder that computes a batch of rows, and goes on from a cache",
+            expected="a decoder that computes a batch of rows and decodes from a cache",
             remedy=REMEDY,
         ) from error
 
 
 def _type(causal: PreTrainedModel) -> str:
-    """Its name in transformers."""
+    """Return the model type's name in transformers."""
     return causal.config.get_text_config().model_type
 
 
 def _ids(causal: PreTrainedModel, length: int, stride: int) -> Tensor:
-    """So many ids, one of each few."""
+    """Return ``length`` ids, ``stride`` apart."""
     return torch.arange(length) * stride % causal.config.get_text_config().vocab_size
 
 
 def _proof_sample(name: str, prompt: Tensor, answer: Tensor) -> Sample:
-    """A prompt and an answer to it."""
+    """Return a sample of a prompt and its answer."""
     token_ids = torch.cat([prompt, answer])
-    drawn = torch.arange(len(token_ids)) >= len(prompt)
+    in_answer = torch.arange(len(token_ids)) >= len(prompt)
     return Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=len(prompt),
         turns=(),
         sampling_params=RAW,
         token_ids=token_ids,
-        origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
-        policy_mask=drawn,
+        origin=torch.where(in_answer, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
+        policy_mask=in_answer,
     )

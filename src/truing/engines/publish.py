@@ -1,7 +1,7 @@
-"""From the policy's weights to the sampler's: a merged copy where there is an adapter.
+"""Weight sync: from the policy's weights to the sampler's.
 
-An adapter is folded into a *copy* made fresh from base + adapter at each sync. Nothing is merged and
-unmerged in place, so no rounding ever reaches the base.
+Without an adapter they are one model. With an adapter the sampler holds a merged copy, computed from
+base + adapter at each sync. Nothing is merged in place, so no rounding reaches the base.
 """
 
 import copy
@@ -17,12 +17,12 @@ from truing.models.forward.score import causal_model
 
 
 def sampler_copy(policy: nn.Module) -> PreTrainedModel:
-    """The model to sample from: the policy itself, or with an adapter a plain copy of its base."""
+    """Return the model to sample from: the policy itself, or with an adapter a plain copy of its base."""
     if not _adapted(policy):
         return causal_model(policy)
     causal, adapted = causal_model(policy), _adapted(policy)
     merged = {id(layer.get_base_layer().weight) for layer in adapted.values()}
-    shared = {  # what has no adapter never changes
+    shared = {  # a weight without an adapter never changes
         id(weight): nn.Parameter(weight.detach(), requires_grad=False)
         for weight in causal.parameters()
         if id(weight) not in merged
@@ -35,10 +35,10 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
 
 @torch.no_grad()
 def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
-    """Bring the merged copy up to date with the policy; without an adapter they are one object.
+    """Merge the policy's adapter into the sampler's weights; without an adapter they are one object.
 
     Raises:
-        NonFiniteError: What is to be sampled from is NaN or infinite somewhere.
+        NonFiniteError: A weight is NaN or infinite.
     """
     adapted = _adapted(policy)
     for name, layer in adapted.items():
@@ -46,17 +46,17 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
         for adapter in layer.active_adapters:
             merged += layer.get_delta_weight(adapter)
         sampler_model.get_submodule(name).weight.copy_(merged)
-    moved = {f"{name}.weight": sampler_model.get_submodule(name).weight for name in adapted}
+    synced = {f"{name}.weight": sampler_model.get_submodule(name).weight for name in adapted}
     check_finite(
-        moved or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
-        "weights to sample from are not finite: what is drawn from is no distribution",
+        synced or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
+        "the weights to sample from are not finite",
         "the policy",
-        remedy="the last update broke it: lower the learning rate; [guard] goes back to before",
+        remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
         error=NonFiniteError,
     )
 
 
 def _adapted(policy: nn.Module) -> dict[str, LoraLayer]:
-    """The adapted layers by their name in the plain model."""
+    """Return the adapted layers by their name in the plain model."""
     modules = causal_model(policy).named_modules()
     return {name: module for name, module in modules if isinstance(module, LoraLayer)}

@@ -1,4 +1,4 @@
-"""Environments: one task family per file, and one table of them. docs/tasks.md tells how to add one."""
+"""Environments: one task family per file, and one table of them. docs/tasks.md explains how to add one."""
 
 import sys
 from collections.abc import Mapping
@@ -46,23 +46,23 @@ __all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_keys", "make_env"]
 
 
 def make_env(name: str, config: Mapping[str, Any]) -> Env:
-    """The environment of that name, made from its recipe keys (those of ``[env]`` less ``name``).
+    """Return the environment of that name, built from its recipe keys (``[env]`` without ``name``).
 
     Raises:
-        RecipeError: There is no such environment, key or value; the nearest valid one is named.
-        DataError: The data that the environment reads is missing or cannot be used.
+        RecipeError: The environment, key or value is unknown; the error names the nearest valid one.
+        DataError: The data that the environment reads is missing or invalid.
     """
     valid = _validated(name, config)
     return _class(name)(valid)
 
 
 def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """All keys of ``[env]``, with the environment's own defaults where the recipe gives none."""
+    """Return all keys of ``[env]``, with the environment's defaults for missing ones."""
     return _validated(name, config).model_dump(mode="json", exclude_none=True)
 
 
 def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
-    """The keys of an environment as its Config."""
+    """Return the keys of an environment as its Config."""
     valid = _class(name).Config
     try:
         return valid.model_validate(dict(config))
@@ -71,7 +71,7 @@ def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
 
 
 def _class(name: str) -> type:
-    """The class of an environment: one of ours, or ``module:Class`` from the working directory."""
+    """Return the class of an environment: a built-in one, or ``module:Class`` from the working directory."""
     if name in ENVS:
         return ENVS[name]
     module, colon, attribute = name.partition(":")
@@ -93,15 +93,15 @@ def _class(name: str) -> type:
         ) from error
     if not hasattr(found, "Config"):
         raise RecipeError(
-            f"the environment {name!r} does not say which recipe keys it takes",
+            f"the environment {name!r} does not declare its recipe keys",
             got=found,
-            expected="a class with a pydantic model named Config, and made from one",
+            expected="a class with a pydantic model named Config, which its constructor takes",
         )
     return found
 
 
 def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:
-    """One problem as what, got, expected, remedy; an unknown key first, for it may be a misspelt one."""
+    """Return one problem as what, got, expected, remedy; unknown keys first: they may be misspelled."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""What an environment is: a supply of tasks, and what they are judged by."""
+"""The interface of environments: tasks and their rewards."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -17,43 +17,43 @@ Split = Literal["train", "eval"]
 class Env(Protocol):
     """Any object with these three members; docs/tasks.md shows one.
 
-    ``tasks`` gives the same tasks in the same order at every call. A task of one split never has the
-    id or the messages of a task of the other (``checked_tasks`` proves it). ``notes`` says in
-    sentences what was left out of the data, and is empty where nothing was. An environment may name in
-    ``idle`` the tasks that doing nothing solves, where its data is so; `truing check` reads it.
+    ``tasks`` returns the same tasks in the same order at every call. No task of one split has the id or the
+    messages of a task of the other (``checked_tasks`` checks it). ``notes`` lists, in sentences, what was
+    skipped in the data. An environment may list in ``idle`` the tasks that are solved without any action;
+    `truing check` reads it.
     """
 
     rewards: Rewards
     notes: Sequence[str]
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, in their fixed order."""
+        """Return the tasks of a split, in a fixed order."""
         ...
 
 
 class Episode(Protocol):
-    """One attempt at a task, with a world of its own that nobody else touches."""
+    """The environment's state of one attempt at a task; attempts share no state."""
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
-        """What the world answers to a turn of the policy; nothing where the episode is over."""
+        """Return the replies to a turn of the policy; none if the episode is over."""
         ...
 
     def outcome(self) -> Mapping[str, Any]:
-        """The world's final state, for graders and the record: plain data, as JSON has it."""
+        """Return the final state, for rewards and the record: plain JSON data."""
         ...
 
 
 @runtime_checkable
 class MultiTurnEnv(Env, Protocol):
-    """An environment whose tasks take several turns: it opens a fresh episode for each attempt."""
+    """An environment whose tasks take several turns: it opens a new episode for each attempt."""
 
     def open(self, task: Task) -> Episode:
-        """A new episode; the same task opens the same world every time."""
+        """Return a new episode; a task opens an equal episode every time."""
         ...
 
 
 def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
-    """Both splits of an environment, proven to be usable and apart, in copies that it cannot change.
+    """Return both splits of an environment, checked to be valid and disjoint, as copies.
 
     Raises:
         DataError: A split is empty, an id occurs twice, a prompt of one split is also in the other, or a task
@@ -96,7 +96,7 @@ def _check_messages(task: Task) -> None:
 
 
 def _check_tools(task: Task) -> None:
-    """Raise where a call's name would leave open which tool is meant."""
+    """Raise if two tools have one name."""
     names = [spec.name for spec in task.tools]
     twins = sorted({name for name in names if names.count(name) > 1})
     if twins:
@@ -109,12 +109,12 @@ def _check_tools(task: Task) -> None:
 
 
 def hash_fraction(*key: object) -> float:
-    """A number in [0, 1) that the key alone decides: below the eval share, a question is for evaluation."""
+    """Return a number in [0, 1) from the key alone; below the eval share, a question is for evaluation."""
     return seed_of(*key) / 2**63
 
 
 def prompt_key(task: Task) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """The messages of a task as something that can be compared and hashed."""
+    """Return the messages of a task in a form that can be compared and hashed."""
     return tuple(
         tuple(sorted((key, repr(value)) for key, value in message.items())) for message in task.messages
     )

@@ -17,7 +17,7 @@ from truing.rewards import Rewards, number_match, read_number, without_reasoning
 from truing.types.rollout import Rollout, Task
 
 MARK = "####"
-"""Stands before the answer, on the last line of a solution."""
+"""The mark before the answer, on the last line of a solution."""
 
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 _LAST_LINE = re.compile(rf"{MARK}[ \t]*(\S[^\n]*)")
@@ -26,24 +26,24 @@ Data = str | Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Gsm8kConfig(FrozenModel):
-    """Which problems, how they are split, asked and judged."""
+    """The problems, their split, prompt and rewards."""
 
     data: Data
     """One spec or several: a file or folder, or "openai/gsm8k,main,train"; each may end in [:100]."""
     eval_data: Data | None = None
-    """Problems to evaluate on, such as "openai/gsm8k,main,test"; where not given, a share of `data`."""
+    """Problems to evaluate on, such as "openai/gsm8k,main,test"; if not set, a share of `data`."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     """Without `eval_data`: problems whose SHA-256 of (seed, question), in [0, 1), is below this."""
     seed: int = 0
-    """Another seed keeps other problems for evaluation."""
+    """Another seed selects other problems for evaluation."""
     train_limit: Annotated[int, Field(ge=1)] | None = None
-    """At most so many training problems: the first of the data."""
+    """Maximum number of training problems: the first of the data."""
     eval_limit: Annotated[int, Field(ge=1)] | None = None
-    """At most so many evaluation problems: the first of the data."""
+    """Maximum number of evaluation problems: the first of the data."""
     system: str = 'Solve the problem step by step. End with a line "#### N", where N is the answer.'
-    """The system message; where it is empty there is none."""
+    """The system message; empty for none."""
     tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """How far an answer may be from the right one, relative to its size; 0 asks for the same number."""
+    """Allowed relative error of an answer; 0 requires the exact number."""
     format_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of ending with a line "#### N"."""
 
@@ -55,7 +55,7 @@ class _ProblemRow(BaseModel):
 
 
 class Gsm8k:
-    """Problems, demonstrated by the published solution without its calculator's marks (``<<2*3=6>>``)."""
+    """Problems, demonstrated by the published solution without calculator marks (``<<2*3=6>>``)."""
 
     Config = Gsm8kConfig
 
@@ -79,17 +79,17 @@ class Gsm8k:
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The problems of a split, in the order of the data."""
+        """Return the problems of a split, in the order of the data."""
         return self._tasks[split]
 
     def _read(self, data: str | Sequence[str]) -> UsableRows[Task]:
-        """The problems of all specs."""
+        """Return the problems of all specs."""
         specs = [data] if isinstance(data, str) else data
         rows = [row for spec in specs for row in read_rows(parse_spec(spec))]
         return usable_rows(rows, self._task, name=row_name, key=lambda task: task.task_id)
 
     def _task(self, row: Row) -> Task:
-        """One row as a task."""
+        """Return a row as a task."""
         problem = _problem(row)
         solution, mark, answer = (part.strip() for part in problem.answer.rpartition(MARK))
         if not mark or read_number(answer) is None:
@@ -108,13 +108,13 @@ class Gsm8k:
         )
 
     def _is_for_eval(self, task: Task) -> bool:
-        """Whether the hash of a problem keeps it for evaluation; twins under two ids stay together."""
+        """Whether the hash of a problem selects it for evaluation; duplicates under two ids stay together."""
         asked = " ".join(task.messages[-1]["content"].casefold().split())
         return hash_fraction("split", self.config.seed, asked) < self.config.eval_share
 
 
 def format_reward(rollout: Rollout, task: Task) -> float:
-    """1.0 where the response ends with a line that is the mark and a number, and has no other such line."""
+    """Return 1.0 if the response ends with a line of the mark and a number, and has no other such line."""
     lines = without_reasoning(rollout.text).strip().splitlines()
     marked = [match for line in lines if (match := _LAST_LINE.match(line.strip()))]
     last = _LAST_LINE.fullmatch(lines[-1].strip()) if lines else None
@@ -122,18 +122,18 @@ def format_reward(rollout: Rollout, task: Task) -> float:
 
 
 def _correct(tolerance: float, rollout: Rollout, task: Task) -> float:
-    """1.0 where the number that a response ends with is the right one."""
+    """Return 1.0 if the last number of a response is the right one."""
     return number_match(rollout.text, task.answer, tolerance)
 
 
 def _named_by_content(problem: _ProblemRow) -> str:
-    """A name for a problem without an id, as those on the hub are."""
+    """Return a name for a problem without an id, as on the hub."""
     content = f"{problem.question}\n{problem.answer}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(content).hexdigest()[:12]
 
 
 def _problem(row: Row) -> _ProblemRow:
-    """A row as a problem."""
+    """Return a row as a problem."""
     try:
         return _ProblemRow.model_validate(row.values)
     except ValidationError as error:

@@ -7,10 +7,10 @@ from truing.errors import RecipeError
 
 
 def import_optional(module: str, extra: str) -> Any:
-    """A module of an optional package, imported now.
+    """Import and return a module of an optional package.
 
     Raises:
-        RecipeError: It is not installed; the extra of Truing that brings it is named.
+        RecipeError: It is not installed; the error names the extra of Truing that installs it.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Any task of the library reasoning-gym, by name, judged by the library's own scorer."""
+"""Any task of the library reasoning-gym, by name, graded by the library's own scorer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,11 +16,11 @@ from truing.utils.deep_copy import deep_copy
 from truing.utils.format import did_you_mean
 
 DRAWS = 8
-"""Questions that may be drawn per task that is wanted: some generators make all of theirs at once."""
+"""Maximum questions to draw per wanted task: some generators create all of them at once."""
 
 
 class ReasoningGymConfig(FrozenModel):
-    """Which of the library's tasks, and how many of its questions."""
+    """The library's task, and the number of questions."""
 
     task: str
     """Name in the library, such as `chain_sum` or `countdown`."""
@@ -29,17 +29,17 @@ class ReasoningGymConfig(FrozenModel):
     eval: PositiveInt = 256
     """How many questions to evaluate on, all different, none of them trained on."""
     seed: int = 0
-    """Another seed asks other questions, and keeps others for evaluation."""
+    """Another seed generates other questions and another split."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """What the library takes for this task, such as `{ min_terms = 2 }`; its own defaults elsewhere."""
+    """The library's options for this task, such as `{ min_terms = 2 }`; others have its defaults."""
     answer_format: AnswerFormat = "tag"
-    """Where the answer stands: on the only "line" of the response, or in a closing "tag"."""
+    """Where the answer is: on the only "line" of the response, or in a closing "tag"."""
     system: str = "End your reply with <answer>your answer</answer>."
-    """The system message; where it is empty there is none."""
+    """The system message; empty for none."""
 
 
 class ReasoningGym:
-    """Questions that the library generates; a demonstration only where its answer has the full score."""
+    """Questions that the library generates; with a demonstration only if its answer has the full score."""
 
     Config = ReasoningGymConfig
     notes: Sequence[str] = ()
@@ -55,25 +55,25 @@ class ReasoningGym:
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The questions of a split."""
+        """Return the questions of a split."""
         return self._tasks[split]
 
     def _make(self, split: Split, wanted: int) -> list[Task]:
-        """The first ``wanted`` questions of a split."""
+        """Return the first ``wanted`` questions of a split."""
         config = self.config
-        made = draw_distinct(self._draw, split, wanted, config.seed, config.task)
+        questions = draw_distinct(self._draw, split, wanted, config.seed, config.task)
         return [
             self._task(f"{config.task}-{config.seed}-{split}-{index}", entry)
-            for index, (_, entry) in enumerate(made)
+            for index, (_, entry) in enumerate(questions)
         ]
 
     def _draw(self, attempt: int) -> tuple[str, Mapping[str, Any]]:
-        """A question, and all that the library knows of it."""
+        """A question, and the library's data of it."""
         entry = self._dataset[attempt]
         return entry["question"], entry
 
     def _task(self, task_id: str, entry: Mapping[str, Any]) -> Task:
-        """One question as a task."""
+        """Return a question as a task."""
         self._entries[task_id] = entry
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
         shown = None if entry["answer"] is None else format_answer(entry["answer"], self.config.answer_format)
@@ -86,16 +86,16 @@ class ReasoningGym:
         )
 
     def _score(self, rollout: Rollout, task: Task) -> float:
-        """The library's score of the answer; a response without one earns 0."""
+        """Return the library's score of the answer; a response without one gets 0."""
         return self._judge(rollout.text, self._entries[task.task_id])
 
     def _judge(self, response: str, entry: Mapping[str, Any]) -> float:
         """The library's score of the answer in a response."""
-        said = extract_answer(response, self.config.answer_format)
+        answer = extract_answer(response, self.config.answer_format)
         return (
             0.0
-            if said is None
-            else float(self._dataset.score_answer(said, deep_copy(dict(entry), "a question")))
+            if answer is None
+            else float(self._dataset.score_answer(answer, deep_copy(dict(entry), "a question")))
         )
 
 
@@ -112,7 +112,7 @@ def _dataset(config: ReasoningGymConfig) -> Any:
     size = DRAWS * (config.train + config.eval)
     try:
         return factory.create_dataset(config.task, seed=config.seed, size=size, **config.options)
-    except (TypeError, AssertionError) as error:  # what its dataclasses and their checks raise
+    except (TypeError, AssertionError) as error:  # raised by its dataclasses and their checks
         raise RecipeError(
             f"reasoning-gym's {config.task!r} does not take these env.options",
             got=f"{config.options}: {error}",

@@ -4,9 +4,8 @@
     def lookup(name: str) -> str:
         \"\"\"The phone number of a person.\"\"\"
 
-A tool tells the *model* of a wrong call by raising ``ToolError``: the text goes back as the tool's
-message, and the episode goes on. Anything else that it raises is a fault of the tool, and the rollout is
-recorded as an error.
+A tool reports a wrong call to the *model* by raising ``ToolError``: the text becomes the tool's message, and
+the episode continues. Any other exception is a fault of the tool, and the rollout becomes an error.
 """
 
 import inspect
@@ -25,54 +24,52 @@ from truing.utils.format import did_you_mean
 
 
 class ToolError(Exception):
-    """A call that cannot be carried out; its text is what the model reads."""
+    """An invalid call; the model reads the text."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool: what the model is told of it, and what runs when it calls."""
+    """A tool: its description for the model, and its function."""
 
     spec: ToolSpec
     function: Callable[..., Any]
-    arguments_model: type[BaseModel] | None = (
-        None  # what the function's parameters are; None where they are JSON
-    )
+    arguments_model: type[BaseModel] | None = None  # the function's parameters; None if they are JSON
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for code and tests."""
         return self.function(*args, **kwargs)
 
     def run(self, arguments: Mapping[str, Any]) -> str:
-        """Check the arguments against the schema and call; text stays, anything else becomes JSON.
+        """Check the arguments against the schema and return the function's result, as text or JSON.
 
-        The function gets a copy: it may keep the lists of a call, or change them.
+        The function gets copies: it may keep or change the lists of a call.
         """
         arguments = deep_copy(dict(arguments), f"a call of {self.spec.name}")
         problems = sorted(Draft202012Validator(self.spec.parameters).iter_errors(arguments), key=str)
         if problems:
             places = (".".join(map(str, problem.path)) or "arguments" for problem in problems)
-            told = "; ".join(f"{place}: {p.message}" for place, p in zip(places, problems, strict=True))
-            raise ToolError(f"wrong arguments for {self.spec.name}: {told}")
+            problems = "; ".join(f"{place}: {p.message}" for place, p in zip(places, problems, strict=True))
+            raise ToolError(f"wrong arguments for {self.spec.name}: {problems}")
         answer = self.function(**self._typed(arguments))
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
     def _typed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in the types of the function: a date from its text, an integer from 2.0."""
+        """Return the arguments in the function's types: a date from its text, an integer from 2.0."""
         if self.arguments_model is None:
             return {name: _whole(value, self.spec.parameters, name) for name, value in arguments.items()}
         try:
             read = self.arguments_model.model_validate(arguments)
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-            raise ToolError(f"wrong arguments for {self.spec.name}: {told}") from error
-        # defaults too: pydantic copies them, where Python would hand the same list to every call
+            problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise ToolError(f"wrong arguments for {self.spec.name}: {problems}") from error
+        # defaults too: pydantic copies them; Python would pass the same list to every call
         return {name: getattr(read, name) for name in self.arguments_model.model_fields}
 
 
 def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:
-    """A number such as 2.0 as the integer that its parameter asks for; anything else as it is.
+    """Return 2.0 as an integer if its parameter requires one; other values unchanged.
 
-    JSON has one kind of number: 2.0 is an integer to a schema, and no index to Python.
+    JSON has one kind of number: 2.0 is an integer to a schema, but not an index in Python.
     """
     asked = parameters.get("properties", {}).get(name)
     parts = (asked, *asked.get("anyOf", ())) if isinstance(asked, dict) else ()
@@ -81,13 +78,13 @@ def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:
 
 
 def _kinds(schema: Mapping[str, Any]) -> Sequence[str]:
-    """The types that a schema names: one, or a list of them."""
+    """Return the types of a schema, which may be one or a list."""
     named = schema.get("type", ())
     return (named,) if isinstance(named, str) else named
 
 
 def tool(function: Callable[..., Any]) -> Tool:
-    """Make a tool of a function: every parameter has a name and a type, the docstring is its description."""
+    """Return a function as a tool: every parameter needs a type; the docstring is the description."""
     description = inspect.getdoc(function)
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     if faults := list(_unfit(function, description, parameters)):
@@ -115,11 +112,11 @@ def tool(function: Callable[..., Any]) -> Tool:
 def _unfit(
     function: Callable[..., Any], description: str | None, parameters: Iterable[inspect.Parameter]
 ) -> Iterator[str]:
-    """Why a function cannot be a tool."""
+    """Return the error for a function that cannot be a tool."""
     if not description:
         yield "no docstring"
     if inspect.iscoroutinefunction(function):
-        yield "an async function, whose answer nobody awaits"
+        yield "an async function"
     for p in parameters:
         if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD):
             yield f"the parameter {p}, which has no name to call it by"
@@ -130,35 +127,35 @@ def _unfit(
 
 
 ERROR_PREFIX = "Error: "
-"""How an answer begins that tells the model what is wrong with its call."""
+"""The prefix of an answer that reports a wrong call."""
 
 
 def is_error(answer: str) -> bool:
-    """Whether an answer tells that a call was refused."""
+    """Whether an answer reports a wrong call."""
     return answer.startswith(ERROR_PREFIX)
 
 
 class ToolEpisode:
-    """An episode in which the policy calls tools until it speaks without calling one."""
+    """An episode in which the policy calls tools until a turn without a call."""
 
     def __init__(self, tools: Sequence[Tool], outcome: Callable[[], Mapping[str, Any]] = dict) -> None:
         self.tools = {tool.spec.name: tool for tool in tools}
         self._outcome = outcome
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
-        """One message per call, in their order, or per call that could not be read."""
+        """Return one message per call, in their order, or per malformed call."""
         broken = [ToolCall("error", {}) for _ in message.parse_errors]
-        told = [
+        errors = [
             tool_message(call, i, f"{ERROR_PREFIX}{message.parse_errors[i]}") for i, call in enumerate(broken)
         ]
-        return told or [tool_message(call, i, self._run(call)) for i, call in enumerate(message.calls)]
+        return errors or [tool_message(call, i, self._run(call)) for i, call in enumerate(message.calls)]
 
     def outcome(self) -> Mapping[str, Any]:
-        """The world's state, as graders see it."""
+        """Return the final state, for rewards."""
         return self._outcome()
 
     def _run(self, call: ToolCall) -> str:
-        """What the model is told of one call."""
+        """Return the answer to one call."""
         if call.name not in self.tools:
             known = ", ".join(self.tools)
             return " ".join(

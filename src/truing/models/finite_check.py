@@ -1,4 +1,4 @@
-"""Weights that are numbers: NaN and infinity are told by name, wherever weights come from or go to."""
+"""A check for NaN and infinity, wherever weights are read or written."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,43 +19,43 @@ def check_finite(
     remedy: str = "",
     error: type[TruingError] = ModelError,
 ) -> None:
-    """Raise where a weight is NaN or infinite: which tensors, and how many of their numbers.
+    """Raise if a weight is NaN or infinite; the error names the tensors and counts their elements.
 
     Args:
-        weights: by name; what holds no floating numbers is passed over. One pass, and no copy.
-        what: the sentence that the error says.
-        where: they come from, or go to.
+        weights: by name; integer tensors are skipped. One pass, no copy.
+        what: the first sentence of the error.
+        where: the source or target of the weights.
         remedy: what to do.
-        error: its kind.
+        error: the class of the error.
     """
-    found = [name for name, weight in weights.items() if not _all_finite(weight.detach())]
-    if found:
-        shown = "; ".join(f"{name}: {_counted(weights[name].detach())}" for name in found[:SHOWN])
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    bad = [name for name, weight in weights.items() if not _all_finite(weight.detach())]
+    if bad:
+        shown = "; ".join(f"{name}: {_counted(weights[name].detach())}" for name in bad[:SHOWN])
+        more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         raise error(
             what,
-            got=f"{where}: {len(found)} of {len(weights)} tensors, {shown}{more}",
+            got=f"{where}: {len(bad)} of {len(weights)} tensors, {shown}{more}",
             expected="finite numbers",
             remedy=remedy,
         )
 
 
 def saved_tensors(model: nn.Module) -> dict[str, Any]:
-    """All that a model's files hold: its parameters, each once, and the buffers that are saved."""
+    """Return what a model's files hold: its parameters, each once, and its persistent buffers."""
     kept = model.state_dict().keys()
     parameters = dict(model.named_parameters())
     return parameters | {name: buffer for name, buffer in model.named_buffers() if name in kept}
 
 
 def _all_finite(weight: Tensor) -> bool:
-    """NaN and infinity both reach an end of the range."""
+    """Whether all elements are finite; the minimum or maximum shows NaN and infinity."""
     if not weight.is_floating_point() or not weight.numel():
         return True
     return bool(torch.stack(list(weight.aminmax())).isfinite().all())
 
 
 def _counted(weight: Tensor) -> str:
-    """How many entries are which."""
+    """Return a count of the NaN and infinite elements."""
     numbers = {"NaN": int(weight.isnan().sum()), "infinite": int(weight.isinf().sum())}
-    told = " and ".join(f"{count:,} {name}" for name, count in numbers.items() if count)
-    return f"{told} of {weight.numel():,}"
+    counts = " and ".join(f"{count:,} {name}" for name, count in numbers.items() if count)
+    return f"{counts} of {weight.numel():,}"

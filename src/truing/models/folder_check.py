@@ -1,4 +1,4 @@
-"""What a model folder is, where it is none that can be trained: told before anything is read from it."""
+"""A check that a folder holds a trainable model, before any weights are read."""
 
 import json
 import re
@@ -13,13 +13,13 @@ from truing.errors import ModelError
 ADAPTER, CONFIG, INDEX = "adapter_config.json", "config.json", "model.safetensors.index.json"
 
 LANGUAGE_MODEL = re.compile(r"CausalLM|LMHead|ConditionalGeneration|PreTraining")
-"""In the names of architectures that have an output layer over a vocabulary, and predict what comes next."""
+"""Matches names of architectures that predict the next token of a vocabulary."""
 
 EXPECTED = "a folder with config.json and the weights of a whole language model"
 
 
 def check_folder(folder: Path) -> None:
-    """Raise where a folder is an adapter, a run, a checkpoint, incomplete, or a model of another kind."""
+    """Raise if a folder is an adapter, a run, a checkpoint, incomplete, or another kind of model."""
     _refuse_run(folder)
     if (folder / ADAPTER).is_file():
         raise _adapter_error(folder)
@@ -30,15 +30,15 @@ def check_folder(folder: Path) -> None:
         shards = set(_read(folder / INDEX).get("weight_map", {}).values())
         if absent := sorted(shard for shard in shards if not (folder / shard).is_file()):
             raise ModelError(
-                "this model folder lacks some of the files that its weights are in",
-                got=f"{folder}: {len(absent)} of {len(shards)} absent, among them {absent[0]}",
+                "this model folder lacks some of its weight files",
+                got=f"{folder}: {len(absent)} of {len(shards)} missing, among them {absent[0]}",
                 expected=f"every file that {INDEX} names",
-                remedy="fetch the model again",
+                remedy="download the model again",
             )
 
 
 def _refuse_run(folder: Path) -> None:
-    """Raise where a folder is of a run: what it holds are parameters of a policy, not a model's files."""
+    """Raise if a folder belongs to a run: it holds a policy's parameters, not a model's files."""
     folder = folder.resolve()
     if (folder / "state.json").is_file() and (folder / "trainable.safetensors").is_file():
         run = folder.parent.parent if folder.parent.name == "checkpoints" else "RUN"
@@ -59,49 +59,47 @@ def _refuse_run(folder: Path) -> None:
 
 
 def _adapter_error(folder: Path) -> ModelError:
-    """An adapter says nothing without its base."""
-    about = _read(folder / ADAPTER)
+    """Return the error for a folder that holds an adapter."""
+    config = _read(folder / ADAPTER)
     return ModelError(
-        "this folder is an adapter: without its base it is no model",
-        got=f"{folder}: {about.get('peft_type', 'peft')} of {about.get('base_model_name_or_path')}",
+        "this folder is an adapter, not a whole model",
+        got=f"{folder}: {config.get('peft_type', 'peft')} of {config.get('base_model_name_or_path')}",
         expected=EXPECTED,
-        remedy="merge it: `truing export RUN --to FOLDER` without --adapter, where it is of a run of Truing;"
-        " else merge_and_unload and save_pretrained of peft. Then model.name = FOLDER",
+        remedy="merge it: for a run of Truing with `truing export RUN --to FOLDER` without --adapter,"
+        " otherwise with merge_and_unload and save_pretrained of peft. Then set model.name = FOLDER",
     )
 
 
 def _no_config_error(folder: Path) -> ModelError:
-    """What else the folder may be."""
-    quantised = sorted(file.name for file in folder.glob("*.gguf"))
-    if quantised:
+    """Return the error for a folder without config.json."""
+    gguf_files = sorted(file.name for file in folder.glob("*.gguf"))
+    if gguf_files:
         return ModelError(
-            "this folder holds GGUF files, and a model is one of them",
-            got=f"{folder}: {', '.join(quantised[:3])}",
+            "this folder holds GGUF files; each is a model of its own",
+            got=f"{folder}: {', '.join(gguf_files[:3])}",
             expected=EXPECTED,
-            remedy=f'name the file: model.name = "{folder / quantised[0]}"',
+            remedy=f'name the file: model.name = "{folder / gguf_files[0]}"',
         )
-    held = sorted(file.name for file in folder.iterdir())
+    names = sorted(file.name for file in folder.iterdir())
     return ModelError(
-        "this folder is no model: it has no config.json",
-        got=f"{folder}: {', '.join(held[:5]) or 'nothing'}",
+        "this folder is not a model: it has no config.json",
+        got=f"{folder}: {', '.join(names[:5]) or 'nothing'}",
         expected=EXPECTED,
         remedy="name the folder that holds config.json, or a hub id",
     )
 
 
 def _check_kind(folder: Path, config: dict[str, Any]) -> None:
-    """Raise where config.json is of weights that are no causal language model."""
+    """Raise if config.json does not describe a causal language model."""
     kind, classes = config.get("model_type"), config.get("architectures") or []
     if kind not in CONFIG_MAPPING_NAMES:
-        raise _not_causal(folder, "this transformers knows no model of this type", kind)
+        raise _not_causal(folder, "the installed transformers does not know this model type", kind)
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise _not_causal(folder, "transformers has no causal language model of this type", kind)
     if config.get("is_encoder_decoder"):
-        raise _not_causal(folder, "this model reads with an encoder what its decoder answers", kind)
+        raise _not_causal(folder, "this is an encoder-decoder model", kind)
     if classes and all("For" in name and not LANGUAGE_MODEL.search(name) for name in classes):
-        raise _not_causal(
-            folder, "these weights are of a model for another task, not of a language model", classes[0]
-        )
+        raise _not_causal(folder, "these weights are for another task than language modeling", classes[0])
 
 
 def _not_causal(folder: Path, what: str, got: object) -> ModelError:
@@ -109,12 +107,12 @@ def _not_causal(folder: Path, what: str, got: object) -> ModelError:
         what,
         got=f"{folder}: {got}",
         expected="a decoder-only model, …ForCausalLM",
-        remedy="name the language model that it was made from; docs/models.md lists the types",
+        remedy="name the language model it was trained from; docs/models.md lists the types",
     )
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """A JSON file."""
+    """Return the content of a JSON file."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
-"""GGUF files: from llama.cpp's quantised format to an ordinary transformers folder in fp32.
+"""Conversion of GGUF files, llama.cpp's quantized format, to a transformers folder in fp32.
 
-Everything behind this file sees folders only, so a GGUF model is trained, saved and exported like any other.
+All other code sees only the folder, so a GGUF model is trained, saved and exported like any other.
 """
 
 import json
@@ -22,20 +22,20 @@ from truing.models.progress_bars import no_progress_bars
 from truing.utils.memory import is_out_of_memory
 
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r"})
-"""``tokenizer.ggml.pre`` of vocabularies with every digit on its own, which transformers does not know."""
+"""``tokenizer.ggml.pre`` of vocabularies that split every digit, which transformers does not know."""
 
 PLAIN_BYTE_LEVEL = frozenset({"gpt-2", "default"})
-"""``tokenizer.ggml.pre`` of vocabularies that split as GPT-2 does, which transformers falls back to."""
+"""``tokenizer.ggml.pre`` of vocabularies that split as GPT-2 does, the fallback of transformers."""
 
 
 def convert(source: Path, out: Path) -> None:
     """Write the model, tokenizer and chat template of a GGUF file to the folder ``out``.
 
-    Weights are dequantised to float32: what llama.cpp computes with, up to rounding.
+    Weights are dequantized to float32: the values llama.cpp computes with, up to rounding.
     """
     try:
         with no_progress_bars():
-            quantised = AutoModelForCausalLM.from_pretrained(
+            quantized = AutoModelForCausalLM.from_pretrained(
                 source.parent, gguf_file=source.name, dtype=torch.float32
             )
             tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
@@ -49,22 +49,22 @@ def convert(source: Path, out: Path) -> None:
             remedy="give the model's original folder or hub id instead",
         ) from error
     split_as_declared(tokenizer, source)
-    tokenizer.model_max_length = quantised.config.max_position_embeddings
+    tokenizer.model_max_length = quantized.config.max_position_embeddings
     with no_progress_bars():
-        as_ordinary_model(quantised).save_pretrained(out)
+        as_ordinary_model(quantized).save_pretrained(out)
         tokenizer.save_pretrained(out)
-    drop_invented_tokens(out / "tokenizer.json", quantised.config.vocab_size)
+    drop_invented_tokens(out / "tokenizer.json", quantized.config.vocab_size)
 
 
-def as_ordinary_model(quantised: PreTrainedModel) -> PreTrainedModel:
-    """The same weights in a fresh model.
+def as_ordinary_model(quantized: PreTrainedModel) -> PreTrainedModel:
+    """Return the same weights in a new model.
 
-    transformers marks what came from a GGUF file as quantised for good, and refuses to save or train it.
+    transformers marks a model from a GGUF file as quantized for good, and refuses to save or train it.
     """
-    config = type(quantised.config).from_dict(quantised.config.to_dict() | {"quantization_config": None})
+    config = type(quantized.config).from_dict(quantized.config.to_dict() | {"quantization_config": None})
     del config.quantization_config
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    model.load_state_dict(quantised.state_dict())
+    model.load_state_dict(quantized.state_dict())
     model.tie_weights()
     model.generation_config = GenerationConfig(
         bos_token_id=config.bos_token_id, eos_token_id=config.eos_token_id, pad_token_id=config.pad_token_id
@@ -73,10 +73,10 @@ def as_ordinary_model(quantised: PreTrainedModel) -> PreTrainedModel:
 
 
 def split_as_declared(tokenizer: PreTrainedTokenizerFast, source: Path) -> None:
-    """Make ``tokenizer`` cut text into words as the GGUF file declares, or refuse.
+    """Make ``tokenizer`` pre-tokenize text as the GGUF file declares, or raise.
 
-    transformers cuts as GPT-2 does where it does not know the declared way, without saying so: the ids
-    then differ from those the model was trained on (in SmolLM2, wherever two spaces stand before a digit).
+    For an unknown declaration transformers silently pre-tokenizes as GPT-2 does. The ids then differ from
+    those of training (in SmolLM2, for two spaces before a digit).
     """
     fields = GGUFReader(source).fields
     if fields["tokenizer.ggml.model"].contents() != "gpt2" or "tokenizer.ggml.pre" not in fields:
@@ -90,14 +90,14 @@ def split_as_declared(tokenizer: PreTrainedTokenizerFast, source: Path) -> None:
         )
     elif isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel) and declared not in PLAIN_BYTE_LEVEL:
         raise ModelError(
-            "this GGUF file splits text in a way that is not known here, so its ids would be wrong",
+            "this GGUF file declares an unknown pre-tokenizer, so its ids would be wrong",
             got=f"tokenizer.ggml.pre = {declared!r} in {source}",
-            remedy="give the model's original folder or hub id, whose tokenizer.json says how",
+            remedy="give the model's original folder or hub id; its tokenizer.json defines the pre-tokenizer",
         )
 
 
 def drop_invented_tokens(file: Path, vocab_size: int) -> None:
-    """Remove the ``<|endoftext|>`` that transformers adds past the end of a vocabulary that has none."""
+    """Remove the ``<|endoftext|>`` that transformers adds after a vocabulary without one."""
     table = json.loads(file.read_text(encoding="utf-8"))
     table["added_tokens"] = [token for token in table["added_tokens"] if token["id"] < vocab_size]
     file.write_text(json.dumps(table, ensure_ascii=False), encoding="utf-8")

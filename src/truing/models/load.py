@@ -1,4 +1,4 @@
-"""One way to load a model, by embedded name, hub id, folder or GGUF file, with all a run must know of it."""
+"""Load a model and its tokenizer: a built-in model, hub id, folder or GGUF file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,11 @@ from truing.utils.memory import is_out_of_memory
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model with fp32 weights in evaluation mode, and what a run needs to know of it."""
+    """A model with fp32 weights in evaluation mode, its tokenizer, and what a run needs to know."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    name: str  # as the recipe gives it
+    name: str  # as in the recipe
     path: Path  # the folder it was read from
     stop_ids: tuple[int, ...]  # every id that ends a turn; the first is the one the chat template writes
     pad_id: int  # fills rows; may equal a stop id, so masks come from lengths and never from it
@@ -44,10 +44,10 @@ def load(
     """Load a model and its tokenizer.
 
     Args:
-        name: embedded name, hub id (``owner/name``), folder, or GGUF file.
+        name: built-in model, hub id (``owner/name``), folder, or GGUF file.
         revision: branch, tag or commit on the hub.
         chat_template: a Jinja file to use instead of the model's own template.
-        device: ``cpu``, ``cuda``, or ``auto``, which takes CUDA where there is one.
+        device: ``cpu``, ``cuda``, or ``auto``: CUDA if available.
     """
     folder = resolve_model(name, revision)
     check_folder(folder)
@@ -68,12 +68,12 @@ def load(
 
 
 def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model folder, with its own chat template or the Jinja file given instead."""
+    """Return the tokenizer of a model folder, with its own chat template or the given Jinja file."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         raise ModelError(
-            "this model folder has no tokenizer that can be read",
+            "this model folder has no readable tokenizer",
             got=f"{folder}: {first_line(error)}",
             expected="tokenizer.json and tokenizer_config.json",
             remedy="copy the tokenizer files of the model into the folder",
@@ -96,7 +96,7 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
 
 
 def _load_model(folder: Path, device: str) -> PreTrainedModel:
-    """The model of a folder, every weight of it read and none made up."""
+    """Return the model of a folder; every weight is read from its files."""
     try:
         with no_progress_bars():
             model, report = AutoModelForCausalLM.from_pretrained(
@@ -104,7 +104,7 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
                 dtype=torch.float32,
                 output_loading_info=True,
                 trust_remote_code=False,
-                ignore_mismatched_sizes=True,  # they are told below, by name
+                ignore_mismatched_sizes=True,  # the error below names them
             )
     except Exception as error:
         if is_out_of_memory(error):
@@ -112,27 +112,27 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
         raise ModelError(
             "this model folder cannot be read",
             got=f"{folder}: {type(error).__name__}: {first_line(error)}",
-            expected="config.json and *.safetensors of a decoder-only model, neither quantised nor with code",
+            expected="config.json and *.safetensors of a decoder-only model, not quantized and without code",
             remedy="name another folder; docs/models.md lists the types",
         ) from error
-    # transformers fills what the files lack with random numbers and goes on.
+    # transformers silently fills missing weights with random numbers.
     absent, odd = sorted(report["missing_keys"]), sorted(report["mismatched_keys"], key=str)
     if absent or odd:
         shapes = [f"{name} {tuple(found)}, not {tuple(wanted)}" for name, found, wanted in odd[:3]]
         raise ModelError(
             "the files lack weights that the model needs",
-            got=f"{folder}: {len(absent)} absent, {len(odd)} of another shape, among them"
+            got=f"{folder}: {len(absent)} missing, {len(odd)} of another shape, among them"
             f" {', '.join([*absent[:3], *shapes])}",
-            expected="every weight, as large as config.json says",
-            remedy="fetch the model again, or check that config.json belongs to these weights",
+            expected="every weight, in the shape of config.json",
+            remedy="download the model again, or check that config.json belongs to these weights",
         )
     check_finite(
         saved_tensors(model),
-        "this model holds weights that are not finite: whatever it computes is NaN",
+        "this model has weights that are not finite, so its outputs are NaN",
         folder,
-        remedy="fetch the model again; where a training run wrote it, take an earlier checkpoint of that run",
+        remedy="download the model again; if a training run wrote it, use an earlier checkpoint of that run",
     )
-    # Llama gives the embedding of config.pad_token_id no gradient, and in SmolLM2 that is the turn's end.
+    # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
     model.get_input_embeddings().padding_idx = None
     use_onednn(model)
     use_fused_modules(model)
@@ -140,10 +140,10 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
 
 
 def _device(wanted: str) -> str:
-    """Where the model lives."""
+    """Return the device of the model."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ModelError(
-            "torch finds no CUDA device here", got='model.device = "cuda"', remedy='"auto" or "cpu"'
+            "torch finds no CUDA device here", got='model.device = "cuda"', remedy='set "auto" or "cpu"'
         )
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -151,13 +151,13 @@ def _device(wanted: str) -> str:
 
 
 def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Raise where the tokenizer knows ids that the model has no embedding for, or no logit."""
+    """Raise if the tokenizer has ids without an embedding or a logit."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     rows = min(end.weight.shape[0] for end in ends if end is not None)
     highest = max(tokenizer.get_vocab().values())
     if highest >= rows:
         raise ModelError(
-            "the tokenizer has ids that the model has no embedding for, or no logit",
+            "the tokenizer has ids without an embedding or a logit in the model",
             got=f"{folder}: id {highest} ({tokenizer.convert_ids_to_tokens(highest)!r})",
             expected=f"ids below {rows}",
             remedy="use the tokenizer that belongs to these weights",
@@ -165,13 +165,13 @@ def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 
 
 def _context_length(config: PreTrainedConfig, folder: Path) -> int:
-    """The longest sequence (tokens) the model was made for."""
+    """Return the longest sequence the model supports (tokens)."""
     length = getattr(config.get_text_config(), "max_position_embeddings", None)
     if length is None:
         raise ModelError(
-            "config.json does not say how long a sequence may be",
+            "config.json does not state the longest sequence",
             got=folder,
             expected="max_position_embeddings",
-            remedy='add "max_position_embeddings": N to config.json, the tokens that it was made for',
+            remedy='add "max_position_embeddings": N to config.json, in tokens',
         )
     return length

@@ -1,4 +1,4 @@
-"""Low-rank adapters by peft: the policy's own, and a frozen one beside it as the reference."""
+"""Low-rank adapters by peft: the policy's adapter, and a frozen one as the reference."""
 
 import json
 import warnings
@@ -28,14 +28,14 @@ def add_lora(
 ) -> PeftModel:
     """Wrap a model in a trainable adapter; its own weights are frozen.
 
-    The adapter starts as no change at all (B = 0), in fp32. Its A depends on ``seed`` alone: the global
-    random state is neither read nor moved.
+    The adapter starts at zero (B = 0), in fp32. Its A depends on ``seed`` alone: the global random state is
+    neither read nor changed.
 
     Args:
-        model: changed in place, as peft does: its linear layers become adapted ones.
-        rank: of the product B·A that is added to each adapted weight.
+        model: peft changes it in place: its linear layers become adapted layers.
+        rank: of the product B·A added to each adapted weight.
         alpha: the product is scaled by alpha / rank.
-        dropout: share of the adapter's input that is dropped in training mode.
+        dropout: share of the adapter's input dropped in training mode.
         targets: ``all-linear`` (all but the output head), or the names of the layers to adapt.
         seed: of the initial A.
     """
@@ -66,24 +66,24 @@ def add_lora(
 
 
 def _last_names(paths: Iterable[str]) -> list[str]:
-    """How ``lora.targets`` names modules: by the last part of their paths."""
+    """Return module names as ``lora.targets`` uses them: the last part of each path."""
     return sorted({path.rsplit(".", 1)[-1] for path in paths})
 
 
 def frozen_weights(model: nn.Module) -> dict[str, nn.Parameter]:
-    """What stands still below the adapters, by name."""
+    """Return the frozen base weights, by name."""
     return {name: p for name, p in model.named_parameters() if not p.requires_grad and "lora_" not in name}
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """What is trained, by name: the adapter, or every weight where there is none. Tied weights count once."""
+    """Return the trained parameters by name: the adapter, or all weights. Tied weights count once."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def training_mode(policy: nn.Module) -> None:
-    """Switch the adapter's dropout on, and nothing else.
+    """Enable the adapter's dropout only.
 
-    A model's own dropout stays off: the sampler has none, so with it the ratio would not be 1 on-policy.
+    The model's own dropout stays off: the sampler uses none, so the on-policy ratio would not be 1.
     """
     policy.eval()
     for layer in policy.modules():
@@ -93,10 +93,10 @@ def training_mode(policy: nn.Module) -> None:
 
 @torch.no_grad()
 def add_reference(policy: PeftModel) -> None:
-    """Freeze a copy of the policy's adapter as the reference; one that was there before is replaced."""
+    """Freeze a copy of the policy's adapter as the reference; it replaces an earlier one."""
     if REFERENCE in policy.peft_config:
         policy.delete_adapter(REFERENCE)
-    with _requires_grad_restored(policy), _seeded(policy, seed=0):  # what it draws is overwritten below
+    with _requires_grad_restored(policy), _seeded(policy, seed=0):  # the random weights are overwritten below
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
     for name, parameter in policy.named_parameters():
         if f".{REFERENCE}." in name:
@@ -105,7 +105,7 @@ def add_reference(policy: PeftModel) -> None:
 
 
 def reference_parameters(policy: PeftModel) -> dict[str, nn.Parameter]:
-    """The frozen copy of the adapter, by the names that the policy's own has."""
+    """Return the frozen copy of the adapter, by the names of the policy's own."""
     return {
         name.replace(f".{REFERENCE}.", f".{POLICY}."): parameter
         for name, parameter in policy.named_parameters()
@@ -114,7 +114,7 @@ def reference_parameters(policy: PeftModel) -> dict[str, nn.Parameter]:
 
 
 def adapter_is_zero(policy: PeftModel) -> bool:
-    """Whether the policy's adapter adds exactly 0 everywhere, as a fresh one does."""
+    """Whether the policy's adapter adds exactly 0 everywhere, as a new one does."""
     return not any(
         parameter.any()
         for name, parameter in policy.named_parameters()
@@ -124,10 +124,10 @@ def adapter_is_zero(policy: PeftModel) -> bool:
 
 @contextmanager
 def use_reference(policy: PeftModel) -> Iterator[None]:
-    """Let ``policy`` compute as the reference: with its frozen adapter, or without any where there is none.
+    """Within the block ``policy`` computes as the reference: with its frozen adapter, or without any.
 
-    Computes in evaluation mode and without gradients; afterwards active adapter, ``requires_grad`` flags
-    and mode are what they were, even after an error.
+    It computes in evaluation mode and without gradients. Afterwards, also after an error, the active adapter,
+    the ``requires_grad`` flags and the modes are restored.
     """
     active, training = policy.active_adapter, {part: part.training for part in policy.modules()}
     with _requires_grad_restored(policy):
@@ -143,15 +143,15 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
             policy.base_model.enable_adapter_layers()
             policy.set_adapter(active)
             for part, mode in training.items():
-                part.training = mode  # the adapter's dropout may be on where all else is off
+                part.training = mode  # the adapter's dropout may be on while all else is off
 
 
 @contextmanager
 def _seeded(model: nn.Module, seed: int) -> Iterator[None]:
-    """Draw initial weights from ``seed``, leaving the global random state as it was."""
+    """Draw initial weights from ``seed``; the global random state is unchanged."""
     device = next(model.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), warnings.catch_warnings():
-        # peft asks transformers for a property under its old name; users can do nothing about it.
+        # peft reads a transformers property by its old name; users cannot change that.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
         torch.manual_seed(seed)
         yield
@@ -159,7 +159,7 @@ def _seeded(model: nn.Module, seed: int) -> Iterator[None]:
 
 @contextmanager
 def _requires_grad_restored(model: nn.Module) -> Iterator[None]:
-    """Restore every ``requires_grad`` flag afterwards: peft moves them when adapters change."""
+    """Restore every ``requires_grad`` flag afterwards: peft changes them when adapters change."""
     flags = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     try:
         yield
@@ -169,16 +169,16 @@ def _requires_grad_restored(model: nn.Module) -> Iterator[None]:
 
 
 def _refuse_experts(policy: PeftModel, known: Sequence[str], attention: Sequence[str]) -> None:
-    """Raise where peft adapts what is no linear layer: experts that are one table of three dimensions.
+    """Raise if peft adapts something other than a linear layer: experts in one three-dimensional weight.
 
-    What is sampled from has weights merged layer by layer, and such a table is none.
+    The sampler's weights are merged layer by layer, which such a weight does not allow.
     """
     for name, layer in policy.named_modules():
         base = layer.get_base_layer() if isinstance(layer, LoraLayer) else None
         if base is not None and not isinstance(getattr(base, "weight", None), torch.Tensor):
             tables = [each for each, weight in base.named_parameters(recurse=False) if weight.ndim > 2]
             raise ModelError(
-                "lora.targets reaches experts whose weights are one table, which no adapter here can change",
+                "lora.targets includes experts stored in one weight, which adapters cannot change here",
                 got=f"{name} ({type(base).__name__}: {', '.join(tables)})",
                 expected=f"linear layers: {', '.join(known)}",
                 remedy=f"lora.targets = {json.dumps(attention or known)}, or lora = false",
@@ -186,11 +186,11 @@ def _refuse_experts(policy: PeftModel, known: Sequence[str], attention: Sequence
 
 
 def _refuse_tied(model: PreTrainedModel) -> None:
-    """Raise where the adapter changes an embedding that is also the output head: it could not be merged."""
+    """Raise if the adapter changes an embedding tied to the output head: it could not be merged."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     if model.config.get_text_config().tie_word_embeddings and any(isinstance(end, LoraLayer) for end in ends):
         raise ModelError(
-            "the adapter changes one side of an embedding that is tied to the output head",
+            "the adapter changes an embedding that is tied to the output head",
             got="lora.targets with an embedding or the output head",
             expected="linear layers inside the model",
             remedy='lora.targets = "all-linear"',
@@ -198,7 +198,7 @@ def _refuse_tied(model: PreTrainedModel) -> None:
 
 
 def _refuse_shared(policy: PeftModel) -> None:
-    """Raise where two adapted layers share a weight: what is sampled from has one merged copy of it."""
+    """Raise if two adapted layers share a weight: the sampler has one merged copy of it."""
     owners: dict[int, str] = {}
     for name, layer in policy.named_modules():
         if isinstance(layer, LoraLayer):
@@ -207,6 +207,6 @@ def _refuse_shared(policy: PeftModel) -> None:
                 raise ModelError(
                     "two adapted layers share one weight, so their adapters cannot be merged",
                     got=f"{other} and {name}",
-                    expected="a weight for each",
-                    remedy="name the layers to adapt in lora.targets, without these",
+                    expected="a separate weight for each layer",
+                    remedy="list the layers to adapt in lora.targets, without these two",
                 )

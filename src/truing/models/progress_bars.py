@@ -1,4 +1,4 @@
-"""Models read and written without progress bars: it takes a second, and they would break a live display."""
+"""Hide the progress bars of transformers, which would break a live display."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 @contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Hide transformers' own progress bars, and put the setting back afterwards."""
+    """Hide transformers' progress bars within the block, then restore the setting."""
     was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

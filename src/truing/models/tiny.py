@@ -24,7 +24,7 @@ CHATML = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""ChatML without a default system message: a prompt says what its task says, and no more."""
+"""ChatML without a default system message: a prompt holds its task's messages only."""
 
 
 def build(out: Path, seed: int = SEED) -> None:
@@ -55,7 +55,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def tiny_model(seed: int = SEED) -> LlamaForCausalLM:
-    """A random Llama of about 0.14 M parameters, in fp32; the global random state is left alone."""
+    """A random Llama of about 0.14 M parameters, in fp32; the global random state is unchanged."""
     end, pad = 257, 258
     config = LlamaConfig(
         vocab_size=259,

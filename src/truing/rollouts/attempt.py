@@ -1,4 +1,4 @@
-"""One attempt while it goes on: what was said, what was drawn, and how it ended."""
+"""One attempt in progress: its messages, its sampled turns, and how it ended."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +20,14 @@ from truing.types.token import Origin
 
 @dataclass(eq=False)
 class Attempt:
-    """An attempt at a task; ``status`` is None while it goes on."""
+    """An attempt at a task; ``status`` is None while it is in progress."""
 
     task: Task
     group_id: str
     key: tuple[object, ...]
     dialogue: Dialogue
     context: TurnContext
-    episode: Episode | None  # None where the environment has no episodes: one turn is all
+    episode: Episode | None  # None if the environment has no episodes: the attempt is one turn
     turns: list[Turn] = field(default_factory=list)
     text: str = ""
     last_message: AssistantMessage = field(default_factory=AssistantMessage)
@@ -38,18 +38,18 @@ class Attempt:
 
     @property
     def request(self) -> Request:
-        """The next answer to draw. The first is keyed as where there is one turn only."""
+        """The next turn to sample. The first has the same random-number key as a single-turn attempt."""
         key = (*self.key, len(self.turns)) if self.turns else self.key
         episode = None if self.episode is None else self.key
         return Request(self.dialogue.token_ids, key, episode=episode)
 
     @property
     def forced_ids(self) -> Tensor:
-        """The ids [F] that the next turn begins with, and that the policy did not choose."""
+        """The prefilled ids [F] of the next turn; the policy does not choose them."""
         return self.context.token_ids[self.context.origin == Origin.FORCED]
 
     def force_prefix(self, ids: Tensor) -> None:
-        """Begin the next turn with ids [F] that the policy did not choose."""
+        """Prefill the next turn with ids [F]."""
         forced = torch.full((len(ids),), Origin.FORCED, dtype=torch.uint8)
         context, dialogue = self.context, self.dialogue
         self.context = replace(
@@ -59,37 +59,37 @@ class Attempt:
         )
         self.dialogue = replace(dialogue, token_ids=torch.cat([dialogue.token_ids, ids]))
 
-    def add_turn(self, chat: Chat, drawn: Completion, version: int, weight_digest: str) -> None:
-        """Take in what the policy drew."""
+    def add_turn(self, chat: Chat, completion: Completion, version: int, weight_digest: str) -> None:
+        """Append a sampled turn."""
         forced = self.forced_ids
-        self.last_message, structure = read_turn(chat, self.dialogue, forced, drawn.token_ids)
-        self.text = decode_reply(chat, torch.cat([forced, drawn.token_ids]))
-        finish = drawn.finish_reason
+        self.last_message, structure = read_turn(chat, self.dialogue, forced, completion.token_ids)
+        self.text = decode_reply(chat, torch.cat([forced, completion.token_ids]))
+        finish = completion.finish_reason
         if finish is FinishReason.STOP and self.last_message.calls:
             finish = FinishReason.TOOL
         self.turns.append(
             Turn(
                 context_ids=self.context.token_ids,
                 context_origin=self.context.origin,
-                token_ids=drawn.token_ids,
-                origin=drawn.origin,
+                token_ids=completion.token_ids,
+                origin=completion.origin,
                 structure=structure,
-                sampler_logprob=drawn.logprob.to(torch.float32),
+                sampler_logprob=completion.logprob.to(torch.float32),
                 finish_reason=finish,
                 sampler_version=version,
                 weight_digest=weight_digest,
-                support=drawn.support,
+                support=completion.support,
                 restart_reason=self.context.restart_reason,
             )
         )
-        self.dialogue = add_turn(chat, self.dialogue, forced, drawn.token_ids, self.last_message)
+        self.dialogue = add_turn(chat, self.dialogue, forced, completion.token_ids, self.last_message)
         if finish is FinishReason.LENGTH:
             self.end(Status.TRUNCATED, EndedBy.LENGTH)
 
     def observe(
         self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, max_prompt_length: int
     ) -> None:
-        """Take in what the world answered; ``room`` is how many ids the next turn may be shown."""
+        """Append the environment's replies; the next prompt may have up to ``max_prompt_length`` ids."""
         if not replies:
             self.end(Status.DONE, EndedBy.ENVIRONMENT)
             return
@@ -101,29 +101,29 @@ class Attempt:
             self.end(Status.TRUNCATED, EndedBy.CONTEXT)
 
     def end(self, status: Status, by: EndedBy, error: str = "") -> None:
-        """Nothing more is drawn."""
+        """End the attempt."""
         self.status, self.ended_by, self.error = status, by, error
 
     def _empty_turn(self) -> Turn:
-        """The turn of an attempt that failed before its first word, so that its prompt is on record."""
-        nothing = torch.empty(0)
+        """Return the turn of an attempt that failed before its first turn, so that its prompt is recorded."""
+        empty = torch.empty(0)
         return Turn(
             context_ids=self.context.token_ids,
             context_origin=self.context.origin,
-            token_ids=nothing.long(),
-            origin=nothing.to(torch.uint8),
-            structure=nothing.bool(),
-            sampler_logprob=nothing,
+            token_ids=empty.long(),
+            origin=empty.to(torch.uint8),
+            structure=empty.bool(),
+            sampler_logprob=empty,
             finish_reason=FinishReason.ERROR,
             sampler_version=0,
             weight_digest="",
         )
 
-    def to_rollout(self, sampling_params: SamplingParams, place: int) -> Rollout:
-        """The attempt as a value, not graded yet."""
-        assert self.status is not None  # the loop ends no sooner
+    def to_rollout(self, sampling_params: SamplingParams, index: int) -> Rollout:
+        """Return the attempt as a rollout without a reward; ``index`` is its index in the group."""
+        assert self.status is not None  # the loop runs until then
         return Rollout(
-            rollout_id=f"{self.group_id}/{place}",
+            rollout_id=f"{self.group_id}/{index}",
             group_id=self.group_id,
             task=self.task,
             turns=tuple(self.turns) or (self._empty_turn(),),
@@ -138,9 +138,9 @@ class Attempt:
 
 
 def _cap(message: Message, limit: int) -> Message:
-    """A message of at most ``limit`` characters; what was cut is told to the model, and counted."""
+    """Return a message of at most ``limit`` characters; its text states how many were cut."""
     lost = len(message["content"]) - limit
     if lost <= 0:
         return message
-    told = f"{message['content'][:limit]}\n[{lost} characters more were cut]"
-    return {**message, "content": told, "lost_chars": lost}
+    content = f"{message['content'][:limit]}\n[{lost} characters more were cut]"
+    return {**message, "content": content, "lost_chars": lost}

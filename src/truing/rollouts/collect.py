@@ -1,6 +1,6 @@
-"""Tasks to graded groups: each task is attempted ``group_size`` times, and every attempt is graded.
+"""The rollout loop: from tasks to graded groups of ``group_size`` attempts each.
 
-All attempts are in flight together: at each turn one call of the sampler draws for those that go on.
+All attempts run together: each turn is one call of the sampler for every attempt that is still in progress.
 """
 
 import json
@@ -28,19 +28,19 @@ GradeFn = Callable[[Rollout], GradeResult]
 
 
 class TurnSource(Protocol):
-    """Says the next turn of each attempt: a sampler, or a script of demonstrations."""
+    """Gives the next turn of each attempt: the sampler, or the demonstrations."""
 
     version: int
     weight_digest: str
 
     def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
-        """One turn for each seat, in their order."""
+        """Return one turn per attempt, in their order."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeContext:
-    """Where attempts take place: how the model is spoken to, the worlds, and their limits."""
+    """What every attempt shares: chat template, environment, sampling parameters and limits."""
 
     chat: Chat
     env: Env
@@ -58,51 +58,51 @@ def collect(
     grade: GradeFn | None,
     key: tuple[object, ...],
 ) -> list[RolloutGroup]:
-    """Attempt each task ``group_size`` times; ``key`` names the occasion (seed, stage, step).
+    """Attempt each task ``group_size`` times; ``key`` names the call (seed, stage, step).
 
-    Ids and random numbers go by a task's place and not by its id: where an epoch ends within a step, one
-    task may be there twice, and its two groups are as apart as any. Without ``grade`` rewards stay NaN.
+    Ids and random numbers depend on a task's index, not its id: if an epoch ends within a step, a task may
+    occur twice, and its two groups are independent. Without ``grade`` rewards stay NaN.
     """
-    seats = _start_attempts(tasks, group_size, context, key)
+    attempts = _start_attempts(tasks, group_size, context, key)
     started = time.monotonic()
-    while live := [seat for seat in seats if seat.status is None]:
+    while live := [attempt for attempt in attempts if attempt.status is None]:
         if context.limits.time_limit and time.monotonic() - started > context.limits.time_limit:
-            for seat in live:
-                seat.end(Status.TRUNCATED, EndedBy.TIME)
+            for attempt in live:
+                attempt.end(Status.TRUNCATED, EndedBy.TIME)
             break
-        for seat, drawn in zip(live, turn_source.next_turns(live), strict=True):
-            seat.add_turn(context.chat, drawn, turn_source.version, turn_source.weight_digest)
-        _observe([seat for seat in live if seat.status is None], context)
-    _read_outcomes(seats, context)
+        for attempt, completion in zip(live, turn_source.next_turns(live), strict=True):
+            attempt.add_turn(context.chat, completion, turn_source.version, turn_source.weight_digest)
+        _observe([attempt for attempt in live if attempt.status is None], context)
+    _read_outcomes(attempts, context)
     groups = []
-    for first in range(0, len(seats), group_size):
-        attempts = seats[first : first + group_size]
-        rollouts = [seat.to_rollout(context.sampling_params, k) for k, seat in enumerate(attempts)]
+    for first in range(0, len(attempts), group_size):
+        members = attempts[first : first + group_size]
+        rollouts = [attempt.to_rollout(context.sampling_params, k) for k, attempt in enumerate(members)]
         with phase("reward"):
             graded = rollouts if grade is None else _graded(rollouts, grade)
-        groups.append(RolloutGroup(attempts[0].group_id, attempts[0].task, tuple(graded)))
+        groups.append(RolloutGroup(members[0].group_id, members[0].task, tuple(graded)))
     return groups
 
 
 def _start_attempts(
     tasks: Sequence[Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
 ) -> list[Attempt]:
-    """All attempts before their first turn, each with a fresh world."""
-    begun = [start_dialogue(context.chat, task) for task in tasks]
-    seats = [
-        Attempt(task, "/".join(map(str, (*key, place))), (*key, place, k), *begun[place], None)
+    """Return all attempts before their first turn, each with an episode of its own."""
+    started = [start_dialogue(context.chat, task) for task in tasks]
+    attempts = [
+        Attempt(task, "/".join(map(str, (*key, place))), (*key, place, k), *started[place], None)
         for place, task in enumerate(tasks)
         for k in range(group_size)
     ]
     if isinstance(context.env, MultiTurnEnv):
         opened = run_in_workers(
-            [_open_call(context.env, seat.task) for seat in seats], context.limits.timeout
+            [_open_call(context.env, attempt.task) for attempt in attempts], context.limits.timeout
         )
-        for seat, world in zip(seats, opened, strict=True):
-            seat.episode = world.value
-            if world.value is None:
-                seat.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {world.error}")
-    return seats
+        for attempt, opening in zip(attempts, opened, strict=True):
+            attempt.episode = opening.value
+            if opening.value is None:
+                attempt.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {opening.error}")
+    return attempts
 
 
 def _open_call(env: MultiTurnEnv, task: Task) -> Callable[[], Episode]:
@@ -110,31 +110,31 @@ def _open_call(env: MultiTurnEnv, task: Task) -> Callable[[], Episode]:
 
 
 def _observe(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
-    """Let each world answer what was said to it, all at one time."""
-    for seat in attempts:
-        if seat.episode is None:
-            seat.end(Status.DONE, EndedBy.ENVIRONMENT)
-    heard = [seat for seat in attempts if seat.episode is not None]
-    replies = run_in_workers([_reply_call(seat) for seat in heard], context.limits.timeout)
-    room = context.context_length - context.sampling_params.max_new_tokens
-    for seat, reply in zip(heard, replies, strict=True):
+    """Let each episode reply to its last turn, in parallel."""
+    for attempt in attempts:
+        if attempt.episode is None:
+            attempt.end(Status.DONE, EndedBy.ENVIRONMENT)
+    waiting = [attempt for attempt in attempts if attempt.episode is not None]
+    replies = run_in_workers([_reply_call(attempt) for attempt in waiting], context.limits.timeout)
+    max_prompt_length = context.context_length - context.sampling_params.max_new_tokens
+    for attempt, reply in zip(waiting, replies, strict=True):
         if reply.value is None:
-            seat.end(Status.ERROR, EndedBy.ERROR, f"the world failed to answer: {reply.error}")
+            attempt.end(Status.ERROR, EndedBy.ERROR, f"the environment failed to reply: {reply.error}")
         else:
             try:
-                seat.observe(context.chat, reply.value, context.limits, room)
-            except DataError as error:  # the template refuses what was said, or the answer
-                seat.end(Status.ERROR, EndedBy.ERROR, str(error))
+                attempt.observe(context.chat, reply.value, context.limits, max_prompt_length)
+            except DataError as error:  # the template refuses the turn or the reply
+                attempt.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
 def _reply_call(attempt: Attempt) -> Callable[[], Sequence[Message]]:
-    episode, said = attempt.episode, attempt.last_message
+    episode, message = attempt.episode, attempt.last_message
     assert episode is not None
-    return lambda: [_encodable(message) for message in episode.reply(said)]
+    return lambda: [_encodable(reply) for reply in episode.reply(message)]
 
 
 def _encodable(message: Message) -> Message:
-    """A world's message as it can be encoded and stored: U+FFFD for each half of a character."""
+    """Return an environment's message that can be encoded and stored: U+FFFD for each lone surrogate."""
     role, content = message["role"], message["content"]
     if not isinstance(role, str) or not isinstance(content, str):
         raise TypeError(f"a message needs a role and a content of text, got {message!r:.200}")
@@ -148,26 +148,26 @@ def _outcome_call(attempt: Attempt) -> Callable[[], Mapping[str, Any]]:
 
 
 def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An outcome that JSON can hold; else the attempt fails, and not the run that would record it."""
+    """Return an outcome if JSON can store it; else raise, so that the attempt fails and not the run."""
     json.dumps(dict(outcome), allow_nan=False)
     return outcome
 
 
 def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
-    """Ask each world that did not fail what became of it."""
-    whole = [seat for seat in attempts if seat.episode is not None and seat.status is not Status.ERROR]
-    outcomes = run_in_workers([_outcome_call(seat) for seat in whole], context.limits.timeout)
-    for seat, outcome in zip(whole, outcomes, strict=True):
+    """Read the outcome of each episode that did not fail."""
+    unfailed = [
+        attempt for attempt in attempts if attempt.episode is not None and attempt.status is not Status.ERROR
+    ]
+    outcomes = run_in_workers([_outcome_call(attempt) for attempt in unfailed], context.limits.timeout)
+    for attempt, outcome in zip(unfailed, outcomes, strict=True):
         if outcome.value is None:
-            seat.end(
-                Status.ERROR, EndedBy.ERROR, f"the world failed to say what became of it: {outcome.error}"
-            )
+            attempt.end(Status.ERROR, EndedBy.ERROR, f"reading the outcome failed: {outcome.error}")
         else:
-            seat.outcome = outcome.value
+            attempt.outcome = outcome.value
 
 
 def _graded(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:
-    """The rollouts of a group with their rewards; what failed has none."""
+    """Return the rollouts of a group with their rewards; failed rollouts have none."""
     try:
         return [rollout if rollout.status is Status.ERROR else _grade(rollout, grade) for rollout in rollouts]
     except SkipGroup as reason:

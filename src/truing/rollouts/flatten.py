@@ -1,4 +1,4 @@
-"""Rollouts to Samples: token streams, and the masks that follow from origin."""
+"""From rollouts to samples: token streams, and the masks that follow from origin."""
 
 import math
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ from truing.types.token import Excluded, Origin, Support
 
 
 def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
-    """The samples of a rollout: one, and another from each turn before which the past was written anew.
+    """Return the samples of a rollout: one, plus one from each turn whose prompt re-renders earlier turns.
 
-    Two turns, context of 3 and 1 ids, 2 and 1 drawn:
-    origin P P P S S O S · turns [3, 5) and [6, 7) · sampler_logprob NaN where not S.
+    Two turns, context of 3 and 1 ids, 2 and 1 sampled:
+    origin P P P S S O S · turns [3, 5) and [6, 7) · sampler_logprob is NaN except at S.
     """
-    samples, judged = [], 0
+    samples, first_turn = [], 0
     for sample_id, turns in turns_by_sample(rollout).items():
-        rewards = rollout.turn_rewards[judged : judged + len(turns)] or (math.nan,) * len(turns)
+        rewards = rollout.turn_rewards[first_turn : first_turn + len(turns)] or (math.nan,) * len(turns)
         samples.append(_sample(rollout, turns, rewards, sample_id, mask))
-        judged += len(turns)
+        first_turn += len(turns)
     if rollout.status is Status.TRUNCATED:
         samples[-1] = replace(samples[-1], truncated=True)
     return samples
 
 
 def turns_by_sample(rollout: Rollout) -> dict[str, Sequence[Turn]]:
-    """The turns of each sample of a rollout, by the sample's id."""
+    """Return the turns of each sample of a rollout, by the sample's id."""
     starts = [i for i, turn in enumerate(rollout.turns) if i == 0 or turn.restart_reason]
     parts = [rollout.turns[a:b] for a, b in zip(starts, [*starts[1:], None][: len(starts)], strict=True)]
     if len(parts) == 1:
@@ -48,36 +48,36 @@ def as_demonstration(rollout: Rollout) -> Rollout:
 
 
 def without_loss_terms(sample: Sample) -> Sample:
-    """A sample that is on record and under no term of the loss."""
+    """Return a sample that is recorded but enters no loss term."""
     off = torch.zeros_like(sample.policy_mask)
     sample = without_policy_term(sample, Excluded.NOT_KEPT)
     return replace(sample, kl_mask=off, value_mask=off, supervised_mask=off)
 
 
 def without_policy_term(sample: Sample, reason: Excluded) -> Sample:
-    """A sample of which the policy term reads no token, for a reason that is written on each."""
-    why = torch.where(sample.policy_mask, reason, sample.excluded).to(torch.uint8)
-    return replace(sample, excluded=why, policy_mask=torch.zeros_like(sample.policy_mask))
+    """Return a sample without policy term; each of its tokens records the reason."""
+    excluded = torch.where(sample.policy_mask, reason, sample.excluded).to(torch.uint8)
+    return replace(sample, excluded=excluded, policy_mask=torch.zeros_like(sample.policy_mask))
 
 
 def _sample(
     rollout: Rollout, turns: Sequence[Turn], rewards: Sequence[float], sample_id: str, mask: MaskPolicy
 ) -> Sample:
-    """Turns that extend each other, with what each earned, as one sample."""
+    """Return turns that extend each other, with their rewards, as one sample."""
     spans, ids, origins, structures, logprobs, forced, length = [], [], [], [], [], [], 0
     for turn, reward in zip(turns, rewards, strict=True):
-        context, drawn = len(turn.context_ids), len(turn.token_ids)
-        start, length = length + context, length + context + drawn
+        context, generated = len(turn.context_ids), len(turn.token_ids)
+        start, length = length + context, length + context + generated
         ids += [turn.context_ids, turn.token_ids]
         origins += [turn.context_origin, turn.origin]
         structures += [torch.zeros(context, dtype=torch.bool), turn.structure]
         logprobs += [torch.full((context,), torch.nan), turn.sampler_logprob]
-        action_forced = bool((turn.context_origin == Origin.FORCED).any())
-        forced += [torch.full((context + drawn,), action_forced)]
-        drawn_by = (turn.finish_reason, turn.sampler_version, turn.weight_digest)
-        spans.append(TurnSpan(start, length, *drawn_by, reward))
+        prefilled = bool((turn.context_origin == Origin.FORCED).any())
+        forced += [torch.full((context + generated,), prefilled)]
+        sampled_by = (turn.finish_reason, turn.sampler_version, turn.weight_digest)
+        spans.append(TurnSpan(start, length, *sampled_by, reward))
     origin, structure, sampler_logprob = torch.cat(origins), torch.cat(structures), torch.cat(logprobs)
-    why = exclusion_reasons(origin, structure, torch.cat(forced), mask)
+    excluded = exclusion_reasons(origin, structure, torch.cat(forced), mask)
     return Sample.with_defaults(
         sample_id=sample_id,
         rollout_id=rollout.rollout_id,
@@ -92,8 +92,8 @@ def _sample(
         token_ids=torch.cat(ids),
         origin=origin,
         structure=structure,
-        excluded=why,
-        policy_mask=why == Excluded.NO,
+        excluded=excluded,
+        policy_mask=excluded == Excluded.NO,
         kl_mask=kl_mask(origin),
         value_mask=value_mask(origin),
         supervised_mask=supervised_mask(origin),
@@ -105,21 +105,21 @@ def _sample(
 
 
 def _as_demonstration(turn: Turn) -> Turn:
-    """A turn whose drawn ids are DEMO; what was forced on it stays context."""
-    drawn = turn.origin == Origin.SAMPLED
+    """Return a turn whose sampled ids are DEMO; prefilled ids stay context."""
+    generated = turn.origin == Origin.SAMPLED
     return replace(
         turn,
-        origin=torch.where(drawn, Origin.DEMO, turn.origin).to(torch.uint8),
+        origin=torch.where(generated, Origin.DEMO, turn.origin).to(torch.uint8),
         sampler_logprob=torch.full_like(turn.sampler_logprob, torch.nan),
         support=None,
     )
 
 
 def _join_supports(turns: Sequence[Turn]) -> Support:
-    """The supports of all turns over the whole sample; context tokens have none."""
+    """Return the supports of all turns over the whole sample; context tokens have none."""
     ids, counts = [], [torch.zeros(1, dtype=torch.long)]
     for turn in turns:
-        assert turn.support is not None  # contract and grammar are those of all turns of a task
+        assert turn.support is not None  # all turns of a task have the same sampling parameters and grammar
         counts += [torch.zeros(len(turn.context_ids), dtype=torch.long), turn.support.splits.diff()]
         ids.append(turn.support.ids)
     return Support(torch.cat(ids), torch.cat(counts).cumsum(0))

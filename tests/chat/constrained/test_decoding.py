@@ -89,9 +89,9 @@ def test_real_tokenizers_write_the_call_that_their_template_writes(data, begin, 
             assert not allowed[len(tokenizer) :].any()
             tight += 1
             forced += int(allowed.sum()) == 1
-        walk.take(id)
+        walk.accept_token(id)
     assert forced > 20
-    assert walk.allowed() is None
+    assert walk.allowed_ids() is None
 
 
 def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(data, begin):
@@ -102,7 +102,7 @@ def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(data, begin
     banned = {tokenizer.decode([id]) for id in (~walk.allowed_ids()).nonzero()[:, 0].tolist()}
     assert "></" in banned
     assert all(text.startswith(">") and len(text) > 1 for text in banned)
-    assert walk.allowed()[tokenizer.convert_tokens_to_ids(">")]
+    assert walk.allowed_ids()[tokenizer.convert_tokens_to_ids(">")]
 
 
 def test_names_are_quoted_as_json(walk):

@@ -37,7 +37,7 @@ def assert_same(one, other):
 def fed(monkeypatch):
     """How many ids each forward of the tree was fed."""
     counts = []
-    decode = truing.engines.local.tree_rows.decode
+    decode = truing.engines.local.tree_rows.decoder_states
 
     def counting(model, ids, *rest):
         counts.append(len(ids))

@@ -1,4 +1,4 @@
-"""One file per family: how it writes calls."""
+"""The call formats: one file per model family."""
 
 from truing.chat.call_formats.deepseek import DEEPSEEK
 from truing.chat.call_formats.gemma4 import GEMMA4

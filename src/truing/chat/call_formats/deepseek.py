@@ -22,7 +22,7 @@ BARE = re.compile(r"([^\s<`{]+)<｜tool▁sep｜>")
 
 
 def read(text: str, at: int, _: Tools) -> CallRegion:
-    """The calls of a block, and its end."""
+    """Return the calls of a block, and its end."""
     calls: list[ToolCall] = []
     choices: list[Span] = []
     at = skip(text, at)

@@ -24,7 +24,7 @@ KEY = re.compile(r"[^\s{}<>:,]+")
 
 
 def read(text: str, at: int, _: Tools) -> CallRegion:
-    """One call and its closing tag."""
+    """Return one call, its closing tag included."""
     name = NAME.match(text, at)
     if name is None:
         raise MalformedCall("expected the name of a tool", at)
@@ -35,7 +35,7 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
 
 
 def _members(text: str, at: int, levels: int) -> tuple[dict[str, Value], int]:
-    """The members of an object, whose keys stand bare or in quotes, and the place after it."""
+    """Return the members of an object, with bare or quoted keys, and the position after it."""
     members: dict[str, Value] = {}
     at = skip(text, expect(text, at, "{"))
     while not text.startswith("}", at):
@@ -51,7 +51,7 @@ def _members(text: str, at: int, levels: int) -> tuple[dict[str, Value], int]:
 
 
 def _value(text: str, at: int, levels: int) -> Value:
-    """A value: a text in quotes, an object, a list, or a number or word as JSON has it."""
+    """Return a value: a quoted text, an object, a list, or a JSON number or word."""
     if levels < 0:
         raise MalformedCall(TOO_DEEP, at)
     if text.startswith(QUOTE, at):
@@ -59,7 +59,7 @@ def _value(text: str, at: int, levels: int) -> Value:
     if text.startswith("{", at):
         members, end = _members(text, at, levels)
         return Value({key: value.data for key, value in members.items()}, at, end)
-    if text.startswith("None", at):  # as the first templates of Gemma 4 write null
+    if text.startswith("None", at):  # the first templates of Gemma 4 write null so
         return Value(None, at, at + len("None"))
     if not text.startswith("[", at):
         return read_value(text, at)
@@ -75,7 +75,7 @@ def _value(text: str, at: int, levels: int) -> Value:
 
 
 def _bare(text: str, at: int) -> Value:
-    """A key without quotes."""
+    """Return a key without quotes."""
     found = KEY.match(text, at)
     if found is None:
         raise MalformedCall("expected the name of an argument", at)
@@ -83,7 +83,7 @@ def _bare(text: str, at: int) -> Value:
 
 
 def _text(text: str, at: int) -> Value:
-    """What stands between two quotes, which knows no escapes."""
+    """Return the text between two quotes, which has no escapes."""
     start = at + len(QUOTE)
     end = text.find(QUOTE, start)
     if end < 0:

@@ -21,7 +21,7 @@ GLUE = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>\w+<\|message\|>|<\|(?
 
 
 def read(text: str, at: int, _: Tools) -> CallRegion:
-    """A name, the rest of the header, and the arguments up to ``<|call|>``, which is the stop token."""
+    """Return a call: a name, the rest of the header, and arguments up to ``<|call|>``, the stop token."""
     name = NAME.match(text, at)
     rest = name and REST.match(text, name.end())
     if name is None or rest is None:
@@ -35,7 +35,7 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
 
 
 def content(outside: str) -> str:
-    """The final message where there is one, else the analysis: the template has room for one of them."""
+    """Return the final message, else the analysis: the template renders only one of them."""
     return GLUE.sub("", outside.rpartition(FINAL)[2])
 
 

@@ -11,17 +11,17 @@ BEGIN, END = "<tool_call>", "</tool_call>"
 
 
 def read(text: str, at: int, _: Tools) -> CallRegion:
-    """One call and its closing tag."""
+    """Return one call, its closing tag included."""
     region = read_call(text, skip(text, at), "arguments")
     return replace(region, end=expect(text, skip(text, region.end), END, "the closing tag"))
 
 
 def grammar(tools: Tools, spell: LarkLiterals) -> str:
-    """The name of a tool, then arguments by its schema, which stays a document of its own."""
+    """Return the grammar of a tool's name and its arguments; the schema stays a document of its own."""
     called = " | ".join(f"tool{i}" for i in range(len(tools)))
     lines = [f"start: {spell(_NAME)} ({called}) {spell(END)}"]
     for i, tool in enumerate(tools):
-        name = json.dumps(tool.name, ensure_ascii=False)[1:]  # its opening quote stands in _NAME
+        name = json.dumps(tool.name, ensure_ascii=False)[1:]  # _NAME holds its opening quote
         lines.append(f"tool{i}: {spell(name + _ARGUMENTS)} arguments{i} {spell(_END)}")
         lines.append(f"arguments{i}: {json_rule(closed_schema(tool))}")
     return "\n".join(lines)
@@ -32,7 +32,8 @@ _ARGUMENTS = ', "arguments": '
 _END = "}\n"
 
 HERMES = CallFormat(
-    description='a JSON object with the keys "name" and "arguments" between the tags tool_call and /tool_call',
+    description='a JSON object with the keys "name" and "arguments"'
+    " between the tags tool_call and /tool_call",
     opening=rf"\n?{BEGIN}",
     read=read,
     closing=END,

@@ -10,7 +10,7 @@ BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
 
 
 def read(text: str, at: int, _: Tools) -> CallRegion:
-    """The calls of a list, and the closing tag."""
+    """Return the calls of a list, the closing tag included."""
     calls: list[ToolCall] = []
     choices: list[Span] = []
     at = skip(text, expect(text, skip(text, at), "["))
@@ -25,7 +25,7 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
 
 
 def grammar(tools: Tools, spell: LarkLiterals) -> str:
-    """A list of one call or more, and the closing tag."""
+    """Return the grammar of a list of one or more calls and the closing tag."""
     called = " | ".join(f"call{i}" for i in range(len(tools)))
     start = f'start: "[" ({called}) (", " ({called}))* "]" {spell(END)}'
     return "\n".join([start, *call_rules(tools, spell)])

@@ -15,11 +15,11 @@ from truing.chat.call_formats.shared.scanner import (
 
 OPENING = r"<\|python_tag\|>|(?:\A|(?<=</think>))[ \t\n\r]*(?=\{[ \t\n\r]*\"(?:name|parameters)\")"
 NAME = re.compile(r"([A-Za-z_][\w.-]*?)(?:\.call)?\(")
-"""Tools that Llama knows by itself are called as ``name.call(…)``."""
+"""Llama calls its built-in tools as ``name.call(…)``."""
 
 
 def read(text: str, at: int, _: Tools) -> CallRegion:
-    """The call, which is all that the turn may still say."""
+    """Return the call, which must end the turn."""
     at = skip(text, at)
     json = text.startswith("{", at)
     region = read_call(text, at, "parameters") if json else read_expression(text, at, NAME)

@@ -14,6 +14,7 @@ MINIMAX = tagged_format(
         closing="\n</minimax:tool_call>",
         multiple_calls=True,
     ),
-    description="an invoke with its name, holding a parameter for each argument, within minimax:tool_call tags",
+    description="an invoke with its name, holding a parameter for each argument,"
+    " within minimax:tool_call tags",
     opening="<minimax:tool_call>",
 )

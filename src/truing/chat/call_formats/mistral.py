@@ -20,13 +20,13 @@ NAME = re.compile(r"[^\s\[\]{}\"]+")
 
 
 def read(text: str, at: int, _: Tools) -> CallRegion:
-    """What follows ``[TOOL_CALLS]``, in either form."""
+    """Return the calls after ``[TOOL_CALLS]``, in either form."""
     at = skip(text, at)
     return _listed(text, at + 1) if text.startswith("[", at) else _named(text, at)
 
 
 def _listed(text: str, at: int) -> CallRegion:
-    """The older form: several calls in one list, each with an id that the model makes up."""
+    """Return the calls of the older form: one list, each call with an id invented by the model."""
     calls: list[ToolCall] = []
     choices: list[Span] = []
     while True:
@@ -40,7 +40,7 @@ def _listed(text: str, at: int) -> CallRegion:
 
 
 def _named(text: str, at: int) -> CallRegion:
-    """The newer form: one call, ``[ARGS]`` or nothing between its name and its arguments."""
+    """Return the call of the newer form: ``[ARGS]`` or nothing between name and arguments."""
     name = NAME.match(text, at)
     if name is None:
         raise MalformedCall("expected a list of calls, or the name of a tool", at)

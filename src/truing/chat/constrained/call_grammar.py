@@ -1,7 +1,7 @@
-"""What a tool call may look like, as a grammar in the Lark dialect of llguidance.
+"""Grammars of tool calls, in the Lark dialect of llguidance.
 
-A grammar tells of one call from the end of its opening tag on; ``call_formats/`` has one for each format
-that has such a tag. What a turn says outside its calls is free.
+A grammar describes one call from the end of its opening tag on; ``call_formats/`` has one for each format
+with such a tag. Text outside calls is free.
 """
 
 from truing.chat.call_formats import FORMATS
@@ -11,7 +11,7 @@ from truing.errors import RecipeError
 
 
 def check_constrainable(tool_format: str) -> None:
-    """Raise unless calls of this format can be held to a grammar."""
+    """Raise unless this format has a grammar."""
     held = [name for name, format in FORMATS.items() if format.grammar is not None]
     if tool_format not in held:
         raise RecipeError(
@@ -23,7 +23,7 @@ def check_constrainable(tool_format: str) -> None:
 
 
 def call_grammar(tool_format: str, tools: Tools, spell: LarkLiterals) -> str:
-    """The grammar of one call of these tools, each with a JSON schema for its arguments."""
-    made = FORMATS[tool_format].grammar
-    assert made is not None  # check_constrainable says so first
-    return made(tools, spell)
+    """Return the grammar of one call of these tools, each with a JSON schema for its arguments."""
+    format_grammar = FORMATS[tool_format].grammar
+    assert format_grammar is not None  # check_constrainable raises first
+    return format_grammar(tools, spell)

@@ -1,7 +1,7 @@
-"""Which ids may come next, so that a call, once begun, is a valid call of one of the task's tools.
+"""Allowed next ids, so that every call is a valid call of one of the task's tools.
 
-Outside calls nothing is asked of a turn, but that a token which opens a call and reaches beyond its
-opening tag must begin it validly. Thoughts are free: no call is read in them.
+Text outside calls is free; only a token that completes an opening tag and reaches beyond it must begin the
+call validly. Reasoning is free: no call is read in it.
 """
 
 import importlib
@@ -25,10 +25,10 @@ from truing.types.message import ToolSpec
 
 
 class CallGrammars:
-    """The grammars of one chat. To make this takes a second, so a run makes one."""
+    """The grammars of one chat. Construction takes a second, so a run has one."""
 
     def __init__(self, chat: Chat, vocab: int) -> None:
-        """Read the tokenizer; ``vocab`` is V, how many ids the model has logits for."""
+        """Read the tokenizer; ``vocab`` is V, the model's number of logits."""
         check_constrainable(chat.tool_format)
         self.library = _llguidance()
         self.vocab = vocab
@@ -55,7 +55,7 @@ class CallGrammars:
                 )
 
     def turn_matcher(self, dialogue: Dialogue, begun: Tensor) -> "GrammarMatcher":
-        """The next turn of a dialogue, which begins with ids [F] that were forced on it."""
+        """Return the matcher of a dialogue's next turn, which begins with prefilled ids [F]."""
         begun_thought = opened_reasoning(dialogue.text, self._format)
         walk = GrammarMatcher(self._grammar(dialogue.tools), begun_thought.encode())
         for id in begun.tolist():
@@ -63,7 +63,7 @@ class CallGrammars:
         return walk
 
     def _grammar(self, tools: Sequence[ToolSpec]) -> "CallGrammar":
-        """The grammar of calls of these tools, compiled once."""
+        """Return the grammar of these tools' calls, compiled once."""
         text = call_grammar(self._format, tools, self._spell)
         if text not in self._made:
             self._made[text] = CallGrammar(self, text)
@@ -71,7 +71,7 @@ class CallGrammars:
 
 
 class CallGrammar:
-    """What calls of some tools may look like."""
+    """The compiled grammar of calls of some tools."""
 
     def __init__(self, grammars: CallGrammars, text: str) -> None:
         self.bytes, self.opening_tag, self.reasoning = (
@@ -92,23 +92,23 @@ class CallGrammar:
         self._outside = [self._free(reaching) for reaching in grammars.overreaching]
 
     def begin(self, text: bytes) -> Any:
-        """A matcher of a call of which ``text`` was written after its opening tag; None where it must not."""
+        """Return a matcher of a call that continues with ``text`` after its opening tag; None if invalid."""
         matcher, ids = self._start.deep_copy(), self._tokenizer.tokenize_bytes(text)
         return matcher if matcher.validate_tokens(ids) == len(ids) and matcher.consume_tokens(ids) else None
 
     def inside(self, matcher: Any) -> Tensor:
-        """The ids that may come next in a call: [V] bool."""
+        """Return the ids that may come next in a call: [V] bool."""
         bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
         if matcher.is_error():
             raise InvalidValueError("the grammar of a call cannot be followed", got=matcher.get_error())
         return torch.from_numpy(np.unpackbits(bits, bitorder="little")[: self._vocab]).bool()
 
     def outside(self, opened: int) -> Tensor | None:
-        """The ids [V] that may come next where ``opened`` bytes of an opening tag stand; None for all."""
+        """Return the ids [V] that may follow ``opened`` bytes of an opening tag; None for all."""
         return self._outside[opened]
 
     def _free(self, reaching: Sequence[tuple[int, bytes]]) -> Tensor | None:
-        """All ids but those that would begin a call wrongly: [V] bool; None where there are none."""
+        """Return all ids except those that begin a call invalidly: [V] bool; None if there are none."""
         wrong = [id for id, beyond in reaching if self.begin(beyond) is None]
         if not wrong:
             return None
@@ -118,16 +118,16 @@ class CallGrammar:
 
 
 class GrammarMatcher:
-    """One turn on its way through a grammar."""
+    """The state of one turn within a grammar."""
 
-    def __init__(self, grammar: CallGrammar, said: bytes) -> None:
+    def __init__(self, grammar: CallGrammar, text: bytes) -> None:
         self._grammar = grammar
-        self._text = said  # since the last call
-        self._outside = b""  # the same without thoughts
-        self._call: Any = None  # the matcher of a call that is not closed yet
+        self._text = text  # since the last call
+        self._outside = b""  # the same without reasoning
+        self._call: Any = None  # the matcher of the open call
 
     def allowed_ids(self) -> Tensor | None:
-        """The ids that may come next: [V] bool; None where all may."""
+        """Return the ids that may come next: [V] bool; None if every id may."""
         if self._call is not None:
             return self._grammar.inside(self._call)
         opened = self._grammar.opening_tag
@@ -135,7 +135,7 @@ class GrammarMatcher:
         return self._grammar.outside(next(stands))
 
     def accept_token(self, id: int) -> None:
-        """Go on by one id."""
+        """Advance by one id."""
         if self._call is None:
             self._text += self._grammar.bytes[id]
             self._outside = self._grammar.reasoning.sub(b"\n", self._text)
@@ -157,14 +157,14 @@ class GrammarMatcher:
 
 
 def _reaching(tokens: Sequence[bytes], opened: bytes, stands: int) -> list[tuple[int, bytes]]:
-    """Ids that complete the opening tag, of which some bytes stand, with what they say beyond it."""
+    """Yield ids that complete a partial opening tag, with their text beyond it."""
     before, last = opened[:stands], opened[-1:]
     cut = [(id, (before + token).partition(opened)[2]) for id, token in enumerate(tokens) if last in token]
     return [(id, beyond) for id, beyond in cut if beyond]
 
 
 def _llguidance() -> Any:
-    """The library, imported where a recipe asks for a grammar."""
+    """Return the llguidance library; only recipes with a grammar import it."""
     try:
         importlib.import_module("llguidance.hf")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""How a text is spelt in a grammar of llguidance, in the dialect of Lark."""
+"""Spelling of texts in llguidance grammars (Lark dialect)."""
 
 import json
 import re
@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 
 class LarkLiterals:
-    """Spells the text that a format dictates.
+    """Spells fixed texts of a format.
 
-    An added token is meant by its id: to llguidance its text would mean its letters, which the model does
-    not write.
+    An added token is written by its id: its text would match its letters, which the model does not write.
     """
 
     def __init__(self, added: Mapping[str, int]) -> None:
@@ -19,21 +18,21 @@ class LarkLiterals:
         self._cut = re.compile(f"({'|'.join(map(re.escape, longest_first))})" if added else "(?!)")
 
     def __call__(self, text: str) -> str:
-        """The text as an expression: quoted text, and ``<[id]>`` for each added token."""
+        """Return the text as an expression: quoted text, and ``<[id]>`` for each added token."""
         parts = [part for part in self._cut.split(text) if part]
         return " ".join(f"<[{self._added[p]}]>" if p in self._added else lark_string(p) for p in parts)
 
     def head(self, text: str) -> tuple[str, str]:
-        """The text before the first added token, and the rest."""
+        """Return the text before the first added token, and the rest."""
         found = self._cut.search(text)
         return (text[: found.start()], text[found.start() :]) if found else (text, "")
 
 
 def lark_string(text: str) -> str:
-    """A text as Lark quotes it, which is how JSON does."""
+    """Return a text in Lark's quotes, which are JSON's."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def lark_regex(text: str) -> str:
-    """A text as a regular expression of Lark, between its slashes."""
+    """Return a text as a regular expression of Lark, between its slashes."""
     return re.sub(r"([\\.+*?()|\[\]{}^$/&~#-])", r"\\\1", text).replace("\n", r"\n")

@@ -1,8 +1,8 @@
-"""The in-process sampler: batched generation under the sampling contract.
+"""The in-process engine: batched generation with a transformers model.
 
-What prompts begin with is computed once; rows that finish leave the batch, and others come in; an episode's
-next turn goes on from what its last one computed. The log-probability of each token is recorded as it was
-drawn.
+Prompts share the computation of common prefixes. Finished rows leave the batch and waiting rows join it. The
+next turn of an episode reuses the cache of its last turn. Each token's log-probability is recorded when it is
+sampled.
 """
 
 from collections import deque
@@ -24,9 +24,9 @@ from truing.utils.phase_clock import phase
 
 
 class LocalEngine:
-    """Draws with a transformers model, for one thread: while it draws, the model attends as it says.
+    """Samples with a transformers model. One thread only: sampling replaces the model's attention.
 
-    ``version`` and ``weight_digest`` say which weights it holds.
+    ``version`` and ``weight_digest`` name the weights it holds.
     """
 
     def __init__(
@@ -34,7 +34,9 @@ class LocalEngine:
     ) -> None:
         if cuda_graphs and model.device.type != "cuda":
             raise ModelError(
-                "model.cuda_graphs needs CUDA", got=f"a model on {model.device}", remedy="leave it out"
+                "model.cuda_graphs needs CUDA",
+                got=f"a model on {model.device}",
+                remedy="set model.cuda_graphs = false",
             )
         self.model = model
         self.context_length = context_length
@@ -45,17 +47,17 @@ class LocalEngine:
         self._padded, self._tree = PaddedRows(model), TreeRows(model)
 
     def set_weights_version(self, version: int, weight_digest: str) -> None:
-        """The model has other weights now: nothing that was computed before is true of them."""
+        """Record the version of new weights and drop what the old ones computed."""
         self.version, self.weight_digest = version, weight_digest
         self.reset_prefix_cache()
 
     def reset_prefix_cache(self) -> None:
-        """No episode goes on: free what was kept for their next turns."""
+        """Free the cached turns of all episodes."""
         self._tree = TreeRows(self.model)
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request], sampling_params: SamplingParams) -> list[Completion]:
-        """Draw one completion per request, in their order."""
+        """Return one completion per request, in their order."""
         for request in requests:
             room = sampling_params.max_prompt_length(self.context_length)
             if len(request.prompt_ids) > room:
@@ -64,27 +66,26 @@ class LocalEngine:
                     got=f"{len(request.prompt_ids)} tokens",
                     expected=f"≤ {room} (context {self.context_length} − max_new_tokens)",
                     remedy="set episode.max_prompt_tokens, shorten it, or lower sampling.max_new_tokens;"
-                    " nothing is cut in silence",
+                    " prompts are never truncated silently",
                 )
         self.model.eval()
-        engine = self._rows_for(requests, sampling_params)
+        rows = self._rows_for(requests, sampling_params)
         try:
             with ExitStack() as stack:
                 with phase("prefill"):
                     stack.enter_context(packed_weights(self.model))
-                drawn = _draw(engine, requests, sampling_params, self.max_rows)
+                drawn = _draw(rows, requests, sampling_params, self.max_rows)
         except BaseException:
-            self.reset_prefix_cache()  # rows on their way are nobody's now
+            self.reset_prefix_cache()  # unfinished rows belong to no request now
             raise
         return [drawn[i] for i in range(len(requests))]
 
     def _rows_for(
         self, requests: Sequence[Request], sampling_params: SamplingParams
     ) -> TreeRows | PaddedRows:
-        """A tree where the model can have one. On CUDA many small steps cost more than the pads."""
-        longest = (
-            max((len(request.prompt_ids) for request in requests), default=0) + sampling_params.max_new_tokens
-        )
+        """Return tree rows if the model supports them. On CUDA many small steps cost more than the pads."""
+        longest_prompt = max((len(request.prompt_ids) for request in requests), default=0)
+        longest = longest_prompt + sampling_params.max_new_tokens
         check_positions(self.model, longest)
         if why_no_tree(self.model, longest):
             return self._padded
@@ -92,30 +93,27 @@ class LocalEngine:
 
 
 def _draw(
-    engine: TreeRows | PaddedRows, requests: Sequence[Request], sampling_params: SamplingParams, max_rows: int
+    rows: TreeRows | PaddedRows, requests: Sequence[Request], sampling_params: SamplingParams, max_rows: int
 ) -> dict[int, Completion]:
-    """Draw until each request has its completion; a part is admitted as soon as there is room for it."""
-    waiting = deque(engine.parts(requests, max_rows))
+    """Return the completion of each request by its index; a part joins as soon as there is room for it."""
+    waiting = deque(rows.parts(requests, max_rows))
     done: dict[int, Completion] = {}
     live: list[tuple[int, ActiveRow]] = []
     ids = torch.empty(0, dtype=torch.long)
     while waiting or live:
         before = len(live)
-        while waiting and (not live or (engine.admits and len(live) + len(waiting[0]) <= max_rows)):
+        while waiting and (not live or (rows.admits and len(live) + len(waiting[0]) <= max_rows)):
             part = waiting.popleft()
             live += [(i, ActiveRow.begin(requests[i], sampling_params)) for i in part]
             with phase("prefill"):
-                engine.admit([requests[i] for i in part])
+                rows.admit([requests[i] for i in part])
         with phase("prefill" if len(live) > before else "decode"):
-            logits = engine.step(ids)
+            logits = rows.step(ids)
             ids = draw_ids(logits, [row for _, row in live], sampling_params)
-            going = [n for n, (_, row) in enumerate(live) if row.is_unfinished(sampling_params)]
-            if len(going) < len(live):
-                done |= {
-                    i: row.to_completion(sampling_params)
-                    for i, row in live
-                    if not row.is_unfinished(sampling_params)
-                }
-                engine.keep(going)
-                ids, live = ids[going], [live[n] for n in going]
+            unfinished = [n for n, (_, row) in enumerate(live) if row.is_unfinished(sampling_params)]
+            if len(unfinished) < len(live):
+                finished = [pair for pair in live if not pair[1].is_unfinished(sampling_params)]
+                done |= {i: row.to_completion(sampling_params) for i, row in finished}
+                rows.keep(unfinished)
+                ids, live = ids[unfinished], [live[n] for n in unfinished]
     return done

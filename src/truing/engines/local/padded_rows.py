@@ -1,6 +1,6 @@
-"""Rows whose prompts are padded on the left: the cache of any model of transformers, on any device.
+"""Rows whose prompts are padded on the left: works for any transformers model, on any device.
 
-Each distinct prompt is prefilled once and its cache is shared out to the rows that continue it.
+Each distinct prompt is prefilled once, and its cache is copied to the rows that continue it.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from truing.engines.base import Request
 from truing.models.forward.score import autocast
 
 PAD_LIMIT = 1.5
-"""Longest prompt of a part ÷ its shortest: more parts compute fewer pads, and decode fewer rows at once."""
+"""Longest prompt of a part ÷ its shortest. A lower limit saves pads but decodes fewer rows at once."""
 
 
 class PaddedRows:
-    """The rows that are being drawn."""
+    """The rows that are being sampled."""
 
-    admits = False  # their pads would have to fit those of the rows before
+    admits = False  # new rows would need the same padding as the rows before
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
     def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
-        """Requests to draw together: prompts of about one length, so that few pads are computed."""
+        """Return requests to sample together, by index: prompts of similar length need few pads."""
         order = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids))
         parts: list[list[int]] = []
         for i in order:
@@ -41,16 +41,16 @@ class PaddedRows:
         return parts
 
     def admit(self, requests: Sequence[Request]) -> None:
-        """Take in rows, where there are none; the next step gives the logits of their first ids."""
+        """Admit rows; there must be none. The next step returns the logits of their first ids."""
         prompts = list({tuple(request.prompt_ids.tolist()): None for request in requests})
-        number = {prompt: i for i, prompt in enumerate(prompts)}
+        index = {prompt: i for i, prompt in enumerate(prompts)}
         logits = self._prefill(prompts)
-        of_row = [number[tuple(request.prompt_ids.tolist())] for request in requests]
+        of_row = [index[tuple(request.prompt_ids.tolist())] for request in requests]
         self.keep(of_row)
         self._first = logits[of_row]
 
     def step(self, ids_N: Tensor) -> Tensor:
-        """Logits [N, V] of the next ids, after these; of the first ids, where there are none before."""
+        """Return the logits [N, V] after ``ids_N``; without ids, those of the prompts."""
         if not len(ids_N):
             first, self._first = self._first, torch.empty(0)
             return first
@@ -58,16 +58,16 @@ class PaddedRows:
         return self._forward(ids_N[:, None])
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows only."""
+        """Keep these rows only."""
         if not rows:
             del self.cache, self.mask
             return
         chosen = torch.tensor(rows, device=self.mask.device)
-        self.cache.reorder_cache(chosen)  # of keys and values, and of states that are carried on
+        self.cache.reorder_cache(chosen)  # keys and values, and recurrent states
         self.mask = self.mask[chosen]
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
-        """Next-token logits of the distinct prompts."""
+        """Return the next-token logits of the distinct prompts."""
         longest = max(map(len, prompts))
         device = self.model.device
         ids = torch.zeros(len(prompts), longest, dtype=torch.long)
@@ -79,7 +79,7 @@ class PaddedRows:
         return self._forward(ids.to(device))
 
     def _forward(self, ids: Tensor) -> Tensor:
-        """Logits of the last position; positions count the tokens, not the pads."""
+        """Return the logits of the last column; position ids count tokens, not pads."""
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         with autocast(self.model.device):
             out = self.model(

@@ -1,1 +1,1 @@
-"""Environments of other systems, run as they are: MCP servers, verifiers tasksets, OpenEnv servers."""
+"""Environments of other systems, unchanged: MCP servers, verifiers tasksets, OpenEnv servers."""

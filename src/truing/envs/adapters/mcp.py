@@ -23,26 +23,26 @@ KNOWN = (*NEEDED, "answer")
 
 
 class McpConfig(FrozenModel):
-    """Which server, and the tasks to use its tools for."""
+    """The server and the tasks."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """The server as a program and its arguments, spoken to by its standard input and output."""
+    """The server as a program and its arguments; it communicates by standard input and output."""
     url: str | None = None
-    """The server as an address of the streamable HTTP transport. Give this or `command`."""
+    """The server as an address of the streamable HTTP transport. Set this or `command`."""
     train: str
-    """Tasks to train on: a .jsonl file of `{"id", "prompt"}`, and "answer" where there is one."""
+    """Tasks to train on: a .jsonl file of `{"id", "prompt"}`, with an optional "answer"."""
     eval: str
     """Tasks to evaluate on, in the same form."""
     per_episode: bool = False
-    """Whether each episode has a session of its own: needed where tools change what other calls see."""
+    """Whether each episode has its own session: needed if tools change state that other calls read."""
     timeout: PositiveFloat = 30.0
-    """Seconds that any one call may take."""
+    """Time limit of a call, in seconds."""
     system: str = ""
-    """The system message; where it is empty there is none."""
+    """The system message; empty for none."""
 
     @model_validator(mode="after")
     def _one_server(self) -> "McpConfig":
-        """Refuse no server, and two."""
+        """Require exactly one server."""
         if (self.command is None) == (self.url is None):
             raise RecipeError(
                 "[env] needs one MCP server",
@@ -55,8 +55,8 @@ class McpConfig(FrozenModel):
 class Mcp:
     """Tasks in which the policy calls an MCP server's tools until it answers without calling one.
 
-    ``exact`` compares that answer with the task's own, as a number where it is one. Tasks without an answer
-    need a reward of yours.
+    ``exact`` compares that answer with the task's own, as a number if it is one. Tasks without an answer need
+    your own reward.
     """
 
     Config = McpConfig
@@ -82,21 +82,21 @@ class Mcp:
         self.notes: Sequence[str] = (*train.notes(), *evaluation.notes())
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, as its file has them."""
+        """Return the tasks of a split."""
         return self._tasks[split]
 
     def open(self, task: Task) -> Episode:
-        """An episode with the server's tools."""
+        """Return an episode with the server's tools."""
         if self.config.per_episode:
             return ToolEpisode(self._connect().tools())
         with self._lock:
-            if not self._shared.alive:  # a server that died ends the episodes that used it, and no others
+            if not self._shared.alive:  # a dead server ends only its own episodes
                 self._shared = self._connect()
                 self._tools = self._shared.tools()
             return ToolEpisode(self._tools)
 
     def _connect(self) -> McpSession:
-        """A new session."""
+        """Return a new session."""
         config = self.config
         if config.url is not None:
             return McpSession(config.url, config.url, config.timeout, "mcp")
@@ -107,13 +107,13 @@ class Mcp:
 
 
 def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:
-    """One row as a task."""
+    """Return a row as a task."""
     values = row.values
     if not (set(NEEDED) <= set(values) <= set(KNOWN) and all(isinstance(v, str) for v in values.values())):
         raise DataError(
             f"{row.where} is no task",
             got=values,
-            expected='texts: "id", "prompt", and "answer" where there is one',
+            expected='texts: "id", "prompt", and optionally "answer"',
         )
     before = [{"role": "system", "content": system}] if system else []
     return Task(
@@ -126,7 +126,7 @@ def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:
 
 
 def _exact(rollout: Rollout, task: Task) -> float:
-    """1.0 where the last message is the answer: as a number, or but for case, punctuation and articles."""
+    """Return 1.0 if the last message is the answer: as a number, or ignoring case, marks and articles."""
     if task.answer is None:
         raise DataError(
             f"task {task.task_id} has no answer to compare with",

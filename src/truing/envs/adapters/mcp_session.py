@@ -1,4 +1,4 @@
-"""Sessions with MCP servers, kept open in one background thread and used from any other."""
+"""Sessions with MCP servers, in one background thread, usable from any other."""
 
 import asyncio
 import atexit
@@ -19,28 +19,28 @@ from truing.types.message import ToolSpec
 T = TypeVar("T")
 
 START_TIMEOUT = 120.0
-"""Seconds that a server may take to start: some are downloaded first."""
+"""Time limit to start a server, in seconds: some are downloaded first."""
 
 CLOSE_TIMEOUT = 10.0
-"""Seconds that servers may take to end, all together, when Python ends."""
+"""Time limit to stop all servers at exit, in seconds."""
 
 CANCEL_GRACE = 1.0
-"""Seconds after its time within which work is cancelled, unless it blocks its loop."""
+"""Seconds after its time limit in which work is cancelled, unless it blocks its loop."""
 
 _sessions: dict[Future[None], Callable[[], object]] = {}
-"""The sessions that have not ended, and what closes each."""
+"""The open sessions, and the function that closes each."""
 
 
 @atexit.register
 def _close_all() -> None:
-    """End the sessions that are left: their thread is a daemon, and their servers would outlive it."""
+    """Close the open sessions: their thread is a daemon, and their servers would outlive it."""
     for close in list(_sessions.values()):
         close()
     wait(list(_sessions), CLOSE_TIMEOUT)
 
 
 def loop_in_new_thread() -> asyncio.AbstractEventLoop:
-    """An event loop in a thread of its own, for work that may block it; both end when it is stopped."""
+    """An event loop in its own thread, for work that may block it; both end when it is stopped."""
     loop = asyncio.new_event_loop()
 
     def serve() -> None:
@@ -60,10 +60,10 @@ def shared_loop() -> asyncio.AbstractEventLoop:
 def run_coroutine(
     work: Coroutine[Any, Any, T], seconds: float, loop: asyncio.AbstractEventLoop | None = None
 ) -> T:
-    """The result of asynchronous work, which is cancelled where it takes longer.
+    """Return the result of asynchronous work; cancel it after the time limit.
 
     Raises:
-        TimeoutError: It did, or it blocks its loop and cannot even be cancelled.
+        TimeoutError: It took longer, or it blocks its loop and cannot be cancelled.
     """
     timed = asyncio.wait_for(work, seconds)
     return asyncio.run_coroutine_threadsafe(timed, loop or shared_loop()).result(seconds + CANCEL_GRACE)
@@ -84,9 +84,9 @@ class McpSession:
 
         Args:
             server: What ``mcp.Client`` takes: a URL, a transport or a server of this process.
-            name: How errors name the server.
-            seconds: How long any one call may take.
-            extra: The extra of Truing that brings the package ``mcp``.
+            name: The server's name in errors.
+            seconds: The time limit of a call.
+            extra: The extra of Truing that installs the package ``mcp``.
             loop: Where a server of this process runs; it is stopped with the session.
 
         Raises:
@@ -112,12 +112,12 @@ class McpSession:
             raise TruingError(
                 f"the MCP server {name} cannot be reached",
                 got=repr(cause) if cause else f"no answer within {START_TIMEOUT:g} s",
-                remedy="start the command by hand, or open the URL, and see what it says",
+                remedy="start the command by hand, or open the URL, and read its output",
             ) from cause
         self._client = opened.result()
 
     def tools(self) -> list[Tool]:
-        """The server's tools, with its own schemas; calling one calls the server."""
+        """Return the server's tools, with its own schemas; calling one calls the server."""
         offered: list[Any] = []
         cursor = None
         while True:
@@ -128,11 +128,11 @@ class McpSession:
                 return [self._tool(each) for each in offered]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """What a tool answers.
+        """Return a tool's answer.
 
         Raises:
-            ToolError: The tool says that the call is wrong or failed.
-            TruingError: The server is gone, or silent for too long, or answers with what is no text.
+            ToolError: The tool reports that the call is wrong or failed.
+            TruingError: The server is gone, too slow, or answers with something other than text.
         """
         try:
             answer = run_coroutine(self._client.call_tool(name, dict(arguments)), self._seconds, self._loop)
@@ -152,7 +152,7 @@ class McpSession:
         return text
 
     def _tool(self, offered: Any) -> Tool:
-        """One tool of the server as a tool of Truing."""
+        """Return one of the server's tools as a tool of Truing."""
 
         def call(**arguments: Any) -> str:
             return self.call(offered.name, arguments)
@@ -162,7 +162,7 @@ class McpSession:
 
 
 def _text_of(name: str, answer: Any) -> str:
-    """The text of an answer, or its structured content where it has no other; a policy reads nothing else."""
+    """Return the text of an answer, or its structured content if it has no text."""
     others = sorted({block.type for block in answer.content} - {"text"})
     if others:
         raise DataError(f"the MCP tool {name} answered with what is no text", got=", ".join(others))
@@ -172,7 +172,7 @@ def _text_of(name: str, answer: Any) -> str:
 
 
 async def _hold_open(client: Any, opened: Future[Any], closing: asyncio.Event) -> None:
-    """Hold a session open; it has to be entered and left in one task."""
+    """Keep a session open; it must be entered and left in one task."""
     async with client:
         opened.set_result(client)
         await closing.wait()

@@ -1,4 +1,4 @@
-"""An OpenEnv server: the policy's turns are its steps, and it gives the reward itself."""
+"""An OpenEnv server: the policy's turns are its steps, and it computes the reward."""
 
 import asyncio
 import json
@@ -25,28 +25,28 @@ MAX_SEED = 2**31
 
 
 class OpenEnvConfig(FrozenModel):
-    """Which server, how its actions are written, and how many tasks."""
+    """The server, the form of its actions, and the number of tasks."""
 
     url: str
-    """Where the server listens."""
+    """The server's address."""
     text_field: str | None = None
     """Field of the action that takes the policy's text; without it, actions are calls of the tool `act`."""
     shown_field: str | None = None
-    """Field of the observation that the policy reads; the whole observation as JSON where not given."""
+    """Field of the observation that the policy reads; if not set, the whole observation as JSON."""
     train: PositiveInt = 256
     """How many tasks to train on: seeds whose first observations all differ."""
     eval: PositiveInt = 64
     """How many tasks to evaluate on, none of them trained on."""
     seed: int = 0
-    """Another seed makes other tasks, and keeps others for evaluation."""
+    """Another seed generates other tasks, and keeps others for evaluation."""
     timeout: PositiveFloat = 60.0
-    """Seconds that connecting, and any one step, may take."""
+    """Time limit of connecting and of each step, in seconds."""
     system: str = ""
-    """The system message; where it is empty there is none."""
+    """The system message; empty for none."""
 
 
 class OpenEnv:
-    """Tasks are seeds; the reward is the sum of what the environment gave at each step."""
+    """Tasks are seeds; the reward is the sum over the environment's steps."""
 
     Config = OpenEnvConfig
     notes: Sequence[str] = ()
@@ -54,21 +54,21 @@ class OpenEnv:
     def __init__(self, config: OpenEnvConfig) -> None:
         self.config = config
         self.rewards: Rewards = {"return": (_sum_of_rewards, 1.0)}
-        world = ServerSession(config)
+        session = ServerSession(config)
         self._action = _action(config)
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": self._make(world, "train", config.train),
-            "eval": self._make(world, "eval", config.eval),
+            "train": self._make(session, "train", config.train),
+            "eval": self._make(session, "eval", config.eval),
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split."""
+        """Return the tasks of a split."""
         return self._tasks[split]
 
     def open(self, task: Task) -> Episode:
-        """An episode in a session of its own, at the observation that the task shows."""
-        world = ServerSession(self.config)
-        shown = world.reset(task.answer)
+        """Return an episode in its own session, at the observation that the task shows."""
+        session = ServerSession(self.config)
+        shown = session.reset(task.answer)
         if shown != task.messages[-1]["content"]:
             raise DataError(
                 f"the OpenEnv server shows another start than before for the seed of task {task.task_id}",
@@ -76,16 +76,16 @@ class OpenEnv:
                 expected=task.messages[-1]["content"],
                 remedy="make its reset(seed=…) depend on the seed alone",
             )
-        return _TextEpisode(world) if self._action is None else _ToolEpisode(world, self._action)
+        return _TextEpisode(session) if self._action is None else _ToolEpisode(session, self._action)
 
-    def _make(self, world: "ServerSession", split: Split, wanted: int) -> list[Task]:
-        """The first ``wanted`` tasks of a split."""
+    def _make(self, session: "ServerSession", split: Split, wanted: int) -> list[Task]:
+        """Return the first ``wanted`` tasks of a split."""
         config = self.config
         system = [{"role": "system", "content": config.system}] if config.system else []
 
         def draw(attempt: int) -> tuple[str, int]:
             seed = seed_of("openenv", config.seed, attempt) % MAX_SEED
-            return world.reset(seed), seed
+            return session.reset(seed), seed
 
         return [
             Task(
@@ -100,7 +100,7 @@ class OpenEnv:
 
 
 class ServerSession:
-    """One session with the server, and what became of it."""
+    """One session with the server, and its rewards."""
 
     def __init__(self, config: OpenEnvConfig) -> None:
         self.config = config
@@ -114,22 +114,22 @@ class ServerSession:
         self._close = weakref.finalize(self, _disconnect, self._client)
 
     def reset(self, seed: int) -> str:
-        """Begin; the first observation as the policy reads it."""
+        """Reset; return the first observation as the policy reads it."""
         return self._take(run_coroutine(self._client.reset(seed=seed), self.config.timeout))
 
     def step(self, action: Mapping[str, Any]) -> str:
-        """Act; the next observation as the policy reads it."""
+        """Step; return the next observation as the policy reads it."""
         result = run_coroutine(self._client.step(dict(action)), self.config.timeout)
         if result.reward is not None:
             self.rewards.append(float(result.reward))
         return self._take(result)
 
     def outcome(self) -> Mapping[str, Any]:
-        """What was given at each step that gave something, and the last observation."""
+        """Return the rewards of all steps that had one, and the last observation."""
         return {"rewards": list(self.rewards), "done": self.done, "observation": self.observation}
 
     def _take(self, result: Any) -> str:
-        """Keep what the server answered, and read it."""
+        """Store the server's answer and return its observation."""
         self.done, self.observation = result.done, result.observation
         if self.done:
             self._close()
@@ -146,41 +146,41 @@ class ServerSession:
 
 
 class _TextEpisode:
-    """What the policy says is the action."""
+    """An episode whose actions are the policy's text."""
 
-    def __init__(self, world: ServerSession) -> None:
-        self._session = world
+    def __init__(self, session: ServerSession) -> None:
+        self._session = session
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
-        """The next observation, as the user's message."""
+        """Return the next observation as the user's message."""
         shown = self._session.step({self._session.config.text_field: message.content})
         return [] if self._session.done else [{"role": "user", "content": shown}]
 
     def outcome(self) -> Mapping[str, Any]:
-        """What the environment gave."""
+        """Return the environment's rewards."""
         return self._session.outcome()
 
 
 class _ToolEpisode(ToolEpisode):
-    """What the policy calls the tool with is the action."""
+    """An episode whose actions are the arguments of the policy's tool call."""
 
-    def __init__(self, world: ServerSession, action: ToolSpec) -> None:
+    def __init__(self, session: ServerSession, action: ToolSpec) -> None:
         def act(**arguments: Any) -> str:
-            if world.done:
+            if session.done:
                 raise ToolError("the episode is over")
-            return world.step(arguments)
+            return session.step(arguments)
 
-        super().__init__([Tool(action, act)], world.outcome)
-        self._session = world
+        super().__init__([Tool(action, act)], session.outcome)
+        self._session = session
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
-        """The next observation, as the tool's message."""
-        told = super().reply(message)
-        return [] if self._session.done else told
+        """Return the next observation as the tool's message."""
+        replies = super().reply(message)
+        return [] if self._session.done else replies
 
 
 def _action(config: OpenEnvConfig) -> ToolSpec | None:
-    """The tool that an action is a call of; None where actions are text."""
+    """Return the tool of an action; None if actions are text."""
     try:
         with urllib.request.urlopen(f"{config.url}/schema", timeout=config.timeout) as answer:
             schema = json.load(answer)["action"]
@@ -191,7 +191,7 @@ def _action(config: OpenEnvConfig) -> ToolSpec | None:
         ) from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{config.url}/schema does not say what an action is",
+            f"{config.url}/schema does not describe an action",
             got=error,
             expected='JSON with "action", the schema of an object',
             remedy="look whether env.url is the address of an OpenEnv server",
@@ -208,7 +208,7 @@ def _action(config: OpenEnvConfig) -> ToolSpec | None:
 
 
 def _sum_of_rewards(rollout: Rollout, task: Task) -> float:
-    """The sum of the environment's rewards: of an attempt that was broken off, those until then."""
+    """Return the sum of the environment's rewards; for a truncated attempt, those until then."""
     if rollout.outcome["done"] and not rollout.outcome["rewards"]:
         raise DataError(f"the OpenEnv server gave no reward in an episode of task {task.task_id}")
     return math.fsum(rollout.outcome["rewards"])

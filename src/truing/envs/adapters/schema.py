@@ -1,4 +1,4 @@
-"""Schemas that others wrote, made such that each call can be held against them."""
+"""Foreign schemas, prepared so that each call can be validated."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,36 +12,36 @@ from referencing.jsonschema import DRAFT202012
 from truing.errors import DataError
 
 DATA = ("const", "default", "enum", "examples")
-"""Keywords whose values are data and no schemas."""
+"""Keywords whose values are data, not schemas."""
 
 NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
-"""Keywords whose values are schemas by name, and the names are anybody's."""
+"""Keywords whose values are schemas by free names."""
 
 
 def validated_schema(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """A schema of arguments without the patterns that Python cannot read; its owner checks those itself.
+    """Return a schema of arguments without patterns that Python cannot compile; the server checks those.
 
     Raises:
-        DataError: It is no JSON Schema, or refers to what it does not hold.
+        DataError: It is no JSON Schema, or has an unresolved reference.
     """
     try:
-        made = _readable(schema)
-        Draft202012Validator.check_schema(made)
-        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(made))
-        for reference in _references(made):
+        readable = _readable(schema)
+        Draft202012Validator.check_schema(readable)
+        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(readable))
+        for reference in _references(readable):
             resolver.lookup(reference)
     except (SchemaError, Unresolvable) as error:
         raise DataError(
             f"the schema of {owner} cannot be used",
             got=getattr(error, "message", error),
             expected="JSON Schema, with references to its own parts alone",
-            remedy="mend the schema where the tool is defined",
+            remedy="fix the schema in the tool's definition",
         ) from error
-    return made
+    return readable
 
 
 def _readable(part: Any) -> Any:
-    """The same without patterns in a dialect that Python does not read, such as JavaScript's."""
+    """Return the same without patterns in a dialect that Python does not support, such as JavaScript's."""
     if isinstance(part, list):
         return [_readable(each) for each in part]
     if not isinstance(part, Mapping):
@@ -50,7 +50,7 @@ def _readable(part: Any) -> Any:
 
 
 def _within(key: str, value: Any) -> Any:
-    """What a keyword holds, made readable where it is a schema or holds some."""
+    """Return a keyword's value, prepared if it is a schema or holds some."""
     if key in DATA:
         return value
     if key in NAMED and isinstance(value, Mapping):
@@ -59,7 +59,7 @@ def _within(key: str, value: Any) -> Any:
 
 
 def _foreign(pattern: Any) -> bool:
-    """Whether this is a pattern that Python cannot compile."""
+    """Whether Python cannot compile this pattern."""
     try:
         return isinstance(pattern, str) and not re.compile(pattern)
     except re.error:
@@ -67,7 +67,7 @@ def _foreign(pattern: Any) -> bool:
 
 
 def _references(part: Any) -> Iterator[str]:
-    """Every ``$ref`` in a schema."""
+    """Yield every ``$ref`` in a schema."""
     if isinstance(part, list):
         for each in part:
             yield from _references(each)

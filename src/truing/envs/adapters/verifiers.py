@@ -21,27 +21,27 @@ from truing.utils.deep_copy import deep_copy
 
 
 class VerifiersConfig(FrozenModel):
-    """Which taskset, and how its tasks are split."""
+    """The taskset, and the split of its tasks."""
 
     taskset: str
     """Module or installed package of the taskset, as verifiers names it."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keys of the taskset's own config."""
     limit: PositiveInt = 1024
-    """So many of its tasks at most: the first ones."""
+    """Maximum number of its tasks: the first ones."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     """Tasks whose SHA-256 of (seed, prompt), as a number in [0, 1), is below this are for evaluation."""
     seed: int = 0
     """Another seed keeps other tasks for evaluation."""
     timeout: PositiveFloat = 60.0
-    """Seconds that grading an attempt, or any one call of a tool, may take."""
+    """Time limit of grading an attempt and of each tool call, in seconds."""
 
 
 class Verifiers:
-    """Tasks whose rewards need the transcript alone; those that need a container are refused.
+    """Tasks whose rewards need only the transcript; tasks that need a container are rejected.
 
-    The taskset's own tools run in this process: tools of a task are made anew for each episode, tools of the
-    taskset are shared by all.
+    The taskset's own tools run in this process: a task's tools are created for each episode, the taskset's
+    tools are shared.
     """
 
     Config = VerifiersConfig
@@ -63,16 +63,16 @@ class Verifiers:
             self._tasks["eval" if for_eval else "train"].append(task)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, in the taskset's order."""
+        """Return the tasks of a split, in the taskset's order."""
         return self._tasks[split]
 
     def open(self, task: Task) -> Episode:
-        """An episode with the tools of the task and of the taskset."""
+        """Return an episode with the tools of the task and of the taskset."""
         original = self._original(task)
         return ToolEpisode([*self._own(original), *self._shared])
 
     def _task(self, original: Any) -> Task:
-        """One of the taskset's tasks as a task."""
+        """Return one of the taskset's tasks as a task."""
         _check(self._vf, original)
         data = original.data
         task_id = f"{self.config.taskset}/{data.idx}"
@@ -86,26 +86,26 @@ class Verifiers:
         )
 
     def _original(self, task: Task) -> Any:
-        """The taskset's own task, a copy: its tools and rewards may change its data."""
+        """Return a copy of the taskset's own task: its tools and rewards may change its data."""
         return deep_copy(self._originals[task.task_id], f"task {task.task_id}")
 
     def _own(self, original: Any) -> list[Tool]:
-        """The tools of one task, made anew."""
+        """Return new tools for one task."""
         return self._serve(original.toolsets(original.config), original.data)
 
     def _serve(self, toolsets: Sequence[Any], data: Any = None) -> list[Tool]:
-        """The tools of toolsets, each served as verifiers would, but in this process."""
+        """Return the tools of toolsets, served in this process."""
         return [tool for toolset in toolsets for tool in self._served(toolset, data)]
 
     def _served(self, toolset: Any, data: Any) -> list[Tool]:
-        """The tools of one toolset."""
+        """Return the tools of one toolset."""
         seconds, name = self.config.timeout, type(toolset).__name__
         if self._state_of(type(toolset)) is not self._vf.State:
             raise DataError(
                 f"the toolset {name} shares a State with its rewards, which takes verifiers' own runner",
                 remedy="keep the state in the toolset itself",
             )
-        loop = loop_in_new_thread()  # a tool that blocks its loop keeps nobody else waiting
+        loop = loop_in_new_thread()  # a tool that blocks its loop delays no other tool
         run_coroutine(toolset.setup(), seconds, loop)
         if data is not None:
             run_coroutine(toolset.setup_task(data), seconds, loop)
@@ -114,7 +114,7 @@ class Verifiers:
         return McpSession(server, name, seconds, "verifiers", loop).tools()
 
     def _reward(self, rollout: Rollout, task: Task) -> float:
-        """The weighted sum of the task's own rewards."""
+        """Return the weighted sum of the task's own rewards."""
         original = self._original(task)
         trace = self._trace(original, [*task.messages, *rollout.messages], len(task.messages))
         run_coroutine(original.score(trace), self.config.timeout, self._judging)
@@ -126,7 +126,7 @@ class Verifiers:
         return trace.reward
 
     def _trace(self, original: Any, messages: Sequence[Message], given: int) -> Any:
-        """A transcript as verifiers records it, its first messages ``given`` and the rest played."""
+        """Return a transcript in verifiers' form: ``given`` messages, then the attempt's."""
         vf = self._vf
         trace = vf.Trace(
             task=vf.TraceTask(
@@ -143,12 +143,12 @@ class Verifiers:
 
 
 def _load(config: VerifiersConfig) -> Any:
-    """The taskset, by the library's own loader."""
+    """Return the taskset, by the library's own loader."""
     loaders = import_optional("verifiers.v1.utils.loaders", "verifiers")
     try:
         settings = loaders.taskset_config_type(config.taskset)(id=config.taskset, **config.options)
         return loaders.load_taskset(settings)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:  # what loader and config raise
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # raised by loader and config
         raise RecipeError(
             f"verifiers cannot load the taskset {config.taskset!r} with these env.options",
             got=f"{config.options}: {error}",
@@ -157,7 +157,7 @@ def _load(config: VerifiersConfig) -> Any:
 
 
 def _check(vf: Any, task: Any) -> None:
-    """Raise where a task cannot be asked or graded by its transcript alone."""
+    """Raise if a task cannot be prompted or graded by its transcript alone."""
     problems = []
     if task.data.prompt is None:
         problems.append("has no prompt")
@@ -181,7 +181,7 @@ def _check(vf: Any, task: Any) -> None:
 
 
 def _prompt(task: Any) -> list[Message]:
-    """What the policy is shown."""
+    """Return the messages of the prompt."""
     system, prompt = task.data.system_prompt, task.data.prompt
     before = [{"role": "system", "content": system}] if system is not None else []
     if isinstance(prompt, str):
@@ -190,7 +190,7 @@ def _prompt(task: Any) -> list[Message]:
 
 
 def _written(message: Message) -> Mapping[str, Any]:
-    """A message in the form of verifiers, which writes calls flat and their arguments as text."""
+    """Return a message in verifiers' form: flat calls with arguments as text."""
     plain = {key: message[key] for key in ("role", "content", "name", "tool_call_id") if key in message}
     if "tool_calls" not in message:
         return plain

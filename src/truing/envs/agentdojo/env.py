@@ -19,7 +19,7 @@ SuiteName = Literal["workspace", "slack", "travel", "banking"]
 
 
 class AgentDojoConfig(FrozenModel):
-    """Which suites, and how their tasks are split."""
+    """The suites, and the split of their tasks."""
 
     suites: Annotated[tuple[SuiteName, ...], Field(min_length=1)] = (
         "workspace",
@@ -35,7 +35,7 @@ class AgentDojoConfig(FrozenModel):
 
 
 class AgentDojo:
-    """Tasks in four offices, each judged by the check that its authors published."""
+    """Tasks in four offices, each graded by its published check."""
 
     Config = AgentDojoConfig
 
@@ -48,33 +48,33 @@ class AgentDojo:
             tasks, lambda i, j: needs[i] <= needs[j] or needs[j] <= needs[i], config.eval_share, config.seed
         )
         self.idle = tuple(task.task_id for task in tasks if self.open(task).solved())
-        """Tasks that doing nothing solves, by their published checks."""
-        free = f"solved by doing nothing: {', '.join(self.idle)}"
+        """Tasks solved without any action, by their published checks."""
+        free = f"solved without any action: {', '.join(self.idle)}"
         self.notes: Sequence[str] = (free,) if self.idle else ()
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, suite by suite."""
+        """Return the tasks of a split, suite by suite."""
         return self._tasks[split]
 
     def open(self, task: Task) -> "OfficeEpisode":
-        """A new copy of the suite's office."""
+        """Return a new copy of the suite's office."""
         return self._suites[task.answer["suite"]].open(task.answer["task"])
 
 
 def solved(rollout: Rollout, task: Task) -> float:
-    """1.0 where the published check of the task holds."""
+    """Return 1.0 if the task's published check passes."""
     return float(rollout.outcome["solved"])
 
 
 def _needs(task: Task) -> set[str]:
-    """The reference calls: tasks are alike where the calls of one are among those of the other."""
+    """Return the reference calls: tasks are similar if one's calls include the other's."""
     assert isinstance(task.demonstration, tuple)
     suite = task.answer["suite"]
-    return {f"{suite} {call}" for said in task.demonstration for call in said.calls}
+    return {f"{suite} {call}" for turn in task.demonstration for call in turn.calls}
 
 
 def _suite(name: SuiteName) -> "Suite":
-    """A suite of the package, which is optional."""
+    """Return a suite of the optional package."""
     import_optional("agentdojo", "agentdojo")
     from truing.envs.agentdojo.suite import Suite
 

@@ -1,6 +1,6 @@
 """A suite of the package ``agentdojo``: its tools, its tasks and their checks, behind Truing's protocol.
 
-Imported by ``env.py`` alone, and only when the environment is made: the package is optional.
+Only ``env.py`` imports it, when the environment is built: the package is optional.
 """
 
 import datetime
@@ -24,25 +24,25 @@ from truing.types.rollout import Task
 from truing.utils.deep_copy import deep_copy
 
 VERSION = "v1.2.2"
-"""The version of the suites. Another one has other tasks and other checks."""
+"""The version of the suites. Other versions have other tasks and checks."""
 
 
 class OfficeTime(datetime.datetime):
-    """The clock of the offices stands still: a world must be the same whenever it is opened."""
+    """The fixed time of the offices: a task must open equal episodes every time."""
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
-        """Noon of the day that the offices say it is."""
+        """Noon of the offices' current day."""
         return datetime.datetime(2024, 5, 15, 12, tzinfo=tz)
 
 
-# The two modules that stamp what they make with the time of the machine.
+# The two modules that use the machine's time.
 for module in (cloud_drive_client, email_client):
     module.datetime = SimpleNamespace(**{**vars(datetime), "datetime": OfficeTime})
 
 
 class Suite:
-    """One office: what is in it, which tools work there, and what is asked."""
+    """One office: its data, its tools and its tasks."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Suite:
         self.office = self.published.load_and_inject_default_environment({})
 
     def tasks(self) -> list[Task]:
-        """All tasks of the suite, in its order."""
+        """Return all tasks of the suite, in its order."""
         system = {"role": "system", "content": load_system_message(None)}
         return [
             Task(
@@ -67,23 +67,23 @@ class Suite:
         ]
 
     def open(self, task_id: str) -> "OfficeEpisode":
-        """An episode of one task, in a copy of the office."""
+        """Return an episode of one task, in a copy of the office."""
         published = self.published.user_tasks[task_id]
         return OfficeEpisode(self, published, self._office(published))
 
     def _office(self, published: BaseUserTask) -> TaskEnvironment:
-        """A copy of the office as the task wants it."""
+        """Return a copy of the office, prepared for the task."""
         return published.init_environment(self.office.model_copy(deep=True))
 
     def _demonstration(self, published: BaseUserTask) -> tuple[AssistantMessage, ...]:
-        """The reference calls, one a turn, then the text that the answer must hold."""
+        """Return the reference calls, one per turn, then the text that the answer must contain."""
         calls = published.ground_truth(self._office(published))
         turns = (AssistantMessage(calls=(ToolCall(call.function, dict(call.args)),)) for call in calls)
         return (*turns, AssistantMessage(published.GROUND_TRUTH_OUTPUT))
 
 
 class OfficeEpisode(ToolEpisode):
-    """One attempt: calls change the office, and what is said last is the answer."""
+    """One attempt: calls change the office; the last text is the answer."""
 
     def __init__(self, suite: Suite, published: BaseUserTask, office: TaskEnvironment) -> None:
         super().__init__([Tool(spec, partial(self._carry_out, spec.name)) for spec in suite.specs])
@@ -94,27 +94,27 @@ class OfficeEpisode(ToolEpisode):
         self._text = ""
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
-        """One message per call; text without a call is the answer."""
+        """Return one message per call; text without a call is the answer."""
         self._text = message.content
         return super().reply(message)
 
     def outcome(self) -> Mapping[str, Any]:
-        """The verdict of the published check, and what changed in the office."""
+        """Return the verdict of the published check, and the changes in the office."""
         before, after = (office.model_dump(mode="json") for office in (self._before, self._after))
         return {"solved": self.solved(), "changes": json.loads(DeepDiff(before, after).to_json())}
 
     def solved(self) -> bool:
-        """The verdict of the published check."""
+        """Return the verdict of the published check."""
         seen = (self._text, self._before, self._after)
         verdict = self._published.utility_from_traces(*seen, self._calls)
-        if verdict is None:  # the task is judged by its result, not by its calls
+        if verdict is None:  # the result is graded, not the calls
             verdict = self._published.utility(*seen)
         return bool(verdict)
 
     def _carry_out(self, tool: str, /, **arguments: Any) -> str:
-        """Run one tool of the package, which reports every failure of its tools as text for the model."""
+        """Run one tool of the package, which reports every failure as text for the model."""
         call = FunctionCall(function=tool, args=deep_copy(arguments, f"a call of {tool}"))
-        self._calls.append(call)  # as it was made: the tool may change its arguments
+        self._calls.append(call)  # a copy: the tool may change its arguments
         result, problem = self._runtime.run_function(self._after, tool, arguments)
         if problem is not None:
             raise ToolError(problem)
@@ -122,7 +122,7 @@ class OfficeEpisode(ToolEpisode):
 
 
 def _spec(function: Function) -> ToolSpec:
-    """What the model is told of a function."""
+    """Return the description of a function for the model."""
     schema = function.parameters.model_json_schema()
     del schema["title"]
     return ToolSpec(function.name, function.description, schema)

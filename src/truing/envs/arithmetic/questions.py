@@ -1,4 +1,4 @@
-"""The kinds of question that Truing makes itself. Each is a pure function of its draws."""
+"""The kinds of generated questions. Each is a pure function of its draws."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,22 +9,22 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"
 
 Question = tuple[str, str]
-"""What is asked, and the one right answer."""
+"""A question, and its one right answer."""
 
 
 class Draws:
-    """Whole numbers that a key decides, one after the other."""
+    """A sequence of whole numbers determined by a key."""
 
     def __init__(self, *key: object) -> None:
         self.key, self.drawn = key, 0
 
     def between(self, low: int, high: int) -> int:
-        """The next number, with ``low ≤ number ≤ high``."""
+        """Return the next number, with ``low ≤ number ≤ high``."""
         self.drawn += 1
         return low + seed_of(*self.key, self.drawn) % (high - low + 1)
 
     def number(self, digits: int) -> int:
-        """A number of exactly so many digits; 0 counts as having one."""
+        """Return a number with exactly this many digits; 0 has one."""
         return self.between(10 ** (digits - 1) if digits > 1 else 0, 10**digits - 1)
 
     def distinct(self, count: int, draw: Callable[[], int]) -> list[int]:
@@ -125,4 +125,4 @@ KINDS: dict[str, Callable[[Draws], Question]] = {
     "first-3": partial(_first, length=3),
     "max": _max,
 }
-"""name → maker. A number after the name is its level: digits, operands, items or letters."""
+"""name → function. A number after the name is its level: digits, operands, items or letters."""

@@ -1,4 +1,4 @@
-"""BFCL: function calls in one turn, and in conversations whose calls change a world."""
+"""BFCL: function calls in one turn, and in conversations whose calls change state."""
 
 from truing.envs.bfcl.env import BFCL
 

@@ -1,7 +1,7 @@
-"""Single-turn tasks: are these the right calls? The verdict is that of BFCL's check by syntax tree.
+"""Grading of single-turn tasks, with the verdict of BFCL's check by syntax tree.
 
 Source: ``ast_checker.py`` of bfcl-eval 2026.3.23, its rules for Python. Text is compared without case, blanks
-and the marks ``, . / - _ * ^``, and calls may come in any order. Its oddities are kept, since its verdicts
+and the marks ``, . / - _ * ^``, and calls may come in any order. Its quirks are kept, since its verdicts
 are published: types are Python's, so that 2.0 is no integer; objects within objects are compared as they
 are; of several answers that would do, a call takes the first.
 """
@@ -23,7 +23,7 @@ TYPES = {
 """Type of a JSON schema → of Python. A schema without a type is of BFCL's ``any``, which is a text."""
 
 MAY_BE_OMITTED = ""
-"""Among the values that an argument may have, it says that the argument need not be given."""
+"""Among the values of an argument, it marks the argument as optional."""
 
 _IGNORED = re.compile(r"[ ,./\-_*^]")
 
@@ -35,24 +35,24 @@ Schema = Mapping[str, Any]
 
 
 class SingleTurnEpisode:
-    """One turn, and it is over: nothing is run."""
+    """An episode of one turn: no call runs."""
 
     def __init__(self) -> None:
         self._message = AssistantMessage(parse_errors=("no turn was finished",))
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
-        """Nothing: the episode is over."""
+        """Return nothing: the episode is over."""
         self._message = message
         return ()
 
     def outcome(self) -> Mapping[str, Any]:
-        """The calls that were made, and those that could not be read."""
+        """Return the calls, and the malformed ones."""
         calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in self._message.calls]
         return {"calls": calls, "problems": list(self._message.parse_errors)}
 
 
 def calls_are_right(outcome: Mapping[str, Any], answers: Sequence[Call], tools: Sequence[ToolSpec]) -> bool:
-    """Whether an outcome holds all right calls and nothing else."""
+    """Whether an outcome has all right calls and no others."""
     schemas = {tool.name: tool.parameters for tool in tools}
     left = list(outcome["calls"])
     if outcome["problems"] or len(left) != len(answers):
@@ -67,7 +67,7 @@ def calls_are_right(outcome: Mapping[str, Any], answers: Sequence[Call], tools: 
 
 
 def first_right_calls(answers: Sequence[Call], tools: Sequence[ToolSpec]) -> AssistantMessage:
-    """The right calls with the first value that each argument may have."""
+    """Return the right calls with the first value that each argument may have."""
     if not answers:
         return AssistantMessage("None of these functions can do this.")
     schemas = {tool.name: tool.parameters for tool in tools}
@@ -80,7 +80,7 @@ def first_right_calls(answers: Sequence[Call], tools: Sequence[ToolSpec]) -> Ass
 
 
 def _is_right(call: Call, answer: Call, schema: Schema) -> bool:
-    """Whether a call is the function, with all arguments that it needs and none that it may not have."""
+    """Whether a call names the function, with all required and no unknown arguments."""
     given, wanted = call["arguments"], answer["arguments"]
     known = schema.get("properties", {})
     return (
@@ -93,17 +93,17 @@ def _is_right(call: Call, answer: Call, schema: Schema) -> bool:
 
 
 def _is_one_of(value: Any, options: Sequence[Any], schema: Schema) -> bool:
-    """Whether an argument has a type that it may have, and one of its values."""
+    """Whether an argument has an allowed type and an allowed value."""
     kind = TYPES[schema.get("type", "string")]
     items = TYPES[schema.get("items", {}).get("type", "string")] if kind is list else None
     if kind is float and type(value) is int:
         value = float(value)
-    told = _type_of(options)
-    if type(value) is not kind:  # a variable in place of a value, which the answers then name
-        return type(value) is told and value in options
+    element_type = _type_of(options)
+    if type(value) is not kind:  # a variable instead of a value, which the answers name
+        return type(value) is element_type and value in options
     if kind is list and not any(_may_hold(option, value, items) for option in options):
         return False
-    if told not in (None, kind):
+    if element_type not in (None, kind):
         return value in options
     if kind is dict:
         return any(_same_object(value, option) for option in options)
@@ -122,7 +122,7 @@ def _may_hold(option: Any, value: Sequence[Any], items: type | None) -> bool:
 
 
 def _type_of(options: Sequence[Any]) -> type | None:
-    """The type of the first value that is one."""
+    """Return the type of the first value."""
     return next((type(option) for option in options if option != MAY_BE_OMITTED), None)
 
 
@@ -143,12 +143,12 @@ def _same_object(value: Any, option: Any) -> bool:
 
 
 def _plain_texts(values: Sequence[Any]) -> list[Any]:
-    """A list as it is compared; an argument that may be left out may also be an empty list."""
+    """Return a list in comparable form; an optional argument may also be an empty list."""
     return [_plain_text(value) for value in values]
 
 
 def _plain_text(value: Any) -> Any:
-    """Text as it is compared; anything else as it is."""
+    """Return text in comparable form; other values unchanged."""
     return _IGNORED.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value
 
 

@@ -1,7 +1,7 @@
-"""The worlds of BFCL's conversations: file systems, cars, trades, tickets, travel, messages.
+"""The episodes of BFCL's conversations: file systems, cars, trades, tickets, travel, messages.
 
-Their classes are those of the package ``bfcl-eval``, which cannot be installed beside Truing (it pins
-numpy 1.26) but needs none of its dependencies here: it only has to be on the path.
+Their classes come from the package ``bfcl-eval``. It cannot be installed together with Truing (it pins
+numpy 1.26), but it needs none of its dependencies here: it only has to be on the path.
 """
 
 import copy
@@ -20,7 +20,7 @@ from truing.errors import RecipeError
 from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
 
 CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What the published functions raise at arguments that they did not foresee."""
+"""Exceptions of the published functions for unexpected arguments."""
 
 MAX_DIGITS = 4000
 """Of a number that a function may compute; Python writes no longer ones."""
@@ -32,21 +32,21 @@ NOW_AVAILABLE = "These functions can be called from now on: {}. Can you do it no
 
 
 class ApiState:
-    """Objects of the published classes, in the state that a row gives them."""
+    """Objects of the published classes, in the state of a row."""
 
     def __init__(self, row: MultiTurn) -> None:
         published = _published("bfcl_eval.constants.executable_backend_config")
         self._objects: dict[str, Any] = {}
         for name in row.involved_classes:
             module = _published(published.CLASS_FILE_PATH_MAPPING[name])
-            made = self._objects[name] = getattr(module, name)()
+            instance = self._objects[name] = getattr(module, name)()
             if name not in published.STATELESS_CLASSES:
                 # a class that the row does not configure starts from its own defaults, as published
                 scenario = copy.deepcopy(row.initial_config.get(name, {}))
-                made._load_scenario(scenario, long_context="long_context" in row.id)
+                instance._load_scenario(scenario, long_context="long_context" in row.id)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """The result of a function as text."""
+        """Return the result of a function as text."""
         owner = next(each for each in self._objects.values() if hasattr(each, name))
         try:
             _refuse_endless(name, arguments)
@@ -56,12 +56,12 @@ class ApiState:
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
     def state(self) -> dict[str, Any]:
-        """What the published check compares: everything public, as plain data."""
+        """Return the state that the published check compares: all public fields, as plain data."""
         return {name: _public(each) for name, each in self._objects.items()}
 
 
 class Conversation(ToolEpisode):
-    """One attempt: a turn without calls ends what the user asked for, and the next request follows."""
+    """One attempt: a turn without calls ends a request, and the next one follows."""
 
     def __init__(self, row: MultiTurn, specs: Sequence[ToolSpec]) -> None:
         self._api = ApiState(row)
@@ -75,11 +75,11 @@ class Conversation(ToolEpisode):
 
     @property
     def shown(self) -> tuple[ToolSpec, ...]:
-        """The functions that can be called now."""
+        """Return the currently callable functions."""
         return tuple(spec for name, spec in self._specs.items() if name in self.tools)
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
-        """The results of calls, or else the user's next request; nothing after the last."""
+        """Return the results of calls, or the user's next request; nothing after the last."""
         answers = super().reply(message)
         if answers:
             return answers
@@ -90,11 +90,11 @@ class Conversation(ToolEpisode):
         return self._request(turn) if turn < len(self._row.question) else ()
 
     def outcome(self) -> Mapping[str, Any]:
-        """For each turn that was ended: whether it had a call, what calls gave, and the state it left."""
+        """Return for each ended turn whether it had a call, its calls' results, and its final state."""
         return {"turns": self._turns}
 
     def _request(self, turn: int) -> Sequence[Message]:
-        """What the user says at the start of a turn; functions withheld until now are named there."""
+        """Return the user's message at the start of a turn; it introduces functions withheld until then."""
         added = [self._specs[name] for name in self._row.missed_function.get(turn, ())]
         if not added:
             return self._row.question[turn]
@@ -103,14 +103,14 @@ class Conversation(ToolEpisode):
         return (*self._row.question[turn], {"role": "user", "content": NOW_AVAILABLE.format(schemas)})
 
     def _tool(self, spec: ToolSpec) -> Tool:
-        """A function of the world as a tool; as published, it alone judges its arguments.
+        """Return a function as a tool; as published, it validates its arguments itself.
 
         The reference calls of scenario 173 do not follow the schema, and work.
         """
         return Tool(ToolSpec(spec.name, spec.description, {}), partial(self._carry_out, spec.name))
 
     def _carry_out(self, function: str, /, **arguments: Any) -> str:
-        """Run a function and keep its result for the check."""
+        """Run a function and record its result for the check."""
         self._called = True
         result = self._api.call(function, arguments)
         self._results.append(result)
@@ -118,22 +118,22 @@ class Conversation(ToolEpisode):
 
 
 def reference_turns(turns: Sequence[Sequence[ToolCall]]) -> tuple[AssistantMessage, ...]:
-    """The reference calls, one at a time, and a word at the end of each turn."""
-    said: list[AssistantMessage] = []
+    """Return the reference calls, one at a time, and a closing text for each turn."""
+    messages: list[AssistantMessage] = []
     for calls in turns:
-        said += [AssistantMessage(calls=(call,)) for call in calls]
-        said.append(
+        messages += [AssistantMessage(calls=(call,)) for call in calls]
+        messages.append(
             AssistantMessage("Done." if calls else "I cannot do this yet: a function or a detail is missing.")
         )
-    return tuple(said)
+    return tuple(messages)
 
 
 def same_turns(outcome: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
-    """Whether a conversation went as the reference did.
+    """Whether a conversation agrees with the reference.
 
     As published: after each turn that needs calls the state is the same, this turn had a call, and the
     results so far hold those of the reference's turn. What a turn without reference calls did shows in
-    the state that later turns are held against.
+    the state that later turns are compared with.
     """
     done, wanted = outcome["turns"], reference["turns"]
     if len(done) != len(wanted):
@@ -149,7 +149,7 @@ def same_turns(outcome: Mapping[str, Any], reference: Mapping[str, Any]) -> bool
 
 
 def _refuse_endless(name: str, arguments: Mapping[str, Any]) -> None:
-    """Raise where a published function would compute for hours, in one step that no time limit ends.
+    """Raise if a published function would compute for hours, in one step that no time limit ends.
 
     The reference conversations ask for 20 digits at most.
     """
@@ -163,7 +163,7 @@ def _refuse_endless(name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def _written(result: Any) -> str:
-    """A result as the published check compares it, and as its models read it.
+    """Return a result as text, as the published check compares it and models read it.
 
     Numbers of mpmath and Decimal are written with all their digits, since results are compared as text.
     """
@@ -176,7 +176,7 @@ def _written(result: Any) -> str:
 
 
 def _public(value: Any) -> Any:
-    """A value as plain data; of an object its class and public fields, without the way back to its parent."""
+    """Return a value as plain data; an object as its class and public fields, without its parent."""
     if isinstance(value, dict):
         return {str(key): _public(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -184,7 +184,7 @@ def _public(value: Any) -> Any:
     if isinstance(value, set):
         return sorted(_public(part) for part in value)
     if isinstance(value, float) and not math.isfinite(value):
-        return repr(value)  # JSON has no infinity, and an overdrawn account is no crash
+        return repr(value)  # JSON has no infinity; an overdrawn account must not crash
     if value is None or isinstance(value, str | bool | int | float):
         return value
     fields = {key: part for key, part in vars(value).items() if not key.startswith("_") and key != "parent"}
@@ -192,7 +192,7 @@ def _public(value: Any) -> Any:
 
 
 def _published(module: str) -> Any:
-    """A module of bfcl-eval, or an error that says how to have it."""
+    """Return a module of bfcl-eval, or raise with how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

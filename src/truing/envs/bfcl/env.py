@@ -22,7 +22,7 @@ from truing.types.rollout import Rollout, Task
 
 
 class BFCLConfig(FrozenModel):
-    """Which rows, and how they are split."""
+    """The rows, and their split."""
 
     data: str | Annotated[tuple[str, ...], Field(min_length=1)]
     """One spec or several, pooled: rows, and for multi-turn rows the documents of their functions."""
@@ -33,7 +33,7 @@ class BFCLConfig(FrozenModel):
 
 
 class BFCL:
-    """Calls of functions: in one turn, judged as written; in conversations, judged by what they did."""
+    """Calls of functions: in one turn, graded as written; in conversations, graded by their effect."""
 
     Config = BFCLConfig
 
@@ -54,34 +54,34 @@ class BFCL:
                 "the data has conversations and documents no function",
                 remedy="add the file of function documents to env.data",
             )
-        made = usable_rows(rows.values(), self._task, name=lambda row: row.id)
-        tasks = made.converted
+        usable = usable_rows(rows.values(), self._task, name=lambda row: row.id)
+        tasks = usable.converted
         marks = [rows[task.task_id].variant_keys() for task in tasks]
         self._tasks = group_split(
             tasks, lambda i, j: not marks[i].isdisjoint(marks[j]), config.eval_share, config.seed
         )
         self.idle = tuple(task.task_id for task in tasks if task.answer == ())
-        """Tasks that no function can answer: doing nothing solves them."""
-        free = f"solved by doing nothing: {len(self.idle)} irrelevance rows"
-        self.notes: Sequence[str] = (*((free,) if self.idle else ()), *read.notes(), *made.notes())
+        """Tasks that no function can answer: solved without any action."""
+        free = f"solved without any action: {len(self.idle)} irrelevance rows"
+        self.notes: Sequence[str] = (*((free,) if self.idle else ()), *read.notes(), *usable.notes())
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, in the order of the data."""
+        """Return the tasks of a split, in the order of the data."""
         return self._tasks[split]
 
     def open(self, task: Task) -> Episode:
-        """A world of its own for a conversation; a single turn has none."""
+        """Return a new episode: of a conversation, or of a single turn."""
         if task.task_id not in self._conversations:
             return SingleTurnEpisode()
         row = self._conversations[task.task_id]
         return Conversation(row, self._functions(row))
 
     def _task(self, row: SingleTurn | MultiTurn) -> Task:
-        """A row as a task."""
+        """Return a row as a task."""
         return self._talk(row) if isinstance(row, MultiTurn) else _question(row)
 
     def _functions(self, row: MultiTurn) -> list[ToolSpec]:
-        """The functions of a conversation's classes."""
+        """Return the functions of a conversation's classes."""
         missing = set(row.involved_classes) - set(self._classes)
         if missing:
             raise DataError(
@@ -90,13 +90,15 @@ class BFCL:
         return [spec for name in row.involved_classes for spec in self._classes[name]]
 
     def _talk(self, row: MultiTurn) -> Task:
-        """A conversation as a task; its answer is what happens where the reference calls are made."""
+        """Return a conversation as a task; its answer is the result of the reference calls."""
         functions = self._functions(row)
         parameters = {spec.name: list(spec.parameters["properties"]) for spec in functions}
-        said = reference_turns([[read_call(call, parameters) for call in turn] for turn in row.ground_truth])
+        demonstration = reference_turns(
+            [[read_call(call, parameters) for call in turn] for turn in row.ground_truth]
+        )
         conversation = Conversation(row, functions)
         shown, reference = conversation.shown, IsolatedEpisode(conversation)
-        for turn in said:
+        for turn in demonstration:
             reference.reply(turn)
         answer = reference.outcome()
         counts = [len(turn["results"]) for turn in answer["turns"]]
@@ -108,23 +110,23 @@ class BFCL:
                 remedy="use the data and the code of one version of bfcl-eval",
             )
         family = row.id.rsplit("_", 1)[0]
-        return Task(row.id, f"bfcl/{family}", row.question[0], answer, said, shown)
+        return Task(row.id, f"bfcl/{family}", row.question[0], answer, demonstration, shown)
 
 
 def solved(rollout: Rollout, task: Task) -> float:
-    """1.0 where the right calls were made, or the conversation went as the reference did."""
+    """Return 1.0 if the calls are right, or the conversation agrees with the reference."""
     if "turns" in rollout.outcome:
         return float(same_turns(rollout.outcome, task.answer))
     return float(calls_are_right(rollout.outcome, task.answer, task.tools))
 
 
 def _question(row: SingleTurn) -> Task:
-    """A single turn as a task."""
+    """Return a single turn as a task."""
     right = row.answers()
     family = row.id.rsplit("_", 1)[0]
     functions = tuple(function.spec() for function in row.function)
-    said = first_right_calls(right, functions)
-    calls = [{"name": call.name, "arguments": call.arguments} for call in said.calls]
-    if not calls_are_right({"calls": calls, "problems": said.parse_errors}, right, functions):
+    demonstration = first_right_calls(right, functions)
+    calls = [{"name": call.name, "arguments": call.arguments} for call in demonstration.calls]
+    if not calls_are_right({"calls": calls, "problems": demonstration.parse_errors}, right, functions):
         raise DataError(f"the ground truth of {row.id} holds no calls that BFCL's check takes", got=calls)
-    return Task(row.id, f"bfcl/{family}", row.question[0], right, (said,), functions)
+    return Task(row.id, f"bfcl/{family}", row.question[0], right, (demonstration,), functions)

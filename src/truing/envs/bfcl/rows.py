@@ -1,4 +1,4 @@
-"""Rows of BFCL v4: single turns, conversations, documents of functions; told apart by their fields."""
+"""Rows of BFCL v4: single turns, conversations, documents of functions; distinguished by their fields."""
 
 from typing import Any, TypeVar
 
@@ -22,18 +22,18 @@ class Function(BaseModel):
     parameters: dict[str, Any]
 
     def spec(self) -> ToolSpec:
-        """What the model is told of it."""
+        """The description for the model."""
         return ToolSpec(self.name, self.description, json_schema(self.parameters))
 
 
 class FunctionDocument(Function):
-    """A function of one of the worlds' classes."""
+    """A function of one of the episodes' classes."""
 
     api_class: str
 
     @property
     def key(self) -> tuple[str, str]:
-        """What no two documents share."""
+        """The unique key of a document."""
         return self.api_class, self.name
 
 
@@ -47,7 +47,7 @@ class SingleTurn(BaseModel):
 
     @property
     def key(self) -> str:
-        """What no two rows share."""
+        """The unique key of a row."""
         return self.id
 
     def answers(self) -> tuple[dict[str, Any], ...]:
@@ -89,7 +89,7 @@ class SingleTurn(BaseModel):
 
 
 class MultiTurn(BaseModel):
-    """A conversation, the world it starts in, and the calls that each turn needs."""
+    """A conversation, its initial state, and the calls that each turn needs."""
 
     id: str
     question: Turns
@@ -100,7 +100,7 @@ class MultiTurn(BaseModel):
 
     @property
     def key(self) -> str:
-        """What no two rows share."""
+        """The unique key of a row."""
         return self.id
 
     def variant_keys(self) -> set[str]:
@@ -115,10 +115,10 @@ Found = TypeVar("Found", FunctionDocument, SingleTurn, MultiTurn)
 
 
 def read_row(row: Row) -> FunctionDocument | SingleTurn | MultiTurn:
-    """A row as what it is.
+    """Return a row in its format.
 
     Raises:
-        DataError: The row is none of the three, or a field cannot be used.
+        DataError: The row has none of the three formats, or a field is invalid.
     """
     kinds = {"api_class": FunctionDocument, "involved_classes": MultiTurn, "function": SingleTurn}
     for field, kind in kinds.items():
@@ -128,7 +128,7 @@ def read_row(row: Row) -> FunctionDocument | SingleTurn | MultiTurn:
 
 
 def _validated(kind: type[Found], row: Row) -> Found:
-    """The row as that kind."""
+    """Return the row in that format."""
     try:
         return kind.model_validate(row.values)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Questions drawn one after the other: each once, and each on one side of the split for ever."""
+"""Generated questions: each occurs once, in a fixed split."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -12,10 +12,10 @@ from truing.utils.format import did_you_mean
 T = TypeVar("T")
 
 EVAL_SHARE = 0.25
-"""Share of all possible questions of a kind that are kept for evaluation."""
+"""Share of all possible questions of a kind reserved for evaluation."""
 
 ATTEMPTS = 1000
-"""So many draws in a row without a new question mean that there are none left."""
+"""Consecutive draws without a new question after which none are left."""
 
 
 def draw_distinct(
@@ -26,20 +26,20 @@ def draw_distinct(
     kind: str,
     split_key: Callable[[T], Sequence[str]] | None = None,
 ) -> list[tuple[str, T]]:
-    """The first ``wanted`` of ``draw(0), draw(1), …`` that the seed keeps for a split, each text once.
+    """Return the first ``wanted`` of ``draw(0), draw(1), …`` in a split, each text once.
 
-    The split hangs on seed, kind and text (or ``side``) alone: asking for more questions moves none across.
+    The split depends on seed, kind and text (or ``split_key``) alone: more questions move none across.
 
     Args:
-        draw: The question of an attempt: its text, and what else is known of it.
-        split: The side.
-        wanted: How many.
+        draw: Returns the question of a draw: its text, and its data.
+        split: The split.
+        wanted: The number of questions.
         seed: Another seed keeps other questions for evaluation.
-        kind: The questions' kind, as errors name it.
-        side: What decides the split, where questions of other texts must fall on one side too.
+        kind: The questions' kind, for errors.
+        split_key: The key of the split, if questions with different texts must be in one split.
 
     Raises:
-        DataError: There are not so many.
+        DataError: There are fewer.
     """
     found: dict[str, T] = {}
     attempt = last_new = 0
@@ -64,13 +64,13 @@ def draw_distinct(
 def alternate_kinds(
     kinds: Sequence[str], of_kind: Callable[[str, int], Iterable[T]], count: int
 ) -> tuple[T, ...]:
-    """The first ``count`` of what each kind gives, kinds taking turns: a b c a b c a."""
+    """Return ``count`` tasks, rotating among kinds: a b c a b c a."""
     each = math.ceil(count / len(kinds))
     return tuple(chain.from_iterable(zip(*(of_kind(kind, each) for kind in kinds), strict=True)))[:count]
 
 
 def check_kinds(kinds: tuple[str, ...], table: Iterable[str]) -> tuple[str, ...]:
-    """The kinds that a recipe names; refuses one that does not exist, or is named twice."""
+    """Return the kinds of a recipe; raise for an unknown or repeated one."""
     table = list(table)
     for kind in kinds:
         if kind not in table:

@@ -1,4 +1,4 @@
-"""The rows of a data file, each checked against the model that says what a row has."""
+"""The rows of a data file, each validated by a pydantic model."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,25 +14,25 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 def read_records(path: Path, model: type[Record]) -> list[Record]:
-    """All rows of a file as records.
+    """Return all rows of a file as records.
 
     Raises:
-        DataError: The file is missing or unreadable, or a row is not such a record.
+        DataError: The file is missing or unreadable, or a row is invalid.
     """
     return [_record(row, model) for row in read_rows(parse_spec(str(path)))]
 
 
 def usable_records(path: Path, model: type[Record], key: Callable[[Record], object]) -> UsableRows[Record]:
-    """The rows of a file that are such records, no two with one key, and notes of the others.
+    """Return the valid rows of a file, unique by key, and notes on the others.
 
     Raises:
-        DataError: The file is missing or unreadable, or no row is such a record.
+        DataError: The file is missing or unreadable, or no row is valid.
     """
     return usable_rows(read_rows(parse_spec(str(path))), lambda row: _record(row, model), row_name, key)
 
 
 def _record(row: Row, model: type[Record]) -> Record:
-    """One row as a record."""
+    """Return a row as a record."""
     try:
         return model.model_validate(row.values)
     except ValidationError as error:

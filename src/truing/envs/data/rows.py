@@ -1,4 +1,4 @@
-"""Where rows come from: a spec such as ``hub/id,config,split[:100]`` or ``folder[:100]``, and its rows."""
+"""Sources of rows: a spec such as ``hub/id,config,split[:100]`` or ``folder[:100]``, and its rows."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A spec, parsed: a path on this machine, or a config and split of a data set on the hub."""
+    """A parsed spec: a local path, or a config and split of a data set on the hub."""
 
     text: str
     name: str  # a path, or a hub id
@@ -32,14 +32,14 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class Row:
-    """One row as it was read, and where it was."""
+    """One row as read, and its location."""
 
     where: str
     read: Mapping[str, Any] | DataError  # why it cannot be read, where it cannot
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The fields of the row.
+        """Return the fields of the row.
 
         Raises:
             DataError: It is not a JSON object.
@@ -50,7 +50,7 @@ class Row:
 
 
 def parse_spec(text: str) -> DataSpec:
-    """Parse a spec; nothing is looked up.
+    """Parse a spec, without reading anything.
 
     Two commas after something like ``owner/name`` make it a data set on the hub; all else is a path.
     A slice counts rows from 0 in the order they are stored, and its end is not included.
@@ -60,7 +60,7 @@ def parse_spec(text: str) -> DataSpec:
     ('bdsaglam/musique-mini', 'answerable', 'train', 0, 100)
 
     Raises:
-        DataError: The text has no such form, or the slice is not two ascending whole numbers.
+        DataError: The text has another form, or the slice is not two ascending whole numbers.
     """
     match = _SLICED.fullmatch(text.strip())
     if match is None:
@@ -75,7 +75,7 @@ def parse_spec(text: str) -> DataSpec:
 
 
 def read_rows(spec: DataSpec) -> list[Row]:
-    """The rows that a spec names; one that is no JSON object raises where its fields are asked for.
+    """Return the rows of a spec; a row that is no JSON object raises when its fields are read.
 
     Raises:
         DataError: They are missing or unreadable, there are none, or fewer than the slice asks for.
@@ -89,7 +89,7 @@ def read_rows(spec: DataSpec) -> list[Row]:
 
 
 def _chosen(spec: DataSpec, count: int) -> range:
-    """Which of ``count`` stored rows a spec asks for."""
+    """Return the indices of a spec's rows among ``count`` stored ones."""
     if count == 0:
         raise DataError("a data set is empty", got=spec.text, expected="at least one row")
     if max(spec.start + 1, spec.stop or 0) > count:
@@ -100,7 +100,7 @@ def _chosen(spec: DataSpec, count: int) -> range:
 
 
 def _parse_slice(text: str, inside: str) -> tuple[int, int | None]:
-    """The two ends of ``[start:stop]``."""
+    """Return the two ends of ``[start:stop]``."""
     expected = "[start:stop] in whole rows with start < stop, such as [:100]"
     match = _SLICE.fullmatch(inside.strip())
     if match is None:
@@ -112,7 +112,7 @@ def _parse_slice(text: str, inside: str) -> tuple[int, int | None]:
 
 
 def _local_rows(spec: DataSpec) -> Iterator[Row]:
-    """All rows of a file, or of the .jsonl files of a folder in the order of their names."""
+    """Return all rows of a file, or of the .jsonl files of a folder in the order of their names."""
     path = Path(spec.name).expanduser()
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
@@ -131,7 +131,7 @@ def _local_rows(spec: DataSpec) -> Iterator[Row]:
 
 
 def _parse_rows(file: Path, text: str) -> Iterator[Row]:
-    """The rows of one file: one JSON object a line, or (.json) one list of objects."""
+    """Return the rows of one file: one JSON object per line, or (.json) one list of objects."""
     if file.suffix == ".json":
         rows = _parse_json(text, str(file))
         if isinstance(rows, DataError):
@@ -142,7 +142,7 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
             )
         found: Sequence[tuple[str, Any]] = [(f"{file}[{i}]", row) for i, row in enumerate(rows)]
     else:
-        # only "\n" ends a line of JSON: a string may hold U+2028 and its like
+        # only "\n" ends a line of JSON: a string may contain U+2028
         lines = [(f"{file}:{i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
         found = [(where, _parse_json(line, where)) for where, line in lines]
     for where, values in found:
@@ -154,7 +154,7 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
 
 
 def _parse_json(text: str, where: str) -> Any:
-    """What JSON holds, or an error that says where it is none."""
+    """Return parsed JSON, or an error with the location of the fault."""
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
@@ -162,13 +162,13 @@ def _parse_json(text: str, where: str) -> Any:
 
 
 def _load_hub(spec: DataSpec) -> Any:
-    """A split of a data set on the hub, or of its copy in the cache of ``datasets``: rows by index."""
+    """Return a split of a data set on the hub, or of its copy in the cache of ``datasets``: rows by index."""
     try:
         from datasets import load_dataset
     except ImportError as error:
         raise DataError(
             f"{spec.text!r} is on the Hugging Face hub, and the package `datasets` is not installed",
-            remedy="pip install truing[hub], or give a local file or folder",
+            remedy="pip install truing[hub], or use a local file or folder",
         ) from error
     try:
         return load_dataset(spec.name, spec.config, split=spec.split)
@@ -177,5 +177,5 @@ def _load_hub(spec: DataSpec) -> Any:
             f"{spec.text!r} cannot be loaded from the Hugging Face hub",
             got=f"{type(error).__name__}: {error}",
             expected="a data set with this config and split, reachable or in the cache",
-            remedy="on a machine without network, download it elsewhere and give the file or folder",
+            remedy="on a machine without network, download it elsewhere and use the file or folder",
         ) from error

@@ -1,4 +1,4 @@
-"""Tasks that are too alike to be on both sides of a split."""
+"""Split tasks so that similar ones stay in one split."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,15 +12,15 @@ from truing.types.rollout import Task
 def group_split(
     tasks: Sequence[Task], alike: Callable[[int, int], bool], eval_share: float, seed: int
 ) -> dict[Split, Sequence[Task]]:
-    """Split tasks by hash; those that are alike, or have a chain of such between them, stay together.
+    """Split tasks by hash; similar tasks, also by a chain of similar ones, stay together.
 
-    A group is for evaluation where ``share_of("split", seed, smallest id in it)`` is below ``eval_share``.
+    A group is for evaluation if ``share_of("split", seed, smallest id in it)`` is below ``eval_share``.
 
     Args:
-        tasks: The tasks, in any order; both sides keep it.
-        alike: Whether the tasks at two indices, the smaller first, are twins.
-        eval_share: Share of groups that are kept for evaluation.
-        seed: Another seed keeps others.
+        tasks: The tasks, in any order; both splits keep it.
+        alike: Whether the tasks at two indices, the smaller first, are similar.
+        eval_share: Share of groups for evaluation.
+        seed: Another seed selects other groups.
     """
     count = len(tasks)
     twins = np.array([[i < j and alike(i, j) for j in range(count)] for i in range(count)], dtype=bool)

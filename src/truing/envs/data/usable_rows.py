@@ -1,4 +1,4 @@
-"""The rows that can be used, and notes of those that cannot: one odd row leaves the others where they are."""
+"""The usable rows of a file, and notes on the others: an invalid row does not affect the rest."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,30 +11,30 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 SHOWN = 10
-"""Rows that a note tells of one by one."""
+"""Rows that a note lists individually."""
 
 MAX_REASON_CHARS = 200
-"""Characters of a reason; a row may be a page."""
+"""Characters of a reason; a row may be long."""
 
 ID_FIELDS = ("id", "_id", "ID", "task_id", "example_id")
-"""Fields by which the data sets name their rows."""
+"""Id fields of the data sets."""
 
 
 @dataclass(frozen=True)
 class UsableRows(Generic[B]):
-    """What was made of the rows, and why nothing was made of some: (name, error)."""
+    """The converted rows, and (name, error) of each rejected one."""
 
     converted: list[B]
     refused: Sequence[tuple[str, DataError]] = ()
 
     def notes(self) -> tuple[str, ...]:
-        """A note that counts the rows that were left out, and names them with their reasons."""
+        """A note that counts the skipped rows and lists them with reasons."""
         if not self.refused:
             return ()
         each = [f"{name} ({_line(error)})" for name, error in self.refused[:SHOWN]]
         more = len(self.refused) - len(each)
-        told = "; ".join([*each, f"and {more} more"] if more else each)
-        return (f"left out rows that cannot be used: {len(self.refused)}: {told}",)
+        reasons = "; ".join([*each, f"and {more} more"] if more else each)
+        return (f"left out rows that cannot be used: {len(self.refused)}: {reasons}",)
 
 
 def usable_rows(
@@ -43,35 +43,35 @@ def usable_rows(
     name: Callable[[A], str],
     key: Callable[[B], object] | None = None,
 ) -> UsableRows[B]:
-    """What ``make`` makes of each thing, without those that it refuses.
+    """Return the results of ``make`` for each thing that it accepts.
 
     Args:
-        things: Rows, or what was read from rows.
-        make: Raises ``DataError`` where a thing cannot be used.
-        name: How notes name a thing.
-        key: The id of what is made; a second one of the same id is refused.
+        things: Rows, or parsed rows.
+        make: Raises ``DataError`` for an unusable thing.
+        name: Returns a thing's name for notes.
+        key: Returns a result's id; a second result with the same id is rejected.
 
     Raises:
-        DataError: None can be used; the error is the first one's.
+        DataError: None is usable; the error is the first one's.
     """
-    made: dict[object, B] = {}
+    converted: dict[object, B] = {}
     refused: list[tuple[str, DataError]] = []
     for place, thing in enumerate(things):
         try:
             result = make(thing)
             own = place if key is None else key(result)
-            if own in made:
+            if own in converted:
                 raise DataError("another row has its id", got=own)
-            made[own] = result
+            converted[own] = result
         except DataError as error:
             refused.append((name(thing), error))
-    if refused and not made:
+    if refused and not converted:
         raise refused[0][1]
-    return UsableRows(list(made.values()), refused)
+    return UsableRows(list(converted.values()), refused)
 
 
 def row_name(row: Row) -> str:
-    """The id of a row and where it is; of a row that is no object, where it is."""
+    """Return the id and location of a row; only the location if it is no object."""
     try:
         ids = [row.values[field] for field in ID_FIELDS if field in row.values]
     except DataError:
@@ -80,7 +80,7 @@ def row_name(row: Row) -> str:
 
 
 def _line(error: DataError) -> str:
-    """An error on one line, without what to do about a whole file."""
+    """Return an error on one line, without the remedy."""
     got = "" if error.got is None else f"; got {error.got}"
     line = " ".join(f"{error.what}{got}".split())
     return line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]} […]"

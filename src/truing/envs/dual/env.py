@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Weights(FrozenModel):
-    """How often each of the two comes, as parts of their sum."""
+    """The proportions of the two data sets."""
 
     fairness: PositiveFloat = 1.0
     """BBQ."""
@@ -32,7 +32,7 @@ class Weights(FrozenModel):
 
 
 class DualConfig(FrozenModel):
-    """Which questions of the two are asked, in which proportions, and who judges."""
+    """The questions of both data sets, their proportions, and the judge."""
 
     data_bbq: Data
     """BBQ, as one spec or several: a file or folder, or "hub/id,config,split"; each may end in [:100]."""
@@ -45,17 +45,17 @@ class DualConfig(FrozenModel):
     seed: int = 0
     """Another seed keeps other questions for evaluation."""
     train_limit: Annotated[int, Field(ge=1)] | None = None
-    """At most so many training tasks: the first of their order."""
+    """Maximum number of training tasks: the first of their order."""
     eval_limit: Annotated[int, Field(ge=1)] | None = None
-    """At most so many evaluation tasks: the first of their order."""
+    """Maximum number of evaluation tasks: the first of their order."""
     system: str = "Rely on the text alone. Reply with the answer only."
-    """The system message; where it is empty there is none."""
+    """The system message; empty for none."""
     correct_weight: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the right answer."""
     format_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of saying one line and stopping."""
     judge: JudgeConfig | None = None
-    """Who judges answers to `hallucination/qa`; without it a rule does. Keys: docs/judges.md."""
+    """The judge of answers to `hallucination/qa`; without it a rule grades. Keys: docs/judges.md."""
 
 
 class Dual:
@@ -83,13 +83,13 @@ class Dual:
         self.notes = (*fair_notes, *hallucinated_notes, *train_notes, *eval_notes)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, the two kinds interleaved by weight and each by ascending hash."""
+        """Return the tasks of a split, the two kinds interleaved by weight and each by ascending hash."""
         return self._tasks[split]
 
     def _mixed(
         self, sides: Mapping[Domain, Sequence[Item]], split: Split
     ) -> tuple[list[Task], tuple[str, ...]]:
-        """The tasks of a split, and a note per kind of which some had to be left out."""
+        """Return the tasks of a split, and a note per kind of which some had to be left out."""
         columns = [self._split(items, split) for items in sides.values()]
         mixed = interleave(columns, [getattr(self.config.weights, side) for side in sides])
         notes = []
@@ -100,7 +100,7 @@ class Dual:
         return mixed, tuple(notes)
 
     def _split(self, items: Sequence[Item], split: Split) -> list[Task]:
-        """The tasks of one kind that belong to a split, by ascending hash."""
+        """Return the tasks of one kind that belong to a split, by ascending hash."""
         chosen = [
             (hash_fraction("order", self.config.seed, item.family, item.item_id), self._task(item))
             for item in items
@@ -109,7 +109,7 @@ class Dual:
         return [task for _, task in sorted(chosen, key=lambda pair: (pair[0], pair[1].task_id))]
 
     def _task(self, item: Item) -> Task:
-        """One item as a task."""
+        """Return an item as a task."""
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
         return Task(
             task_id=f"{item.family}/{item.item_id}",
@@ -120,24 +120,24 @@ class Dual:
         )
 
     def _correct(self, rollout: Rollout, task: Task) -> float:
-        """How right an answer is, in [0, 1]: a choice by rule, a claim by the judge if there is one."""
-        said = extract_answer(rollout.text, "line")
-        if said is None:
+        """Return the correctness of an answer, in [0, 1]: a choice by rule, a claim by the judge if any."""
+        answer = extract_answer(rollout.text, "line")
+        if answer is None:
             return 0.0
         if isinstance(task.answer, Choice):
-            return float(chosen_option(said, task.answer.options) == task.answer.right)
+            return float(chosen_option(answer, task.answer.options) == task.answer.right)
         if self._judge is None:
-            return faithfulness(said, task.answer.gold, task.answer.wrong)
+            return faithfulness(answer, task.answer.gold, task.answer.wrong)
         return self._judge(rollout, task)
 
 
 def format_reward(rollout: Rollout, task: Task) -> float:
-    """1.0 where the response is one line."""
+    """Return 1.0 if the response is one line."""
     return float(follows_format(rollout.text, "line"))
 
 
 def interleave(columns: Sequence[Sequence[T]], weights: Sequence[float]) -> list[T]:
-    """Take from the columns in proportion to their weights, until the one whose turn it is has no more.
+    """Interleave the columns in proportion to their weights, until the next column is empty.
 
     Item ``c`` of a column with weight ``w`` is due at ``(c + 1) / w``; what is due first is next, and an
     earlier column goes first where two are due together.
@@ -157,7 +157,7 @@ def interleave(columns: Sequence[Sequence[T]], weights: Sequence[float]) -> list
 
 
 def _held_out(items: Iterable[Item], config: DualConfig) -> set[tuple[str, str]]:
-    """The texts that are kept for evaluation: of each family those with the smallest hash.
+    """Return the texts for evaluation: of each family those with the smallest hash.
 
     A family may have few texts (a BBQ category has about fifteen templates), so they are counted: were
     each kept by its own hash, a family could be missing from the evaluation by chance.
@@ -173,12 +173,12 @@ def _held_out(items: Iterable[Item], config: DualConfig) -> set[tuple[str, str]]
 
 
 def _text(item: Item) -> tuple[str, str]:
-    """What an item shares with its twins, less case and spacing."""
+    """Return the text that an item shares with its variants, without case and spacing."""
     return item.family, " ".join(item.variant_key.casefold().split())
 
 
 def _load(side: Domain, data: str | Sequence[str]) -> tuple[list[Item], tuple[str, ...]]:
-    """The usable items of all specs of one kind, and a note per reason why others were skipped."""
+    """Return the usable items of all specs of one kind, and a note per reason why others were skipped."""
     specs = [data] if isinstance(data, str) else data
     read = usable_rows(
         [(spec, row) for spec in specs for row in read_rows(parse_spec(spec))],
@@ -194,7 +194,7 @@ def _load(side: Domain, data: str | Sequence[str]) -> tuple[list[Item], tuple[st
 
 
 def _of_side(side: Domain, item: Item | str) -> Item | str:
-    """The item, unless it is of the other data set."""
+    """Return the item; raise if it is of the other data set."""
     if isinstance(item, Item) and not item.family.startswith(f"{side}/"):
         raise DataError(f"{item.where} is of the other data set", got=item.family, expected=f"{side}/…")
     return item

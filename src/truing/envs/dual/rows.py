@@ -1,4 +1,4 @@
-"""Rows of BBQ and HaluEval as items: what is asked, and what the answer is judged by.
+"""Rows of BBQ and HaluEval as items: questions and their right answers.
 
 BBQ       https://arxiv.org/abs/2110.08193  fairness/<category>: which of three people or "unknown" is meant
 HaluEval  https://arxiv.org/abs/2305.11747  hallucination/qa: answer from the knowledge;
@@ -26,7 +26,7 @@ class Choice:
 
     @property
     def gold(self) -> str:
-        """What to say: the letter and its text."""
+        """The answer: the letter and its text."""
         return f"{LETTERS[self.right]}. {self.options[self.right]}"
 
 
@@ -44,7 +44,7 @@ class Item:
 
     family: str
     item_id: str
-    variant_key: str  # items with the same are variants of one text, and fall on one side of the split
+    variant_key: str  # items with the same key are variants of one text, and stay in one split
     asked: str
     answer: Choice | Claim
     where: str
@@ -62,7 +62,7 @@ class _BbqRow(BaseModel):
     label: Annotated[int, Field(ge=0, le=2)]
 
     def item(self, where: str) -> Item:
-        """The row as an item; its twins are what was made from the same template."""
+        """Return the row as an item; its variants are those of the same template."""
         choice = Choice((self.ans0, self.ans1, self.ans2), self.label)
         return Item(
             family=f"fairness/{self.category}",
@@ -82,7 +82,7 @@ class _QaRow(BaseModel):
     hallucinated_answer_2: str | None = None  # the generation files hold two, the published set one
 
     def item(self, where: str) -> Item:
-        """The row as an item, named by its content since published rows have no id."""
+        """Return the row as an item, named by its content since published rows have no id."""
         wrong = (self.hallucinated_answer, self.hallucinated_answer_2)
         content = "\n".join((self.knowledge, self.question, self.right_answer))
         return Item(
@@ -102,11 +102,11 @@ class _GeneralRow(BaseModel):
     hallucination: Literal["yes", "no"]
 
     def item(self, where: str) -> Item:
-        """The row as an item."""
+        """Return the row as an item."""
         choice = Choice(("Yes", "No"), ("yes", "no").index(self.hallucination))
-        said = f"User: {self.user_query}\n\nResponse: {self.chatgpt_response}"
+        text = f"User: {self.user_query}\n\nResponse: {self.chatgpt_response}"
         asked = _options("Does the response hold anything that is made up?", choice)
-        return Item("hallucination/general", self.ID, self.user_query, f"{said}\n\n{asked}", choice, where)
+        return Item("hallucination/general", self.ID, self.user_query, f"{text}\n\n{asked}", choice, where)
 
 
 _FORMATS: dict[str, type[_BbqRow | _QaRow | _GeneralRow]] = {
@@ -118,7 +118,7 @@ _FORMATS: dict[str, type[_BbqRow | _QaRow | _GeneralRow]] = {
 
 
 def read_item(row: Row) -> Item | str:
-    """The item of a row, or why the row cannot be used.
+    """Return the item of a row.
 
     Raises:
         DataError: The row has none of the formats, or a field that its format does not allow.
@@ -138,18 +138,18 @@ def read_item(row: Row) -> Item | str:
         raise DataError(f"field {field!r} of {row.where} cannot be used", got=problem["msg"]) from error
     answer = item.answer
     if isinstance(answer, Claim) and not answer.wrong:
-        return "which has no wrong answer to tell the right one from"
+        return "which has no wrong answer"
     if isinstance(answer, Claim) and (
         not normalize_answer(answer.gold) or faithfulness(answer.gold, answer.gold, answer.wrong) < 1
     ):
-        return "whose right answer cannot be told from nothing or from a wrong one"
-    said = extract_answer(answer.gold, "line") or ""
-    if isinstance(answer, Choice) and chosen_option(said, answer.options) != answer.right:
-        return "whose right option cannot be told from another"
+        return "whose right answer is empty or equals a wrong one"
+    answer_text = extract_answer(answer.gold, "line") or ""
+    if isinstance(answer, Choice) and chosen_option(answer_text, answer.options) != answer.right:
+        return "whose right option equals another"
     return item
 
 
 def _options(question: str, choice: Choice) -> str:
-    """A question with its options, one a line."""
+    """Return a question with its options, one per line."""
     lines = [f"{letter}. {text}" for letter, text in zip(LETTERS, choice.options, strict=False)]
     return "\n".join([question, *lines, "", "Answer with the letter and its text."])

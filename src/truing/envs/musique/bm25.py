@@ -1,4 +1,4 @@
-"""A collection of paragraphs that is searched by words, with BM25."""
+"""A collection of paragraphs with BM25 search."""
 
 import hashlib
 from collections.abc import Iterable
@@ -19,16 +19,16 @@ class Passage:
 
     @property
     def key(self) -> str:
-        """Names the passage by its content, whatever else the collection holds."""
+        """The passage's id, from its content alone."""
         return f"{self.title}#{hashlib.sha256(self.full_text.encode()).hexdigest()[:8]}"
 
     @property
     def full_text(self) -> str:
-        """Title and text, as they are indexed."""
+        """Title and text, as indexed."""
         return f"{self.title}\n{self.text}"
 
     def truncated(self, chars: int) -> str:
-        """The passage with at most ``chars`` characters of its text, and how many were cut."""
+        """Return the passage with at most ``chars`` characters of its text, and how many were cut."""
         lost = len(self.text) - chars
         return f"{self.title}: {self.text[:chars]}" + (f" [{lost} characters cut]" if lost > 0 else "")
 
@@ -49,9 +49,9 @@ class Bm25Index:
         self._index.index(words, show_progress=False)
 
     def search(self, query: str, count: int) -> list[Passage]:
-        """At most ``count`` passages that share words with the query, best first.
+        """Return at most ``count`` passages that share words with the query, best first.
 
-        A word counts once, however often the query says it. Equally good passages keep their order.
+        Repeated words of a query count once. Equally good passages keep their order.
         """
         words = [word for word in dict.fromkeys(_words([query])[0]) if word in self._index.vocab_dict]
         if not words:
@@ -62,5 +62,5 @@ class Bm25Index:
 
 
 def _words(texts: list[str]) -> list[list[str]]:
-    """The words of each text in lower case, less English stop words; "Vitamin C" has two."""
+    """Return the words of each text in lower case, without English stop words; "Vitamin C" has two."""
     return bm25s.tokenize(texts, token_pattern=r"\w+", stopwords="en", return_ids=False, show_progress=False)

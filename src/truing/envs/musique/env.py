@@ -28,7 +28,7 @@ Weight = Annotated[float, Field(ge=0)]
 
 
 class MusiqueConfig(FrozenModel):
-    """Which questions, how they are split, asked and judged."""
+    """The questions, their split, prompt and rewards."""
 
     data: str | Annotated[tuple[str, ...], Field(min_length=1)]
     """One spec or several, pooled: a file or folder, or "hub/id,config,split"; each may end in [:100]."""
@@ -37,41 +37,41 @@ class MusiqueConfig(FrozenModel):
     paragraphs: Literal["supporting", "all"] = "supporting"
     """Which paragraphs the prompt holds, in the order of the data; in search mode it holds none."""
     search_results: Annotated[int, Field(ge=1)] = 3
-    """A search returns at most so many paragraphs."""
+    """Maximum number of paragraphs per search."""
     paragraph_chars: Annotated[int, Field(ge=1)] = 600
-    """A search shows at most so many characters of a paragraph, and says how many it cut."""
+    """Maximum number of characters per paragraph in a search; the result states how many are cut."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     """Questions whose SHA-256 of (seed, text), as a number in [0, 1), is below this are for evaluation."""
     seed: int = 0
-    """Another seed keeps other questions for evaluation."""
+    """Another seed selects other questions for evaluation."""
     train_limit: Annotated[int, Field(ge=1)] | None = None
-    """At most so many training questions: those with the smallest hash."""
+    """Maximum number of training questions: those with the smallest hash."""
     eval_limit: Annotated[int, Field(ge=1)] | None = None
-    """At most so many evaluation questions: those with the smallest hash."""
+    """Maximum number of evaluation questions: those with the smallest hash."""
     answer_format: AnswerFormat = "line"
-    """Where the answer stands: on the only "line" of the response, or in a closing "tag"."""
+    """Where the answer is: on the only "line" of the response, or in a closing "tag"."""
     system: str = "Answer the question from the paragraphs, in a few words."
-    """The system message; where it is empty there is none."""
+    """The system message; empty for none."""
     f1_weight: Weight = 1.0
     """Weight of the word overlap with the best answer."""
     em_weight: Weight = 0.0
     """Weight of the exact match with an answer."""
     format_weight: Weight = 0.0
-    """Weight of keeping to the format."""
+    """Weight of the correct format."""
     support_weight: Weight = 0.0
     """Weight of the share of supporting paragraphs that the searches returned; 0 without searches."""
 
     @field_validator("support_weight")
     @classmethod
     def _searched(cls, weight: float, earlier: ValidationInfo) -> float:
-        """Refuse to weigh searches where there are none."""
+        """Reject a search weight without searches."""
         if weight and earlier.data.get("mode") == "paragraphs":
             raise ValueError('0, or set env.mode = "search"')
         return weight
 
 
 class Musique:
-    """Questions whose answer takes several paragraphs, judged by SQuAD-style F1 and exact match."""
+    """Questions whose answer takes several paragraphs, graded by SQuAD-style F1 and exact match."""
 
     Config = MusiqueConfig
 
@@ -100,11 +100,11 @@ class Musique:
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The questions of a split, by ascending hash."""
+        """Return the questions of a split, by ascending hash."""
         return self._tasks[split]
 
     def _task(self, question: Question) -> Task:
-        """One question as a task."""
+        """Return a question as a task."""
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
         return Task(
             task_id=question.task_id,
@@ -115,18 +115,18 @@ class Musique:
         )
 
     def _prompt(self, question: Question) -> str:
-        """Paragraphs, then the question. Nothing is cut: a prompt that is too long is an error elsewhere."""
+        """Return paragraphs, then the question, without truncation: a long prompt is an error elsewhere."""
         ask = "Answer:" if self.config.answer_format == "line" else "End with <answer>your answer</answer>."
         shown = [f"{p.title}: {p.text}" for p in self._shown(question)]
         return "\n\n".join([*shown, f"Question: {question.text}", ask])
 
     def _shown(self, question: Question) -> Sequence[Paragraph]:
-        """The paragraphs that the prompt holds."""
+        """Return the paragraphs of the prompt."""
         return [p for p in question.paragraphs if p.supporting or self.config.paragraphs == "all"]
 
 
 def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
-    """The usable questions of all specs, and a note per reason why others were skipped."""
+    """Return the usable questions of all specs, and a note per reason why others were skipped."""
     rows = [(spec, row) for spec in specs for row in read_rows(parse_spec(spec))]
     read = usable_rows(
         rows,
@@ -147,12 +147,12 @@ def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
 
 
 def _one_text(question: Question) -> str:
-    """The question's text less case and spacing: twins under two ids fall on one side of the split."""
+    """Return the question's text without case and spacing: duplicates under two ids stay in one split."""
     return " ".join(question.text.casefold().split())
 
 
 def _answer_reward(score: Callable[[str, Sequence[str]], float], answer_format: AnswerFormat) -> RewardFn:
-    """A reward that scores the answer in a response; a response without one earns 0, as if empty."""
+    """Return a reward that scores the answer in a response; a response without one gets 0."""
 
     def answer_reward(rollout: Rollout, task: Task) -> float:
         answer = extract_answer(rollout.text, answer_format)
@@ -162,7 +162,7 @@ def _answer_reward(score: Callable[[str, Sequence[str]], float], answer_format: 
 
 
 def _format_reward(answer_format: AnswerFormat) -> RewardFn:
-    """A reward of 1.0 for a response that keeps to the format."""
+    """Return a reward of 1.0 for a response in the right format."""
 
     def format_reward(rollout: Rollout, task: Task) -> float:
         return float(follows_format(rollout.text, answer_format))

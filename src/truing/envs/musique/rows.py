@@ -1,4 +1,4 @@
-"""Rows of multi-hop question answering in three published formats, told apart by their fields.
+"""Rows of multi-hop question answering in three published formats, distinguished by their fields.
 
 MuSiQue          https://arxiv.org/abs/2108.00573  paragraphs with is_supporting; answer_aliases
 HotpotQA         https://arxiv.org/abs/1809.09600  context and supporting_facts
@@ -20,7 +20,7 @@ FORMATS = "fields of MuSiQue (paragraphs, …), or of HotpotQA or 2WikiMultihopQ
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph, and whether the answer rests on it."""
+    """A paragraph, and whether it supports the answer."""
 
     title: str
     text: str
@@ -29,7 +29,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Question:
-    """A question, every answer that counts as right (the first is the canonical one), and its paragraphs."""
+    """A question, every accepted answer (the first is canonical), and its paragraphs."""
 
     family: str
     question_id: str
@@ -73,7 +73,7 @@ class _HotpotRow(BaseModel):
 
 
 def read_question(row: Row) -> Question | str:
-    """The question of a row, or why the row cannot be used.
+    """Return the question of a row.
 
     Raises:
         DataError: The row has none of the formats, or a field that its format does not allow.
@@ -122,9 +122,9 @@ def _hotpot(row: _HotpotRow, source: Row) -> Question:
 
 
 def _gradable(answer: str, *aliases: str) -> tuple[str, ...]:
-    """The answers on one line each; none where the answer has no words to grade.
+    """Return the answers, one line each; none if the answer has no words to grade.
 
-    An alias without words would give an empty response full reward, so it is left out.
+    An alias without words is skipped: an empty response would get the full reward.
     """
     answers = tuple(" ".join(text.split()) for text in (answer, *aliases))
     return tuple(text for text in answers if normalize_answer(text)) if normalize_answer(answer) else ()

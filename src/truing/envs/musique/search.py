@@ -13,7 +13,7 @@ from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout, Task
 
 ADDED_QUERY_WORDS = (0, 4, 8, 16, 32)
-"""Words of a paragraph that a demonstrated query adds to its title, the fewest that find it."""
+"""Words of a paragraph that a demonstrated query may add to its title."""
 
 
 @tool
@@ -23,7 +23,7 @@ def search(query: str) -> str:
 
 
 class MusiqueSearch(Musique):
-    """What ``mode = "search"`` makes of MuSiQue: search as often as needed, then answer without a call."""
+    """MuSiQue with ``mode = "search"``: search as often as needed, then answer without a call."""
 
     def __init__(self, config: MusiqueConfig) -> None:
         super().__init__(config)
@@ -32,11 +32,11 @@ class MusiqueSearch(Musique):
 
     @cached_property
     def index(self) -> Bm25Index:
-        """The paragraphs of all questions, of both splits."""
+        """Return the paragraphs of all questions of both splits."""
         return Bm25Index(Passage(p.title, p.text) for q in self.questions for p in q.paragraphs)
 
     def open(self, task: Task) -> ToolEpisode:
-        """An episode with a search; its outcome is what was asked, found and needed."""
+        """Return an episode with a search tool; its outcome has queries, results and support."""
         supporting = [passage.key for passage in self._supporting[task.task_id]]
         queries: list[str] = []
         found: dict[str, None] = {}
@@ -54,17 +54,17 @@ class MusiqueSearch(Musique):
         )
 
     def _task(self, question: Question) -> Task:
-        """One question as a task with a tool."""
+        """Return a question as a task with a tool."""
         return replace(
             super()._task(question), demonstration=self._demonstration(question), tools=(search.spec,)
         )
 
     def _shown(self, question: Question) -> Sequence[Paragraph]:
-        """No paragraph: they are there to be searched for."""
+        """Return no paragraphs: the policy searches them."""
         return ()
 
     def _demonstration(self, question: Question) -> tuple[AssistantMessage, ...]:
-        """Search for the question, then for each supporting paragraph not yet found; answer."""
+        """Return the demonstration: search the question, then each missing supporting paragraph; answer."""
         queries = [question.text]
         found = set(self._search(question.text))
         for passage in _supporting(question):
@@ -80,18 +80,18 @@ class MusiqueSearch(Musique):
         return self.index.search(query, self.config.search_results)
 
     def _query(self, passage: Passage) -> str:
-        """The title of a passage, with as many words of its text as it takes to find it."""
+        """Return the shortest query that finds a passage: its title and words of its text."""
         words = passage.text.split()
         queries = [" ".join([passage.title, *words[:count]]) for count in ADDED_QUERY_WORDS]
         return next((query for query in queries if passage in self._search(query)), passage.title)
 
 
 def support(rollout: Rollout, task: Task) -> float:
-    """Share of the supporting paragraphs that the searches returned, in [0, 1]."""
+    """Return the share of the supporting paragraphs that the searches returned, in [0, 1]."""
     supporting = set(rollout.outcome["supporting"])
     return len(supporting.intersection(rollout.outcome["found"])) / len(supporting)
 
 
 def _supporting(question: Question) -> list[Passage]:
-    """The paragraphs that the answer rests on."""
+    """Return the supporting paragraphs."""
     return [Passage(p.title, p.text) for p in question.paragraphs if p.supporting]

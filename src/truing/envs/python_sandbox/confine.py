@@ -1,9 +1,9 @@
-"""The inside of the sandbox: give up what the program must not do, then run it. Never imported.
+"""The inside of the sandbox: drop all rights that the program must not have, then run it. Never imported.
 
-``sandbox.py`` starts this file as ``python confine.py '{"memory": …, "file": …, "seconds": …}'`` in a folder
+``tool.py`` starts this file as ``python confine.py '{"memory": …, "file": …, "seconds": …}'`` in a folder
 that holds ``main.py`` and nothing else. It uses the standard library alone, so that it starts fast, and needs
-no privileges: limits (setrlimit), capabilities, files (Landlock), system calls (seccomp). What cannot be
-given up raises, and the program does not run.
+no privileges: limits (setrlimit), capabilities, files (Landlock), system calls (seccomp). If a right
+cannot be dropped, it raises, and the program does not run.
 """
 
 import ctypes

@@ -1,13 +1,12 @@
-"""A Python for the model: its code runs in a process that can compute, and hardly anything else.
+"""A Python tool: the model's code runs in a process that can compute and little else.
 
 The program has no network, starts no process and no thread, sends no signal, reads nothing but Python, its
-packages and the system's libraries, writes nothing outside a folder that is new for each call and gone
-after it, sees none of our environment variables, and is bounded in memory, time, the size of a file and what
-of its output is read. ``confine.py`` does it by Landlock and seccomp, without privileges. Where the kernel
-cannot do all of this (Linux before 6.2, another system, a container that forbids Landlock), ``python_tool``
-raises.
+packages and the system's libraries, writes nothing outside a folder that is new for each call and deleted
+after it, sees none of Truing's environment variables, and has limits on memory, time, file size and output.
+``confine.py`` enforces this by Landlock and seccomp, without privileges. If the kernel cannot do all of this
+(Linux before 6.2, another system, a container that forbids Landlock), ``python_tool`` raises.
 
-What it does not protect from: a bug in the kernel, for this is no virtual machine; a disk filled by many
+It does not protect from: a bug in the kernel, since it is no virtual machine; a disk filled by many
 files within the time of a call; asking for the names, sizes and times of files elsewhere, and setting times
 and extended attributes of those that we own; secrets inside Python's own folders. Installed packages can be
 imported, Truing among them.
@@ -50,10 +49,10 @@ for name, escape in escapes.items():
 
 
 class PythonLimits(FrozenModel):
-    """What one run of a program may use."""
+    """The limits of one run."""
 
     cpu_seconds: PositiveInt = 10
-    """Processor time: the limit that a program meets, since a busy machine does not move it."""
+    """Processor time, which a busy machine does not change."""
     seconds: PositiveFloat = 60.0
     """Wall-clock time, for programs that only wait."""
     memory_mb: PositiveInt = 512
@@ -61,14 +60,14 @@ class PythonLimits(FrozenModel):
     file_mb: PositiveInt = 16
     """Size of any one file, and of the output."""
     output_chars: PositiveInt = 10_000
-    """So much of the output is shown; what is cut is said."""
+    """Characters of the output that are shown; a note counts the rest."""
 
 
 def python_tool(limits: PythonLimits | None = None) -> Tool:
-    """The tool ``python``, proven to be confined on this machine.
+    """Return the tool ``python``, after a test of its confinement on this machine.
 
     Raises:
-        TruingError: The confinement does not hold here.
+        TruingError: The confinement fails on this machine.
     """
     chosen = limits or PythonLimits()
     _prove(chosen)
@@ -81,10 +80,10 @@ def python_tool(limits: PythonLimits | None = None) -> Tool:
 
 
 def run_python(code: str, limits: PythonLimits) -> str:
-    """What a program prints, its traceback included.
+    """Return the output of a program, including its traceback.
 
     Raises:
-        ToolError: It was stopped; the text says why, after what was printed until then.
+        ToolError: It was stopped; the text has its output until then, and the reason.
     """
     with _folder() as folder, tempfile.TemporaryFile() as output:
         Path(folder, "main.py").write_text(code, encoding="utf-8", errors="surrogatepass")
@@ -100,7 +99,7 @@ def run_python(code: str, limits: PythonLimits) -> str:
 
 @contextmanager
 def _folder() -> Iterator[str]:
-    """A new folder, gone afterwards however deep the program nested others in it."""
+    """Yield a new folder, deleted afterwards at any nesting depth."""
     folder = tempfile.TemporaryDirectory()
     try:
         yield folder.name
@@ -112,7 +111,7 @@ def _folder() -> Iterator[str]:
 
 
 def _run(folder: Path, output: BinaryIO, limits: PythonLimits) -> str:
-    """Run the folder's main.py to its end; why it was killed, empty where it was not."""
+    """Run the folder's main.py; return why it was killed, empty if it was not."""
     caps = {
         "memory": limits.memory_mb * MEGABYTE,
         "file": limits.file_mb * MEGABYTE,
@@ -136,7 +135,7 @@ def _run(folder: Path, output: BinaryIO, limits: PythonLimits) -> str:
 
 
 def _shown(output: BinaryIO, most: int) -> str:
-    """The start of what was printed, and how much was cut."""
+    """Return the start of the output, and a note of how much was cut."""
     size = output.seek(0, 2)
     output.seek(0)
     text = output.read(4 * most).decode("utf-8", errors="replace")
@@ -146,16 +145,16 @@ def _shown(output: BinaryIO, most: int) -> str:
 
 
 def _prove(limits: PythonLimits) -> None:
-    """Raise unless every way out that we know is closed."""
+    """Raise unless every known escape is blocked."""
     with tempfile.NamedTemporaryFile() as outside:
         try:
-            said = run_python(f"OUTSIDE = {outside.name!r}\n{PROOF}", limits)
+            output = run_python(f"OUTSIDE = {outside.name!r}\n{PROOF}", limits)
         except ToolError as error:
-            said = str(error)
-    if said != "(the program printed nothing)":
+            output = str(error)
+    if output != "(the program printed nothing)":
         raise TruingError(
             "programs cannot be confined on this machine, so there is no python tool",
-            got=said,
+            got=output,
             expected="Linux 6.2 or newer with Landlock and seccomp, on x86_64 or aarch64",
             remedy="use another machine, or an environment without the python tool",
         )

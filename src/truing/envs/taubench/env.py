@@ -1,4 +1,4 @@
-"""tau-bench retail: requests of customers, judged by the shop's data and by what had to be said."""
+"""tau-bench retail: requests of customers, graded by the shop's data and the required outputs."""
 
 import inspect
 import json
@@ -28,22 +28,22 @@ ONE_MESSAGE = (
     "The customer sends one message, in which 'you' is the customer, and answers nothing after it. "
     "Take every confirmation as given. Act, and then reply once with all that the customer wants to know."
 )
-"""Stands after the policy, which counts on a customer who answers."""
+"""Text after the policy document, which assumes a customer who answers."""
 
 
 class TauBenchConfig(FrozenModel):
-    """Where the data lies, and how it is split."""
+    """Where the data is, and how it is split."""
 
     data: str
     """The folder with tasks.jsonl, tools.jsonl, retail_policy.md and the retail_db_*.jsonl tables."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     """Customers whose SHA-256 of (seed, user id), as a number in [0, 1), is below this are for evaluation."""
     seed: int = 0
-    """Another seed keeps other customers for evaluation."""
+    """Another seed selects other customers for evaluation."""
 
 
 class TauBench:
-    """Each episode has a shop of its own; the customer's instruction is the one user message."""
+    """Each episode has its own shop; the customer's instruction is the one user message."""
 
     Config = TauBenchConfig
 
@@ -58,7 +58,7 @@ class TauBench:
         self.idle = tuple(
             task.task_id for task in everything if task.answer == {"changes": {}, "outputs": []}
         )
-        """Tasks that ask for no change and for no word, as the data has it: doing nothing solves them."""
+        """Tasks without a required change or output in the data: solved without any action."""
         self.notes = (
             *self._folder.notes,
             f"left out tasks of other domains, whose databases are not read: {self._folder.left_out}",
@@ -67,21 +67,21 @@ class TauBench:
         )
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, in the order of the data; the tasks of a customer are in one split."""
+        """Return the tasks of a split, in the order of the data; the tasks of a customer are in one split."""
         return self._tasks[split]
 
     def open(self, task: Task) -> ToolEpisode:
-        """A fresh shop."""
+        """Return a new shop."""
         return self._episode()
 
     def _episode(self) -> ToolEpisode:
-        """A fresh shop, with its tools."""
+        """Return a new shop with its tools."""
         store = Store(self._folder.start)
         tool_groups = (Lookups(store), Orders(store))
         return ToolEpisode([_tool(spec, tool_groups) for spec in self._folder.specs], store.changes)
 
     def _task(self, row: TaskRow) -> Task:
-        """One row as a task; its answer is what the reference changes, and what must be said."""
+        """Return a row as a task; its answer is the reference's changes and the required outputs."""
         calls = [ToolCall(action.name, action.kwargs) for action in row.actions]
         reference = IsolatedEpisode(self._episode())
         for call in calls:
@@ -103,19 +103,19 @@ class TauBench:
 
 
 def solved(rollout: Rollout, task: Task) -> float:
-    """1.0 where the attempt came to its end with the right data, and its last words hold all outputs."""
-    said = without_reasoning(rollout.text).lower().replace(",", "")
-    told = all(output.lower().replace(",", "") in said for output in task.answer["outputs"])
-    return float(rollout.status is Status.DONE and told and state(rollout, task))
+    """Return 1.0 if the attempt ended with the right data, and its last message has all outputs."""
+    text = without_reasoning(rollout.text).lower().replace(",", "")
+    has_outputs = all(output.lower().replace(",", "") in text for output in task.answer["outputs"])
+    return float(rollout.status is Status.DONE and has_outputs and state(rollout, task))
 
 
 def state(rollout: Rollout, task: Task) -> float:
-    """1.0 where the shop's data is as the reference leaves it."""
+    """Return 1.0 if the shop's data equals the reference's final data."""
     return float(rollout.outcome == task.answer["changes"])
 
 
 def _tool(spec: ToolSpec, tool_groups: Sequence[object]) -> Tool:
-    """A tool, carried out by the method of its name."""
+    """Return a tool, executed by the method of its name."""
     found = [getattr(room, spec.name, None) for room in tool_groups]
     functions = [each for each in found if inspect.ismethod(each) and not spec.name.startswith("_")]
     if not functions:
@@ -124,13 +124,13 @@ def _tool(spec: ToolSpec, tool_groups: Sequence[object]) -> Tool:
 
 
 def _written(function: Callable[..., Any], /, **arguments: Any) -> str:
-    """What the published shop answers: text, or a record as its JSON writes it."""
+    """Return the published shop's answer: text, or a record as JSON."""
     answer = function(**arguments)
     return answer if isinstance(answer, str) else json.dumps(answer)
 
 
 def _without_enums(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a tool without the values that an argument may have: the shop itself refuses others."""
+    """The schema of a tool without the values that an argument may have: the shop itself rejects others."""
     properties = schema.get("properties", {}).items()
     open_ones = {
         name: {key: each for key, each in part.items() if key != "enum"} for name, part in properties

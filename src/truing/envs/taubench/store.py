@@ -12,7 +12,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class InitialState:
-    """The data before anybody acts."""
+    """The data before any action."""
 
     users: Mapping[str, Record]
     orders: Mapping[str, Record]
@@ -46,7 +46,7 @@ class Store:
         return _found(self.user(user_id)["payment_methods"], method_id, "payment method")
 
     def check_funds(self, user_id: str, method_id: str, amount: float, what: str) -> None:
-        """Refuse to pay for ``what`` with a gift card that does not cover it."""
+        """Reject to pay for ``what`` with a gift card that does not cover it."""
         method = self.payment_method(user_id, method_id)
         if method["source"] == "gift_card" and method["balance"] < amount:
             raise ToolError(f"insufficient gift card balance to pay for the {what}")

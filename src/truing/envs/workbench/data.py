@@ -1,4 +1,4 @@
-"""A WorkBench folder as it is read: tasks, tools, and the office before anybody acts."""
+"""A WorkBench folder as it is read: tasks, tools, and the office before any action."""
 
 import inspect
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""WorkBench: office tasks over five tables, judged by what became of the tables."""
+"""WorkBench: office tasks over five tables, graded by the final tables."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,17 +22,17 @@ SYSTEM = (
     "Meetings lie between 09:00 and 18:00. Do what you are asked and nothing else, then say that it is done."
 )
 DONE = "Done."
-"""What the demonstrations say last."""
+"""The last message of the demonstrations."""
 
 SHORT_NAMES = {"crm": "customer_relationship_manager"}
-"""Domains that the tasks name otherwise than the tools do."""
+"""Domains with other names in tasks than in tools."""
 
 EXACT_FIELDS = ("status", "list_name", "board")
-"""Fields in which WorkBench tells upper from lower case; in all others it does not."""
+"""Fields that WorkBench compares with case; all others without."""
 
 
 class WorkBenchConfig(FrozenModel):
-    """Where the data lies, how it is split, and what is shown."""
+    """Where the data is, its split, and the tools shown."""
 
     data: str
     """The folder with tasks.jsonl, tools.jsonl, email_addresses.jsonl and the state_*.jsonl tables."""
@@ -41,13 +41,13 @@ class WorkBenchConfig(FrozenModel):
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     """Templates whose SHA-256 of (seed, text), as a number in [0, 1), is below this are for evaluation."""
     seed: int = 0
-    """Another seed keeps other templates for evaluation."""
+    """Another seed selects other templates for evaluation."""
     system: str = SYSTEM
     """The system message."""
 
 
 class WorkBench:
-    """Each episode has an office of its own; a task is solved where it ends as the reference leaves it."""
+    """Each episode has an office of its own; a task is solved if its final state equals the reference's."""
 
     Config = WorkBenchConfig
 
@@ -60,27 +60,27 @@ class WorkBench:
             for_eval = hash_fraction("split", config.seed, row.base_template) < config.eval_share
             self._tasks["eval" if for_eval else "train"].append(self._task(row))
         self.idle = tuple(task.task_id for each in self._tasks.values() for task in each if not task.answer)
-        """Tasks that ask for no change, as the data has it: doing nothing solves them."""
+        """Tasks without a required change in the data: solved without any action."""
         self.notes = (
             *self._folder.notes,
             f"tasks that doing nothing solves, since their reference changes nothing: {len(self.idle)}",
         )
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, in the order of the data; the tasks of a template are in one split."""
+        """Return the tasks of a split, in the order of the data; the tasks of a template are in one split."""
         return self._tasks[split]
 
     def open(self, task: Task) -> ToolEpisode:
-        """A fresh office, with the tools that the task shows."""
+        """Return a new office with the task's tools."""
         return self._episode(task.tools)
 
     def _episode(self, specs: Sequence[ToolSpec]) -> ToolEpisode:
-        """A fresh office, with some tools."""
+        """Return a new office with some tools."""
         office = Office(self._folder.start)
         return ToolEpisode(office.tools(specs), office.outcome)
 
     def _task(self, row: TaskRow) -> Task:
-        """One row as a task; its answer is what the reference changes."""
+        """Return a row as a task; its answer is the reference's changes."""
         calls = [ToolCall(call.tool, call.args) for call in row.ground_truth_calls]
         reference = IsolatedEpisode(self._episode(self._folder.specs))
         for call in calls:
@@ -102,22 +102,22 @@ class WorkBench:
 
 
 def solved(rollout: Rollout, task: Task) -> float:
-    """1.0 where the attempt came to its end and left the office as the reference does."""
+    """Return 1.0 if the attempt ended and its office equals the reference's."""
     return float(rollout.status is Status.DONE and _as_wanted(rollout, task))
 
 
 def side_effects(rollout: Rollout, task: Task) -> float:
-    """1.0 where the attempt changed something and not as wanted: WorkBench's second measure."""
+    """Return 1.0 if the attempt made unwanted changes: WorkBench's second measure."""
     return float(bool(rollout.outcome) and not _as_wanted(rollout, task))
 
 
 def _as_wanted(rollout: Rollout, task: Task) -> bool:
-    """Whether the office is left as the reference leaves it."""
+    """Whether the final office equals the reference's."""
     return _folded(rollout.outcome) == _folded(task.answer)
 
 
 def _folded(changes: Any, field: str = "") -> Any:
-    """Changes as WorkBench compares them: in lower case, but for some fields."""
+    """Return changes as WorkBench compares them: in lower case, except some fields."""
     if isinstance(changes, str):
         return changes if field in EXACT_FIELDS else changes.lower()
     if isinstance(changes, Mapping):

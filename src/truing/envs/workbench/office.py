@@ -1,4 +1,4 @@
-"""One office: the applications of WorkBench over the same data, their tools, and what became of it all."""
+"""One office: the applications of WorkBench over the same data, their tools and their changes."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from truing.types.message import ToolSpec
 
 @dataclass(frozen=True)
 class InitialState:
-    """The data before anybody acts."""
+    """The data before any action."""
 
     events: Table
     emails: Table
@@ -29,7 +29,7 @@ class InitialState:
 
 
 class Office:
-    """The applications, each over tables of its own."""
+    """The applications, each with its own tables."""
 
     def __init__(self, start: InitialState) -> None:
         events, emails = start.events.fresh(), start.emails.fresh()
@@ -52,7 +52,7 @@ class Office:
         }
 
     def function(self, name: str) -> Callable[..., Any]:
-        """The method that carries out a tool, such as ``calendar.create_event``."""
+        """Return the method that executes a tool, such as ``calendar.create_event``."""
         application, _, method = name.partition(".")
         found = getattr(self.applications.get(application), method, None)
         if method.startswith("_") or not inspect.ismethod(found):
@@ -60,10 +60,10 @@ class Office:
         return found
 
     def tools(self, specs: Sequence[ToolSpec]) -> list[Tool]:
-        """The tools of those specs, in this office."""
+        """Return the tools of those specs, in this office."""
         return [Tool(spec, self.function(spec.name)) for spec in specs]
 
     def outcome(self) -> dict[str, Any]:
-        """What changed, by application; an application where nothing did is left out."""
+        """Return the changes by application, without unchanged ones."""
         changes = {name: table.difference() for name, table in self.tables.items()}
         return {name: change for name, change in changes.items() if change}

@@ -92,6 +92,6 @@ def contains(value: str | None, wanted: str) -> bool:
 
 
 def one_of(name: str, value: str, valid: Iterable[str]) -> None:
-    """Refuse a value that a tool does not know."""
+    """Reject a value that a tool does not know."""
     if value not in valid:
         raise ToolError(f"{name} cannot be {value!r}, only {', '.join(valid)}")

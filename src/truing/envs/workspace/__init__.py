@@ -1,4 +1,4 @@
-"""The office: messages, mail, calendar, files and contacts. docs/workspace.md tells of it."""
+"""The office: messages, mail, calendar, files and contacts. docs/workspace.md describes it."""
 
 from truing.envs.workspace.env import Workspace
 

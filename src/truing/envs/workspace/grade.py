@@ -1,4 +1,4 @@
-"""What an attempt at a problem is worth: the state that it leaves, not what it says."""
+"""Rewards of an attempt at a problem, from its final state."""
 
 from truing.envs.tools import is_error
 from truing.envs.workspace.state import changes
@@ -6,20 +6,20 @@ from truing.types.rollout import Rollout, Task
 
 
 def success(rollout: Rollout, task: Task) -> float:
-    """1.0 where the office is left exactly as the right calls leave it: a side effect fails."""
+    """Return 1.0 if the office equals exactly the result of the right calls: a side effect fails."""
     return float(rollout.outcome == task.answer["wanted"])
 
 
 def progress(rollout: Rollout, task: Task) -> float:
-    """Wanted changes that were made, less those that nobody wanted, as a share of the wanted; at least 0."""
+    """Return the wanted changes minus the unwanted ones, as a share of the wanted; at least 0."""
     wanted = changes(task.answer["office"], task.answer["wanted"])
-    made = changes(task.answer["office"], rollout.outcome)
-    net = (made & wanted).total() - (made - wanted).total()
+    actual = changes(task.answer["office"], rollout.outcome)
+    net = (actual & wanted).total() - (actual - wanted).total()
     return max(0.0, net / wanted.total())
 
 
 def valid_calls(rollout: Rollout, task: Task) -> float:
-    """Share of calls that were carried out; 0.0 where none was tried, which is no way to work."""
+    """Return the share of valid calls; 0.0 without any call."""
     answers = [message["content"] for message in rollout.messages if message["role"] == "tool"]
     if not answers:
         return 0.0

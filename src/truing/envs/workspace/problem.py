@@ -1,4 +1,4 @@
-"""A problem in the office: what is asked, of which office, and the calls that do it."""
+"""A problem in the office: the request, the office, and the right calls."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,7 +12,7 @@ from truing.types.message import AssistantMessage, ToolCall
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to do. ``combination`` is what was asked, apart from its phrasing: splits go by it."""
+    """One thing to do. ``combination`` is the request without its phrasing, the key of the split."""
 
     asked: str
     split_key: tuple[str, ...]
@@ -20,24 +20,24 @@ class Problem:
     turns: tuple[AssistantMessage, ...]
 
     def used_tools(self) -> set[str]:
-        """The tools that the right calls are of."""
-        return {call.name for said in self.turns for call in said.calls}
+        """The tools of the right calls."""
+        return {call.name for turn in self.turns for call in turn.calls}
 
     def wanted(self) -> dict[str, Any]:
         """The state after the right calls."""
         return self._states()[-1]
 
     def turns_without_lookups(self) -> tuple[AssistantMessage, ...]:
-        """The turns of somebody who looks nothing up: those that change the office, and the last."""
+        """The demonstration without lookups: the turns that change the office, and the last."""
         *acting, last = zip(self.turns, pairwise(self._states()), strict=True)
-        return (*(said for said, (before, after) in acting if before != after), last[0])
+        return (*(turn for turn, (before, after) in acting if before != after), last[0])
 
     def _states(self) -> list[dict[str, Any]]:
         """The state before the first turn, and after each."""
         episode = IsolatedEpisode(open_office(self.office.snapshot(), TOOLS))
         states = [dict(episode.outcome())]
-        for said in self.turns:
-            episode.reply(said)
+        for turn in self.turns:
+            episode.reply(turn)
             states.append(dict(episode.outcome()))
         return states
 
@@ -48,5 +48,5 @@ def call(name: str, /, **arguments: Any) -> ToolCall:
 
 
 def steps(*calls: ToolCall, end: str) -> tuple[AssistantMessage, ...]:
-    """One turn per call, and a closing sentence."""
+    """Return one turn per call, and a closing sentence."""
     return (*(AssistantMessage(calls=(each,)) for each in calls), AssistantMessage(end))

@@ -1,4 +1,4 @@
-"""The table of kinds: name → maker, those with the fewest calls first."""
+"""The table of kinds: name → function, those with the fewest calls first."""
 
 from collections.abc import Callable
 

@@ -40,6 +40,6 @@ def book(draws: Draws) -> Problem:
         f"Put '{title}' with {person} on the calendar, {day} at {start}.",
         f"Book '{title}' for {day} {start}; {person} comes too.",
     )
-    made = call("create_event", title=title, day=day, start=start, people=[person])
-    turns = steps(made, end=f"It is on the calendar for {day} at {start}.")
+    new_event = call("create_event", title=title, day=day, start=start, people=[person])
+    turns = steps(new_event, end=f"It is on the calendar for {day} at {start}.")
     return Problem(choose(draws, phrasings), (title, day, start, person), office, turns)

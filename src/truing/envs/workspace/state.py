@@ -11,7 +11,7 @@ from truing.config import FrozenModel
 from truing.utils.rng import seed_of
 
 ME = "me"
-"""Who sits at the desk: sender of what the policy sends."""
+"""The policy's own name: the sender of its messages."""
 
 MY_ADDRESS = "me@office.example"
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
@@ -44,7 +44,7 @@ class Event(FrozenModel):
 
 
 class Office(BaseModel):
-    """Everything that the tools can see and change."""
+    """Everything that the tools can read and change."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -56,20 +56,20 @@ class Office(BaseModel):
     files: dict[str, str] = Field(default_factory=dict)  # path → text
 
     def add_mail(self, mail: Mail) -> str:
-        """Deliver a mail; its id."""
+        """Deliver a mail; return its id."""
         return _add("m", mail, self.mail)
 
     def add_event(self, event: Event) -> str:
-        """Enter an event; its id."""
+        """Enter an event; return its id."""
         return _add("e", event, self.calendar)
 
     def snapshot(self) -> dict[str, Any]:
-        """The state as plain data, as JSON has it; ``Office(**snapshot)`` is the office again."""
+        """Return the state as plain JSON data; ``Office(**snapshot)`` is the office again."""
         return self.model_dump(mode="json")
 
 
 def changes(start: Mapping[str, Any], end: Mapping[str, Any]) -> Counter[str]:
-    """What was added and what was removed between two snapshots, and how often.
+    """Return the entries added and removed between two snapshots, with counts.
 
     >>> changes({"files": {"a": "x"}}, {"files": {"a": "y"}})
     Counter({'added files ["a", "y"]': 1, 'removed files ["a", "x"]': 1})
@@ -81,16 +81,16 @@ def changes(start: Mapping[str, Any], end: Mapping[str, Any]) -> Counter[str]:
 
 
 def _facts(snapshot: Mapping[str, Any]) -> Iterator[str]:
-    """Every entry of every part of a snapshot, as text."""
+    """Yield every entry of every part of a snapshot, as text."""
     for part, content in snapshot.items():
         for entry in content.items() if isinstance(content, dict) else content:
             yield f"{part} {json.dumps(entry)}"
 
 
 def _add(letter: str, entry: BaseModel, entries: dict[str, Any]) -> str:
-    """File an entry under an id that its content decides, so that no earlier entry moves it; the id.
+    """Store an entry under an id from its content and return the id.
 
-    An id cannot be guessed from the ids beside it: a policy has to look it up.
+    An id cannot be guessed from other ids: a policy has to look it up.
     """
     number = seed_of(entry.model_dump())
     while (name := f"{letter}{number % 1000:03d}") in entries:

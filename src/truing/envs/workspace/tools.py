@@ -1,4 +1,4 @@
-"""What can be done at a desk in the office. A wrong call says what there is instead."""
+"""The tools of the office. The answer to a wrong call lists the valid values."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 class OfficeTools:
-    """The tools: every public method is one, and its docstring is what the model is told."""
+    """The tools: every public method is one, and its docstring is its description for the model."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -119,12 +119,12 @@ class OfficeTools:
         return {name: mail for name, mail in self._office.mail.items() if mail.to == MY_ADDRESS}
 
     def _check_place(self, place: str) -> None:
-        """Refuse to write where nobody reads."""
+        """Reject to write where nobody reads."""
         if place not in self._office.channels and place not in self._office.contacts:
             raise _unknown("person or channel", place, [*self._office.channels, *self._office.contacts])
 
     def _check_event(self, event_id: str) -> None:
-        """Refuse an id that the calendar does not have."""
+        """Reject an id that the calendar does not have."""
         if event_id not in self._office.calendar:
             raise _unknown("event", event_id, self._office.calendar)
 
@@ -134,30 +134,30 @@ TOOLS: dict[str, ToolSpec] = {
     for name in vars(OfficeTools)
     if not name.startswith("_")
 }
-"""name → what the model is told, in the order in which prompts show them."""
+"""name → description for the model, in the order of prompts."""
 
 
 def open_office(snapshot: Mapping[str, Any], names: Iterable[str]) -> ToolEpisode:
-    """An episode in an office of its own, with the named tools."""
+    """An episode in its own office, with the named tools."""
     office = Office(**snapshot)
     desk = OfficeTools(office)
     return ToolEpisode([Tool(TOOLS[name], getattr(desk, name)) for name in names], office.snapshot)
 
 
 def _check_day(day: str) -> None:
-    """Refuse what is no weekday."""
+    """Reject what is no weekday."""
     if day not in DAYS:
         raise _unknown("working day", day, DAYS)
 
 
 def _check_time(start: str) -> None:
-    """Refuse what is no time of day."""
+    """Reject what is no time of day."""
     if not _TIME.fullmatch(start):
         raise ToolError(f"{start!r} is not a time; write HH:MM, such as 09:30")
 
 
 def _unknown(what: str, name: str, valid: Iterable[str]) -> ToolError:
-    """There is no such thing: the nearest one, and all that there are."""
+    """Return the error for an unknown name: the nearest one, and all valid ones."""
     known = list(valid)
     there_are = f"there are: {', '.join(known)}" if known else "there are none"
     return ToolError(

@@ -1,4 +1,4 @@
-"""Samples to a Batch: tensors [B, T], padded on the right."""
+"""From samples to a batch: tensors [B, T], padded on the right."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ STREAMS = tuple(name for name in (*MASKS, *FLOAT_STREAMS) if name != "structure"
 
 
 def collate(samples: Sequence[Sample]) -> Batch:
-    """Stack samples; pads are invalid, masked out, and 0.
+    """Return samples stacked; pads are 0, invalid and masked out.
 
     Lengths 2 and 3: token_ids [[a, b, 0], [c, d, e]], valid [[1, 1, 0], [1, 1, 1]].
     """

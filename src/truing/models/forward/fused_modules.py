@@ -1,7 +1,7 @@
-"""Modules of Llama's kind that pass over memory less often, and keep less for the backward pass.
+"""Fused modules of Llama's kind: they read memory less often and save fewer tensors for the backward pass.
 
-A gated MLP, a(x Wᵍ) · (x Wᵘ), keeps three of its widest tensors instead of four: what a(·) gave is computed
-again. A norm keeps its input and one number per token.
+A gated MLP, a(x Wᵍ) · (x Wᵘ), saves three of its widest tensors instead of four and recomputes a(·).
+A norm saves its input and one number per token.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 
 class FusedMlp(nn.Module):
-    """A gated MLP with the parts that transformers gives it."""
+    """A gated MLP with the submodules of transformers."""
 
     gate_proj: nn.Module
     up_proj: nn.Module
@@ -21,7 +21,7 @@ class FusedMlp(nn.Module):
     act_fn: nn.Module
 
     def forward(self, x: Tensor) -> Tensor:
-        """The product, projected back."""
+        """Return the gated product, projected back."""
         gate, up = self.gate_proj(x), self.up_proj(x)
         if not torch.is_grad_enabled():
             return self.down_proj(self.act_fn(gate) * up)
@@ -29,51 +29,51 @@ class FusedMlp(nn.Module):
 
 
 class FusedRmsNorm(nn.Module):
-    """A root mean square norm with the parts that transformers gives it."""
+    """A root mean square norm with the parameters of transformers."""
 
     weight: Tensor
     variance_epsilon: float
 
     def forward(self, x: Tensor) -> Tensor:
-        """Each token's numbers over the root of their mean square, times the weight."""
+        """Return each token divided by its root mean square, times the weight."""
         if not torch.is_grad_enabled():
             return _normed(x, self.weight, _scale(x, self.variance_epsilon))
         return _Normed.apply(x, self.weight, self.variance_epsilon)
 
 
 def use_fused_modules(model: nn.Module) -> None:
-    """Let MLPs and norms of a model keep less: those whose forward is Llama's, word for word.
+    """Replace the MLPs and norms of a model whose forward is exactly Llama's.
 
-    Others may clamp or scale on the way, which no trial would show; and what an activation learns would get
-    no gradient.
+    Others may clamp or scale, which a numerical test may miss. MLPs whose activation has parameters stay as
+    they are: the parameters would get no gradient.
     """
     for module in model.modules():
-        if _computes_as(LlamaMLP, module) and _learns_nothing(module.act_fn):
+        if _computes_as(LlamaMLP, module) and _has_no_parameters(module.act_fn):
             module.__class__ = FusedMlp
         elif _computes_as(LlamaRMSNorm, module):
             module.__class__ = FusedRmsNorm
 
 
 def _computes_as(plain: type[nn.Module], module: nn.Module) -> bool:
-    """Whether a module has the forward of a plain one: Qwen, Mistral and others copy Llama's."""
+    """Whether a module has the forward of ``plain``: Qwen, Mistral and others copy Llama's."""
     one, other = (getattr(kind.forward, "__code__", None) for kind in (type(module), plain))
-    if one is None or other is None or one.co_freevars:  # of a wrapped forward only the wrapper would be seen
+    if one is None or other is None or one.co_freevars:  # a wrapped forward would show only its wrapper
         return False
     return (one.co_code, one.co_names, one.co_consts) == (other.co_code, other.co_names, other.co_consts)
 
 
-def _learns_nothing(activation: object) -> bool:
-    """Whether an activation is a function of its input alone."""
+def _has_no_parameters(activation: object) -> bool:
+    """Whether an activation has no parameters."""
     return not isinstance(activation, nn.Module) or not list(activation.parameters())
 
 
 def _scale(x: Tensor, eps: float) -> Tensor:
-    """One over the root of the mean square: [..., 1] in float32."""
+    """Return one over the root mean square: [..., 1] in float32."""
     return x.float().square().mean(-1, keepdim=True).add_(eps).rsqrt_()
 
 
 def _normed(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    """In x's dtype before the weight, as transformers has it."""
+    """Return the norm, in x's dtype before the weight as in transformers."""
     return weight * (x.float() * scale).to(x.dtype)
 
 
@@ -93,9 +93,9 @@ class _Gated(torch.autograd.Function):
         gate, up = ctx.saved_tensors
         with torch.enable_grad():
             gate = gate.detach().requires_grad_()
-            opened = ctx.act(gate)
-        (grad_gate,) = torch.autograd.grad(opened, gate, grad * up)
-        return grad_gate, opened.detach() * grad, None
+            activated = ctx.act(gate)
+        (grad_gate,) = torch.autograd.grad(activated, gate, grad * up)
+        return grad_gate, activated.detach() * grad, None
 
 
 class _Normed(torch.autograd.Function):

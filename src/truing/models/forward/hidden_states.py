@@ -1,4 +1,4 @@
-"""Hidden states that predict tokens: along a tree where the architecture can, else in padded rows."""
+"""Hidden states that predict tokens: along a token tree if the model allows it, else in padded rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,19 +18,19 @@ from truing.types.sample import Sample
 
 
 class MicroBatch(NamedTuple):
-    """Samples that are computed together, and how many tokens that computes."""
+    """Samples to compute together, and the tokens that takes."""
 
     samples: list[Sample]
     tokens: int
-    recompute: bool = False  # whether layers keep their inputs alone for the backward pass
+    recompute: bool = False  # whether layers save only their inputs for the backward pass
 
 
 def hidden_before(
     causal: PreTrainedModel, sequences: Sequence[Tensor], wanted_2N: Tensor, *, recompute: bool = False
 ) -> Tensor:
-    """The hidden states [N, D] before tokens, each named by its sequence and its place in it.
+    """Return the hidden states [N, D] before the tokens ``wanted_2N``: indices of sequences and positions.
 
-    With ``recompute`` the backward pass computes each layer again, from what the layer was given.
+    With ``recompute`` the backward pass recomputes each layer from its input.
     """
     sequences = [sequence[:-1] for sequence in sequences]  # the last token predicts nothing
     sample_N, token_N = wanted_2N
@@ -51,7 +51,7 @@ def hidden_before(
 def decoder_states(
     causal: PreTrainedModel, ids_L: Tensor, positions_L: Tensor, attention: Attention
 ) -> Tensor:
-    """Hidden states [L, D] of one row of tokens that see each other as ``attention`` says."""
+    """Return the hidden states [L, D] of one row of tokens under ``attention``."""
     ids, positions = (each[None].to(causal.device) for each in (ids_L, positions_L))
     with use_attention(causal, attention):
         out = causal.get_decoder()(input_ids=ids, position_ids=positions, use_cache=False)
@@ -61,17 +61,17 @@ def decoder_states(
 def split_micro_batches(
     causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int
 ) -> list[MicroBatch]:
-    """Samples in micro-batches of at most ``max_tokens`` computed tokens, or of one sample; so it replays."""
+    """Split samples into micro-batches of at most ``max_tokens`` computed tokens, or of one sample."""
     if not samples:
         return []
     sequences = [sample.token_ids[:-1] for sample in samples]
-    in_parts = _partition_padded if why_no_tree(causal, max(map(len, sequences))) else partition
-    parts = in_parts(sequences, max_tokens)
+    split = _partition_padded if why_no_tree(causal, max(map(len, sequences))) else partition
+    parts = split(sequences, max_tokens)
     return [MicroBatch([samples[b] for b in part.members], part.tokens) for part in parts]
 
 
 def check_positions(causal: PreTrainedModel, longest: int) -> None:
-    """Raise where a sequence is so long that the model computes it, or others of its batch, otherwise."""
+    """Raise if the longest sequence would change how the model computes its batch."""
     for limit, what in _limits(causal.config.get_text_config()):
         if longest > limit:
             raise ModelError(
@@ -83,26 +83,26 @@ def check_positions(causal: PreTrainedModel, longest: int) -> None:
 
 
 def longest_supported(causal: PreTrainedModel) -> float:
-    """The tokens up to which ``check_positions`` raises nothing; infinite where it never does."""
+    """Return the longest sequence that ``check_positions`` accepts (tokens); infinite without a limit."""
     return min((limit for limit, _ in _limits(causal.config.get_text_config())), default=inf)
 
 
 def _limits(config: PreTrainedConfig) -> Iterator[tuple[int, str]]:
-    """Numbers of tokens, and what happens beyond each."""
+    """Yield limits in tokens, and what happens beyond each."""
     rope = getattr(config, "rope_parameters", None) or {}
-    of_layer_types = [each for each in rope.values() if isinstance(each, dict)]
-    for kind in of_layer_types or [rope]:
+    by_layer_type = [each for each in rope.values() if isinstance(each, dict)]
+    for kind in by_layer_type or [rope]:
         if (limit := _switches_at(kind, config)) is not None:
             yield limit, "a long sequence changes the positions of all others in its batch"
     if (limit := _indexes_all_up_to(config)) is not None:
         yield (
             limit,
-            "beyond so many tokens an indexer leaves some out of the attention, by scores that may tie",
+            "beyond this length an indexer drops tokens from the attention, by scores that may tie",
         )
 
 
 def _switches_at(rope: Mapping[str, Any], config: PreTrainedConfig) -> int | None:
-    """The length beyond which rotary positions are others for a whole batch; None where they never are."""
+    """Return the length beyond which rotary positions change for a whole batch; None without one."""
     kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings")
     if kind == "longrope" and original:
         return original
@@ -110,18 +110,18 @@ def _switches_at(rope: Mapping[str, Any], config: PreTrainedConfig) -> int | Non
 
 
 def _indexes_all_up_to(config: PreTrainedConfig) -> int | None:
-    """The length up to which an indexer of attention takes every token; None where there is none."""
+    """Return the length up to which an attention indexer keeps every token; None without an indexer."""
     if (blocks := getattr(config, "index_topk_blocks", None)) is not None:
         return blocks * config.index_block_size
     if (tokens := getattr(config, "indexer_budget", None)) is not None:
         return tokens
     entries = getattr(config, "index_topk", None)
-    rates = getattr(config, "compress_rates", None) or {}  # DeepSeek V4 indexes runs of tokens
+    rates = getattr(config, "compress_rates", None) or {}  # DeepSeek V4 indexes groups of tokens
     return None if entries is None else entries * rates.get("compressed_sparse_attention", 1)
 
 
 def why_no_tree(causal: PreTrainedModel, longest: int) -> str:
-    """Why sequences of up to so many tokens cannot be computed as a tree by this model; "" where they can."""
+    """Return why this model cannot compute sequences of up to ``longest`` tokens as a tree; "" if it can."""
     config = causal.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if others := kinds - {"full_attention", "sliding_attention"}:
@@ -138,7 +138,7 @@ def why_no_tree(causal: PreTrainedModel, longest: int) -> str:
 
 
 def _padded(causal: PreTrainedModel, sequences: Sequence[Tensor]) -> Tensor:
-    """Hidden states [B, T, D] of rows that are padded on the right."""
+    """Return the hidden states [B, T, D] of rows padded on the right."""
     ids = torch.nn.utils.rnn.pad_sequence(list(sequences), batch_first=True)
     lengths = torch.tensor([len(sequence) for sequence in sequences])
     valid = torch.arange(ids.shape[1]) < lengths[:, None]
@@ -149,7 +149,7 @@ def _padded(causal: PreTrainedModel, sequences: Sequence[Tensor]) -> Tensor:
 
 
 def _partition_padded(sequences: Sequence[Tensor], max_tokens: int) -> list[Partition]:
-    """The same as ``cut`` for rows that are padded to the longest."""
+    """Split sequences as ``partition`` does, for rows padded to the longest."""
     parts: list[Partition] = []
     for b in sorted(range(len(sequences)), key=lambda b: len(sequences[b])):
         longest = len(sequences[b])

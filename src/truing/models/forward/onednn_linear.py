@@ -1,7 +1,7 @@
-"""Linear layers whose products oneDNN computes, plain and with an adapter.
+"""Linear layers computed by oneDNN, plain and with an adapter.
 
-On a CPU torch gives fp32 products to MKL, which uses less than half of what some CPUs can do. oneDNN comes
-with torch, which asks it for other things only.
+On a CPU torch computes fp32 products with MKL, which reaches less than half the speed of some CPUs. oneDNN
+comes with torch, which does not use it for these products.
 """
 
 from typing import Any, Protocol
@@ -13,35 +13,35 @@ from torch.autograd.function import once_differentiable
 
 
 class PackedWeight(Protocol):
-    """The weight of a layer once more, in a layout that is read faster."""
+    """A copy of a layer's weight in a layout that is faster to read."""
 
     def product(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """What the layer gives for x [..., in]."""
+        """Return the layer's output for x [..., in]."""
         ...
 
 
 class OneDnnLinear(nn.Linear):
-    """A linear layer in all but who computes it. Other dtypes and devices are left to torch."""
+    """A linear layer computed by oneDNN; torch computes other dtypes and devices."""
 
-    packed: PackedWeight | None = None  # while ``packed.packed`` says so
+    packed: PackedWeight | None = None  # set within ``packed_weights``
 
     def forward(self, input: Tensor) -> Tensor:
-        """The product x Wᵀ + b, with gradients."""
+        """Return x Wᵀ + b, with gradients."""
         if not onednn_computes(input, self.weight):
             return super().forward(input)
         if torch.is_grad_enabled():
             return _Linear.apply(input, self.weight, self.bias)
-        one = input.numel() == self.in_features  # a row alone is computed otherwise, and rounds otherwise
-        if one or self.packed is None:
+        single_row = input.numel() == self.in_features  # another kernel, with other rounding
+        if single_row or self.packed is None:
             return linear_product(input.contiguous(), self.weight, self.bias)
         return self.packed.product(self, input)
 
 
 class OneDnnLora(lora.Linear):
-    """peft's layer, in which one adapter is added in place; what is rarer is left to peft."""
+    """peft's layer with one adapter, added in place; peft computes all other cases."""
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """The product x Wᵀ + b + scaling · x Aᵀ Bᵀ, with gradients of all but W and b."""
+        """Return x Wᵀ + b + scaling · x Aᵀ Bᵀ, with gradients of all but W and b."""
         base, names = self.get_base_layer(), [name for name in self.active_adapters if name in self.lora_A]
         plain = len(names) == 1 and not (args or kwargs or self.disable_adapters or self.merged)
         frozen = not any(part.requires_grad for part in base.parameters())
@@ -52,7 +52,7 @@ class OneDnnLora(lora.Linear):
             or not onednn_computes(x, base.weight)
         ):
             return super().forward(x, *args, **kwargs)
-        a, b, dropout = (held[names[0]] for held in (self.lora_A, self.lora_B, self.lora_dropout))
+        a, b, dropout = (parts[names[0]] for parts in (self.lora_A, self.lora_B, self.lora_dropout))
         drops = dropout.training and not isinstance(dropout, nn.Identity)
         if drops or names[0] in self.lora_variant or b.bias is not None:
             return super().forward(x)
@@ -60,13 +60,13 @@ class OneDnnLora(lora.Linear):
 
 
 def use_onednn(model: nn.Module) -> None:
-    """Let oneDNN compute the linear layers of a model, where torch was built with it."""
+    """Let oneDNN compute the linear layers of a model, if torch has it."""
     if not torch.backends.mkldnn.is_available():
         return
-    quick = {nn.Linear: OneDnnLinear, lora.Linear: OneDnnLora}
+    replacements = {nn.Linear: OneDnnLinear, lora.Linear: OneDnnLora}
     for module in model.modules():
-        if type(module) in quick:
-            module.__class__ = quick[type(module)]
+        if type(module) in replacements:
+            module.__class__ = replacements[type(module)]
 
 
 class _Linear(torch.autograd.Function):
@@ -81,7 +81,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Only what is asked for: a frozen weight has no gradient."""
+        """Compute the needed gradients only: a frozen weight has none."""
         x, weight = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
         grad = grad.contiguous()
@@ -94,7 +94,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _Adapted(torch.autograd.Function):
-    """y = x Wᵀ + b + s · x Aᵀ Bᵀ for A [rank, in], B [out, rank], and W and b that are frozen."""
+    """y = x Wᵀ + b + s · x Aᵀ Bᵀ for A [rank, in], B [out, rank], and frozen W and b."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -129,7 +129,7 @@ class _Adapted(torch.autograd.Function):
 
 
 def _no_view(out: Tensor) -> Tensor:
-    """The same numbers, no longer as a view of what a function made: some architectures write into them."""
+    """Return the same tensor, no longer a view of a function's output: some architectures write into it."""
     return torch.ops.aten._unsafe_view(out, out.shape)
 
 
@@ -140,8 +140,8 @@ def onednn_computes(x: Tensor, weight: Tensor) -> bool:
 
 
 def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Of x [..., in] and a weight [out, in]: [..., out].
+    """Return the product of x [..., in] and a weight [out, in]: [..., out].
 
-    Each is a table in memory or one transposed: with other strides oneDNN takes a thousand times longer.
+    Each is contiguous or a transposed contiguous matrix: other strides take oneDNN a thousand times longer.
     """
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")

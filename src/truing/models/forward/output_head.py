@@ -1,9 +1,8 @@
-"""What a model makes of hidden states: its output head, and whatever else its own forward does on the way.
+"""From hidden states to logits: the output head, and everything else the model's own forward does there.
 
 Architectures cap logits (Gemma 2), scale them (Cohere, Granite), scale hidden states first (MiniCPM 3) or
-transform them (BERT), each in its own words: one name multiplies in one type and divides in another. So
-nothing of it is written again here: the model's own forward runs, with a decoder that gives the hidden states
-at hand.
+transform them (BERT). The same config name multiplies in one type and divides in another. So this module
+reimplements none of it: it runs the model's own forward with a decoder that returns the given hidden states.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,22 +17,22 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 LARGE = 100.0
-"""A logit beyond every cap: small ones a cap leaves nearly as they are."""
+"""A logit beyond every cap; a cap barely changes small logits."""
 
 COMPARED = 4
-"""Hidden states on which the output layer is compared with the model's own forward."""
+"""Number of hidden states on which the output layer is compared with the model's own forward."""
 
 ROUNDING = 1e-5
 """Share of the largest logit by which two products of the same numbers may differ."""
 
 _LAYER_IS_ALL: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
-"""Of each model: whether its output layer is all that comes after its decoder."""
+"""By model: whether its output layer alone follows its decoder."""
 
 
 def head_of(causal: PreTrainedModel) -> Callable[[Tensor], Tensor]:
-    """From hidden states [N, D] of the model's decoder to its logits [N, V], with gradients.
+    """Return the function from hidden states [N, D] to logits [N, V], with gradients.
 
-    The output layer itself where the model does nothing else; that is compared once for each model.
+    It is the output layer itself if the model does nothing else, which is tested once per model.
     """
     if causal not in _LAYER_IS_ALL:
         _LAYER_IS_ALL[causal] = _layer_is_all(causal)
@@ -43,7 +42,7 @@ def head_of(causal: PreTrainedModel) -> Callable[[Tensor], Tensor]:
 
 
 def _logits_by_model(causal: PreTrainedModel, hidden_ND: Tensor) -> Tensor:
-    """Logits [N, V] by the model's own forward after its decoder."""
+    """Return the logits [N, V] of the model's own forward after its decoder."""
     ids = torch.zeros(1, len(hidden_ND), dtype=torch.long, device=hidden_ND.device)
     with _decoder_returns(causal, hidden_ND[None]):
         return causal(input_ids=ids, use_cache=False).logits[0]
@@ -51,7 +50,7 @@ def _logits_by_model(causal: PreTrainedModel, hidden_ND: Tensor) -> Tensor:
 
 @contextmanager
 def _decoder_returns(causal: PreTrainedModel, hidden_1ND: Tensor) -> Iterator[None]:
-    """Within the block the model's decoder computes nothing and returns these hidden states."""
+    """Within the block the model's decoder returns these hidden states without computing."""
     decoder = causal.get_decoder()
     decoder.forward = lambda *_, **__: _DecoderOutput(last_hidden_state=hidden_1ND)  # type: ignore[method-assign]
     try:
@@ -61,7 +60,7 @@ def _decoder_returns(causal: PreTrainedModel, hidden_1ND: Tensor) -> Iterator[No
 
 
 class _DecoderOutput(BaseModelOutputWithPast):
-    """What a decoder returns; whatever some architectures have beside it (losses of routers) is None."""
+    """A decoder's output; every other attribute that an architecture reads (router losses) is None."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -71,11 +70,11 @@ class _DecoderOutput(BaseModelOutputWithPast):
 
 @torch.no_grad()
 def _layer_is_all(causal: PreTrainedModel) -> bool:
-    """Whether the output layer alone gives the model's logits, also where these are large."""
+    """Whether the output layer alone gives the model's logits, also for large logits."""
     head = causal.get_output_embeddings()
     weight = head.weight
     if getattr(causal.config.get_text_config(), "hidden_size", None) != weight.shape[1]:
-        return False  # the model brings its hidden states to another width first
+        return False  # the model first projects its hidden states to another width
     random = torch.Generator().manual_seed(0)
     hidden_ND = torch.randn(COMPARED, weight.shape[1], generator=random).to(weight)
     hidden_ND = hidden_ND * (LARGE / head(hidden_ND).abs().max().clamp(min=1e-6))

@@ -1,4 +1,4 @@
-"""Weights in the layout that oneDNN reads fastest, those of layers with the same input side by side."""
+"""Weights in oneDNN's fastest layout; layers with the same input share one packed weight."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,15 +10,15 @@ from truing.models.forward.onednn_linear import OneDnnLinear, linear_product, on
 from truing.utils.memory import bytes_free
 
 SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Names of layers that most architectures give the same input."""
+"""Names of layers that have the same input in most architectures."""
 
 
 @contextmanager
 def packed_weights(model: nn.Module) -> Iterator[None]:
-    """Within the block products without gradients read copies of the weights, which must not change.
+    """Within the block products without gradients use packed copies of the weights, which must not change.
 
-    The products are the same: of a layer alone to the last bit, of layers side by side to rounding. Where
-    memory is short nothing is packed.
+    A single packed layer gives the same bits; joined layers agree up to rounding. If memory is short, nothing
+    is packed.
     """
     groups = list(_groups(model))
     if 2 * sum(layer.weight.nbytes for group in groups for layer in group) >= bytes_free(torch.device("cpu")):
@@ -35,34 +35,34 @@ def packed_weights(model: nn.Module) -> Iterator[None]:
 
 
 class JoinedLinears:
-    """Layers as one: the first that is given an input computes what the others will ask for."""
+    """Layers with one packed weight: the first call for an input computes the outputs of all layers."""
 
     def __init__(self, layers: Sequence[OneDnnLinear]) -> None:
         self._layers, self._widths = layers, [layer.out_features for layer in layers]
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(_one([each.weight for each in layers]))
-        self._bias = None if layers[0].bias is None else _one([each.bias for each in layers])
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(_stack_rows([each.weight for each in layers]))
+        self._bias = None if layers[0].bias is None else _stack_rows([each.bias for each in layers])
         self._input: Tensor | None = None
-        self._found: dict[nn.Linear, Tensor] = {}
+        self._outputs: dict[nn.Linear, Tensor] = {}
 
     def product(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """What the layer gives for x [..., in]; all layers ask once for the same x before it changes."""
-        if x is not self._input or layer not in self._found:
+        """Return the layer's output for x [..., in]; each layer must be called once per x."""
+        if x is not self._input or layer not in self._outputs:
             parts = linear_product(x.contiguous(), self._weight, self._bias)
             split = torch.split_with_sizes(parts, self._widths, dim=-1)
-            self._input, self._found = x, dict(zip(self._layers, split, strict=True))
-        found = self._found.pop(layer)
-        if not self._found:
+            self._input, self._outputs = x, dict(zip(self._layers, split, strict=True))
+        output = self._outputs.pop(layer)
+        if not self._outputs:
             self._input = None
-        return found
+        return output
 
 
-def _one(parts: Sequence[Tensor]) -> Tensor:
-    """Parts, one below the other."""
+def _stack_rows(parts: Sequence[Tensor]) -> Tensor:
+    """Return the parts concatenated by rows."""
     return torch.cat([part.detach() for part in parts]) if len(parts) > 1 else parts[0].detach()
 
 
 def _groups(model: nn.Module) -> Iterator[list[OneDnnLinear]]:
-    """The layers that oneDNN computes, together where they are given the same input."""
+    """Yield the layers that oneDNN computes, grouped if they have the same input."""
     seen: set[nn.Module] = set()
     for parent in model.modules():
         for names in SAME_INPUT:
@@ -75,7 +75,7 @@ def _groups(model: nn.Module) -> Iterator[list[OneDnnLinear]]:
 
 
 def _kind(layer: object) -> tuple[int, bool] | None:
-    """What layers must have in common to be joined: their input's width, and whether they add a bias."""
+    """Return what joined layers must have in common: input width and bias; None if oneDNN does not apply."""
     if type(layer) is not OneDnnLinear or not onednn_computes(layer.weight, layer.weight):
         return None
     return layer.in_features, layer.bias is not None

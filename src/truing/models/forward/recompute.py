@@ -1,4 +1,4 @@
-"""What a forward keeps for its backward pass, and how to keep less: layers that are computed twice."""
+"""Activation recomputation (gradient checkpointing), and the bytes a forward saves for its backward pass."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,9 +12,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 def layers_of(causal: PreTrainedModel) -> list[nn.Module]:
-    """The repeated layers of a model; none where its architecture does not name them.
+    """Return the repeated layers of a model; none if its architecture does not mark them.
 
-    A layer within another is left out: the outer one computes it again.
+    A layer within another is skipped: the outer one recomputes it.
     """
     layers = [part for part in causal.get_decoder().modules() if isinstance(part, GradientCheckpointingLayer)]
     inner = {part for layer in layers for part in layer.modules() if part is not layer}
@@ -25,24 +25,24 @@ def layers_of(causal: PreTrainedModel) -> list[nn.Module]:
 def recompute_layers(
     causal: PreTrainedModel, recompute_context: Callable[[], AbstractContextManager[object]]
 ) -> Iterator[None]:
-    """Layers of a forward within keep their inputs alone; the backward pass computes them again.
+    """Within the block layers save only their inputs; the backward pass recomputes them.
 
-    https://arxiv.org/abs/1604.06174. transformers would do so in training mode only, which switches a
-    model's own dropout on.
+    https://arxiv.org/abs/1604.06174. transformers does this in training mode only, which enables the model's
+    own dropout.
 
     Args:
         causal: its layers are changed while the block runs.
-        again: a context for what is computed again: a forward within the block has one of its own.
+        recompute_context: the context of the recomputation; the forward has its own.
     """
     layers = layers_of(causal)
     for layer in layers:
-        twice = partial(
+        checkpointed = partial(
             checkpoint,
             layer.forward,
             use_reentrant=False,
             context_fn=lambda: (nullcontext(), recompute_context()),
         )
-        layer.forward = twice  # type: ignore[method-assign]
+        layer.forward = checkpointed  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -52,15 +52,15 @@ def recompute_layers(
 
 @contextmanager
 def count_saved_bytes(model: nn.Module) -> Iterator[Callable[[], int]]:
-    """Count the bytes that forwards within the block keep for their backward pass, parameters aside."""
+    """Count the bytes that forwards within the block save for their backward pass, without parameters."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield lambda: sum(kept.values())
+        yield lambda: sum(saved.values())

@@ -1,8 +1,8 @@
-"""What rounding alone may change: a model whose modules' outputs are moved within their last digit.
+"""The effect of rounding, measured by perturbing each module's output within its last digit.
 
-Two forwards of the same weights in the same precision add up in another order, and differ by roundings at
-every module. How far that carries is measured by rounding at random, as Monte Carlo arithmetic does
-(https://en.wikipedia.org/wiki/Monte_Carlo_arithmetic): it needs no copy of the weights in a finer precision.
+Two forwards of the same weights and precision may sum in another order, so they round differently in every
+module. Random rounding measures the effect on the result, as Monte Carlo arithmetic does
+(https://en.wikipedia.org/wiki/Monte_Carlo_arithmetic). It needs no copy of the weights in higher precision.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 
 FINE_DTYPES = {"torch.float32", "torch.float64"}
-"""Types of weights that need no look at what rounding changes."""
+"""Weight dtypes whose rounding is not measured."""
 
 MATMUL_ROUNDING = {"high": 2.0**-10, "medium": 2.0**-7}
-"""The last digit of a product of float32 matrices, where torch is told to multiply in TF32 or bfloat16."""
+"""The last digit of a float32 matrix product if torch multiplies in TF32 or bfloat16."""
 
 
 def device_and_precision(model: nn.Module) -> str:
-    """Its device, and what it rounds in where that is not float32 throughout."""
+    """Return the model's device, and its precision unless that is float32 throughout."""
     weights = list(model.parameters())
     kind = weights[0].device.type
     if torch.is_autocast_enabled(kind):
@@ -32,7 +32,7 @@ def device_and_precision(model: nn.Module) -> str:
 
 
 def rounding_unit(dtype: torch.dtype) -> float:
-    """Of a number of this type that a matrix product may have made, relative to the number."""
+    """Return the relative rounding unit of a matrix product in this dtype."""
     finest = torch.finfo(dtype).eps
     if dtype is not torch.float32:
         return finest
@@ -41,19 +41,19 @@ def rounding_unit(dtype: torch.dtype) -> float:
 
 @contextmanager
 def random_rounding(model: nn.Module, seed: int) -> Iterator[None]:
-    """Within the block each output of a module without parts is off by up to half of its last digit.
+    """Within the block each output of a module without submodules is off by up to half of its last digit.
 
-    Gradients that come back through it are off by as much. Torch's own random numbers are left alone.
+    Gradients through it are off by as much. Torch's global random state is unchanged.
     """
-    chance: dict[torch.device, torch.Generator] = {}
+    generators: dict[torch.device, torch.Generator] = {}
 
     def rounded(module: nn.Module, inputs: Any, output: Any) -> Any:
         if not isinstance(output, Tensor) or not output.is_floating_point():
             return None
         device = output.device
-        if device not in chance:
-            chance[device] = torch.Generator(device).manual_seed(seed)
-        unit = torch.rand(output.shape, generator=chance[device], device=device)
+        if device not in generators:
+            generators[device] = torch.Generator(device).manual_seed(seed)
+        unit = torch.rand(output.shape, generator=generators[device], device=device)
         return (output.float() * (1 + rounding_unit(output.dtype) * (unit - 0.5))).to(output.dtype)
 
     modules = [module for module in model.modules() if not any(module.children())]

@@ -1,6 +1,6 @@
-"""The policy's forward: log-probabilities of a batch's tokens under their own sampling contract.
+"""The policy's forward: log-probabilities of a batch's tokens under their own sampling parameters.
 
-The hidden state before a token predicts it; ``forward`` computes it.
+The hidden state before a token predicts it; ``hidden_states`` computes it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from truing.models.critic import Critic
 
 CHUNK_BYTES = 64_000_000
-"""One table of logits, of which some six exist at once: 325 rows of a vocabulary of 49,152."""
+"""One table of logits; about six exist at a time: 325 rows of a vocabulary of 49,152."""
 
 KEPT_BYTES = 256_000_000
-"""What may stay from the forward to the backward pass, so that logits are not computed again."""
+"""Logits that may be saved from the forward to the backward pass instead of being recomputed."""
 
 
 def score(
@@ -38,11 +38,11 @@ def score(
     recompute: bool = False,
     mass_below_mask_BT: Tensor | None = None,
 ) -> Scores:
-    """Score the tokens ``wanted_BT`` [B, T]; elsewhere the streams are 0.
+    """Return scores of the tokens ``wanted_BT`` [B, T]; elsewhere the streams are 0.
 
-    Each token is scored under its sample's contract: the same penalties, bans, temperature and
-    recorded support as when it was drawn. With ``recompute`` less is kept for the backward pass.
-    ``below_BT`` are tokens among them of which the probability of all lower ids is asked for, too.
+    Each token is scored under its sample's sampling parameters: the penalties, bans, temperature and recorded
+    support with which it was sampled. With ``recompute`` layers save only their inputs for the backward pass.
+    ``mass_below_mask_BT`` selects tokens to return the probability of all lower ids for.
     """
     causal = causal_model(model)
     device = causal.device
@@ -54,21 +54,21 @@ def score(
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
     head = head_of(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
-    contracts = [batch.samples[b].sampling_params for b in wanted_2N[0].tolist()]
+    params_N = [batch.samples[b].sampling_params for b in wanted_2N[0].tolist()]
     below = None if mass_below_mask_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
-    for sampling_params in dict.fromkeys(contracts):
-        chosen_N = torch.tensor([each == sampling_params for each in contracts])
+    for sampling_params in dict.fromkeys(params_N):
+        chosen_N = torch.tensor([each == sampling_params for each in params_N])
         sample_N, token_N = wanted_2N[:, chosen_N]
         ids_N = batch.token_ids[sample_N, token_N].to(device)
-        replay = _logits_transform(batch.samples, sample_N, token_N, sampling_params)
+        transform = _logits_transform(batch.samples, sample_N, token_N, sampling_params)
         if below is not None and mass_below_mask_BT is not None:
-            asked_N = mass_below_mask_BT[sample_N, token_N]
-            replay = _with_mass_below(replay, ids_N, asked_N, below, (sample_N, token_N))
+            mask_N = mass_below_mask_BT[sample_N, token_N]
+            transform = _with_mass_below(transform, ids_N, mask_N, below, (sample_N, token_N))
         scores = chunked_scores(
             hidden_ND[chosen_N.to(device)],
             head,
             ids_N,
-            replay,
+            transform,
             rows=max(1, CHUNK_BYTES // row_bytes),
             kept=KEPT_BYTES // row_bytes,
         )
@@ -87,38 +87,38 @@ def score(
 def distributions(
     model: nn.Module, batch: Batch, wanted_BT: Tensor
 ) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-    """What tokens were drawn from, some at a time: their rows and places, and log-probabilities [K, V].
+    """Yield tokens' sampling distributions: their rows and positions, and log-probabilities [K, V].
 
-    An id that could not come has −∞. All rows are of one contract.
+    An impossible id has −∞. All rows have the same sampling parameters.
     """
     causal = causal_model(model)
     wanted_2N = wanted_BT.cpu().nonzero().T
     with autocast(causal.device):
         hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], wanted_2N)
     (sampling_params,) = {sample.sampling_params for sample in batch.samples}
-    replay = _logits_transform(batch.samples, *wanted_2N, sampling_params)
+    transform = _logits_transform(batch.samples, *wanted_2N, sampling_params)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
     head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
-        logits_KV = replay(head(hidden_ND[part]).float(), part)
+        logits_KV = transform(head(hidden_ND[part]).float(), part)
         yield list(zip(*wanted_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
 
 
 def autocast(device: torch.device) -> torch.autocast:
-    """bf16 compute over fp32 weights on CUDA; fp32 elsewhere."""
+    """Return a context that computes in bf16 over fp32 weights on CUDA, in fp32 elsewhere."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
 def causal_model(model: nn.Module) -> PreTrainedModel:
-    """The transformers model inside a peft wrapper, or the model itself; adapters live in its layers."""
+    """Return the transformers model inside a peft wrapper, adapters included, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[return-value]
 
 
 def _logits_transform(
     samples: Sequence[Sample], sample_N: Tensor, token_N: Tensor, sampling_params: SamplingParams
 ) -> Callable[[Tensor, slice], Tensor]:
-    """A function from raw logits of a slice of the asked-for tokens to the logits they were drawn from."""
+    """Return a function from raw logits of a slice of the tokens to the logits they were sampled from."""
     places = list(zip(sample_N.tolist(), token_N.tolist(), strict=True))
 
     def transform(logits_NV: Tensor, part: slice) -> Tensor:
@@ -134,42 +134,44 @@ def _logits_transform(
 
 
 def _with_mass_below(
-    replay: Callable[[Tensor, slice], Tensor],
+    transform: Callable[[Tensor, slice], Tensor],
     ids_N: Tensor,
-    asked_N: Tensor,
+    mask_N: Tensor,
     below_BT: Tensor,
     places: tuple[Tensor, Tensor],
 ) -> Callable[[Tensor, slice], Tensor]:
-    """The same function, which also writes the mass below the tokens that are asked for into ``below_BT``."""
+    """Return the same function; it also writes the mass below the tokens ``mask_N`` into ``below_BT``."""
 
-    def transform(logits_NV: Tensor, part: slice) -> Tensor:
-        drawn_NV = replay(logits_NV, part)
-        here = asked_N[part].nonzero()[:, 0]
+    def transform_and_record(logits_NV: Tensor, part: slice) -> Tensor:
+        processed_NV = transform(logits_NV, part)
+        here = mask_N[part].nonzero()[:, 0]
         if len(here):
-            mass = mass_below(drawn_NV.detach()[here.to(drawn_NV.device)], ids_N[part][here.to(ids_N.device)])
+            mass = mass_below(
+                processed_NV.detach()[here.to(processed_NV.device)], ids_N[part][here.to(ids_N.device)]
+            )
             below_BT[tuple(each[part][here].to(below_BT.device) for each in places)] = mass.to(below_BT.dtype)
-        return drawn_NV
+        return processed_NV
 
-    return transform
+    return transform_and_record
 
 
 def _support(sample: Sample, t: int) -> Tensor:
-    """What token ``t`` could have been: [K], empty where nothing was cut."""
+    """Return the recorded support of token ``t``: [K], empty if the support is not truncated."""
     if sample.support is not None:
         return sample.support.at(t)
     if sample.sampling_params.truncates_support:
         raise InvalidValueError(
-            f"sample {sample.sample_id} was drawn under a truncated support, and has none"
+            f"sample {sample.sample_id} was sampled with a truncated support but records none"
         )
     return torch.empty(0, dtype=torch.int32)
 
 
 def _generated(sample: Sample, t: int) -> Tensor:
-    """The ids [H] drawn before token ``t`` in its own turn."""
+    """Return the ids [H] generated before token ``t`` in its own turn."""
     start = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
     return sample.token_ids[start:t]
 
 
 def pad_histories(histories: Sequence[Tensor]) -> Tensor:
-    """Histories as one table [N, H], padded with −1."""
+    """Return histories as one table [N, H], padded with −1."""
     return torch.nn.utils.rnn.pad_sequence(list(histories), batch_first=True, padding_value=-1)

@@ -1,10 +1,10 @@
-"""Samples as a tree of tokens: what several of them begin with is computed once.
+"""Samples as a tree of tokens: shared prefixes are computed once.
 
-    samples   a b c d x        tokens     a b c d e f     depth first, less each sample's last token,
+    samples   a b c d x        tokens     a b c d e f     depth first, without each sample's last token,
               a b e f y        positions  0 1 2 3 2 3     which predicts nothing
               a b c z          ends       6 6 4 4 6 6     query q sees key k where k ≤ q < ends[k]
 
-A token has its position within its sample, and sees what it would see alone.
+A token has its position within its sample and sees the same tokens as in that sample alone.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Segment(NamedTuple):
-    """A run in which no sequence forks or ends: its tokens are [start, end), those after it [end, last)."""
+    """A run without a fork or an end: its tokens are [start, end), its continuations [end, last)."""
 
     start: int
     end: int
@@ -25,15 +25,15 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenTree:
-    """L distinct tokens in depth-first order, and where each sequence lies among them."""
+    """L distinct tokens in depth-first order, and the indices of each sequence's tokens."""
 
     token_ids_L: Tensor
     position_ids_L: Tensor
-    ends_L: Tensor  # after the last token that continues this one
-    token_indices: tuple[Tensor, ...]  # [T] of each sequence: where its tokens are
+    ends_L: Tensor  # index after the last token that continues this one
+    token_indices: tuple[Tensor, ...]  # [T] of each sequence: the indices of its tokens
 
     def segments(self) -> list[Segment]:
-        """The tree's runs, parents before children."""
+        """Return the tree's segments, parents before children."""
         follows = torch.zeros(len(self.ends_L), dtype=torch.bool)
         follows[:-1] = (self.position_ids_L.diff() == 1) & (self.ends_L.diff() == 0)
         for place in self.token_indices:
@@ -43,7 +43,7 @@ class TokenTree:
         return [Segment(start, end, int(self.ends_L[start])) for start, end in bounds]
 
     def paths(self) -> list[list[Segment]]:
-        """The runs that each sequence consists of."""
+        """Return the segments of each sequence."""
         segments, lasts = (
             self.segments(),
             [int(place[-1]) if len(place) else -1 for place in self.token_indices],
@@ -52,33 +52,33 @@ class TokenTree:
 
 
 class Partition(NamedTuple):
-    """Sequences that are computed together, and how many tokens that computes."""
+    """Sequences to compute together, and the tokens that takes."""
 
     members: list[int]
     tokens: int
 
 
 def build_tree(sequences: Sequence[Tensor]) -> TokenTree:
-    """The tree of some sequences of ids, each [T] with T ≥ 1."""
-    places: dict[int, Tensor] = {}
+    """Return the tree of sequences of ids, each [T] with T ≥ 1."""
+    indices: dict[int, Tensor] = {}
     ids, positions, size = [], [], 0
     ends = torch.zeros(sum(map(len, sequences)), dtype=torch.long)
     path = torch.empty(0, dtype=torch.long)
     for b, shared in _in_order(sequences):
-        fresh = sequences[b][shared:]
-        path = torch.cat([path[:shared], torch.arange(size, size + len(fresh))])
-        size += len(fresh)
+        new = sequences[b][shared:]
+        path = torch.cat([path[:shared], torch.arange(size, size + len(new))])
+        size += len(new)
         ends[path] = size
-        ids.append(fresh)
+        ids.append(new)
         positions.append(torch.arange(shared, len(path)))
-        places[b] = path
+        indices[b] = path
     return TokenTree(
-        torch.cat(ids), torch.cat(positions), ends[:size], tuple(places[b] for b in range(len(sequences)))
+        torch.cat(ids), torch.cat(positions), ends[:size], tuple(indices[b] for b in range(len(sequences)))
     )
 
 
 def partition(sequences: Sequence[Tensor], max_tokens: int) -> list[Partition]:
-    """The sequences in parts whose trees have at most ``max_tokens`` tokens, or one sequence."""
+    """Return the sequences in parts whose trees have at most ``max_tokens`` tokens, or one sequence."""
     parts: list[Partition] = []
     for b, shared in _in_order(sequences):
         grown = len(sequences[b]) - shared
@@ -90,7 +90,7 @@ def partition(sequences: Sequence[Tensor], max_tokens: int) -> list[Partition]:
 
 
 def _in_order(sequences: Sequence[Tensor]) -> list[tuple[int, int]]:
-    """The sequences in the order of their ids, each with how much it shares with the one before it."""
+    """Return the sequences sorted by ids, each with the length of its common prefix with the one before."""
     lists = [sequence.tolist() for sequence in sequences]
     order = sorted(range(len(lists)), key=lists.__getitem__)
     before = [None, *order]
@@ -101,7 +101,7 @@ def _in_order(sequences: Sequence[Tensor]) -> list[tuple[int, int]]:
 
 
 def _common_prefix_length(one: Tensor, other: Tensor) -> int:
-    """How many ids two sequences begin with in common."""
+    """Return the length of the common prefix of two sequences."""
     length = min(len(one), len(other))
     differ = (one[:length] != other[:length]).nonzero()
     return int(differ[0]) if len(differ) else length

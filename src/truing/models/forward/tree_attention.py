@@ -1,8 +1,8 @@
-"""Attention that knows which tokens begin alike, for any model of transformers' attention interface.
+"""Attention along a token tree, for any model with transformers' attention interface.
 
-Each run of tokens without a fork is met by its own queries, causally, and by those of all that continue it. A
-query so meets its path in pieces; their outputs are weighted by the share of its softmax that fell to each.
-Nothing as large as L × L is held on a CPU; on CUDA FlexAttention does the same in blocks.
+The queries of each segment attend to it causally; the queries of all its continuations attend to all of it.
+So a query attends to its path piece by piece; the outputs are combined by their shares of its softmax. On a
+CPU no L × L matrix is stored; on CUDA FlexAttention computes the same in blocks.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,17 +22,17 @@ from truing.errors import ModelError
 from truing.models.forward.token_tree import Segment, TokenTree
 
 NAME = "truing_tree"
-# What SDPA itself calls on a CPU. The forward tells the log of the softmax's sum, too.
+# What SDPA itself calls on a CPU. The forward also returns the log of the softmax's sum.
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
-"""What some models ask of their attention beside it, and a tree does not know."""
+"""Arguments that some models pass to their attention and that a tree does not support."""
 
 
 Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
-"""which, query [1, heads, L, D], key and value [1, key heads, L, D], scale → what is found, like query.
+"""index, query [1, heads, L, D], key and value [1, key heads, L, D], scale → output, like query.
 
-``which`` counts the attentions of a forward: mostly one per layer, but some models attend twice.
+``index`` counts the attention calls of a forward: mostly one per layer, but some models attend twice.
 """
 
 _CURRENT: ContextVar[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = ContextVar("attention")
@@ -40,9 +40,9 @@ _CURRENT: ContextVar[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = Contex
 
 @contextmanager
 def use_attention(causal: PreTrainedModel, attention: Attention) -> Iterator[None]:
-    """One forward of the model within this context attends in that way."""
-    which = count()
-    token = _CURRENT.set(lambda *given: attention(next(which), *given))
+    """Within the block one forward of the model uses ``attention``."""
+    index = count()
+    token = _CURRENT.set(lambda *args: attention(next(index), *args))
     config = causal.get_decoder().config
     before = config._attn_implementation
     config._attn_implementation = NAME
@@ -63,12 +63,12 @@ def _attend(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """One layer, as transformers calls it. Values may be narrower than keys, but not for flash attention."""
-    asked = [name for name in UNSUPPORTED if kwargs.get(name) is not None]
-    if dropout or attention_mask is not None or asked or kwargs.get("is_causal") is False:
+    """Compute one layer, as transformers calls it. Narrower values are padded for flash attention."""
+    unsupported = [name for name in UNSUPPORTED if kwargs.get(name) is not None]
+    if dropout or attention_mask is not None or unsupported or kwargs.get("is_causal") is False:
         raise ModelError(
             "this model's attention cannot be computed in a tree",
-            got=asked or {"dropout": dropout, "mask": attention_mask is not None},
+            got=unsupported or {"dropout": dropout, "mask": attention_mask is not None},
             expected="plain causal attention",
             remedy="use another architecture",
         )
@@ -79,11 +79,11 @@ def _attend(
     return out[..., :narrow].transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(NAME, _attend)  # type: ignore[arg-type]  # its protocol names more than it passes
+AttentionInterface.register(NAME, _attend)  # type: ignore[arg-type]  # its protocol has more parameters than it passes
 
 
 def tree_attention(tree: TokenTree, device: torch.device) -> Attention:
-    """Attention along a tree, with gradients."""
+    """Return the attention along a tree, with gradients."""
     if device.type == "cpu":
         segments = tree.segments()
         return lambda _, q, k, v, scale: _TreeAttention.apply(q, k, v, segments, scale)
@@ -92,7 +92,7 @@ def tree_attention(tree: TokenTree, device: torch.device) -> Attention:
 
 
 def block_mask(tree: TokenTree, device: torch.device) -> flex.BlockMask:
-    """The tree for FlexAttention."""
+    """Return the tree as a mask for FlexAttention."""
     ends, size = tree.ends_L.to(device), len(tree.ends_L)
 
     def sees(_batch: Tensor, _head: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -103,13 +103,13 @@ def block_mask(tree: TokenTree, device: torch.device) -> flex.BlockMask:
 
 @cache
 def _compiled_flex() -> Any:
-    """FlexAttention is fast only where compiled."""
+    """Return the compiled FlexAttention; only this is fast."""
     return torch.compile(flex.flex_attention, dynamic=True)
 
 
 @dataclass(eq=False)
 class PartialAttention:
-    """What queries [1, heads, L, D] have found so far: first their own, then what others share with them."""
+    """The attention of queries [1, heads, L, D] over the keys so far: first their own, then shared ones."""
 
     query: Tensor
     out: Tensor  # like query
@@ -117,16 +117,16 @@ class PartialAttention:
 
     @classmethod
     def empty(cls, query: Tensor) -> "PartialAttention":
-        """Nothing yet: the numbers are arbitrary until each query has met its own."""
+        """Return it without keys; the values are arbitrary until ``attend_causal``."""
         return cls(query, torch.empty_like(query), query.new_empty(query.shape[:3]))
 
     def attend_causal(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
-        """Some of the queries meet the keys of the same tokens first, causally."""
+        """Let some queries attend to the keys of the same tokens, causally; this must come first."""
         piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, True, scale=scale)
         self.out[:, :, queries], self.lse[:, :, queries] = piece, lse
 
     def attend(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
-        """Some of the queries meet keys that they have not met before, all of them."""
+        """Let some queries attend to all of these keys, which must be new to them."""
         piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, False, scale=scale)
         before = self.lse[:, :, queries]
         after = torch.logaddexp(before, lse)
@@ -136,23 +136,23 @@ class PartialAttention:
 
 
 class _TreeAttention(torch.autograd.Function):
-    """Attention segment by segment."""
+    """Attention along a tree, segment by segment."""
 
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, segments: list[Segment], scale: float
     ) -> Tensor:
-        met = PartialAttention.empty(q)
+        partial = PartialAttention.empty(q)
         for keys, queries, causal in _attention_pairs(segments):
-            meet = met.attend_causal if causal else met.attend
-            meet(queries, k[:, :, keys], v[:, :, keys], scale)
-        ctx.save_for_backward(q, k, v, met.out, met.lse)
+            attend = partial.attend_causal if causal else partial.attend
+            attend(queries, k[:, :, keys], v[:, :, keys], scale)
+        ctx.save_for_backward(q, k, v, partial.out, partial.lse)
         ctx.segments, ctx.scale = segments, scale
-        return met.out
+        return partial.out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        """Flash attention takes its softmax from ``lse``: given that of the whole path, pieces add up."""
+        """Sum the pieces' gradients; ``lse`` of the whole path gives each piece its softmax."""
         q, k, v, out, lse = ctx.saved_tensors
         grads = [torch.empty_like(each) for each in (q, k, v)]
         for keys, queries, causal in _attention_pairs(ctx.segments):
@@ -160,7 +160,7 @@ class _TreeAttention(torch.autograd.Function):
             whole = [out[:, :, queries], lse[:, :, queries]]
             pieces = FLASH_BACKWARD(*given, *whole, 0.0, causal, scale=ctx.scale)
             for grad, where, piece in zip(grads, (queries, keys, keys), pieces, strict=True):
-                if causal:  # the first that these tokens get
+                if causal:  # the first gradient of these tokens
                     grad[:, :, where] = piece
                 else:
                     grad[:, :, where] += piece
@@ -168,7 +168,7 @@ class _TreeAttention(torch.autograd.Function):
 
 
 def _attention_pairs(segments: list[Segment]) -> Iterator[tuple[slice, slice, bool]]:
-    """Keys and queries that meet, and whether causally: segments with themselves first."""
+    """Yield keys, their queries and whether the attention is causal: each segment with itself first."""
     for start, end, _ in segments:
         yield slice(start, end), slice(start, end), True
     for start, end, last in segments:

@@ -24,14 +24,14 @@ WORD = re.compile(r"(True|False|None)\b")
 WORDS = {"True": True, "False": False, "None": None}
 QUOTED = re.compile(r"'((?:[^'\\]|\\.)*+)'|\"((?:[^\"\\]|\\.)*+)\"", re.DOTALL)
 AS_JSON = re.compile(r"\\x[0-9a-fA-F]{2}|\\.|\"", re.DOTALL)
-"""What a string of Python writes otherwise than one of JSON."""
+"""Escapes that Python strings write differently from JSON."""
 
 _DECODER = json.JSONDecoder(strict=False)
-"""Templates that do not escape write a new line as it is."""
+"""Templates without escapes write a new line literally."""
 
 
 def read_expression(text: str, at: int, name: re.Pattern[str] = NAME) -> CallRegion:
-    """``f(key=value, …)``, whose first group of ``name`` is what is called."""
+    """Return the call ``f(key=value, …)``; the first group of ``name`` is the tool."""
     head = name.match(text, at)
     if head is None:
         raise MalformedCall("expected name(key=value)", at)
@@ -50,7 +50,7 @@ def read_expression(text: str, at: int, name: re.Pattern[str] = NAME) -> CallReg
 
 
 def read_literal(text: str, at: int, levels: int = MAX_DEPTH) -> Value:
-    """A value as Python or JSON writes it; within one both may be mixed."""
+    """Return a Python or JSON value; one value may mix both."""
     if levels < 0:
         raise MalformedCall(TOO_DEEP, at)
     if word := WORD.match(text, at):
@@ -67,7 +67,7 @@ def read_literal(text: str, at: int, levels: int = MAX_DEPTH) -> Value:
 
 
 def _items(text: str, at: int, closing: str, levels: int) -> tuple[list[tuple[Any, Any]], int]:
-    """The items of a list or object, each with its key where it has one, and the place after them."""
+    """Return the items of a list or object, with keys if it has them, and the position after them."""
     items: list[tuple[Any, Any]] = []
     keys = set[str]()
     at = skip(text, at + 1)
@@ -88,7 +88,7 @@ def _items(text: str, at: int, closing: str, levels: int) -> tuple[list[tuple[An
 
 
 def _text(text: str, at: int) -> Value:
-    """A text in single or double quotes, with the escapes of Python or of JSON."""
+    """Return a text in single or double quotes, with Python or JSON escapes."""
     found = QUOTED.match(text, at)
     if found is None:
         raise MalformedCall("expected a text in quotes that end", at)
@@ -100,7 +100,7 @@ def _text(text: str, at: int) -> Value:
 
 
 def _as_json(sign: re.Match[str]) -> str:
-    """An escape, or a double quote, as JSON has it."""
+    """Return an escape or a double quote in JSON form."""
     if sign[0].startswith("\\x"):
         return f"\\u00{sign[0][2:]}"
     return SIGNS.get(sign[0], sign[0])

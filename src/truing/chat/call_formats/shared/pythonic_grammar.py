@@ -18,7 +18,7 @@ from truing.chat.constrained.lark_literals import LarkLiterals, lark_regex
 from truing.types.message import ToolSpec
 
 NAME, KEY = r"[^\W\d][\w.-]*", r"[^\W\d][\w.$-]*"
-PLAIN = r"[^'\\]"  # a new line too: LFM2.5 escapes none
+PLAIN = r"[^'\\]"  # also a new line: LFM2.5 does not escape it
 ESCAPED = r"\\['\\nr]"
 ESCAPES = str.maketrans({"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r"})
 WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
@@ -26,23 +26,23 @@ PYTHON = {True: "True", False: "False", None: "None"}
 
 
 def call_rules(tools: Tools, spell: LarkLiterals) -> Iterator[str]:
-    """The rules ``call0``, ``call1``, … of these tools."""
+    """Return the rules ``call0``, ``call1``, … of these tools."""
     check_names(tools, NAME, KEY)
     for i, tool in enumerate(tools):
-        told = tool_arguments(tool)
+        arguments = tool_arguments(tool)
         yield f'call{i}: {spell(tool.name + "(")} first{i}_0 ")"'
-        for k, argument in enumerate(told):
+        for k, argument in enumerate(arguments):
             follows = f"argument{i}_{k}" + ("" if argument.name else f' (", " argument{i}_{k})*')
             skips = not argument.required
             yield f"first{i}_{k}: {follows} rest{i}_{k + 1}" + f" | first{i}_{k + 1}" * skips
             yield f'rest{i}_{k}: ", " {follows} rest{i}_{k + 1}' + f" | rest{i}_{k + 1}" * skips
             yield from _argument(spell, tool, argument, f"{i}_{k}")
-        yield f'first{i}_{len(told)}: ""'
-        yield f'rest{i}_{len(told)}: ""'
+        yield f'first{i}_{len(arguments)}: ""'
+        yield f'rest{i}_{len(arguments)}: ""'
 
 
 def _argument(spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
-    """The rules of one argument."""
+    """Return the rules of one argument."""
     if argument.name is not None:
         yield f"argument{at}: {spell(argument.name + '=')} value{at}"
     else:
@@ -66,7 +66,7 @@ def _argument(spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) 
 
 
 def _text(tool: ToolSpec, part: Mapping[str, Any]) -> str:
-    """What stands between the quotes of a text; one that has to fit a pattern has no escapes."""
+    """Return the rule between the quotes of a text; a text with a pattern has no escapes."""
     free = text_terminals(tool, part)
     if "pattern" in part or part.get("format") in TEXT_FORMATS:
         return f"{free} & /{PLAIN}*/"
@@ -75,7 +75,7 @@ def _text(tool: ToolSpec, part: Mapping[str, Any]) -> str:
 
 
 def _written(value: Any) -> str:
-    """A listed value as Python writes it."""
+    """Return an enumerated value as Python writes it."""
     if isinstance(value, str):
         return f"'{value.translate(ESCAPES)}'"
     return PYTHON[value] if value is None or isinstance(value, bool) else json.dumps(value)

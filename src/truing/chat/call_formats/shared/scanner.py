@@ -1,7 +1,7 @@
-"""What the families share: calls found in a text, and JSON read with the place of each value.
+"""Shared by the formats: calls in a text, and JSON with the span of each value.
 
-Scaffolding is told by what it is not: a region of the text is a call as its format dictates, and
-``choices`` are the places in it where the model said something of its own.
+A region of the text holds a call; its ``choices`` are the spans that the model chose (names and values). The
+rest of the region is call syntax.
 """
 
 import json
@@ -14,13 +14,13 @@ from truing.chat.constrained.lark_literals import LarkLiterals
 from truing.types.message import ToolCall, ToolSpec
 
 Span = tuple[int, int]
-"""A place in a text: its first character, and the first after it."""
+"""A span of a text: its first character, and the first after it."""
 
 Tools = Sequence[ToolSpec]
-"""What may be called; formats that write values without types read them by the schemas."""
+"""The callable tools; formats without value types read values by their schemas."""
 
 MAX_DEPTH = 64
-"""How deep arguments may nest: deeper ones would overrun whoever walks through them later."""
+"""Maximum nesting of arguments; deeper ones would overflow the stack of later code."""
 DUPLICATE_KEY = "a key is written twice"
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
@@ -29,10 +29,10 @@ SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class MalformedCall(Exception):
-    """A call that is not as its format dictates.
+    """A call that breaks its format.
 
-    The text goes back to the model, so it quotes no tag and no more than a character of what was
-    written: there they would be special tokens.
+    The text goes back to the model, so it quotes no tag and at most one character of the call: quoted
+    tags would become special tokens.
     """
 
     def __init__(self, what: str, at: int) -> None:
@@ -42,7 +42,7 @@ class MalformedCall(Exception):
 
 @dataclass(frozen=True)
 class CallRegion:
-    """A place in a text that holds one call, or a list of them."""
+    """A span of a text that holds one call or a list of calls."""
 
     calls: tuple[ToolCall, ...]
     choices: tuple[Span, ...]  # names and values, in the order of the text
@@ -51,18 +51,25 @@ class CallRegion:
 
 @dataclass(frozen=True)
 class CallFormat:
-    """How a family of models writes calls."""
+    """The call format of a model family."""
 
-    description: str  # in words, for a model that wrote something else
-    opening: str  # the regular expression of where a call begins
-    read: Callable[[str, int, Tools], CallRegion]  # the call whose opening ended there; raises Malformed
-    closing: str | None  # where a malformed call ends; None: with the turn
-    content: Callable[[str], str] = lambda outside: outside  # what was said, of the text outside calls
-    reasoning_tags: tuple[str, str] = ("<think>", "</think>")  # the tags in which no call is read
+    description: str  # a description, for a model that wrote something else
+    opening: str  # the regular expression of the start of a call
+    read: Callable[
+        [str, int, Tools], CallRegion
+    ]  # returns the call whose opening ends there; raises Malformed
+    closing: str | None  # the end of a malformed call; None: the end of the turn
+    content: Callable[[str], str] = lambda outside: (
+        outside
+    )  # returns the content, from the text outside calls
+    reasoning_tags: tuple[str, str] = (
+        "<think>",
+        "</think>",
+    )  # the tags of reasoning, in which no call is read
     canonical_text: Callable[[ToolCall], str] = lambda call: (
         ""
-    )  # what tells it from a format that reads the same
-    opening_tag: str = ""  # the text of the opening, where a grammar can be told of what follows it
+    )  # distinguishes it from a format with the same syntax
+    opening_tag: str = ""  # the opening tag, if a grammar for the rest exists
     grammar: Callable[[Tools, LarkLiterals], str] | None = (
         None  # of a call from the end of ``tag`` on, in Lark
     )
@@ -70,7 +77,7 @@ class CallFormat:
 
 @dataclass(frozen=True)
 class Value:
-    """A JSON value and its place."""
+    """A JSON value and its span."""
 
     data: Any
     start: int
@@ -79,20 +86,20 @@ class Value:
 
     @property
     def chosen_span(self) -> Span:
-        """The part that the model chose: quotes are scaffolding, except where nothing else was said."""
+        """The span that the model chose: quotes are call syntax, unless the text is empty."""
         quoted = self.quote if isinstance(self.data, str) and self.data != "" else 0
         return (self.start + quoted, self.end - quoted)
 
 
 def skip(text: str, at: int) -> int:
-    """The first place from ``at`` on that is no white space."""
+    """Return the first position from ``at`` on that is not white space."""
     found = SPACE.match(text, at)
-    assert found is not None  # an empty match is one too
+    assert found is not None  # an empty match counts
     return found.end()
 
 
 def expect(text: str, at: int, sign: str, called: str | None = None) -> int:
-    """The place after ``sign``, which must stand at ``at``; a tag has to be called something else."""
+    """Return the position after ``sign``, which must be at ``at``; a tag has to be called something else."""
     if not text.startswith(sign, at):
         found = repr(text[at]) if at < len(text) else "the end"
         raise MalformedCall(f"expected {called or repr(sign)}, found {found}", at)
@@ -100,7 +107,7 @@ def expect(text: str, at: int, sign: str, called: str | None = None) -> int:
 
 
 def read_value(text: str, at: int) -> Value:
-    """Any JSON value, in which no object has a key twice."""
+    """Return a JSON value; no object may have a key twice."""
     try:
         data, end = _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
@@ -113,7 +120,7 @@ def read_value(text: str, at: int) -> Value:
 
 
 def read_object(text: str, at: int) -> tuple[dict[str, Value], int]:
-    """A JSON object whose values keep their places, and the place after it."""
+    """Return a JSON object whose values keep their spans, and the position after it."""
     members: dict[str, Value] = {}
     at = skip(text, expect(text, at, "{"))
     if text.startswith("}", at):
@@ -131,7 +138,7 @@ def read_object(text: str, at: int) -> tuple[dict[str, Value], int]:
 
 
 def read_call(text: str, at: int, arguments: str, *, may_have_id: bool = False) -> CallRegion:
-    """A call that is one JSON object: its name, its arguments under that key, and nothing else."""
+    """Return a call that is one JSON object: its name, its arguments under that key, and nothing else."""
     members, end = read_object(text, at)
     for key in ("name", arguments):
         if key not in members:
@@ -149,34 +156,34 @@ def read_call(text: str, at: int, arguments: str, *, may_have_id: bool = False) 
 
 
 def tool_call(name: str, values: dict[str, Value], at: int, id: str | None = None) -> ToolCall:
-    """A call whose arguments are those values, proven to be data that can be stored and shown."""
+    """Return a call with those values as arguments; raise if they cannot be stored."""
     arguments = {key: value.data for key, value in values.items()}
     if _deeper(arguments, MAX_DEPTH):
         raise MalformedCall(TOO_DEEP, at)
     try:
         _ENCODER.encode([name, arguments]).encode()
-    except ValueError as error:  # NaN, infinity, half of a character
+    except ValueError as error:  # NaN, infinity, a lone surrogate
         raise MalformedCall(f"not JSON: {error}", at) from error
     return ToolCall(name, arguments, id)
 
 
 def _id(value: Value) -> str:
-    """A call's id, in the one form that a template will render again."""
+    """Return a call's id, in the form that templates render."""
     if not isinstance(value.data, str) or not ID.fullmatch(value.data):
         raise MalformedCall("the id is not nine letters and digits", value.start)
     return value.data
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object within a value: each key once."""
-    made = dict(pairs)
-    if len(made) < len(pairs):
+    """Return an object within a value: each key once."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError(DUPLICATE_KEY)
-    return made
+    return members
 
 
 def _deeper(data: Any, levels: int) -> bool:
-    """Whether lists and objects nest deeper than that; level by level, so that depth costs no stack."""
+    """Whether lists and objects nest deeper than the limit; level by level, without recursion."""
     layer = [data]
     while levels >= 0 and (nests := [item for item in layer if isinstance(item, dict | list)]):
         layer = [child for nest in nests for child in (nest.values() if isinstance(nest, dict) else nest)]

@@ -1,4 +1,4 @@
-"""What the grammars of the formats share: a tool's schema taken apart, and JSON by it."""
+"""Shared by the grammars: a tool's schema by arguments, and Return the grammar of JSON by a schema."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from truing.errors import RecipeError
 from truing.types.message import ToolSpec
 
 JSON_FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""JSON as chat templates write it; were white space free, a random policy might write it for ever."""
+"""JSON as chat templates write it; with free white space, a random policy might write it endlessly."""
 
 ANNOTATIONS = {
     "title",
@@ -24,7 +24,7 @@ ANNOTATIONS = {
     "writeOnly",
     "$comment",
 }
-"""Keywords that say nothing of what is valid."""
+"""Keywords without effect on validity."""
 TOOL_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$schema", "strict"}
 TEXT_KEYWORDS = {"type", "enum", "const", "minLength", "maxLength", "pattern", "format"}
 
@@ -34,12 +34,12 @@ TEXT_FORMATS = {
     "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
 }
 TEXT_FORMATS["date-time"] = f"{TEXT_FORMATS['date']}T{TEXT_FORMATS['time']}"
-"""Formats that a text is held to; any other is a note, as JSON Schema has it."""
+"""Formats that are enforced; others are annotations, as in JSON Schema."""
 
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a tool: its name, None where any may be given, and what it may be."""
+    """An argument of a tool: its name (None for any name) and its schemas."""
 
     name: str | None
     required: bool
@@ -47,71 +47,71 @@ class Argument:
 
 
 def tool_arguments(tool: ToolSpec) -> list[Argument]:
-    """The arguments of a tool in the order of its schema, and last any others that it takes."""
-    told = closed_schema(tool)
-    if strange := set(told) - TOOL_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
+    """Return the arguments of a tool in the order of its schema; additional ones last."""
+    schema = closed_schema(tool)
+    if strange := set(schema) - TOOL_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
         raise _beyond(tool, strange)
-    definitions = {part: told[part] for part in DEFINITIONS if part in told}
-    required = told.get("required", ())
-    made = [
-        Argument(name, name in required, tuple(_parts(schema, definitions)))
-        for name, schema in told.get("properties", {}).items()
+    definitions = {part: schema[part] for part in DEFINITIONS if part in schema}
+    required = schema.get("required", ())
+    arguments = [
+        Argument(name, name in required, tuple(_parts(part_schema, definitions)))
+        for name, part_schema in schema.get("properties", {}).items()
     ]
-    others = told.get("additionalProperties", True)
+    others = schema.get("additionalProperties", True)
     if others is not False:
-        made.append(Argument(None, False, tuple(_parts(others, definitions))))
-    return made
+        arguments.append(Argument(None, False, tuple(_parts(others, definitions))))
+    return arguments
 
 
 def text_terminals(tool: ToolSpec, part: Mapping[str, Any]) -> str:
-    """A text by a part of a schema that takes any of some length or pattern, as terminals of Lark."""
+    """Return the Lark terminals of a text with a length or pattern."""
     if strange := set(part) - TEXT_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
         raise _beyond(tool, strange)
     least, most = part.get("minLength", 0), part.get("maxLength", "")
-    made = [f"/(?s:.{{{least},{most}}})/" if least or most != "" else "/(?s:.*)/"]
+    terminals = [f"/(?s:.{{{least},{most}}})/" if least or most != "" else "/(?s:.*)/"]
     if "pattern" in part:
         inner = part["pattern"].removeprefix("^").removesuffix("$").replace("/", r"\/")
         before = "" if part["pattern"].startswith("^") else "(?s:.*)"
         after = "" if part["pattern"].endswith("$") else "(?s:.*)"
-        made.append(f"/{before}({inner}){after}/")
+        terminals.append(f"/{before}({inner}){after}/")
     if part.get("format") in TEXT_FORMATS:
-        made.append(f"/{TEXT_FORMATS[part['format']]}/")
-    return " & ".join(made)
+        terminals.append(f"/{TEXT_FORMATS[part['format']]}/")
+    return " & ".join(terminals)
 
 
 def takes_text(part: Mapping[str, Any]) -> bool:
-    """Whether a part takes texts that it does not list."""
+    """Whether a schema allows texts beyond an enumeration."""
     return "enum" not in part and part.get("type", "string") == "string"
 
 
 def json_rule(schema: Any) -> str:
-    """JSON by a schema."""
+    """Return the grammar of JSON by a schema."""
     return f"%json {json.dumps({'x-guidance': JSON_FORM, **schema})}"
 
 
 def closed_schema(tool: ToolSpec) -> dict[str, Any]:
-    """The schema of a tool's arguments: keys that it does not name are written only where it says so."""
+    """Return the schema of a tool's arguments; other keys are allowed only if it says so."""
     if "properties" in tool.parameters:
         return {"additionalProperties": False, **tool.parameters}
     return dict(tool.parameters)
 
 
 def check_names(tools: Tools, name: str, key: str) -> None:
-    """Raise where the name of a tool or of an argument is none that the format can write."""
+    """Raise if the format cannot write the name of a tool or of an argument."""
     for tool in tools:
-        named = [(tool.name, name), *((told, key) for told in tool.parameters.get("properties", {}))]
-        for told, form in named:
-            if not re.fullmatch(form, told):
+        named = [(tool.name, name), *((argument, key) for argument in tool.parameters.get("properties", {}))]
+        for argument, form in named:
+            if not re.fullmatch(form, argument):
                 raise RecipeError(
-                    "a name is written otherwise than calls of this format are read",
-                    got=f"{told!r} of the tool {tool.name!r}",
+                    "a name cannot be written in this call format",
+                    got=f"{argument!r} of the tool {tool.name!r}",
                     expected="letters, digits, and signs that are no part of a tag",
                     remedy='set episode.grammar = "off", or rename it',
                 )
 
 
 def _parts(schema: Any, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a schema takes, as schemas of one type or with a list of values each."""
+    """Return the alternatives of a schema, each of one type or an enumeration."""
     schema = {} if schema is True else dict(schema or {"enum": []})
     if "$ref" in schema:
         target = _referred(schema.pop("$ref"), definitions)
@@ -132,7 +132,7 @@ def _parts(schema: Any, definitions: Mapping[str, Any]) -> Iterator[dict[str, An
 
 
 def _referred(reference: str, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema that a reference names."""
+    """Return the schema that a reference names."""
     target: Any = definitions
     for step in reference.removeprefix("#/").split("/"):
         if step not in target:
@@ -147,7 +147,7 @@ def _referred(reference: str, definitions: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _beyond(tool: ToolSpec, keywords: set[str]) -> RecipeError:
-    """What to do where a schema asks for more than a grammar holds to."""
+    """Return the remedy for a schema with constraints that a grammar cannot enforce."""
     return RecipeError(
         "the schema of a tool cannot be held to",
         got=f"{', '.join(sorted(keywords))} in the parameters of {tool.name}",

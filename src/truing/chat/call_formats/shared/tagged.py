@@ -1,7 +1,7 @@
-"""Calls whose name and arguments stand between tags, each value as bare text or JSON.
+"""Calls with name and arguments between tags, each value as bare text or JSON.
 
-A text is written as it is, whatever signs it holds, so a value ends at the first closing tag after which
-the call goes on: ``a < b`` and ``</b>`` are text, and so is a closing tag in the midst of a text.
+A text is not escaped, so a value ends at the first closing tag after which the call continues: ``a < b`` and
+``</b>`` are text, and so is a closing tag within a text.
 """
 
 import re
@@ -27,7 +27,7 @@ from truing.types.message import ToolCall
 
 @dataclass(frozen=True)
 class TaggedReader:
-    """Reads the calls of one set of tags; new lines between tags may be missing, or be more."""
+    """Reads the calls of one set of tags; the number of new lines between tags is free."""
 
     tags: Tags
 
@@ -46,7 +46,7 @@ class TaggedReader:
         }
 
     def read(self, text: str, at: int, tools: Tools) -> CallRegion:
-        """The calls after an opening tag, and their end."""
+        """Return the calls after an opening tag, and their end."""
         calls: list[ToolCall] = []
         choices: list[Span] = []
         while True:
@@ -59,7 +59,7 @@ class TaggedReader:
                 raise MalformedCall("expected the closing tag of the call", at)
 
     def _call(self, text: str, at: int, tools: Tools) -> tuple[ToolCall, list[Span], int]:
-        """One call, what the model chose in it, and the place after it."""
+        """Return one call, the model's choices in it, and the position after it."""
         head = self._parts["head"].match(text, at)
         if head is None:
             raise MalformedCall("expected the name of a tool between its tags", at)
@@ -77,7 +77,7 @@ class TaggedReader:
             start, end = key.end(), closed.start()
             data = value_of(text[start:end], schema_of(tools, head[1], key[1]))
             values[key[1]] = Value(data, start, end)
-            # nothing between the tags is a choice too, and the closing tag is all there is of it
+            # an empty value is a choice too; its span is the closing tag
             choices.append((start, end) if start < end else closed.span())
             at = closed.end()
         ended = self._parts["end"].match(text, at)
@@ -89,7 +89,7 @@ class TaggedReader:
 def tagged_format(
     tags: Tags, description: str, *, opening: str, reasoning_tags: tuple[str, str] = ("<think>", "</think>")
 ) -> CallFormat:
-    """The format that writes calls between these tags."""
+    """Return the format that writes calls between these tags."""
     return CallFormat(
         description=description,
         opening=rf"\n{{0,2}}{re.escape(opening)}",
@@ -106,10 +106,10 @@ SPACE = r"[ \t\n\r]*+"
 
 
 def _loose(written: str) -> str:
-    """What tags may look like: any white space between them, and none around them."""
+    """Return the pattern of a tag: any white space within, none around it."""
     return SPACE.join(re.escape(part) for part in re.split(r"\n|(?<=>)(?=<)", written.strip()))
 
 
 def _line_end(text: str, at: int) -> int:
-    """The end of a turn whose last new line a template writes after the closing tag, or ``at``."""
+    """Return the end of a turn if only a template's new line follows the closing tag, else ``at``."""
     return len(text) if text[at:] == "\n" else at

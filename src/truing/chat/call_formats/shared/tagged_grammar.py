@@ -20,23 +20,23 @@ PYTHON_WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
 
 
 def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
-    """The grammar of what follows an opening tag: the name of a tool, its arguments, the closing tag."""
+    """Return the grammar after an opening tag: a tool's name, its arguments, the closing tag."""
     check_names(tools, NAME, KEY)
     called = " | ".join(f"tool{i}" for i in range(len(tools)))
     repeated = f"({spell(tags.before_name)} ({called}))" + "+" * tags.multiple_calls
     lines = [f"start: {repeated} {spell(tags.closing)}"]
     for i, tool in enumerate(tools):
-        told = tool_arguments(tool)
-        optional = ("" if one.required else "*" if one.name is None else "?" for one in told)
+        arguments = tool_arguments(tool)
+        optional = ("" if one.required else "*" if one.name is None else "?" for one in arguments)
         names = " ".join(f"argument{i}_{k}{sign}" for k, sign in enumerate(optional))
         lines.append(f"tool{i}: {spell(tool.name + tags.after_name)} {names} {spell(tags.after_arguments)}")
-        for k, argument in enumerate(told):
+        for k, argument in enumerate(arguments):
             lines += _argument(tags, spell, tool, argument, f"{i}_{k}")
     return "\n".join(lines)
 
 
 def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
-    """The rules of one argument."""
+    """Return the rules of one argument."""
     if argument.name is not None:
         yield f"argument{at}: {spell(tags.before_key + argument.name + tags.after_key)} value{at}"
     else:
@@ -48,7 +48,8 @@ def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argumen
         if takes_text(part):
             head, rest = spell.head(tags.after_value)
             free = f"/(?s:.*){lark_regex(tags.after_value.strip())}(?s:.*)/"
-            yield f"TEXT{at}_{j}: ({text_terminals(tool, part)} & ~{free}) {lark_string(head) if head else ''}"
+            ending = lark_string(head) if head else ""
+            yield f"TEXT{at}_{j}: ({text_terminals(tool, part)} & ~{free}) {ending}"
             options.append(f"TEXT{at}_{j} {spell(rest)}")
         elif "enum" in part:
             listed = (one if isinstance(one, str) else json.dumps(one) for one in part["enum"])

@@ -1,4 +1,4 @@
-"""What a family writes between the parts of a call."""
+"""The tags between the parts of a call."""
 
 import json
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from truing.types.message import ToolCall
 
 NAME = r"[^\s<>{}\[\]\"]+"
-"""What a tool may be called for its name to be read back."""
+"""Pattern of tool names that can be read back."""
 KEY = r"[^\n<>\"]+"
-"""What an argument may be called."""
+"""Pattern of argument names."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Tags:
     after_value: str  # after the value
     after_arguments: str  # after the last argument
     closing: str  # after the last call
-    multiple_calls: bool = False  # whether several calls may stand before the closing tag
+    multiple_calls: bool = False  # whether several calls may precede the closing tag
     python_words: bool = False  # whether some templates write True for true, and None for null
 
     def canonical_text(self, call: ToolCall) -> str:
-        """A call as templates write it, from the end of the opening tag to that of the call."""
+        """Return a call as templates write it, from the end of the opening tag to the end of the call."""
         texts = {key: v if isinstance(v, str) else json.dumps(v) for key, v in call.arguments.items()}
         written = "".join(
             f"{self.before_key}{key}{self.after_key}{text}{self.after_value}" for key, text in texts.items()
@@ -35,5 +35,5 @@ class Tags:
 
     @property
     def padded(self) -> bool:
-        """Whether each value stands between two new lines that are not its own."""
+        """Whether each value is between two new lines that do not belong to it."""
         return self.after_key.endswith("\n") and self.after_value.startswith("\n")

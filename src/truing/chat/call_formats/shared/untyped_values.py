@@ -1,4 +1,4 @@
-"""Values that a format writes without their types, which the schema of the tool gives back."""
+"""Values written without types; the tool's schema restores them."""
 
 import math
 import re
@@ -17,21 +17,21 @@ DEFINITIONS = ("$defs", "definitions")
 
 
 def schema_of(tools: Tools, name: str, key: str) -> Any:
-    """The schema of an argument, with the definitions that it may refer to; None where nothing states one."""
+    """Return the schema of an argument, with the definitions it may refer to; None without one."""
     for tool in tools:
         if tool.name == name:
-            told = tool.parameters
-            schema = told.get("properties", {}).get(key, told.get("additionalProperties"))
-            kept = {part: told[part] for part in DEFINITIONS if part in told}
+            parameters = tool.parameters
+            schema = parameters.get("properties", {}).get(key, parameters.get("additionalProperties"))
+            kept = {part: parameters[part] for part in DEFINITIONS if part in parameters}
             return {**kept, **schema} if isinstance(schema, Mapping) else schema
     return None
 
 
 def value_of(written: str, schema: Any) -> Any:
-    """What a text means as an argument: the number 5 where the schema takes one, the text "5" where not.
+    """Return the value of a text as an argument: the number 5 if the schema takes one, else the text "5".
 
     A literal (a number, ``true`` or ``True``, ``null`` or ``None``, a list, an object) that the schema takes
-    is meant, else the text itself. Where neither fits, the tool is left to refuse the one of the right type.
+    wins, else the text itself. If neither fits, the value of the right type is left for the tool to reject.
     """
     try:
         literal = read_literal(written, skip(written, 0))
@@ -50,12 +50,12 @@ def value_of(written: str, schema: Any) -> Any:
 
 
 def _infinite(data: Any) -> bool:
-    """Whether a number is none of JSON's."""
+    """Whether a number is not valid JSON."""
     return isinstance(data, float) and not math.isfinite(data)
 
 
 def _faults(data: Any, schema: Any) -> set[str]:
-    """The keywords of a schema that a value does not keep to."""
+    """Return the keywords of a schema that a value violates."""
     try:
         return {str(error.validator) for error in Draft202012Validator(schema).iter_errors(data)}
     except (UnknownType, Unresolvable, re.error) as error:

@@ -15,7 +15,7 @@ def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str 
     """A one-turn rollout: sampled log-probabilities are −1 each unless given."""
     start, length = len(prompt), len(prompt) + len(answer)
     drawn = torch.arange(length) >= start
-    contract: SamplingParams = known.pop("contract", RAW)
+    sampling_params: SamplingParams = known.pop("sampling_params", RAW)
     logprob = torch.where(drawn, -1.0, torch.nan)
     return Sample.with_defaults(
         sample_id=name,
@@ -24,7 +24,7 @@ def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str 
         family="test",
         prompt_hash=str(prompt),
         prompt_length=start,
-        contract=contract,
+        sampling_params=sampling_params,
         token_ids=torch.tensor(prompt + answer),
         origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
         **{

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from truing.types.rollout import Rollout, Task
 
 __all__ = [
+    "AssistantMessage",
     "PerTurn",
     "Rollout",
-    "Said",
     "Task",
     "ToolCall",
     "ToolEpisode",
@@ -29,7 +29,7 @@ _HOMES = {
     "check": "truing.api",
     "evaluate": "truing.api",
     "train": "truing.api",
-    "Said": "truing.types.message",
+    "AssistantMessage": "truing.types.message",
     "ToolCall": "truing.types.message",
     "ToolEpisode": "truing.envs.tools",
     "ToolError": "truing.envs.tools",

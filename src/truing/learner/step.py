@@ -282,13 +282,13 @@ def _add_micro_batch(
     """Add a micro-batch to the trace: per-token streams, NaN where not scored, and terms of the loss."""
     streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
     pulled = scores.logprob.grad  # None where no term of the loss reads log-probabilities
-    streams["pull"] = torch.zeros_like(scores.logprob) if pulled is None else -pulled
+    streams["token_gradient"] = torch.zeros_like(scores.logprob) if pulled is None else -pulled
     trace.backward_counts.update(sample.sample_id for sample in samples)
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()
             known = loss_mask(sample)
-            if name == "pull":  # where it must not be, it is to be seen
+            if name == "token_gradient":  # keep it outside the mask too: the doctor must see it there
                 known = known | (values != 0)
             getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
     if scores.mass_below is not None:

@@ -61,7 +61,7 @@ def draw_audit_facts(
             token_ids=torch.tensor([*prompt, *answer]),
             turns=[SimpleNamespace(start=start, end=end)],
             prompt_length=start,
-            contract=sampling_params,
+            sampling_params=sampling_params,
             support=None,
         )
         wanted = list(range(start, end))

@@ -115,7 +115,7 @@ def sample_of(step: Step, index: int, sampling_params: SamplingParams) -> tuple[
     """A row, where its tokens are, and as much of a sample as a plain forward reads."""
     row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
     ids = step.tokens["token_ids"][part]
-    return row, part, SimpleNamespace(token_ids=ids, turns=row.turns, contract=sampling_params, support=None)
+    return row, part, SimpleNamespace(token_ids=ids, turns=row.turns, sampling_params=sampling_params, support=None)
 
 
 def rows_to_check(step: Step) -> list[tuple[int, list[int]]]:

@@ -56,15 +56,15 @@ def _reference_adapter(policy: Any) -> Iterator[Any]:
 class GrpoAudit(Audit):
     """Beside a trainer that draws, grades and updates."""
 
-    around: ClassVar[dict[str, str]] = {
-        "_generate_single_turn": "drew",
-        "_calculate_rewards": "graded",
-        "_generate_and_score_completions": "generated_batch",
-        "_get_per_token_logps_and_entropies": "scored",
-        "_compute_loss": "lost",
-        "training_step": "stepped",
+    wrapped_methods: ClassVar[dict[str, str]] = {
+        "_generate_single_turn": "after_generate",
+        "_calculate_rewards": "after_rewards",
+        "_generate_and_score_completions": "after_generation",
+        "_get_per_token_logps_and_entropies": "after_logprobs",
+        "_compute_loss": "before_loss",
+        "training_step": "around_training_step",
     }
-    needs = tuple(around)
+    required_attributes = tuple(wrapped_methods)
 
     def __init__(
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
@@ -87,8 +87,8 @@ class GrpoAudit(Audit):
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
 
     @property
-    def pending(self) -> bool:
-        """Whether any micro-batch was trained on."""
+    def has_update(self) -> bool:
+        """Whether any micro-batch was trained on since the last update."""
         return bool(self.micro_batches)
 
     @property
@@ -100,7 +100,7 @@ class GrpoAudit(Audit):
         return not (elsewhere or truncated or args.generation_kwargs)
 
     @property
-    def due(self) -> bool:
+    def audit_due(self) -> bool:
         """Only the first update of a generation is by the weights that drew; it may hold parts of two."""
         now = self.trainer.state.global_step
         return super().audit_due and all(
@@ -108,7 +108,7 @@ class GrpoAudit(Audit):
         )
 
     @property
-    def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
+    def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
         """A model of its own, or the policy below its adapter, as TRL itself asks it."""
         accelerator, own = self.trainer.accelerator, self.trainer.ref_model
         if not self.trainer.beta:
@@ -118,13 +118,13 @@ class GrpoAudit(Audit):
         return lambda: _reference_adapter(accelerator.unwrap_model(self.trainer.model))
 
     @property
-    def held(self) -> dict[str, Tensor]:
+    def reference_weights(self) -> dict[str, Tensor]:
         """Of a model of its own, unless syncs are declared."""
         own, moves = self.trainer.ref_model, self.setup.reference_moves
         return {} if own is None or moves else dict(own.named_parameters())
 
     @property
-    def summed(self) -> bool:
+    def gradient_is_sum(self) -> bool:
         """A bonus on the entropy pulls at no log-probability."""
         return super().gradient_is_sum and not self.trainer._entropy_bonus_enabled
 
@@ -137,7 +137,7 @@ class GrpoAudit(Audit):
         made = (self.setup, self.micro_batches, self.updates_of_generation, self.numbers, self.facts)
         return step_of_rows(done, *made, tuple(self.past))
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """The next update may be of the same generation."""
         self.micro_batches = []
         self.updates_of_generation += 1

@@ -28,8 +28,11 @@ class SftAudit(Audit):
     compared with them.
     """
 
-    needs = ("_prepare_dataset", "completion_only_loss", "compute_loss")
-    around: ClassVar[dict[str, str]] = {"compute_loss": "lost", "training_step": "stepped"}
+    required_attributes = ("_prepare_dataset", "completion_only_loss", "compute_loss")
+    wrapped_methods: ClassVar[dict[str, str]] = {
+        "compute_loss": "before_loss",
+        "training_step": "around_training_step",
+    }
 
     def __init__(
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
@@ -48,8 +51,8 @@ class SftAudit(Audit):
         self._backbone().register_forward_hook(self.after_backbone)
 
     @property
-    def pending(self) -> bool:
-        """Whether any micro-batch was trained on."""
+    def has_update(self) -> bool:
+        """Whether any micro-batch was trained on since the last update."""
         return bool(self.micro_batches)
 
     def step(self, done: int) -> Step:
@@ -64,7 +67,7 @@ class SftAudit(Audit):
         self.facts["batch"] = batch_fingerprint(rows, number=done, drawn=len(rows), total=self.dataset_size)
         return replace(step, facts=dict(self.facts))
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Each update is of other demonstrations."""
         self.micro_batches = []
 

@@ -37,9 +37,9 @@ def test_a_ratio_out_of_bounds_gives_no_gradient_and_is_still_counted(objective)
     [
         ({}, ""),
         ({"min_trained_tokens": 11}, ""),
-        ({"min_trained_tokens": 12}, "11 tokens are under the policy term, fewer than 12"),
+        ({"min_trained_tokens": 12}, "covers 11 tokens, fewer than gates.min_trained_tokens = 12"),
         ({"min_trained_share": 0.91}, ""),  # they are 92 %
-        ({"min_trained_share": 0.99}, "11 of 12 tokens"),
+        ({"min_trained_share": 0.99}, "11 of 12 sampled and forced tokens"),
     ],
 )
 def test_a_step_with_too_little_to_learn_from_says_why(gates, why):
@@ -110,7 +110,7 @@ def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
         assert "grad/norm" not in row.metrics
     told = [e.payload["text"] for e in reader.events() if e.kind == "incident"]
     assert len(told) == 3
-    assert all("fewer than 1000000" in text for text in told)
+    assert all("gates.min_trained_tokens = 1000000" in text for text in told)
     digests = {e.payload["weight_digest"] for e in reader.events() if e.kind == "checkpoint"}
     assert digests == {reader.run_json()["trainable_digest"]}
 

@@ -103,7 +103,7 @@ def test_tools_count_and_are_never_cut(chat):
     "made", [task("word"), task("word", roles=("system",)), task("a" * 99, "b" * 98, roles=("user", "user"))]
 )
 def test_what_cannot_fit_is_an_error(chat, made):
-    with pytest.raises(DataError, match="prompt of task a cannot be cut") as error:
+    with pytest.raises(DataError, match="prompt of task a cannot be truncated") as error:
         truncate_prompt(chat, 60, made)
     assert error.value.expected == "≤ 60"
 
@@ -114,11 +114,11 @@ def test_notes_count_prompts_and_split_what_they_lost_by_role(chat):
     lost = [sum(message.get("cut_chars", 0) for message in each.messages) for each in cut]
     assert lost[0] == 0 < lost[1] != lost[2] > 0
     assert list(truncation_notes(cut, "training", 150)) == [
-        f"2 of 3 training prompts are cut to 150 tokens: user messages lost {lost[1]} characters,"
+        f"2 of 3 training prompts are truncated to 150 tokens: user messages lost {lost[1]} characters,"
         f" assistant messages lost {lost[2]} characters"
     ]
     (one,) = truncation_notes(cut[:2], "training", 150)
-    assert one.startswith("1 of 2 training prompts is cut to 150 tokens")
+    assert one.startswith("1 of 2 training prompts is truncated to 150 tokens")
     assert list(truncation_notes(tasks, "training", 150)) == []
 
 
@@ -160,9 +160,9 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
         told.extend([facts["text"]] if kind == "note" else [])
 
     run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=watch).run
-    (train, held) = [text for text in told if "are cut" in text]
-    assert train.startswith(f"5 of 6 training prompts are cut to {LIMIT} tokens: user messages lost ")
-    assert held.startswith(f"5 of 6 evaluation prompts are cut to {LIMIT} tokens")
+    (train, held) = [text for text in told if "are truncated" in text]
+    assert train.startswith(f"5 of 6 training prompts are truncated to {LIMIT} tokens: user messages lost ")
+    assert held.startswith(f"5 of 6 evaluation prompts are truncated to {LIMIT} tokens")
     shown = {}
     for row in (row for rows in rows_of(run).values() for row in rows):
         assert row.sample.prompt_length <= LIMIT

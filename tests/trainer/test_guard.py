@@ -188,7 +188,7 @@ def test_a_run_that_stays_unstable_ends_with_a_report(mini, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("steps", "words"), [((5, 5, 5), "same step"), ((5, 7, 9), "lasted longer"), ((5, 9, 7), "did not make")]
+    ("steps", "words"), [((5, 5, 5), "same step"), ((5, 7, 9), "stable for longer"), ((5, 9, 7), "did not help")]
 )
 def test_a_report_says_what_the_places_say(steps, words):
     times = [

@@ -17,8 +17,8 @@ def looked_at(looks, updates, cost=1000.0):
     """Facts of updates that cost so many forwards of a token each, looked at whenever it is due."""
     facts = []
     for _ in range(updates):
-        due = {name for name, part in looks.parts.items() if looks.asked or part.due(looks.trained)}
-        looks.asked = False
+        due = {name for name, part in looks.budgets.items() if looks.requested or part.due(looks.update_cost)}
+        looks.requested = False
         looks._count(passes := {"update": cost} | {name: KINDS[name] for name in due})
         facts.append({"looks": passes})
     return facts

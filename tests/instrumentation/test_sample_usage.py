@@ -8,7 +8,7 @@ import torch
 from samples import sample
 
 from truing.instrumentation import optimizer_moments
-from truing.instrumentation.optimizer_moments import Watch, step_facts
+from truing.instrumentation.optimizer_moments import MomentDigests, moment_facts
 from truing.instrumentation.sample_usage import row_usage
 from truing.learner.step import Trace
 
@@ -48,12 +48,12 @@ def learner():
             weight.grad = torch.randn(4)
         optimizer.step()
 
-    return SimpleNamespace(optimizer=optimizer, parts=lambda: [weights], step=step)
+    return SimpleNamespace(optimizer=optimizer, parameter_groups=lambda: [weights], step=step)
 
 
 def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
     found = {}
-    with step_facts(learner, turn, found):
+    with moment_facts(learner, turn, found):
         for _ in range(steps):
             between()
             learner.step()
@@ -79,17 +79,17 @@ def test_steps_within_an_update_that_forget_are_counted(learner):
 
 def test_an_update_without_a_step_says_nothing(learner):
     found = {}
-    with step_facts(learner, 0, found):
+    with moment_facts(learner, 0, found):
         pass
     assert found == {}
-    watch = Watch(learner.optimizer, dict)
-    watch.close()
+    digests = MomentDigests(learner.optimizer, dict)
+    digests.close()
     learner.step()
-    assert watch.fact == {}
+    assert digests.fact == {}
 
 
 def test_whoever_writes_into_weights_behind_a_step_is_counted_also_behind_the_last(learner):
-    weight = next(iter(learner.parts()[0].values()))
+    weight = next(iter(learner.parameter_groups()[0].values()))
 
     def write():
         with torch.no_grad():
@@ -100,7 +100,7 @@ def test_whoever_writes_into_weights_behind_a_step_is_counted_also_behind_the_la
         updated(learner, 1, steps=3, between=write, of="stepped")["changed"] == 2
     )  # the first has none before
     found = {}
-    with step_facts(learner, 2, found):
+    with moment_facts(learner, 2, found):
         learner.step()
         write()
     assert (found["stepped"]["changed"], found["moments"]["changed"]) == (1, 0)

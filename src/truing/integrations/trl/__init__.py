@@ -1,1 +1,1 @@
-"""The doctor beside TRL: ``audit(trainer)`` on a ``GRPOTrainer`` or ``SFTTrainer``."""
+"""Audits of TRL trainers: ``audit(trainer)`` on a ``GRPOTrainer`` or ``SFTTrainer``."""

@@ -1,4 +1,4 @@
-"""Gates: what is left out of a step, what holds an update back, and that each says so."""
+"""Gates: excluded tokens, skipped updates, and the reasons that they report."""
 
 import dataclasses
 import math
@@ -62,7 +62,7 @@ def off_reference(model, cfg, kl):
 
 
 @pytest.mark.parametrize(("action", "updates"), [("skip", 0), ("stop_epochs", 1)])
-def test_beyond_the_cap_updates_are_held_back(tiny, action, updates):
+def test_above_the_cap_updates_are_skipped(tiny, action, updates):
     cfg = GRPO.model_copy(update={"inner_epochs": 3})
     made, rows = off_reference(tiny.model, cfg, {"cap": 1e-6, "cap_action": action})
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
@@ -81,7 +81,7 @@ def test_beyond_the_cap_a_run_may_end(tiny):
         train_step(made, rows, (0, "test", 0))
 
 
-def test_below_the_cap_nothing_is_held_back(tiny):
+def test_below_the_cap_no_update_is_skipped(tiny):
     made, rows = off_reference(tiny.model, GRPO, {"cap": 1e6, "cap_action": "skip"})
     (trace,) = train_step(made, rows, (0, "test", 0))
     assert trace.skip_reason == ""

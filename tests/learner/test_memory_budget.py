@@ -1,4 +1,4 @@
-"""Micro-batches within a budget, and what happens where memory runs out all the same."""
+"""Micro-batches within a budget, and what happens if memory runs out anyway."""
 
 import json
 from dataclasses import asdict
@@ -89,7 +89,7 @@ def scarce(monkeypatch):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_where_memory_runs_out_the_step_begins_anew_in_smaller_parts(tiny, scarce, late):
+def test_out_of_memory_repeats_the_step_in_smaller_parts(tiny, scarce, late):
     samples = on_policy(tiny.model, GROUPS)
     start = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     whole = gradient_of(tiny.model, GRPO, samples)
@@ -183,7 +183,7 @@ def test_memory_of_this_process():
     assert peak_bytes(CPU) < before + 200_000_000 * 0.9
 
 
-def test_too_little_memory_is_told_before_anything_is_written(mini, tmp_path):
+def test_too_little_memory_is_an_error_before_anything_is_written(mini, tmp_path):
     with pytest.raises(RecipeError, match="memory is less than a step needs"):
         truing.train(mini(optimizer={"memory": "0.01GB"}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -210,7 +210,7 @@ def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, 
         assert torch.equal(gradient, late[name]), name
 
 
-def test_a_step_beyond_its_budget_is_told_once(mini, tmp_path, monkeypatch):
+def test_a_step_above_its_budget_is_reported_once(mini, tmp_path, monkeypatch):
     monkeypatch.setattr(truing.trainer.step_record, "peak_bytes", lambda device: 9 * 10**9)
     table = mini(optimizer={"memory": "8GB"})
     run = truing.train(table, out=tmp_path / "run").run

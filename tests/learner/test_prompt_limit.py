@@ -1,4 +1,4 @@
-"""Prompts that are held to a length: cut in one place, told to the model and the user, the same for all."""
+"""Truncated prompts: cut in one place, marked for the model, noted for the user, the same everywhere."""
 
 import json
 from dataclasses import replace
@@ -178,7 +178,7 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
         assert step.metrics["tools/lost_chars"] == 0
 
 
-def test_where_no_limit_is_set_no_share_is_told(table, tmp_path):
+def test_without_a_limit_no_share_is_recorded(table, tmp_path):
     run = truing.train(
         {**table, "episode": {}}, env=Long(), out=tmp_path / "run", on_event=lambda *_: None
     ).run
@@ -221,7 +221,7 @@ def test_without_the_key_a_prompt_that_does_not_fit_is_an_error_as_ever(table, t
         truing.train({**table, "episode": {}}, env=Huge(), out=tmp_path / "run", on_event=lambda *_: None)
 
 
-def test_check_looks_at_the_prompts_that_would_be_trained_on(table):
+def test_check_reads_the_prompts_that_would_be_trained_on(table):
     def longest(**episode):
         (note,) = check({**table, "episode": episode}, env=Long())["prompts fit the context"].notes
         return int(note.split()[4])

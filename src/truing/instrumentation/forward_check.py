@@ -34,8 +34,8 @@ def plain_facts(
         if row.old_source == "recomputed":
             pairs["old"] = row.old_logprob[wanted], expected_K
         if learner.reference is not None:
-            theirs_K = _plain_reference(learner.reference, row, wanted.tolist())
-            pairs["reference"] = row.ref_logprob[wanted], theirs_K
+            reference_K = _plain_reference(learner.reference, row, wanted.tolist())
+            pairs["reference"] = row.ref_logprob[wanted], reference_K
         for name, (got_K, right_K) in pairs.items():
             difference_K = (got_K - right_K).abs()
             if difference_K.isnan().all():

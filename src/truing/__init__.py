@@ -1,4 +1,4 @@
-"""Truing: trains language-model agents, and proves while it trains that every number is right."""
+"""Truing trains language-model agents and proves during training that every number is right."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is: torch takes seconds, which ``truing --help`` should not cost."""
+    """Import public names on first use: torch takes seconds that ``truing --help`` must not cost."""
     if name not in _HOMES:
         raise AttributeError(f"module 'truing' has no attribute {name!r}")
     globals()[name] = getattr(import_module(_HOMES[name]), name)
@@ -49,5 +49,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What a person may complete to."""
+    """Return the public names, for completion."""
     return [*__all__, "__version__"]

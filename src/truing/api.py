@@ -1,4 +1,4 @@
-"""From Python: the same as ``truing train``, ``check`` and ``eval``, with your own functions and objects."""
+"""The Python API: ``truing train``, ``check`` and ``eval`` with your own functions and objects."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,10 @@ from typing import Any
 from truing.analysis.evaluation import Evaluation
 from truing.chat import make_chat
 from truing.checks import CheckReport
-from truing.checks import check as check_scene
+from truing.checks import check as check_environment
 from truing.config import Recipe, load_recipe, resolve
 from truing.doctor.bisect import Trial
-from truing.doctor.bisect import bisect as find_guilty
+from truing.doctor.bisect import bisect as bisect_step
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.evidence import Step
 from truing.doctor.postmortem import choose_update, diagnose_run
@@ -53,24 +53,24 @@ def train(
     resume: bool = False,
     on_event: EventCallback | None = None,
 ) -> TrainResult:
-    """Run a recipe.
+    """Train a recipe; return its evaluations.
 
     Args:
-        recipe: a TOML file, the name of an embedded one, a table like one, or a resolved recipe.
-        rewards: functions ``(rollout, task) -> float`` in place of the environment's own: a list, each
+        recipe: a TOML file, the name of a built-in recipe, a mapping, or a resolved recipe.
+        rewards: functions ``(rollout, task) -> float`` that replace the environment's own: a list, each
             with weight 1, or name → (function, weight).
         tools: made with ``truing.tool``; the policy may call them before it answers.
         env: your own environment object; then the recipe needs no ``[env]``.
         out: the run directory; by default a new one under ``runs/``.
-        resume: go on with the run in ``out``.
-        watch: called with each event as it happens; by default they are shown on stderr.
+        resume: continue the run in ``out``.
+        on_event: called with each event; by default progress is shown on stderr.
     """
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     if resume and out is None:
-        raise RecordError("--resume needs to know which run", remedy="name its directory with --out (out=)")
+        raise RecordError("--resume needs a run directory", remedy="name it with --out (out=)")
     folder = Path(out) if out is not None else new_run_dir(recipe.name)
-    with ProgressDisplay(folder) if on_event is None else nullcontext(on_event) as told:
-        return run(recipe, env, folder, resume=resume, on_event=told)
+    with ProgressDisplay(folder) if on_event is None else nullcontext(on_event) as callback:
+        return run(recipe, env, folder, resume=resume, on_event=callback)
 
 
 def check(
@@ -80,7 +80,7 @@ def check(
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
 ) -> CheckReport:
-    """Check a recipe's environment, or yours, and its chat template before training: ``print`` shows it."""
+    """Check environment and chat template of a recipe before training; return a report to ``print``."""
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
@@ -88,7 +88,9 @@ def check(
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
-    return check_scene(EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length))
+    return check_environment(
+        EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length)
+    )
 
 
 def preflight(
@@ -98,9 +100,9 @@ def preflight(
     env: Env | None = None,
     on_event: EventCallback = lambda kind, facts: None,
 ) -> Diagnosis:
-    """Two updates of each stage on few tasks, rewarded by chance, judged by every rule; nothing is kept.
+    """Run two updates of each stage on few tasks with random rewards; return every rule's findings.
 
-    Not by statistics: what earns much by chance says nothing.
+    Nothing is stored. Statistical rules are left out: random rewards mean nothing to them.
     """
     recipe, env = _recipe_and_env(recipe, None, tools, env)
     if getattr(recipe.grpo, "advantage_per", "episode") == "episode":
@@ -120,22 +122,22 @@ def bisect(
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
 ) -> tuple[Step, list[Trial]]:
-    """Swap each part of one recorded update for a second implementation; the first that differs is guilty.
+    """Swap each part of one recorded update for a second implementation; the first that differs is wrong.
 
     Args:
-        run: a run directory, or what an audit of another trainer kept.
-        stage: of the update; by default the first in which something is proven, else the last.
+        run: a run directory, or the folder of an audit of another trainer.
+        stage: of the update; by default the first update with a proven fault, else the last.
         step: the update, from 0.
-        rewards: what the run was trained with, where that came from Python.
-        tools: the same.
-        env: the same.
+        rewards: those of the run, if they were passed in Python.
+        tools: likewise.
+        env: likewise.
     """
     run = Path(run)
     chosen = choose_update(run, stage, step)
     if is_saved_audit(run):
-        return chosen, find_guilty(chosen, {})
+        return chosen, bisect_step(chosen, {})
     recipe, env = _recipe_and_env(resolve(RunReader(run).run_json()["recipe"]), rewards, tools, env)
-    return chosen, find_guilty(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
+    return chosen, bisect_step(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
 
 
 def evaluate(
@@ -147,15 +149,15 @@ def evaluate(
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
 ) -> Evaluation:
-    """Evaluate a recipe's model as it starts, or a run at a checkpoint (the newest), on its fixed tasks.
+    """Evaluate a recipe's initial model, or a run at a checkpoint (by default the newest).
 
     Args:
-        target: a recipe's file or name, or a run directory; a folder of that name wins.
+        target: a recipe's file or name, or a run directory; an existing folder takes precedence.
         overrides: ``key=value``, as on the command line.
         checkpoint: such as ``grpo-000040``.
-        rewards: what the run was trained with, where that came from Python.
-        tools: the same.
-        env: the same.
+        rewards: those of the run, if they were passed in Python.
+        tools: likewise.
+        env: likewise.
     """
     target = Path(target)
     is_run = target.is_dir()
@@ -179,7 +181,7 @@ def _recipe_and_env(
     tools: Sequence[Tool] | None,
     env: Env | None,
 ) -> tuple[Recipe, Env]:
-    """The resolved recipe, and the environment that it or the caller gives."""
+    """Return the resolved recipe, and the environment of the recipe or the caller."""
     recipe = _recipe(recipe)
     if env is None:
         env = env_from_recipe(recipe)
@@ -192,24 +194,24 @@ def _recipe_and_env(
 
 
 def env_from_recipe(recipe: Recipe) -> Env:
-    """The environment that a recipe names."""
+    """Return the environment of a recipe."""
     return make_env(*_env(recipe))
 
 
 def _env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
-    """The name of the environment, and its own keys."""
+    """Return the environment's name, and its keys."""
     if "name" not in recipe.env:
         raise RecipeError(
             "the recipe names no environment",
             got=recipe.env,
             expected='[env] with name = "…"',
-            remedy="an object of your own goes by Python: truing.train, check and evaluate take env=",
+            remedy="add [env], or pass your own object in Python: truing.train, check and evaluate take env=",
         )
     return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
 
 
 def _named(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
-    """Rewards by name; functions that share one, or have none, need a mapping."""
+    """Return rewards by name; functions with equal names, or none, need a mapping."""
     if isinstance(rewards, Mapping):
         return rewards
     names = [getattr(function, "__name__", "") for function in rewards]
@@ -217,7 +219,7 @@ def _named(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
         raise RewardError(
             "each reward function needs a name of its own",
             got=names,
-            remedy='give a mapping instead: {"exact": (function, 1.0), …}',
+            remedy='pass a mapping: {"exact": (function, 1.0), …}',
         )
     return {name: (function, 1.0) for name, function in zip(names, rewards, strict=True)}
 
@@ -229,7 +231,7 @@ def _recipe(given: RecipeSource) -> Recipe:
 
 
 def new_run_dir(name: str) -> Path:
-    """A run directory that does not exist yet."""
+    """Return a new run directory under ``runs/``, not yet created."""
     stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidates = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 100)))
     return next(path for path in candidates if not path.exists())

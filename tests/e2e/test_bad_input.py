@@ -1,4 +1,4 @@
-"""What a user gets wrong, each run as they would: one clear error, exit code 2, nothing recorded is lost."""
+"""User errors, each run from the command line: one clear error, exit code 2, no recorded data is lost."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""A hundred steps of a real model: the policy moves, and its reference does not by a single bit."""
+"""A hundred steps of a real model: the policy changes, its reference does not change by a single bit."""
 
 import pytest
 import torch

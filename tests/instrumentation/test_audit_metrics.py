@@ -1,4 +1,4 @@
-"""Numbers of a look at an update: worked by hand, and the same that the rule on draws judges."""
+"""Audit metrics: worked by hand, and equal to those of the rule on draws."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Looks go by what was counted: the same updates are looked at however long they take, and after a resume."""
+"""Audits depend on counted tokens: the same updates are audited at any speed, and after a resume."""
 
 import time
 
@@ -13,19 +13,19 @@ from truing.record import Event, RunReader
 KINDS = {"audit": 64.0, "rows": 400.0, "gradient": 300.0, "weights": 30.0}
 
 
-def looked_at(looks, updates, cost=1000.0):
+def audited(looks, updates, cost=1000.0):
     """Facts of updates that cost so many forwards of a token each, looked at whenever it is due."""
     facts = []
     for _ in range(updates):
-        due = {name for name, part in looks.budgets.items() if looks.asked or part.due(looks.trained)}
-        looks.asked = False
+        due = {name for name, part in looks.budgets.items() if looks.requested or part.due(looks.update_cost)}
+        looks.requested = False
         looks._count(passes := {"update": cost} | {name: KINDS[name] for name in due})
         facts.append({"looks": passes})
     return facts
 
 
-def test_the_first_update_is_looked_at_and_later_ones_within_the_budget():
-    facts = looked_at(AuditSchedule(0.05), 400)
+def test_the_first_update_is_audited_and_later_ones_within_the_budget():
+    facts = audited(AuditSchedule(0.05), 400)
     assert facts[0]["looks"].keys() == {"update", *BUDGET_SHARES}
     for name, share in BUDGET_SHARES.items():
         times = [n for n, each in enumerate(facts) if name in each["looks"]]
@@ -35,20 +35,20 @@ def test_the_first_update_is_looked_at_and_later_ones_within_the_budget():
 
 
 @pytest.mark.parametrize(("budget", "times"), [(0.0, 1), (1.0, 30)])
-def test_no_budget_is_one_look_and_a_whole_one_is_all(budget, times):
-    facts = looked_at(AuditSchedule(budget), 30)
+def test_budget_0_is_one_audit_and_budget_1_audits_all(budget, times):
+    facts = audited(AuditSchedule(budget), 30)
     assert all(sum(name in each["looks"] for each in facts) == times for name in BUDGET_SHARES)
 
 
 @pytest.mark.parametrize("done", [1, 7, 60])
-def test_looks_go_on_as_they_were(done):
-    whole = looked_at(AuditSchedule(0.05), 200)
-    assert looked_at(AuditSchedule(0.05, whole[:done]), 200 - done) == whole[done:]
-    asked = looked_at(AuditSchedule(0.05, whole[:done], requested=True), 1)
+def test_a_resumed_schedule_audits_the_same_updates(done):
+    whole = audited(AuditSchedule(0.05), 200)
+    assert audited(AuditSchedule(0.05, whole[:done]), 200 - done) == whole[done:]
+    asked = audited(AuditSchedule(0.05, whole[:done], requested=True), 1)
     assert asked[0]["looks"].keys() == {"update", *BUDGET_SHARES}
 
 
-def test_a_run_of_an_earlier_version_without_counts_is_looked_at_again():
+def test_a_run_of_an_earlier_version_without_costs_is_audited_again():
     assert AuditSchedule(0.05, [{"weights": {}}]).budgets["rows"].due(0.0)
 
 
@@ -102,7 +102,7 @@ def finding(code, step, stage="grpo"):
     return Event(0.0, "finding", {"code": code, "verdict": "SUSPECT", "stage": stage, "step": step})
 
 
-def test_what_was_told_of_undone_updates_no_longer_stands():
+def test_findings_of_undone_updates_do_not_count():
     events = [finding("LEN001", 1), finding("RAT001", 4), finding("RAT001", 1, "sft")]
     undone = Event(0.0, "rollback", {"stage": "grpo", "to": 2})
     assert current_findings([*events, undone]) == {

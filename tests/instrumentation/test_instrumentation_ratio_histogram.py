@@ -1,4 +1,4 @@
-"""Histograms of ratios: by hand, each token once in each inner epoch, and as the record has them."""
+"""Histograms of ratios: by hand, each token once per inner epoch, and as recorded."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What is recorded of how rows are used, and of the optimiser's moments, by hand."""
+"""Facts on row usage and on the optimizer's moments, by hand."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import torch
 from samples import sample
 
 from truing.instrumentation import optimizer_moments
-from truing.instrumentation.optimizer_moments import Watch, step_facts
+from truing.instrumentation.optimizer_moments import MomentDigests, moment_facts
 from truing.instrumentation.sample_usage import row_usage
 from truing.learner.step import Trace
 
@@ -33,7 +33,7 @@ def test_rows_are_counted_by_update_and_by_pass(traces, expected):
     assert {name: found[name] for name in expected} == expected
 
 
-def test_a_batch_of_which_an_update_was_held_back_is_not_whole():
+def test_a_batch_with_a_skipped_update_is_not_whole():
     held_back = Trace(1, [C, D], skip_reason="too far")
     assert not row_usage(["a", "b", "c", "d"], [trace(0, A, B), held_back], 1)["whole"]
 
@@ -53,7 +53,7 @@ def learner():
 
 def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
     found = {}
-    with step_facts(learner, turn, found):
+    with moment_facts(learner, turn, found):
         for _ in range(steps):
             between()
             learner.step()
@@ -61,7 +61,7 @@ def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
 
 
 @pytest.mark.parametrize("most", [10**6, 5])
-def test_an_update_finds_what_the_one_before_left_unless_somebody_forgot_it(learner, monkeypatch, most):
+def test_an_update_starts_from_the_state_that_the_previous_one_left(learner, monkeypatch, most):
     monkeypatch.setattr(
         optimizer_moments, "MAX_ENTRIES", most
     )  # of 18 numbers: all, or four parts that take turns
@@ -79,17 +79,17 @@ def test_steps_within_an_update_that_forget_are_counted(learner):
 
 def test_an_update_without_a_step_says_nothing(learner):
     found = {}
-    with step_facts(learner, 0, found):
+    with moment_facts(learner, 0, found):
         pass
     assert found == {}
-    watch = Watch(learner.optimizer, dict)
-    watch.close()
+    digests = MomentDigests(learner.optimizer, dict)
+    digests.close()
     learner.step()
-    assert watch.fact == {}
+    assert digests.fact == {}
 
 
-def test_whoever_writes_into_weights_behind_a_step_is_counted_also_behind_the_last(learner):
-    weight = next(iter(learner.parts()[0].values()))
+def test_a_write_into_weights_after_a_step_is_counted_also_after_the_last(learner):
+    weight = next(iter(learner.parameter_groups()[0].values()))
 
     def write():
         with torch.no_grad():
@@ -100,7 +100,7 @@ def test_whoever_writes_into_weights_behind_a_step_is_counted_also_behind_the_la
         updated(learner, 1, steps=3, between=write, of="stepped")["changed"] == 2
     )  # the first has none before
     found = {}
-    with step_facts(learner, 2, found):
+    with moment_facts(learner, 2, found):
         learner.step()
         write()
     assert (found["stepped"]["changed"], found["moments"]["changed"]) == (1, 0)

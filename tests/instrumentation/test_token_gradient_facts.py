@@ -1,4 +1,4 @@
-"""Which weights must move: those whose update is more than what rounding takes."""
+"""Weights that must move: those whose update is larger than rounding."""
 
 import pytest
 import torch

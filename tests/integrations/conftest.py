@@ -1,4 +1,4 @@
-"""The tiny model, as trainers of others load it."""
+"""The tiny model, loaded as other trainers do."""
 
 import peft
 import pytest

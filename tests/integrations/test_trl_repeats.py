@@ -1,4 +1,4 @@
-"""Rows, generations, prompts and draws that come again, and moments that are forgotten, beside TRL."""
+"""Repeated rows, generations, prompts and draws, and lost optimizer moments, in audits of TRL."""
 
 import hashlib
 
@@ -120,7 +120,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_what_comes_again_is_told(trainer, monkeypatch, name):
+def test_repeats_are_reported(trainer, monkeypatch, name):
     method, wrap, changes, code, verdict = PLANTED[name]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
     made = trainer(**changes)

@@ -1,4 +1,4 @@
-"""The doctor beside a plain ``SFTTrainer``: silent on what is right, and it names what is planted."""
+"""Audits of a plain ``SFTTrainer``: silent if it is right; planted faults are found."""
 
 import pkgutil
 
@@ -185,7 +185,7 @@ def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder
 
 
 @pytest.mark.parametrize("precision", [{}, {"bf16": True, "model_init_kwargs": {}}])
-def test_packed_documents_that_see_each_other_are_told_apart(trainer, wide_folder, monkeypatch, precision):
+def test_packed_documents_that_attend_to_each_other_are_found(trainer, wide_folder, monkeypatch, precision):
     target, wrap = changed(run_on)
     owner, method = target.rsplit(".", 1)
     owner = pkgutil.resolve_name(owner)

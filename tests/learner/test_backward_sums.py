@@ -1,4 +1,4 @@
-"""What backward passes hand over must be what the optimiser gets, times one factor."""
+"""The sum of the backward passes equals the optimizer's gradient, times one factor."""
 
 import pytest
 import torch
@@ -62,7 +62,7 @@ def test_each_step_of_the_optimiser_is_counted():
     assert len(update(lambda model, optimizer: optimizer.step())) == 2
 
 
-def test_a_weight_that_one_pass_gave_nothing_is_told_with_that_pass():
+def test_a_weight_without_gradient_from_one_pass_is_reported_with_that_pass():
     parameters = {"a": nn.Parameter(torch.ones(3)), "b": nn.Parameter(torch.ones(3))}
     optimizer = torch.optim.AdamW(parameters.values())
     with record_backward(parameters) as handed:
@@ -74,7 +74,7 @@ def test_a_weight_that_one_pass_gave_nothing_is_told_with_that_pass():
     assert facts[0]["missed"] == {"b": 1}
 
 
-def test_a_gradient_that_was_left_over_is_nobodys():
+def test_a_left_over_gradient_is_foreign():
     left = {"a": nn.Parameter(torch.ones(3)), "b": nn.Parameter(torch.ones(3))}
     left["b"].grad = torch.ones(3)
     optimizer = torch.optim.AdamW(left.values())

@@ -1,4 +1,4 @@
-"""Checkpoints come back bit for bit, or an error names what is wrong; a crash leaves the one before."""
+"""Checkpoints restore bit for bit, or an error names what is wrong; a crash leaves the previous one."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A sampler that is not the trainer's policy: old log-probabilities anew, weights, what is on record."""
+"""A sampler that differs from the trainer's policy: old log-probabilities recomputed, weights, record."""
 
 import dataclasses
 

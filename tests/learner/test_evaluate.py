@@ -1,4 +1,4 @@
-"""An evaluation averages by task, and says what a task can earn."""
+"""An evaluation averages by task and reports the range of rewards."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Gates: what is left out of a step, what holds an update back, and that each says so."""
+"""Gates: excluded tokens, skipped updates, and the reasons that they report."""
 
 import dataclasses
 import math
@@ -37,9 +37,9 @@ def test_a_ratio_out_of_bounds_gives_no_gradient_and_is_still_counted(objective)
     [
         ({}, ""),
         ({"min_trained_tokens": 11}, ""),
-        ({"min_trained_tokens": 12}, "11 tokens are under the policy term, fewer than 12"),
+        ({"min_trained_tokens": 12}, "covers 11 tokens, fewer than gates.min_trained_tokens = 12"),
         ({"min_trained_share": 0.91}, ""),  # they are 92 %
-        ({"min_trained_share": 0.99}, "11 of 12 tokens"),
+        ({"min_trained_share": 0.99}, "11 of 12 sampled and forced tokens"),
     ],
 )
 def test_a_step_with_too_little_to_learn_from_says_why(gates, why):
@@ -62,7 +62,7 @@ def off_reference(model, cfg, kl):
 
 
 @pytest.mark.parametrize(("action", "updates"), [("skip", 0), ("stop_epochs", 1)])
-def test_beyond_the_cap_updates_are_held_back(tiny, action, updates):
+def test_above_the_cap_updates_are_skipped(tiny, action, updates):
     cfg = GRPO.model_copy(update={"inner_epochs": 3})
     made, rows = off_reference(tiny.model, cfg, {"cap": 1e-6, "cap_action": action})
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
@@ -81,7 +81,7 @@ def test_beyond_the_cap_a_run_may_end(tiny):
         train_step(made, rows, (0, "test", 0))
 
 
-def test_below_the_cap_nothing_is_held_back(tiny):
+def test_below_the_cap_no_update_is_skipped(tiny):
     made, rows = off_reference(tiny.model, GRPO, {"cap": 1e6, "cap_action": "skip"})
     (trace,) = train_step(made, rows, (0, "test", 0))
     assert trace.skip_reason == ""
@@ -110,7 +110,7 @@ def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
         assert "grad/norm" not in row.metrics
     told = [e.payload["text"] for e in reader.events() if e.kind == "incident"]
     assert len(told) == 3
-    assert all("fewer than 1000000" in text for text in told)
+    assert all("gates.min_trained_tokens = 1000000" in text for text in told)
     digests = {e.payload["weight_digest"] for e in reader.events() if e.kind == "checkpoint"}
     assert digests == {reader.run_json()["trainable_digest"]}
 

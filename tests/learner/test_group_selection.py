@@ -1,4 +1,4 @@
-"""Groups of equal reward: counted, left out, or replaced by others; and attempts that were cut."""
+"""Groups of equal reward: counted, dropped or resampled; and truncated attempts."""
 
 import zlib
 

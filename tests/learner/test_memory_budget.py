@@ -1,4 +1,4 @@
-"""Micro-batches within a budget, and what happens where memory runs out all the same."""
+"""Micro-batches within a budget, and what happens if memory runs out anyway."""
 
 import json
 from dataclasses import asdict
@@ -38,7 +38,7 @@ def test_what_fits_by_hand():
     assert NEED.peak_bytes(MicroBatch([], 7)) == 1070
     assert NEED.peak_bytes(MicroBatch([], 7, recompute=True)) == 1014
     assert MemoryBudget.from_bytes(MemoryNeed(1000, 10), budget=1205, most=64).fits_recomputed == 0
-    with pytest.raises(RecipeError, match="memory is less than a step holds"):
+    with pytest.raises(RecipeError, match="memory is less than a step needs"):
         MemoryBudget.from_bytes(NEED, budget=1009, most=64)
 
 
@@ -89,7 +89,7 @@ def scarce(monkeypatch):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_where_memory_runs_out_the_step_begins_anew_in_smaller_parts(tiny, scarce, late):
+def test_out_of_memory_repeats_the_step_in_smaller_parts(tiny, scarce, late):
     samples = on_policy(tiny.model, GROUPS)
     start = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     whole = gradient_of(tiny.model, GRPO, samples)
@@ -111,7 +111,7 @@ def test_one_sample_that_does_not_fit_is_computed_twice_or_refused(tiny, scarce)
     assert tried[-1] == (sum(map(len, rows)), True)
     assert made.memory_budget.fits < min(map(len, rows))
     scarce(3, twice=3)
-    with pytest.raises(ModelError, match="no memory to train on sample"):
+    with pytest.raises(ModelError, match="does not fit into memory"):
         truing.learner.step.train_step(made, rows, (0, "test", 1))
 
 
@@ -137,24 +137,24 @@ def test_a_model_of_few_positions_is_measured_within_them():
 
 def test_need_is_measured_on_the_policy(tiny):
     parameters = trainable_parameters(tiny.model)
-    whole = measure_need(tiny.model, parameters, now=7, most=100)
+    whole = measure_need(tiny.model, parameters, in_use=7, max_tokens=100)
     assert whole.per_token_recomputed < whole.per_token
     trained = sum(p.nbytes for p in parameters.values())
     logits = 4 * tiny.model.config.vocab_size * 100
     assert whole.fixed == 7 + 3 * trained + 6 * logits
-    assert measure_need(tiny.model, parameters, now=7, most=10**9).fixed == (
+    assert measure_need(tiny.model, parameters, in_use=7, max_tokens=10**9).fixed == (
         7 + 3 * trained + 2 * KEPT_BYTES + 4 * CHUNK_BYTES
     )
-    compared = measure_need(tiny.model, parameters, now=7, most=100, reference=True)
+    compared = measure_need(tiny.model, parameters, in_use=7, max_tokens=100, reference=True)
     assert compared.fixed - whole.fixed == trained
     policy = add_lora(tiny.model, rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=0)
-    assert measure_need(policy, trainable_parameters(policy), now=7, most=100).fixed < whole.fixed
+    assert measure_need(policy, trainable_parameters(policy), in_use=7, max_tokens=100).fixed < whole.fixed
 
 
 def test_what_dropout_keeps_is_counted(tiny):
     policy = add_lora(tiny.model, rank=2, alpha=4.0, dropout=0.1, targets="all-linear", seed=0)
     policy.eval()
-    with_masks = measure_need(policy, trainable_parameters(policy), now=0, most=100)
+    with_masks = measure_need(policy, trainable_parameters(policy), in_use=0, max_tokens=100)
     for layer in policy.modules():
         if isinstance(layer, LoraLayer):
             layer.lora_dropout["default"] = torch.nn.Identity()
@@ -183,8 +183,8 @@ def test_memory_of_this_process():
     assert peak_bytes(CPU) < before + 200_000_000 * 0.9
 
 
-def test_too_little_memory_is_told_before_anything_is_written(mini, tmp_path):
-    with pytest.raises(RecipeError, match="memory is less than a step holds"):
+def test_too_little_memory_is_an_error_before_anything_is_written(mini, tmp_path):
+    with pytest.raises(RecipeError, match="memory is less than a step needs"):
         truing.train(mini(optimizer={"memory": "0.01GB"}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -210,7 +210,7 @@ def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, 
         assert torch.equal(gradient, late[name]), name
 
 
-def test_a_step_beyond_its_budget_is_told_once(mini, tmp_path, monkeypatch):
+def test_a_step_above_its_budget_is_reported_once(mini, tmp_path, monkeypatch):
     monkeypatch.setattr(truing.trainer.step_record, "peak_bytes", lambda device: 9 * 10**9)
     table = mini(optimizer={"memory": "8GB"})
     run = truing.train(table, out=tmp_path / "run").run

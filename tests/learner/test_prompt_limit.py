@@ -1,4 +1,4 @@
-"""Prompts that are held to a length: cut in one place, told to the model and the user, the same for all."""
+"""Truncated prompts: cut in one place, marked for the model, noted for the user, the same everywhere."""
 
 import json
 from dataclasses import replace
@@ -103,7 +103,7 @@ def test_tools_count_and_are_never_cut(chat):
     "made", [task("word"), task("word", roles=("system",)), task("a" * 99, "b" * 98, roles=("user", "user"))]
 )
 def test_what_cannot_fit_is_an_error(chat, made):
-    with pytest.raises(DataError, match="prompt of task a cannot be cut") as error:
+    with pytest.raises(DataError, match="prompt of task a cannot be truncated") as error:
         truncate_prompt(chat, 60, made)
     assert error.value.expected == "≤ 60"
 
@@ -114,11 +114,11 @@ def test_notes_count_prompts_and_split_what_they_lost_by_role(chat):
     lost = [sum(message.get("cut_chars", 0) for message in each.messages) for each in cut]
     assert lost[0] == 0 < lost[1] != lost[2] > 0
     assert list(truncation_notes(cut, "training", 150)) == [
-        f"2 of 3 training prompts are cut to 150 tokens: user messages lost {lost[1]} characters,"
+        f"2 of 3 training prompts are truncated to 150 tokens: user messages lost {lost[1]} characters,"
         f" assistant messages lost {lost[2]} characters"
     ]
     (one,) = truncation_notes(cut[:2], "training", 150)
-    assert one.startswith("1 of 2 training prompts is cut to 150 tokens")
+    assert one.startswith("1 of 2 training prompts is truncated to 150 tokens")
     assert list(truncation_notes(tasks, "training", 150)) == []
 
 
@@ -160,9 +160,9 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
         told.extend([facts["text"]] if kind == "note" else [])
 
     run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=watch).run
-    (train, held) = [text for text in told if "are cut" in text]
-    assert train.startswith(f"5 of 6 training prompts are cut to {LIMIT} tokens: user messages lost ")
-    assert held.startswith(f"5 of 6 evaluation prompts are cut to {LIMIT} tokens")
+    (train, held) = [text for text in told if "are truncated" in text]
+    assert train.startswith(f"5 of 6 training prompts are truncated to {LIMIT} tokens: user messages lost ")
+    assert held.startswith(f"5 of 6 evaluation prompts are truncated to {LIMIT} tokens")
     shown = {}
     for row in (row for rows in rows_of(run).values() for row in rows):
         assert row.sample.prompt_length <= LIMIT
@@ -178,7 +178,7 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
         assert step.metrics["tools/lost_chars"] == 0
 
 
-def test_where_no_limit_is_set_no_share_is_told(table, tmp_path):
+def test_without_a_limit_no_share_is_recorded(table, tmp_path):
     run = truing.train(
         {**table, "episode": {}}, env=Long(), out=tmp_path / "run", on_event=lambda *_: None
     ).run
@@ -221,7 +221,7 @@ def test_without_the_key_a_prompt_that_does_not_fit_is_an_error_as_ever(table, t
         truing.train({**table, "episode": {}}, env=Huge(), out=tmp_path / "run", on_event=lambda *_: None)
 
 
-def test_check_looks_at_the_prompts_that_would_be_trained_on(table):
+def test_check_reads_the_prompts_that_would_be_trained_on(table):
     def longest(**episode):
         (note,) = check({**table, "episode": episode}, env=Long())["prompts fit the context"].notes
         return int(note.split()[4])

@@ -46,5 +46,5 @@ def test_a_folder_that_is_no_run(tmp_path):
 
 def test_another_base_than_the_adapter_was_trained_on(run_dir):
     tiny.build(run_dir.parent / "model", seed=1)
-    with pytest.raises(RecordError, match="no longer the one"):
+    with pytest.raises(RecordError, match="is not the one"):
         restore_policy(run_dir)

@@ -1,4 +1,4 @@
-"""What a step starts from: which tasks, in which order, and the tokens of their demonstrations."""
+"""The samples of a step: which tasks, in which order, and the tokens of their demonstrations."""
 
 import dataclasses
 

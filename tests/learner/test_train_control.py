@@ -1,4 +1,4 @@
-"""Weights of terms from step to step: decayed, adapted, on record, and the same after a resume."""
+"""Coefficients of loss terms from step to step: decayed, adapted, recorded, and the same after a resume."""
 
 import pytest
 import torch
@@ -119,7 +119,7 @@ def test_a_reference_is_still_over_a_whole_stage(mini, tmp_path, monkeypatch, lo
 @pytest.mark.parametrize(
     ("ppo", "told"), [({}, True), ({"gamma": 0.99}, False), ({"truncation": "end"}, False)]
 )
-def test_a_critic_that_nothing_corrects_is_told_of(recipe, ppo, told):
+def test_a_critic_that_nothing_corrects_is_a_note(recipe, ppo, told):
     made = recipe(stages=["ppo"], ppo={"steps": 1, "learning_rate": 1e-3, **ppo})
     assert any("learn to be cut" in note for note in _unbounded_bootstrap(made)) == told
     assert not list(_unbounded_bootstrap(recipe()))

@@ -1,4 +1,4 @@
-"""Which updates have their first tokens in words, and who is told of them."""
+"""Which updates log their first tokens as text, and to whom."""
 
 import pytest
 from runs import Interrupt, crash_at
@@ -14,7 +14,7 @@ def dumps(run):
     return {(told["stage"], told["step"]): told["lines"] for told in events}
 
 
-def test_the_first_updates_are_told_and_of_the_others_one_in_fifty():
+def test_the_first_updates_are_logged_and_one_in_fifty_of_the_others():
     for seed in range(5):
         assert all(logs_boundary(seed, "grpo", step) for step in range(SHOWN_UPDATES))
     later = [logs_boundary(seed, "grpo", step) for seed in range(20) for step in range(SHOWN_UPDATES, 502)]
@@ -30,7 +30,7 @@ def test_the_choice_goes_by_seed_and_stage():
     assert len({tuple(steps) for steps in chosen.values()}) == 4
 
 
-def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypatch):
+def test_first_tokens_of_later_updates_are_recorded_and_not_passed_on(mini, tmp_path, monkeypatch):
     monkeypatch.setattr("truing.trainer.events.BOUNDARY_EVERY", 1)
     shown = []
 

@@ -1,4 +1,4 @@
-"""How a run ended is on record, whatever ended it; where it cannot be, the error says both."""
+"""The record has why a run stopped, whatever stopped it; if it cannot be written, the error has both."""
 
 import errno
 
@@ -63,7 +63,7 @@ def test_ctrl_c_is_no_fault(mini, tmp_path):
     assert told["resumable"]
 
 
-def test_the_traceback_of_somebody_elses_reward_is_kept(mini, tmp_path):
+def test_the_traceback_of_a_users_reward_function_is_kept(mini, tmp_path):
     def broken(rollout, task):
         return 1 / 0
 

@@ -1,4 +1,4 @@
-"""A guard sees what a stage has lost, sets it back, and a run that it saved is the same after a resume."""
+"""The guard detects an unstable stage and rolls it back; the run is the same after a resume."""
 
 import math
 import time
@@ -188,7 +188,8 @@ def test_a_run_that_stays_unstable_ends_with_a_report(mini, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("steps", "words"), [((5, 5, 5), "same step"), ((5, 7, 9), "lasted longer"), ((5, 9, 7), "did not make")]
+    ("steps", "words"),
+    [((5, 5, 5), "same step"), ((5, 7, 9), "stable for longer"), ((5, 9, 7), "did not help")],
 )
 def test_a_report_says_what_the_places_say(steps, words):
     times = [

@@ -1,4 +1,4 @@
-"""A run whose world fails now and then: nothing is lost, nothing failed is trained on, and it is told."""
+"""A run whose environment fails now and then: failures are recorded, reported and not trained on."""
 
 import dataclasses
 
@@ -62,7 +62,7 @@ def trained(recipe, nth, out):
     return told
 
 
-def test_what_failed_is_recorded_told_and_not_trained_on(recipe, tmp_path):
+def test_failed_attempts_are_recorded_reported_and_not_trained_on(recipe, tmp_path):
     told = trained(recipe, 5, tmp_path / "run")
     failures = [facts for kind, facts in told if kind == "incident"]
     assert failures

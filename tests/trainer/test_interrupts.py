@@ -1,4 +1,4 @@
-"""Ctrl-C waits until an update is whole, and not while answers are drawn."""
+"""Ctrl-C waits until an update is complete, but interrupts sampling at once."""
 
 import os
 import signal

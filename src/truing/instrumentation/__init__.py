@@ -1,1 +1,1 @@
-"""Measurements beside an update, for the rules of the doctor to judge."""
+"""Measurements of an update that the doctor's rules evaluate."""

@@ -1,4 +1,4 @@
-"""What the doctor's look at an update comes to as numbers; names are those of metrics/audit_definitions.py."""
+"""Metrics of audits; metrics/audit_definitions.py defines their names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 from truing.doctor.rules.smp007 import wealth_of
 
 NULL_METRICS = {"mismatch/null_max_abs": "logprob", "mismatch/null_k3": "k3"}
-"""How far the trainer is from itself, by the metric it is read beside, and its name in the fact."""
+"""Metrics of the trainer's difference from itself, and their keys in the fact ``null``."""
 
 
 def audit_metrics(
     facts: Mapping[str, Any], audits: Sequence[Mapping[str, Any]], *, compared: bool
 ) -> dict[str, float]:
-    """Numbers of the facts ``found`` of an update.
+    """Return the audit metrics of an update.
 
     Args:
-        found: facts of the update; one that nobody looked into has none of those that are read here.
-        audits: facts ``audit`` of the updates of its stage before it.
-        compared: whether the update compares sampler and trainer, which the null is to be read beside.
+        facts: of the update; without an audit it has none of those read here.
+        audits: facts ``audit`` of the stage's earlier updates.
+        compared: whether the update has mismatch metrics, which the null metrics are compared with.
     """
     metrics: dict[str, float] = {}
     if compared and "null" in facts:

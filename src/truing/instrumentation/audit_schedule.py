@@ -1,6 +1,6 @@
-"""When the doctor looks at an update beyond its record, and at what.
+"""The audit schedule: which updates the doctor audits beyond their record, and with which audits.
 
-Looks go by what was counted, never by the clock: a resumed run looks at the same updates.
+Costs are counted in tokens, never in seconds, so a resumed run audits the same updates.
 """
 
 import time
@@ -25,154 +25,161 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 
 BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
-"""Of the budget: digests and one synced layer; bets on the sampler; some rows computed a second time by a
-plain forward; every row's gradient, to compare their sum with what the optimiser gets."""
+"""Shares of the budget: digests and one synced layer; the audit of sampled tokens; some rows by a plain
+forward; every row's gradient, to compare their sum with the optimizer's gradient."""
 
 COST_PER_TOKEN = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "rows": 12.0, "gradient": 3.0}
-"""What a token costs, in forwards of one token: to train on, to draw, and to look at; of weights, a look.
+"""Cost per token of training, sampling and each audit, in forwards of one token; of weights, per audit.
 `python bench/looks.py` measures them."""
 
 AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT")
-"""Families of rules whose suspicion is worth a look at the next update, whatever it costs."""
+"""Rule families whose findings request an audit of the next update at any cost."""
 
 
 @dataclass
 class AuditBudget:
-    """One kind of look, and what it has cost: forwards of a token, or seconds beside another trainer."""
+    """Budget of one kind of audit, in forwards of a token; in seconds with another trainer."""
 
-    share: float  # of all that was spent
-    minimum: float = 0.0  # that it may cost in any case
+    share: float  # of the elapsed cost
+    minimum: float = 0.0  # always allowed
     spent: float = 0.0
     last_cost: float = 0.0
 
     def due(self, elapsed: float) -> bool:
-        """Whether another, as costly as the last one, is within its share; the first always is."""
-        most = max(self.minimum, self.share * elapsed)
-        return self.last_cost == 0 or self.share == 1 or self.spent + self.last_cost <= most
+        """Return whether another audit, as costly as the last, is within the budget; the first always is."""
+        limit = max(self.minimum, self.share * elapsed)
+        return self.last_cost == 0 or self.share == 1 or self.spent + self.last_cost <= limit
 
     def spend(self, cost: float) -> None:
-        """Count a look of this kind."""
+        """Add the cost of an audit."""
         self.last_cost = cost
         self.spent += cost
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the seconds of a look of this kind."""
-        since = time.perf_counter()
+        """Add the seconds of the block."""
+        start = time.perf_counter()
         yield
-        self.spend(time.perf_counter() - since)
+        self.spend(time.perf_counter() - start)
 
 
 class AuditSchedule:
-    """When a stage is looked at: at its first update, and then as often as its budget allows."""
+    """Audits the first update of a stage, and later ones as often as the budget allows."""
 
     def __init__(
         self, budget: float, past_facts: Sequence[Mapping[str, Any]] = (), *, requested: bool = False
     ) -> None:
-        """Begin, or go on after the updates of the stage that are on record.
+        """Start a schedule, or continue it after recorded updates of the stage.
 
         Args:
-            budget: the looks' share of what a stage computes, in [0, 1]; at 1 every update is looked at.
-            before: facts of the stage's updates so far.
-            asked: whether the next update is to be looked at, whatever it costs.
+            budget: share of audits in what a stage computes, in [0, 1]; at 1 every update is audited.
+            past_facts: facts of the stage's updates so far.
+            requested: whether to audit the next update at any cost.
         """
         self.budgets = {
             name: AuditBudget(1 if budget == 1 else share * budget) for name, share in BUDGET_SHARES.items()
         }
         self.requested = requested
-        self.update_cost = 0.0  # what the updates have cost, in forwards of a token
-        self.base_digest = ""  # a digest of what lies below the adapter
-        self.audit_costs: dict[str, float] = {}  # of the looks at the update at hand
-        self.pending_hook: RemovableHandle | None = None  # an update that is still to come
+        self.update_cost = 0.0  # of all updates so far, in forwards of a token
+        self.base_digest = ""  # of the weights below the adapter
+        self.audit_costs: dict[str, float] = {}  # of the current update
+        self.pending_hook: RemovableHandle | None = None  # of the gradient check; waits for the optimizer
         for facts in past_facts:
             self._count(facts.get("looks", {}))
             self.base_digest = self.base_digest or facts.get("frozen", {}).get("declared", "")
 
-    def _count(self, passes: Mapping[str, float]) -> None:
-        """Count an update and the looks at it."""
-        self.update_cost += passes.get("update", 0.0)
-        for name in passes.keys() & self.budgets.keys():
-            self.budgets[name].spend(passes[name])
+    def _count(self, costs: Mapping[str, float]) -> None:
+        """Add the cost of an update and of its audits."""
+        self.update_cost += costs.get("update", 0.0)
+        for name in costs.keys() & self.budgets.keys():
+            self.budgets[name].spend(costs[name])
 
-    def cost_fact(self, drawn: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
-        """Count the update that was made; the fact ``looks`` is what it and the looks at it have cost."""
-        sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in (*drawn.samples, *drawn.untrained))
+    def cost_fact(self, step_samples: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
+        """Count the update; return the fact ``looks``: the cost of the update and of its audits."""
+        rows = (*step_samples.samples, *step_samples.untrained)
+        sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in rows)
         computed = sum(trace.tokens_computed for trace in traces)
-        passes = {
+        costs = {
             "update": COST_PER_TOKEN["trained"] * computed + COST_PER_TOKEN["drawn"] * sampled,
             **self.audit_costs,
         }
-        self._count(passes)
+        self._count(costs)
         self.audit_costs = {}
-        return {"looks": passes}
+        return {"looks": costs}
 
     def next_audit(
-        self, session: Session, stage: str, update_index: int, drawn: StepSamples, facts: dict[str, Any]
+        self,
+        session: Session,
+        stage: str,
+        update_index: int,
+        step_samples: StepSamples,
+        facts: dict[str, Any],
     ) -> AuditHook | None:
-        """A look that adds to the facts ``found`` of an update; None where none is due."""
-        due = [name for name, part in self.budgets.items() if self.requested or part.due(self.update_cost)]
+        """Return a hook that audits an update and adds to its ``facts``; None if no audit is due."""
+        due = [
+            name for name, budget in self.budgets.items() if self.requested or budget.due(self.update_cost)
+        ]
         self.requested = False
-        if self.pending_hook is not None:  # that update was held back
+        if self.pending_hook is not None:  # of the previous update; it never ran if that was skipped
             self.pending_hook.remove()
         if not due:
             return None
 
-        def at(learner: Learner, minibatch: Sequence[Sample]) -> None:
-            witness = CrossCheck(session, stage, update_index)
-            kinds = {
-                "weights": lambda: self._weights(witness, learner),
-                "audit": lambda: self._draws(
-                    session, learner, drawn, (session.recipe.seed, stage, update_index)
-                ),
-                "rows": lambda: witness.row_facts(learner, minibatch),
+        def audit(learner: Learner, minibatch: Sequence[Sample]) -> None:
+            cross_check = CrossCheck(session, stage, update_index)
+            key = (session.recipe.seed, stage, update_index)
+            audits = {
+                "weights": lambda: self._weights(cross_check, learner),
+                "audit": lambda: self._draws(session, learner, step_samples, key),
+                "rows": lambda: cross_check.row_facts(learner, minibatch),
                 "gradient": lambda: self._check_gradient_sum(
                     session, learner, minibatch, update_index, facts
                 ),
             }
             for name in due:
-                facts.update(kinds[name]())
-            costs = _costs(drawn, minibatch)
+                facts.update(audits[name]())
+            costs = _costs(step_samples, minibatch)
             self.audit_costs = {name: COST_PER_TOKEN[name] * costs[name] for name in due}
 
-        return at
+        return audit
 
-    def _weights(self, witness: CrossCheck, learner: Learner) -> dict[str, Any]:
-        """What must stand still, and what the sampler has."""
-        found = witness.weight_facts(learner)
-        if witness.session.recipe.lora:
+    def _weights(self, cross_check: CrossCheck, learner: Learner) -> dict[str, Any]:
+        """Return facts on weights that must not change, and on the sampler's weights."""
+        facts = cross_check.weight_facts(learner)
+        if cross_check.session.recipe.lora:
             digest = quick_sum(frozen_weights(learner.model))
             self.base_digest = self.base_digest or digest
-            found["frozen"] = {"digest": digest, "declared": self.base_digest}
-        return found
+            facts["frozen"] = {"digest": digest, "declared": self.base_digest}
+        return facts
 
     def _check_gradient_sum(
         self,
         session: Session,
         learner: Learner,
         minibatch: Sequence[Sample],
-        turn: int,
-        found: dict[str, Any],
+        update_index: int,
+        facts: dict[str, Any],
     ) -> dict[str, Any]:
-        """Rows gone backward alone; dropout would make them others."""
+        """Start the check of the gradient sum; not with dropout, which is random."""
         if not (session.recipe.lora and session.recipe.lora.dropout > 0):
-            self.pending_hook = check_gradient_sum(learner, minibatch, turn, found)
+            self.pending_hook = check_gradient_sum(learner, minibatch, update_index, facts)
         return {}
 
     def _draws(
-        self, session: Session, learner: Learner, drawn: StepSamples, key: tuple[object, ...]
+        self, session: Session, learner: Learner, step_samples: StepSamples, key: tuple[object, ...]
     ) -> dict[str, Any]:
-        """Bets on what was drawn, and grades given again."""
+        """Return the audit of sampled tokens, and rewards computed again."""
         if learner.algorithm.source != "rollouts":
             return {}
-        everybody = [*drawn.samples, *drawn.untrained]
-        again = regrade_facts(drawn.rollouts, session.env.rewards)
-        return {"audit": draw_audit_facts(learner, everybody, key), "regraded": again}
+        rows = [*step_samples.samples, *step_samples.untrained]
+        regraded = regrade_facts(step_samples.rollouts, session.env.rewards)
+        return {"audit": draw_audit_facts(learner, rows, key), "regraded": regraded}
 
 
-def _costs(drawn: StepSamples, minibatch: Sequence[Sample]) -> dict[str, float]:
-    """Tokens that each kind of look computes; of weights, one look."""
-    everybody = [*drawn.samples, *drawn.untrained]
-    sampled = [len(row) for row in everybody if (row.origin == Origin.SAMPLED).any()]
+def _costs(step_samples: StepSamples, minibatch: Sequence[Sample]) -> dict[str, float]:
+    """Return the tokens that each kind of audit computes; for weights, one audit."""
+    rows = [*step_samples.samples, *step_samples.untrained]
+    sampled = [len(row) for row in rows if (row.origin == Origin.SAMPLED).any()]
     return {
         "weights": 1.0,
         "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,

@@ -1,6 +1,6 @@
-"""An independent look at some rows of an update before its weights move: what rules compare the trainer with.
+"""The cross-check of an update: some rows by a plain forward and backward, compared with the trainer's.
 
-Nothing here changes a weight, a random number or the optimiser's state.
+It runs before the update and changes no weight, no RNG state and no optimizer state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,19 +30,19 @@ from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
 
 MAX_TOKENS, MAX_ROWS = 512, 4
-"""Rows are looked at until they have so many tokens, at least two and at most so many."""
+"""Rows are checked up to this many tokens; at least two rows and at most ``MAX_ROWS``."""
 
 
 @dataclass(frozen=True, eq=False)
 class CrossCheck:
-    """Looks at an update of a stage; ``turn`` decides which weights, where there are too many."""
+    """Cross-check of one update; ``update_index`` selects the weights, if there are too many."""
 
     session: Session
     stage: str
     update_index: int
 
     def row_facts(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
-        """Some rows by a plain forward and backward, beside the trainer's own."""
+        """Return the facts ``null``, ``plain`` and ``gradient`` of some rows."""
         learner.model.eval()
         try:
             return self._row_facts(learner, minibatch, rows_to_check(minibatch))
@@ -64,11 +64,11 @@ class CrossCheck:
         return facts
 
     def weight_facts(self, learner: Learner) -> dict[str, Any]:
-        """Digests of what stands still, and one layer of the sampler's."""
+        """Return the digest of the reference, and the sync of one layer to the sampler."""
         facts: dict[str, Any] = {}
         if learner.reference is not None:
-            found = quick_sum(learner.reference.weights())
-            facts["reference"] = {"digest": found, "declared": learner.reference.digest}
+            digest = quick_sum(learner.reference.weights())
+            facts["reference"] = {"digest": digest, "declared": learner.reference.digest}
         if self.session.recipe.lora and learner.algorithm.source == "rollouts":
             facts["sync"] = _sync_facts(learner.model, self.session, self.update_index)
         return facts
@@ -80,29 +80,29 @@ class CrossCheck:
         rows: Sequence[Sample],
         logprobs: Mapping[str, Tensor],
     ) -> dict[str, Any]:
-        """The trainer's gradient of some rows beside that of a plain forward and the declared loss."""
+        """Compare the trainer's gradient of some rows with that of a plain forward and the declared loss."""
         step = self._step(learner, minibatch, logprobs)
         plain_P = self._plain_gradient(learner, step, minibatch, rows)
-        theirs_P = self._trainer_gradient(learner, minibatch, [list(rows)])
-        apart_P = self._trainer_gradient(learner, minibatch, [[row] for row in rows])
-        return compare_gradients(plain_P, theirs_P) | {
+        together_P = self._trainer_gradient(learner, minibatch, [list(rows)])
+        alone_P = self._trainer_gradient(learner, minibatch, [[row] for row in rows])
+        return compare_gradients(plain_P, together_P) | {
             "rows": len(rows),
             "device": causal_model(learner.model).device.type,
-            "null": float((theirs_P - apart_P).norm()),
+            "null": float((together_P - alone_P).norm()),
             "pulled": _gradient_mass(step, minibatch, rows),
         }
 
     def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:
-        """The minibatch as the doctor sees it, with the log-probabilities of the rows that were looked at."""
+        """Return the minibatch as the doctor's ``Step``, with the log-probabilities of the checked rows."""
         setup = setup_of(self.session.recipe, self.stage, self.session.sampling_params)
         rows = [_token_row(sample, logprobs.get(sample.sample_id)) for sample in minibatch]
-        now = learner.setting  # weights as they are in this step
-        numbers = {
-            "weight/kl": now.kl.coef,
-            "weight/entropy": now.entropy.coef,
-            "weight/supervised": now.bootstrap.coef if learner.algorithm.source == "rollouts" else 1.0,
+        setting = learner.setting
+        coefficients = {
+            "weight/kl": setting.kl.coef,
+            "weight/entropy": setting.entropy.coef,
+            "weight/supervised": setting.bootstrap.coef if learner.algorithm.source == "rollouts" else 1.0,
         }
-        return step_of(self.stage, 0, setup, rows, numbers, {}, ())
+        return step_of(self.stage, 0, setup, rows, coefficients, {}, ())
 
     def _plain_gradient(
         self,
@@ -111,16 +111,21 @@ class CrossCheck:
         minibatch: Sequence[Sample],
         rows: Sequence[Sample],
     ) -> Tensor:
-        """The gradient of what the declared loss comes to, by a plain forward and backward of each row."""
-        pulls, bonus = expected_token_gradients(step), expected_entropy_gradients(step)
-        place = {sample.sample_id: i for i, sample in enumerate(minibatch)}
+        """Return the gradient of the declared loss by a plain forward and backward of each row."""
+        logprob_gradients, entropy_gradients = (
+            expected_token_gradients(step),
+            expected_entropy_gradients(step),
+        )
+        index = {sample.sample_id: i for i, sample in enumerate(minibatch)}
         for row in rows:
-            start = step.starts[place[row.sample_id]]
-            pull_T, bonus_T = (each[start : start + len(row)] for each in (pulls, bonus))
-            wanted = ((pull_T != 0) | (bonus_T != 0)).nonzero()[:, 0].tolist()
+            start = step.starts[index[row.sample_id]]
+            of_logprob_T, of_entropy_T = (
+                each[start : start + len(row)] for each in (logprob_gradients, entropy_gradients)
+            )
+            wanted = ((of_logprob_T != 0) | (of_entropy_T != 0)).nonzero()[:, 0].tolist()
             if wanted:
                 logprob_K, entropy_K = plain_logprobs(model_logits(learner.model), row, wanted)
-                weights = (each[wanted].to(logprob_K) for each in (pull_T, bonus_T))
+                weights = (each[wanted].to(logprob_K) for each in (of_logprob_T, of_entropy_T))
                 loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
                 loss.backward()
         return _take_gradient(learner, self.update_index)
@@ -131,29 +136,29 @@ class CrossCheck:
         minibatch: Sequence[Sample],
         parts: Sequence[list[Sample]],
     ) -> Tensor:
-        """The gradient of the same rows as the trainer computes it, part by part; the critic's term aside."""
+        """Return the trainer's own gradient of the rows, summed over parts; without the critic's term."""
         terms = [term for term in learner.algorithm.terms(learner.setting) if term.name != "value"]
-        divided = [(term, term.denominator(minibatch)) for term in terms]
+        terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
         for part in parts:
             micro = MicroBatch(part, sum(map(len, part)))
-            backward(learner, micro, divided, Trace(0, part), "the doctor's look")
+            backward(learner, micro, terms_with_denominator, Trace(0, part), "the doctor's audit")
         return _take_gradient(learner, self.update_index)
 
 
 def _gradient_mass(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:
-    """Σ |pull| of the rows: where their tokens are certain, a gradient is rounding beside it."""
-    place = {sample.sample_id: i for i, sample in enumerate(minibatch)}
-    parts = [(step.starts[place[row.sample_id]], len(row)) for row in rows]
-    pull_N = expected_token_gradients(step).abs() + expected_entropy_gradients(step).abs()
-    return sum(float(pull_N[start : start + length].sum()) for start, length in parts)
+    """Return Σ |token gradient| of the rows: if their tokens are certain, a gradient is mere rounding."""
+    index = {sample.sample_id: i for i, sample in enumerate(minibatch)}
+    parts = [(step.starts[index[row.sample_id]], len(row)) for row in rows]
+    gradient_N = expected_token_gradients(step).abs() + expected_entropy_gradients(step).abs()
+    return sum(float(gradient_N[start : start + length].sum()) for start, length in parts)
 
 
 def rows_to_check(minibatch: Sequence[Sample]) -> list[Sample]:
-    """Rows to look at: those that pull first, each time others."""
+    """Return the rows to check: first those with a nonzero advantage, in the minibatch's order."""
     scored = [sample for sample in minibatch if loss_mask(sample).any()]
-    pulling = [row for row in scored if bool((row.advantage.nan_to_num() != 0).any())]
+    with_advantage = [row for row in scored if bool((row.advantage.nan_to_num() != 0).any())]
     rows: list[Sample] = []
-    for row in [*pulling, *(row for row in scored if row not in pulling)]:
+    for row in [*with_advantage, *(row for row in scored if row not in with_advantage)]:
         if len(rows) >= 2 and (len(rows) == MAX_ROWS or sum(map(len, rows)) + len(row) > MAX_TOKENS):
             break
         rows.append(row)
@@ -163,15 +168,15 @@ def rows_to_check(minibatch: Sequence[Sample]) -> list[Sample]:
 def null_facts(
     rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """How far the trainer is from itself: largest difference, nats, and mean k3, over the trained tokens.
+    """Return how far the trainer is from itself: largest difference, nats, and mean k3, over trained tokens.
 
-    ``together`` and ``alone`` are its log-probabilities by sample, [T], of rows that train some token.
+    ``together`` and ``alone`` are its log-probabilities by sample, [T], in one batch and row by row.
     """
     together_K, alone_K = (
-        torch.cat([said[row.sample_id][loss_mask(row)] for row in rows]).double()
-        for said in (together, alone)
+        torch.cat([logprobs[row.sample_id][loss_mask(row)] for row in rows]).double()
+        for logprobs in (together, alone)
     )
-    possible_K = torch.isfinite(together_K) & torch.isfinite(alone_K)  # a stop that is banned has −∞ in both
+    possible_K = torch.isfinite(together_K) & torch.isfinite(alone_K)  # a banned stop id has −∞ in both
     together_k, alone_k = together_K[possible_K], alone_K[possible_K]
     if not len(together_k):
         return {"logprob": 0.0, "k3": 0.0}
@@ -183,7 +188,7 @@ def null_facts(
 
 @torch.no_grad()
 def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Tensor]:
-    """The trainer's own log-probabilities, part by part: [T] by sample."""
+    """Return the trainer's own log-probabilities, part by part: [T] by sample."""
     found = {}
     for part in parts:
         batch = collate(part)
@@ -192,19 +197,19 @@ def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Te
     return found
 
 
-def _take_gradient(learner: Learner, turn: int) -> Tensor:
-    """The gradient of the weights whose turn it is; then there is none."""
-    flat_P = flat_gradient(learner.parameters, turn)
+def _take_gradient(learner: Learner, update_index: int) -> Tensor:
+    """Return the gradient of this update's slice of weights, and clear all gradients."""
+    flat_P = flat_gradient(learner.parameters, update_index)
     learner.optimizer.zero_grad(set_to_none=True)
     return flat_P
 
 
-def _sync_facts(policy: nn.Module, session: Session, turn: int) -> dict[str, Any]:
-    """One layer of the sampler beside base + adapter, and how many other weights are not the policy's own."""
+def _sync_facts(policy: nn.Module, session: Session, update_index: int) -> dict[str, Any]:
+    """Compare one layer of the sampler with base + adapter of the policy."""
     layers = {
         name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
     }
-    name = sorted(layers)[turn % len(layers)]
+    name = sorted(layers)[update_index % len(layers)]
     layer: Any = layers[name]
     lora = session.recipe.lora
     assert lora
@@ -221,7 +226,7 @@ def _sync_facts(policy: nn.Module, session: Session, turn: int) -> dict[str, Any
 
 
 def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:
-    """A row of which nothing but its tokens is known."""
+    """Return a row with tokens and log-probabilities only."""
     absent = torch.full((len(sample),), torch.nan)
     new = absent if logprob is None else torch.where(loss_mask(sample), logprob, torch.nan)
     return SampleRow(

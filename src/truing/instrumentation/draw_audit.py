@@ -1,4 +1,4 @@
-"""Bets on tokens that were chosen before any reward was known: were they drawn as it is declared?"""
+"""Audit of sampled tokens: an e-process and a replay of draws test whether the sampler draws as declared."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ from truing.types.token import Origin
 from truing.utils.rng import permutation, uniforms
 
 AUDITED_ATTEMPTS = 8
-"""Attempts of a step whose tokens are bet on."""
+"""Audited attempts of a step."""
 
 
 def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
-    """Bets on some attempts of a step: which ones is a matter of the key, not of what they earned."""
-    sampled = [row for row in rows if _was_drawn(row).any()]
+    """Return the fact ``audit`` of some attempts of a step; the key selects them, never their rewards."""
+    sampled = [row for row in rows if _sampled_mask(row).any()]
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
@@ -31,19 +31,19 @@ def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object
     batch = collate(chosen)
     wanted_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
     for b, row in enumerate(chosen):
-        wanted_BT[b, : len(row)] = _was_drawn(row)
+        wanted_BT[b, : len(row)] = _sampled_mask(row)
     gains: dict[str, list[float]] = {}
-    stops = chosen[0].sampling_params.stop_ids
-    numbers = _uniforms(chosen, turns_before(rows))
+    stop_ids = chosen[0].sampling_params.stop_ids
+    uniform_by_token = _uniforms(chosen, turns_before(rows))
     replays: list[dict[str, Any]] = []
     learner.model.eval()
     for places, logprob_KV in distributions(learner.model, batch, wanted_BT):
-        bet = drawn_tokens(chosen, places, logprob_KV.cpu(), stops)
-        for name, each in log_wealth_increments(bet).items():
+        drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), stop_ids)
+        for name, each in log_wealth_increments(drawn).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-        uniform_K = torch.stack([numbers[place] for place in places])
-        replay = replay_facts(bet.logprob_KV, bet.token_K, uniform_K, bet.seen_KV)
+        uniform_K = torch.stack([uniform_by_token[place] for place in places])
+        replay = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV)
         b, t = places[replay.pop("worst")]
         replays.append(replay | {"where": (chosen[b].sample_id, t)})
     training_mode(learner.model)
@@ -51,14 +51,14 @@ def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object
 
 
 def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
-    """How far the random numbers of tokens are from the intervals that the update's own forward gives them.
+    """Return how far random numbers are from the tokens' probability intervals, by the update's own forward.
 
     Args:
         trace: of the first minibatch.
-        drawn: all rows of the step.
+        rows: all rows of the step.
 
     Returns:
-        The fact ``draws``; empty where no token was replayed.
+        The fact ``draws``; empty if no token is replayed.
     """
     before, tokens, missed = turns_before(rows), 0, 0
     largest, where = 0.0, ("", 0)
@@ -74,10 +74,11 @@ def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
             key = (*row.rollout_id.split("/"), *([k] if k else []))
             uniform_T[turn.start : turn.end] = uniforms(turn.end - turn.start, *key)
         miss_T = torch.stack([below_T - uniform_T, uniform_T - below_T - size_T]).amax(0).clamp(min=0.0)
-        known_T = ~miss_T.isnan() & _was_drawn(row)
-        if known_T.any():
-            tokens, missed = tokens + int(known_T.sum()), missed + int((miss_T[known_T] > TOLERANCE).sum())
-            worst = int(torch.where(known_T, miss_T, -1.0).argmax())
+        replayed_T = ~miss_T.isnan() & _sampled_mask(row)
+        if replayed_T.any():
+            tokens += int(replayed_T.sum())
+            missed += int((miss_T[replayed_T] > TOLERANCE).sum())
+            worst = int(torch.where(replayed_T, miss_T, -1.0).argmax())
             if float(miss_T[worst]) >= largest:
                 largest, where = float(miss_T[worst]), (row.sample_id, worst)
     return (
@@ -86,7 +87,7 @@ def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
 
 
 def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
-    """How many turns of its rollout came before each row: a rollout of many turns may be many rows."""
+    """Return the number of earlier turns of its rollout by row: a rollout may be split into several rows."""
     parts: dict[str, list[tuple[int, Sample]]] = {}
     for row in rows:
         number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else "0"
@@ -100,9 +101,9 @@ def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
 
 
 def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
-    """The random number that each token of a turn was drawn by, by row and token.
+    """Return the random number that each sampled token was drawn with, by row and token.
 
-    Its key is the rollout's own, and from the second turn on the turn's (rollouts/attempt.py).
+    Its key is the rollout's; from the second turn on it includes the turn (rollouts/attempt.py).
     """
     found: dict[tuple[int, int], Tensor] = {}
     for b, row in enumerate(rows):
@@ -114,27 +115,27 @@ def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[i
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Replays of several blocks of tokens as one."""
+    """Merge the replays of several blocks of tokens."""
     worst = max(parts, key=lambda each: each["largest"])
     return worst | {name: sum(each[name] for each in parts) for name in ("tokens", "missed")}
 
 
-def _was_drawn(row: Sample) -> Tensor:
-    """Tokens that somebody drew, and whose probability is on record: [T] bool."""
+def _sampled_mask(row: Sample) -> Tensor:
+    """Return the sampled tokens with a recorded log-probability: [T] bool."""
     return (row.origin == Origin.SAMPLED) & ~row.sampler_logprob.isnan()
 
 
 def drawn_tokens(
     rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV: Tensor, stop_ids: Sequence[int]
 ) -> DrawnTokens:
-    """K tokens with what they were drawn from and what was said before; each place is a row and a token."""
-    said_KV = torch.zeros(logprob_KV.shape, dtype=torch.bool)
-    prompt_KV, tokens, indices = torch.zeros_like(said_KV), list[Tensor](), list[int]()
+    """Return K tokens with their distributions and earlier ids; each place is a row and a token."""
+    seen_KV = torch.zeros(logprob_KV.shape, dtype=torch.bool)
+    prompt_KV, tokens, indices = torch.zeros_like(seen_KV), list[Tensor](), list[int]()
     for k, (b, t) in enumerate(places):
         row = rows[b]
         start = next((turn.start for turn in row.turns if turn.start <= t < turn.end), t)
-        said_KV[k, row.token_ids[start:t]] = True
+        seen_KV[k, row.token_ids[start:t]] = True
         prompt_KV[k, row.token_ids[: row.prompt_length]] = True
         tokens.append(row.token_ids[t])
         indices.append(t - start)
-    return DrawnTokens(logprob_KV, torch.stack(tokens), torch.tensor(indices), said_KV, prompt_KV, stop_ids)
+    return DrawnTokens(logprob_KV, torch.stack(tokens), torch.tensor(indices), seen_KV, prompt_KV, stop_ids)

@@ -1,4 +1,4 @@
-"""A plain forward of some rows beside what sampler, trainer and reference said of them."""
+"""A plain forward of some rows, compared with the log-probabilities of sampler, trainer and reference."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from truing.types.sample import Sample
 def plain_facts(
     learner: Learner, rows: Sequence[Sample], batched: Mapping[str, Tensor], alone: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """The largest difference of each to a plain forward, nats, at which token it is, and the median."""
+    """Return the largest difference to a plain forward by source, nats, its token, and the median."""
     largest: dict[str, float] = {}
     every: dict[str, list[Tensor]] = {}
     where: dict[str, tuple[str, int]] = {}
@@ -29,21 +29,21 @@ def plain_facts(
         expected_K = plain_logprobs(model_logits(learner.model), row, wanted.tolist())[0].cpu()
         tokens += len(wanted)
         compared = {"trainer": batched[row.sample_id], "alone": alone[row.sample_id]}
-        said = {name: (stream[wanted], expected_K) for name, stream in compared.items()}
-        said["sampler"] = row.sampler_logprob[wanted], expected_K
+        pairs = {name: (stream[wanted], expected_K) for name, stream in compared.items()}
+        pairs["sampler"] = row.sampler_logprob[wanted], expected_K
         if row.old_source == "recomputed":
-            said["old"] = row.old_logprob[wanted], expected_K
+            pairs["old"] = row.old_logprob[wanted], expected_K
         if learner.reference is not None:
-            theirs_K = _plain_reference(learner.reference, row, wanted.tolist())
-            said["reference"] = row.ref_logprob[wanted], theirs_K
-        for name, (got_K, right_K) in said.items():
-            apart_K = (got_K - right_K).abs()
-            if apart_K.isnan().all():
-                continue  # nobody sampled a demonstration
-            every.setdefault(name, []).append(apart_K[~apart_K.isnan()])
-            worst = int(apart_K.nan_to_num(-1.0).argmax())
-            if name not in largest or float(apart_K[worst]) > largest[name]:
-                largest[name] = float(apart_K[worst])
+            reference_K = _plain_reference(learner.reference, row, wanted.tolist())
+            pairs["reference"] = row.ref_logprob[wanted], reference_K
+        for name, (got_K, right_K) in pairs.items():
+            difference_K = (got_K - right_K).abs()
+            if difference_K.isnan().all():
+                continue  # a demonstration has no sampler log-probabilities
+            every.setdefault(name, []).append(difference_K[~difference_K.isnan()])
+            worst = int(difference_K.nan_to_num(-1.0).argmax())
+            if name not in largest or float(difference_K[worst]) > largest[name]:
+                largest[name] = float(difference_K[worst])
                 where[name] = row.sample_id, int(wanted[worst])
     device = causal_model(learner.model).device.type
     median = {name: float(torch.cat(parts).median()) for name, parts in every.items()}
@@ -52,33 +52,35 @@ def plain_facts(
 
 
 EXTRA_TOKENS, COMPARED_TOKENS = 32, 32
-"""Ids behind a row that give its forward another shape; and tokens of a row at which the two are compared."""
+"""Ids appended to a row, to give its forward another shape; and tokens of a row that are compared."""
 
 
 @torch.no_grad()
 def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
-    """How far a plain forward of rows is from itself in another shape; empty where there is no room for one.
+    """Return how far a plain forward is from itself in another shape; empty if rows fill the context.
 
-    ``rounding`` is the largest, over tokens, of the root mean square of the difference over the vocabulary,
-    nats under the temperature of the row: what a token loses that is certain says nothing of the others.
+    ``rounding`` is the largest, over tokens, root mean square of the difference over the vocabulary, in nats
+    at the row's temperature. One token's own difference would be 0 where that token is certain.
     """
     causal = causal_model(learner.model)
     if causal.device.type != "cpu":
-        return {}  # the trainer computes in bfloat16 there, and a plain forward does not
+        return {}  # there the trainer computes in bfloat16, a plain forward does not
     most = causal.config.get_text_config().max_position_embeddings
     logits, found = model_logits(learner.model), list[float]()
     for row in rows:
-        places, ids = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1, row.token_ids
-        behind = ids.roll(1)[: min(EXTRA_TOKENS, most - len(ids))]
-        if len(behind):
-            apart_KV = logits(torch.cat([ids, behind]), places).double() - logits(ids, places).double()
-            spread_K = apart_KV.std(dim=1, correction=0)  # what all ids have in common is no difference
-            found.append(float(spread_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
+        positions, ids = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1, row.token_ids
+        extra = ids.roll(1)[: min(EXTRA_TOKENS, most - len(ids))]
+        if len(extra):
+            difference_KV = (
+                logits(torch.cat([ids, extra]), positions).double() - logits(ids, positions).double()
+            )
+            rms_K = difference_KV.std(dim=1, correction=0)  # a shift of all ids alike changes no probability
+            found.append(float(rms_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
     return {"rounding": max(found)} if found else {}
 
 
 def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -> Tensor:
-    """The same of the reference: [K]."""
+    """Return the reference's log-probabilities by a plain forward: [K]."""
     if isinstance(reference, AdapterReference):
         with use_reference(reference.policy):
             return plain_logprobs(model_logits(reference.policy), row, wanted)[0].cpu()
@@ -87,11 +89,11 @@ def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -
 
 
 def model_logits(model: nn.Module) -> Logits:
-    """The model's own forward, of one row."""
+    """Return a function that runs the model's own forward on one row."""
     causal = causal_model(model)
 
-    def logits(ids: Tensor, places: Tensor) -> Tensor:
-        input_ids, kept = (each.to(causal.device) for each in (ids[None], places))
-        return causal(input_ids=input_ids, logits_to_keep=kept, use_cache=False).logits[0]
+    def logits(ids: Tensor, positions: Tensor) -> Tensor:
+        input_ids, to_keep = (each.to(causal.device) for each in (ids[None], positions))
+        return causal(input_ids=input_ids, logits_to_keep=to_keep, use_cache=False).logits[0]
 
     return logits

@@ -1,4 +1,4 @@
-"""Sums of what an optimiser moves: what one of its steps leaves is what the next one finds."""
+"""Digests of optimizer state and weights: each optimizer step must start from what the last one left."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,60 +14,62 @@ from truing.models.digest import quick_sum
 from truing.utils.phase_clock import phase
 
 MAX_ENTRIES = 2_000_000
-"""Entries that are summed at once, some 8 ms: whoever clears a state clears more than those."""
+"""Entries per digest, some 8 ms; a state that is cleared loses more than these."""
 
-Held = Callable[[], Mapping[str, Tensor]]
-"""Tensors by name as they are now."""
+TensorsFn = Callable[[], Mapping[str, Tensor]]
+"""Returns the current tensors by name."""
 
 
-class Watch:
-    """Sums tensors around the steps of an optimiser while ``turn`` is the number of the update.
+class MomentDigests:
+    """Digests tensors before and after each optimizer step of an update.
 
-    The fact ``changed`` counts steps that left other tensors than the next step, or the update's end, found.
+    The fact ``changed`` counts steps whose tensors changed before the next step or the update's end.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, held: Held) -> None:
-        self.optimizer, self.held = optimizer, held
-        self.turn, self.left = 0, ""
+    def __init__(self, optimizer: torch.optim.Optimizer, tensors: TensorsFn) -> None:
+        self.optimizer, self.tensors = optimizer, tensors
+        self.update_index, self.digest_after = 0, ""
         self.fact: dict[str, Any] = {}
         self.handles = [
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
         ]
 
-    def begin(self, turn: int) -> None:
-        """Another update, which may be of several steps."""
-        self.turn, self.left, self.fact = turn, "", {}
+    def begin(self, update_index: int) -> None:
+        """Start an update, which may have several optimizer steps."""
+        self.update_index, self.digest_after, self.fact = update_index, "", {}
 
     def end(self) -> None:
-        """The update is done: nobody has written into what its last step left."""
-        if self.left:
-            self._compare(self._sum(self.turn))
+        """End the update: compare the tensors with those after its last step."""
+        if self.digest_after:
+            self._compare(self._digest(self.update_index))
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Remove the hooks."""
         for handle in self.handles:
             handle.remove()
 
     def _before(self, *_: object) -> None:
-        found = self._sum(self.turn)
-        self.fact.setdefault("before", found)
-        self._compare(found)
+        digest = self._digest(self.update_index)
+        self.fact.setdefault("before", digest)
+        self._compare(digest)
 
-    def _compare(self, found: str) -> None:
-        self.fact["changed"] = self.fact.get("changed", 0) + bool(self.left and found != self.left)
+    def _compare(self, digest: str) -> None:
+        changed = bool(self.digest_after and digest != self.digest_after)
+        self.fact["changed"] = self.fact.get("changed", 0) + changed
 
     def _after(self, *_: object) -> None:
-        """At once: whatever happens to them from here on is between two steps."""
-        self.left, self.fact["next"] = self._sum(self.turn), self._sum(self.turn + 1)
+        """Digest right after the step: any later change happens between two steps."""
+        self.digest_after = self._digest(self.update_index)
+        self.fact["next"] = self._digest(self.update_index + 1)
 
-    def _sum(self, turn: int) -> str:
+    def _digest(self, update_index: int) -> str:
         with phase("doctor"):
-            return quick_sum(rotating_slice(self.held(), turn, MAX_ENTRIES))
+            return quick_sum(rotating_slice(self.tensors(), update_index, MAX_ENTRIES))
 
 
 def moments_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the optimiser keeps of each weight."""
+    """Return the optimizer's state tensors as ``weight/key``."""
     return {
         f"{name}/{key}": moment
         for name, weight in parameters.items()
@@ -77,28 +79,28 @@ def moments_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor
 
 
 @contextmanager
-def step_facts(learner: Learner, turn: int, found: dict[str, Any]) -> Iterator[None]:
-    """Add to the facts ``found`` what the steps within the block found and left; nothing where none is made.
+def moment_facts(learner: Learner, update_index: int, facts: dict[str, Any]) -> Iterator[None]:
+    """Add the digests around the optimizer steps within the block to ``facts``; nothing without a step.
 
-    ``moments`` is of the optimiser's state, ``stepped`` of the weights themselves.
+    ``moments`` digests the optimizer's state, ``stepped`` the weights.
     """
-    moved = {
+    trained = {
         f"{n}/{name}": weight
-        for n, part in enumerate(learner.parameter_groups())
-        for name, weight in part.items()
+        for n, group in enumerate(learner.parameter_groups())
+        for name, weight in group.items()
     }
-    watches = {
-        "moments": Watch(learner.optimizer, partial(moments_of, learner.optimizer, moved)),
-        "stepped": Watch(learner.optimizer, lambda: moved),
+    digests = {
+        "moments": MomentDigests(learner.optimizer, partial(moments_of, learner.optimizer, trained)),
+        "stepped": MomentDigests(learner.optimizer, lambda: trained),
     }
-    for watch in watches.values():
-        watch.begin(turn)
+    for each in digests.values():
+        each.begin(update_index)
     try:
         yield
     finally:
-        for watch in watches.values():
-            watch.close()
-    for name, watch in watches.items():
-        watch.end()
-        if watch.fact:
-            found[name] = watch.fact
+        for each in digests.values():
+            each.close()
+    for name, each in digests.items():
+        each.end()
+        if each.fact:
+            facts[name] = each.fact

@@ -1,4 +1,4 @@
-"""Whether every stage shows its tasks as the environment gives them."""
+"""Check that stages and evaluations render each task's own prompt."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,106 +16,107 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 
 MAX_TASKS = 32
-"""Tasks of an update whose prompts are rendered once more."""
+"""Tasks of an update whose prompts are rendered again."""
 
 TASKS_PER_STAGE, SHOWN_TOKENS = 4, 8
-"""Tasks of each stage that are asked before the first update; and tokens that a difference shows."""
+"""Demonstrations checked per stage before the first update; and tokens shown of a difference."""
 
 
 def prompt_facts(
     session: Session, samples: Iterable[Sample], given: Iterable[Task] | None = None
 ) -> dict[str, Any]:
-    """How many of the prompts of an update are not those of their tasks, and the first of them.
+    """Return how many prompts of an update differ from those of their tasks, and the first difference.
 
     Args:
-        session: whose template is asked.
+        session: whose template renders the prompts.
         samples: of the update.
-        given: tasks as the environment gave them; those that are trained on where none are named.
+        given: the environment's tasks; None for the training tasks.
     """
     tasks = {task.task_id: task for task in (session.train_tasks if given is None else given)}
-    shown: dict[str, Sample] = {}
+    first: dict[str, Sample] = {}
     for sample in samples:
-        if sample.sample_id.rpartition("#")[2] in (
-            "0",
-            sample.sample_id,
-        ):  # others come behind
-            shown.setdefault(sample.task_id, sample)
-    asked = [sample for sample in shown.values() if sample.task_id in tasks][:MAX_TASKS]
-    others = [found for sample in asked if (found := _difference(session, sample, tasks[sample.task_id]))]
-    return {"asked": len(asked), "other": len(others)} | (others[0] if others else {})
+        if sample.sample_id.rpartition("#")[2] in ("0", sample.sample_id):  # the first sample of its rollout
+            first.setdefault(sample.task_id, sample)
+    checked = [sample for sample in first.values() if sample.task_id in tasks][:MAX_TASKS]
+    different = [
+        difference
+        for sample in checked
+        if (difference := _difference(session, sample, tasks[sample.task_id]))
+    ]
+    return {"asked": len(checked), "other": len(different)} | (different[0] if different else {})
 
 
 def _difference(session: Session, sample: Sample, task: Task) -> dict[str, Any]:
-    """Where the prompt of a sample leaves that of its task; nothing where it is the same."""
-    shown, meant = prompt_ids(sample).tolist(), render_prompt(session.chat, task).token_ids.tolist()
-    if shown == meant:
+    """Return where the prompt of a sample first differs from its task's; empty if it does not."""
+    got, expected = prompt_ids(sample).tolist(), render_prompt(session.chat, task).token_ids.tolist()
+    if got == expected:
         return {}
-    pairs = zip(shown, meant, strict=False)
-    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(shown), len(meant)))
+    pairs = zip(got, expected, strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(got), len(expected)))
     texts = [
         text_of(session.chat, sample.token_ids.new_tensor(ids[at : at + SHOWN_TOKENS]))
-        for ids in (shown, meant)
+        for ids in (got, expected)
     ]
     return {
         "sample_id": sample.sample_id,
         "task_id": sample.task_id,
         "at": at,
-        "got": {"tokens": len(shown), "text": texts[0]},
-        "expected": {"tokens": len(meant), "text": texts[1]},
+        "got": {"tokens": len(got), "text": texts[0]},
+        "expected": {"tokens": len(expected), "text": texts[1]},
     }
 
 
 def prompt_ids(sample: Sample) -> Tensor:
-    """The ids of a prompt, without those that were forced in front of an answer: [P]."""
+    """Return the ids of a prompt without a forced prefix of the answer: [P]."""
     end = sample.prompt_length
     return sample.token_ids[:end][sample.origin[:end] != Origin.FORCED]
 
 
 def check_prompts(session: Session) -> None:
-    """Raise where a stage of the recipe shows a task otherwise than the environment gave it.
+    """Raise if a stage of the recipe changes a task or renders another prompt.
 
-    Every stage is asked which tasks it begins with; those that learn from demonstrations also play some.
+    Checks the tasks of each stage's first step, and some demonstrations of stages that train on them.
     """
     for stage in session.recipe.stages:
         cfg = session.recipe.stage(stage)
-        shown = ALGORITHMS[stage].source == "demonstrations"
-        tasks = session.tasks_of_step(stage, 0, cfg.batch_size if shown else cfg.prompts_per_step)
+        demonstrated = ALGORITHMS[stage].source == "demonstrations"
+        tasks = session.tasks_of_step(stage, 0, cfg.batch_size if demonstrated else cfg.prompts_per_step)
         _check_same_tasks(stage, tasks, {task.task_id: task for task in session.train_tasks})
-        if shown:
+        if demonstrated:
             groups = session.play_demonstrations(tasks[:TASKS_PER_STAGE], (stage, "prompts"))
             samples = [
                 sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)
             ]
-            _refuse(f"stage {stage}", prompt_facts(session, samples))
+            _raise_if_different(f"stage {stage}", prompt_facts(session, samples))
 
 
 def prove_evaluated(session: Session, groups: Iterable[RolloutGroup]) -> None:
-    """Raise where an evaluation showed a task otherwise than the environment gave it."""
+    """Raise if an evaluation renders another prompt than a task's own."""
     samples = [sample for group in groups for sample in flatten(group.rollouts[0])]
-    _refuse("the evaluation", prompt_facts(session, samples, session.eval_tasks))
+    _raise_if_different("the evaluation", prompt_facts(session, samples, session.eval_tasks))
 
 
-def _refuse(who: str, found: Mapping[str, Any]) -> None:
-    """Raise where a prompt is not its task's."""
-    if found["other"]:
-        got, meant = found["got"], found["expected"]
+def _raise_if_different(source: str, fact: Mapping[str, Any]) -> None:
+    """Raise if a prompt is not its task's."""
+    if fact["other"]:
+        got, expected = fact["got"], fact["expected"]
         raise ModelError(
-            f"{who} shows task {found['task_id']} otherwise than the environment gives it",
-            got=f"{got['tokens']} tokens, from token {found['at']} on {got['text']!r}",
-            expected=f"{meant['tokens']} tokens, {meant['text']!r} there",
-            remedy="show every stage, and the evaluation, the same messages and tools of a task",
+            f"{source} renders task {fact['task_id']} differently from the environment's prompt",
+            got=f"{got['tokens']} tokens, from token {fact['at']} on {got['text']!r}",
+            expected=f"{expected['tokens']} tokens, {expected['text']!r} there",
+            remedy="use the same messages and tools of a task in every stage and in the evaluation",
         )
 
 
 def _check_same_tasks(stage: str, tasks: Sequence[Task], given: Mapping[str, Task]) -> None:
-    """Raise where a stage asks otherwise than the environment's tasks do."""
+    """Raise if a stage's tasks have other messages or tools than the environment's."""
     for task in tasks:
-        meant = given[task.task_id]
+        expected = given[task.task_id]
         for part in ("messages", "tools"):
-            if getattr(task, part) != getattr(meant, part):
+            if getattr(task, part) != getattr(expected, part):
                 raise ModelError(
-                    f"stage {stage} asks task {task.task_id} with other {part} than the environment gives",
+                    f"stage {stage} has task {task.task_id} with other {part} than the environment",
                     got=f"{getattr(task, part)!r:.300}",
-                    expected=f"{getattr(meant, part)!r:.300}",
-                    remedy=f"let every stage have the same {part} of a task",
+                    expected=f"{getattr(expected, part)!r:.300}",
+                    remedy=f"use the same {part} of a task in every stage",
                 )

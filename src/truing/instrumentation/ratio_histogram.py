@@ -1,4 +1,4 @@
-"""How the ratios of an update are spread, for each pass over its samples, by the sign of the advantage."""
+"""Histograms of importance ratios of an update, per inner epoch and by the sign of the advantage."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from truing.ops.ratio_histogram import ratio_counts, ratio_edges
 
 
 def inner_epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
-    """The traces of each inner epoch: another begins where a sample comes again."""
+    """Yield the traces of each inner epoch: a new one begins when a sample repeats."""
     epoch, seen = list[Trace](), set[str]()
     for trace in traces:
         names = {sample.sample_id for sample in trace.samples}
@@ -25,21 +25,21 @@ def inner_epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
         yield epoch
 
 
-def ratio_facts(passes: Sequence[TokenStreams], objective: Objective) -> dict[str, Any]:
-    """Counts of r between edges, over the scored policy tokens of each inner epoch.
+def ratio_facts(epochs: Sequence[TokenStreams], objective: Objective) -> dict[str, Any]:
+    """Return counts of r between edges, over the scored policy tokens of each inner epoch.
 
     Args:
-        passes: tokens of the samples of each inner epoch, with what its forwards said of them.
-        objective: whose ratio it is, of a token or of its sequence, and whose clip the edges are for.
+        epochs: token streams of each inner epoch, with the results of its forwards.
+        objective: sets the ratio's level (token or sequence) and the clip range of the edges.
 
     Returns:
-        ``level`` of the ratio, ``edges`` ascending, and ``epochs``: of each, how many tokens were
-        ``scored``, and [bin, count] of every bin that has any, where A is ``positive``, ``negative`` and
-        ``zero``. Bin b is what lies between edges b − 1 and b. Empty where nothing was scored.
+        ``level`` of the ratio, ``edges`` ascending, and ``epochs``: for each the number of ``scored`` tokens,
+        and [bin, count] of every bin that is not empty, for A ``positive``, ``negative`` and ``zero``. Bin b
+        is between edges b − 1 and b. Empty if no token is scored.
     """
     below, above = ratio_edges(objective.clip_low, objective.clip_high, objective.max_ratio)
     found: list[dict[str, Any]] = []
-    for tokens in passes:
+    for tokens in epochs:
         ratio_N, advantage_N = drop_nan(
             *(each[tokens.policy] for each in (tokens.ratio(objective.ratio), tokens.stream("advantage")))
         )
@@ -52,5 +52,5 @@ def ratio_facts(passes: Sequence[TokenStreams], objective: Objective) -> dict[st
 
 
 def _nonzero_bins(counts: Tensor) -> list[list[int]]:
-    """[bin, count] of every bin that has any."""
-    return [[place, count] for place, count in enumerate(counts.tolist()) if count]
+    """Return [bin, count] of every bin that is not empty."""
+    return [[index, count] for index, count in enumerate(counts.tolist()) if count]

@@ -1,4 +1,4 @@
-"""Whether a reference follows the policy as it is declared to: one weight of it, computed a second time."""
+"""Check of reference syncs: one weight of the reference, recomputed by the declared formula."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from truing.learner.learner import Learner
 
 @contextmanager
 def reference_sync_fact(learner: Learner, done: int, facts: dict[str, Any]) -> Iterator[None]:
-    """Add the fact ``follow`` to ``found``, where the recipe declares syncs: they are made within the block.
+    """Add the fact ``follow`` to ``facts``, if the recipe declares syncs; the block runs the sync.
 
-    θ_ref is to become keep · θ_ref + (1 − keep) · θ after each so many steps, and to stay as it is after all
-    others (https://arxiv.org/abs/1509.02971 §3). ``done`` is how many were made.
+    θ_ref must become keep · θ_ref + (1 − keep) · θ every ``sync_every`` steps and stay unchanged otherwise
+    (https://arxiv.org/abs/1509.02971 §3). ``done`` is the number of steps done.
     """
     cfg = learner.reference_cfg
     if learner.reference is None or not cfg.sync_every:
@@ -23,18 +23,18 @@ def reference_sync_fact(learner: Learner, done: int, facts: dict[str, Any]) -> I
         return
     names = sorted(learner.parameters)
     name = names[done * 7919 % len(names)]
-    was, policy = (
+    before, policy = (
         first_entries(table[name]) for table in (learner.reference.synced_weights(), learner.parameters)
     )
     yield
     due = done % cfg.sync_every == 0
-    expected = torch.lerp(policy, was, cfg.keep) if due else was
-    now = first_entries(learner.reference.synced_weights()[name])
+    expected = torch.lerp(policy, before, cfg.keep) if due else before
+    after = first_entries(learner.reference.synced_weights()[name])
     facts["follow"] = {
         "weight": name,
         "due": due,
-        "moved": float((now - was).abs().max()),
-        "apart": float((policy - was).abs().max()),  # policy and reference, before
-        "largest": float((now - expected).abs().max()),
+        "moved": float((after - before).abs().max()),
+        "apart": float((policy - before).abs().max()),  # policy and reference before the sync
+        "largest": float((after - expected).abs().max()),
         "rounding": float(torch.finfo(learner.parameters[name].dtype).eps * policy.abs().max()),
     }

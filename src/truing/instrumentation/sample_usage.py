@@ -1,4 +1,4 @@
-"""What an update took of what there was: which rows, how often, of which tasks."""
+"""Facts on sample usage: how often an update trains on each row, and whether tasks are held out."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,30 +14,30 @@ from truing.learner.step_samples import StepSamples
 
 
 def usage_facts(
-    session: Session, setting: UpdateConfig, step: int, drawn: StepSamples, traces: Sequence[Trace]
+    session: Session, setting: from_recipe, step: int, step_samples: StepSamples, traces: Sequence[Trace]
 ) -> dict[str, Any]:
-    """Facts of an update: how often its rows were used, what batch it was, and whether it was held out."""
-    samples = [*(sample for trace in traces for sample in trace.samples), *drawn.untrained]
+    """Return the facts ``uses``, ``batch`` and ``held_out`` of an update."""
+    samples = [*(sample for trace in traces for sample in trace.samples), *step_samples.untrained]
     rows = {
         sample.sample_id: (sample.sample_id, sample.token_ids, sample.prompt_length) for sample in samples
     }
     groups = {sample.group_id for sample in samples}
-    about = {"number": step, "drawn": len(groups), "total": len(session.train_tasks)}
+    position = {"number": step, "drawn": len(groups), "total": len(session.train_tasks)}
     epochs = setting.stage.inner_epochs if isinstance(setting.stage, PolicyStage) else 1
     return {
-        "uses": [row_usage([sample.sample_id for sample in drawn.samples], traces, epochs)],
-        "batch": batch_fingerprint(rows.values(), **about),
-        "held_out": held_out_fact(session, drawn),
+        "uses": [row_usage([sample.sample_id for sample in step_samples.samples], traces, epochs)],
+        "batch": batch_fingerprint(rows.values(), **position),
+        "held_out": held_out_fact(session, step_samples),
     }
 
 
 def row_usage(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> dict[str, Any]:
-    """How often the rows of a batch were used.
+    """Return how often the rows of a batch are used.
 
     Args:
-        names: of all rows that were drawn to be trained on.
+        names: of all rows to train on.
         traces: of the inner steps.
-        allowed: inner steps that each row is declared to be in.
+        allowed: inner steps per row, by the recipe.
     """
     counts = Counter(sample.sample_id for trace in traces for sample in trace.samples)
     twice = [name for trace in traces for name, times in trace.backward_counts.items() if times > 1]
@@ -49,17 +49,17 @@ def row_usage(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> di
 def usage_fact(
     counts: Mapping[str, int], twice: Sequence[str], allowed: int, complete: bool
 ) -> dict[str, Any]:
-    """The same as a fact.
+    """Return the fact ``uses``.
 
     Args:
-        counts: updates that each row was in, by its name.
-        twice: names of rows that one update used more than once.
-        allowed: updates that each row is declared to be in.
-        whole: whether all updates of the batch were made.
+        counts: updates that each row is in, by its name.
+        twice: names of rows that one update uses more than once.
+        allowed: updates per row, by the recipe.
+        complete: whether all updates of the batch were made.
     """
     times = Counter(counts.values())
     return {
-        "rows": [times[n] for n in range(max(times, default=0) + 1)],  # by how often they were used
+        "rows": [times[n] for n in range(max(times, default=0) + 1)],  # index: how often they are used
         "most": max(counts, key=lambda name: counts[name], default=""),
         "least": min(counts, key=lambda name: counts[name], default=""),
         "twice": sorted(set(twice))[:3],
@@ -68,9 +68,9 @@ def usage_fact(
     }
 
 
-def held_out_fact(session: Session, drawn: StepSamples) -> dict[str, Any]:
-    """Tasks of a batch that the evaluation asks too, by what they ask."""
-    asked = {prompt_key(task) for task in session.eval_tasks}
-    tasks = {rollout.task.task_id: rollout.task for rollout in drawn.rollouts.values()}
-    both = sorted(name for name, task in tasks.items() if prompt_key(task) in asked)
-    return {"tasks": len(asked), "trained": both[:3], "count": len(both), "declared": True}
+def held_out_fact(session: Session, step_samples: StepSamples) -> dict[str, Any]:
+    """Return the fact ``held_out``: training tasks of a batch whose prompt is in the evaluation too."""
+    eval_prompts = {prompt_key(task) for task in session.eval_tasks}
+    tasks = {rollout.task.task_id: rollout.task for rollout in step_samples.rollouts.values()}
+    both = sorted(name for name, task in tasks.items() if prompt_key(task) in eval_prompts)
+    return {"tasks": len(eval_prompts), "trained": both[:3], "count": len(both), "declared": True}

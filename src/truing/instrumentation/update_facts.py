@@ -1,4 +1,4 @@
-"""What is measured beside an update, for the doctor to judge: digests of weights, AdamW's own step."""
+"""Facts on an update for the doctor: digests of weights, AdamW's step, rewards computed again, values."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -21,56 +21,56 @@ from truing.types.rollout import Rollout
 from truing.utils.phase_clock import phase
 
 MAX_WEIGHTS = 8_000_000
-"""Weights that are summed at once, some 30 ms: all of an adapter; of a full model another part each time."""
+"""Weights per digest, some 30 ms: all of an adapter; another slice of a full model in each update."""
 
 REGRADED_ATTEMPTS = 16
-"""Attempts that are graded twice."""
+"""Attempts whose reward is computed again."""
 
 MIN_GRADIENT = 1e-6
-"""A gradient beside which AdamW's ε is nothing."""
+"""A gradient against which AdamW's ε is negligible."""
 
 MIN_STEP_SHARE = 0.1
-"""Of the rate: so much at least AdamW moves some entry of a weight by."""
+"""Least change of some entry by AdamW, as a share of the learning rate."""
 
 
 def rotating_slice(
     parameters: Mapping[str, Tensor], update_index: int, max_entries: int = MAX_WEIGHTS
 ) -> dict[str, Tensor]:
-    """All weights, or where there are more, so many of them: the part whose turn it is.
+    """Return all weights, or, if there are more than ``max_entries``, this update's slice of them.
 
-    Parts follow one another through all weights in the order of their names, and begin anew after the last.
+    Slices advance through all weights in the order of their names and start over after the last.
     """
     total = sum(weight.numel() for weight in parameters.values())
     if total <= max_entries:
         return dict(parameters)
-    start, place = update_index % math.ceil(total / max_entries) * max_entries, 0
-    part: dict[str, Tensor] = {}
+    start, position = update_index % math.ceil(total / max_entries) * max_entries, 0
+    slice_: dict[str, Tensor] = {}
     for name in sorted(parameters):
         flat = parameters[name].detach().reshape(-1)
-        low, high = max(start - place, 0), min(start + max_entries - place, len(flat))
+        low, high = max(start - position, 0), min(start + max_entries - position, len(flat))
         if low < high:
-            part[name] = flat[low:high]
-        place += len(flat)
-    return part
+            slice_[name] = flat[low:high]
+        position += len(flat)
+    return slice_
 
 
 def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dict[str, Any]]:
-    """Some attempts graded once more, beside what they had earned; none where a judge would be asked."""
+    """Return stored and recomputed rewards of some attempts; none with an LLM judge."""
     if not rewards or any(isinstance(function, Judge) for function, _ in rewards.values()):
         return []
-    earned = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)][:REGRADED_ATTEMPTS]
+    graded = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)][:REGRADED_ATTEMPTS]
     return [
         {"sample_id": each.rollout_id, "stored": each.reward, "again": grade(each, rewards).reward}
-        for each in earned
+        for each in graded
     ]
 
 
-def value_facts(trace: Trace, setting: UpdateConfig) -> dict[str, Any]:
-    """The gradient of a minibatch's loss by each value of the critic, beside its closed form."""
+def value_facts(trace: Trace, setting: from_recipe) -> dict[str, Any]:
+    """Compare the gradient of the loss with respect to the critic's values with its closed form."""
     stage, samples = setting.stage, trace.samples
-    assert isinstance(stage, PpoConfig)  # who else has a critic
-    nothing = {sample.sample_id: torch.zeros(len(sample)) for sample in samples}
-    got_N = torch.cat([(nothing | trace.value_gradient)[sample.sample_id] for sample in samples]).double()
+    assert isinstance(stage, PpoConfig)  # the only stage with a critic
+    zeros = {sample.sample_id: torch.zeros(len(sample)) for sample in samples}
+    got_N = torch.cat([(zeros | trace.value_gradient)[sample.sample_id] for sample in samples]).double()
     value_N, returns_N, mask_N = (
         torch.cat([getattr(sample, name) for sample in samples])
         for name in ("value", "returns", "value_mask")
@@ -78,29 +78,29 @@ def value_facts(trace: Trace, setting: UpdateConfig) -> dict[str, Any]:
     expected_N = expected_value_gradients(value_N, returns_N, mask_N, stage.value_coef)
     worst = int((got_N - expected_N).abs().argmax())
     owner = [(sample.sample_id, t) for sample in samples for t in range(len(sample))][worst]
-    pulled_N = expected_N.abs() > 0.5 * expected_N.abs().max()  # by their size a factor is read best
+    large_N = expected_N.abs() > 0.5 * expected_N.abs().max()  # large ones show a factor best
     return {
         "tokens": int(mask_N.sum()),
         "scale": float(expected_N.abs().max()),
         "largest": float((got_N - expected_N).abs().max()),
-        "factor": float((got_N[pulled_N] / expected_N[pulled_N]).median()) if pulled_N.any() else 1.0,
+        "factor": float((got_N[large_N] / expected_N[large_N]).median()) if large_N.any() else 1.0,
         "where": owner,
     }
 
 
 @contextmanager
 def update_facts(learner: Learner, update_index: int) -> Iterator[dict[str, Any]]:
-    """Facts of the updates within the block: sums of weights before and after, and one update recomputed.
+    """Yield facts of the updates within the block: weight digests before and after, one recomputed update.
 
-    ``next`` is the sum of the part whose turn comes next: whoever changes it in between is seen. ``still``
-    are weights that a gradient pulled, and that are as they were.
+    ``next`` is the digest of the next update's slice: it shows changes between updates. ``still`` are weights
+    that should have changed and did not.
     """
     facts: dict[str, Any] = {}
-    tugged: set[str] = set()
+    due_to_move: set[str] = set()
     with phase("doctor"):
         before = quick_sums(rotating_slice(learner.parameters, update_index))
-    watch = learner.optimizer.register_step_pre_hook(
-        lambda *_: tugged.update(
+    handle = learner.optimizer.register_step_pre_hook(
+        lambda *_: due_to_move.update(
             weights_due_to_move(learner.parameters, update_index, learner.optimizer.param_groups[0]["lr"])
         )
     )
@@ -108,28 +108,28 @@ def update_facts(learner: Learner, update_index: int) -> Iterator[dict[str, Any]
         with _recompute_adamw(learner, facts, update_index):
             yield facts
     finally:
-        watch.remove()
+        handle.remove()
     with phase("doctor"):
-        facts["weights"] = weight_facts(learner.parameters, update_index, before, tugged)
+        facts["weights"] = weight_facts(learner.parameters, update_index, before, due_to_move)
 
 
 def weights_due_to_move(
     parameters: Mapping[str, Tensor], update_index: int, learning_rate: float
 ) -> list[str]:
-    """Weights in float32 whose gradient is large enough for AdamW to move them by its whole rate.
+    """Return the float32 weights that AdamW must change: their gradient is far above ε.
 
-    A tenth of it must be more than the last digit of what it is added to: at the end of a schedule, or at the
-    start of a warm-up, it often is not, and rounding takes it all.
+    A tenth of the learning rate must exceed the rounding of the weight. At the end of a schedule or the start
+    of a warm-up it often does not, and rounding absorbs the step.
     """
     gradients = {
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    part, found = rotating_slice(parameters, update_index), list[str]()
+    weights, found = rotating_slice(parameters, update_index), list[str]()
     for name, gradient in rotating_slice(gradients, update_index).items():
         if gradient.dtype is torch.float32:
-            digit = torch.finfo(torch.float32).eps * part[name].detach().abs()
-            if bool(((gradient.abs() > MIN_GRADIENT) & (MIN_STEP_SHARE * learning_rate > digit)).any()):
+            rounding = torch.finfo(torch.float32).eps * weights[name].detach().abs()
+            if bool(((gradient.abs() > MIN_GRADIENT) & (MIN_STEP_SHARE * learning_rate > rounding)).any()):
                 found.append(name)
     return found
 
@@ -140,7 +140,7 @@ def weight_facts(
     before: Mapping[str, str],
     due_to_move: Collection[str],
 ) -> dict[str, Any]:
-    """Sums of weights after an update, beside those before it."""
+    """Return the fact ``weights``: digests before and after an update, and unchanged weights."""
     after = quick_sums(rotating_slice(parameters, update_index))
     whole = sum(weight.numel() for weight in parameters.values()) <= MAX_WEIGHTS
     following = after if whole else quick_sums(rotating_slice(parameters, update_index + 1))
@@ -154,25 +154,25 @@ def weight_facts(
 
 
 @contextmanager
-def _recompute_adamw(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[None]:
-    """Compute some weights of the first update a second time; where it is the only one, up to the end."""
+def _recompute_adamw(learner: Learner, facts: dict[str, Any], update_index: int) -> Iterator[None]:
+    """Recompute one weight's first update; if it is the only one, compare at the end of the block."""
     names = sorted(learner.parameters)
-    name = names[turn * 7919 % len(names)]
-    made: list[RecomputedUpdate | None] = []
+    name = names[update_index * 7919 % len(names)]
+    recomputed: list[RecomputedUpdate | None] = []
     small = sum(each.numel() for each in learner.parameters.values()) <= MAX_WEIGHTS
 
     def keep(*_: object) -> None:
         gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
-        if small and gradients:  # of the last update that was computed, as `grad/norm` is
+        if small and gradients:  # the last update counts, as in `grad/norm`
             coarsest = max(torch.finfo(gradient.dtype).eps for gradient in gradients)
             facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients)), "eps": coarsest}
-        made.append(
+        recomputed.append(
             recompute_update(name, learner.parameters[name], learner.optimizer, learner.optimizer_cfg)
         )
 
     def compare(*_: object) -> None:
-        if made[0] is not None and len(made) == 1:
-            facts["update"] = made[0].fact()
+        if recomputed[0] is not None and len(recomputed) == 1:
+            facts["update"] = recomputed[0].fact()
 
     handles = [
         learner.optimizer.register_step_pre_hook(keep),
@@ -183,5 +183,5 @@ def _recompute_adamw(learner: Learner, facts: dict[str, Any], turn: int) -> Iter
     finally:
         for handle in handles:
             handle.remove()
-    if len(made) == 1:
+    if len(recomputed) == 1:
         compare()

@@ -1,4 +1,4 @@
-"""What a stored update was made of, made again: its prompts, its grades, its log-probabilities."""
+"""Replay of a recorded update: its prompts, rewards and log-probabilities, computed again."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,107 +31,109 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 
 TOLERANCE = 1e-2
-"""Nats between two forwards in float32 that no rounding explains."""
+"""Difference between two float32 forwards, nats, above any rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class UpdateReplay:
-    """An update's rows as they were recorded, and what made them."""
+    """The recorded rows of an update, with template, environment and policy to compute them again."""
 
     rows: Sequence[SampleRow]
     chat: Chat
     env: Env
-    reward_weights: Mapping[str, float]  # of the reward functions that it was graded by
-    policy: nn.Module | None  # with the weights that drew; None where no checkpoint has them
+    reward_weights: Mapping[str, float]  # of the run's reward functions
+    policy: nn.Module | None  # with the weights of the update; None without a checkpoint
 
     def swaps(self) -> Mapping[Part, Swap]:
-        """The parts that need more than a record."""
+        """Return the swaps that need more than the record."""
         found: dict[Part, Swap] = {"template": self.swap_template, "reward": self.swap_reward}
         if self.policy is not None:
             found |= {"sampler": self.swap_sampler, "forward": self.swap_forward}
         return found
 
     def swap_template(self, step: Step) -> Swapped | str:
-        """Prompts by the run's own template; ids that were forced behind a prompt are not its own."""
+        """Swap prompts for those of the run's own template; forced prefixes of answers are not compared."""
         tasks = self._tasks()
-        wrong_N, looked_at, told = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0, ""
+        wrong_N, checked, expected_text = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0, ""
         for index, row in enumerate(self.rows):
             sample = row.sample
             if "#" in sample.sample_id and not sample.sample_id.endswith("#0"):
-                continue  # its prompt holds what was said
+                continue  # its prompt contains earlier turns
             if sample.task_id not in tasks:
-                return f"the environment has no task {sample.task_id} any more"
+                return f"the environment no longer has task {sample.task_id}"
             forced = sample.origin[: sample.prompt_length] == Origin.FORCED
             got, expected = sample.token_ids[: sample.prompt_length][~forced], self._prompt(tasks, sample)
-            looked_at += 1
+            checked += 1
             if not torch.equal(got, expected):
                 shared = min(len(got), len(expected))
-                apart = (got[:shared] != expected[:shared]).nonzero()
-                at = int(apart[0]) if len(apart) else min(shared, sample.prompt_length - 1)
+                different = (got[:shared] != expected[:shared]).nonzero()
+                at = int(different[0]) if len(different) else min(shared, sample.prompt_length - 1)
                 wrong_N[step.starts[index] + at : step.starts[index] + sample.prompt_length] = True
-                words = self.chat.tokenizer.decode(expected[at : at + 12].tolist())
-                told = told or f", which should read {words!r}"
+                text = self.chat.tokenizer.decode(expected[at : at + 12].tolist())
+                expected_text = expected_text or f", which should read {text!r}"
         where = places(step, wrong_N)
-        return Swapped(step, bool(where), f"{where}{told}" if where else f"{looked_at} prompts, id for id")
+        return Swapped(
+            step, bool(where), f"{where}{expected_text}" if where else f"{checked} prompts, id for id"
+        )
 
     def swap_reward(self, step: Step) -> Swapped | str:
-        """Rewards of the recorded answers by the run's own functions, each asked twice."""
+        """Swap rewards for those of the run's own functions, each called twice."""
         if {name: weight for name, (_, weight) in self.env.rewards.items()} != self.reward_weights:
-            return f"it was graded by {', '.join(self.reward_weights)} from Python; truing.api.bisect takes rewards="
+            names = ", ".join(self.reward_weights)
+            return f"the run's rewards ({names}) are Python functions: pass rewards= to truing.api.bisect"
         tasks = self._tasks()
         rewards: dict[str, float] = {}
         for rollout in _rollouts(self.rows, tasks):
             first, second = (grade(rollout, self.env.rewards).reward for _ in range(2))
             if first != second:
-                return f"{rollout.rollout_id} earns {first:.5g}, and asked again {second:.5g}: not exact"
+                return f"not deterministic: {rollout.rollout_id} has reward {first:.5g}, then {second:.5g}"
             rewards[rollout.rollout_id] = first
         wrong = [i for i, row in enumerate(step.rows) if _differ(row.reward, rewards.get(row.rollout_id))]
         changed = {i: {"reward": rewards[step.rows[i].rollout_id]} for i in wrong}
         after = changed_step(step, rows=changed)
         if not wrong:
-            return Swapped(step, differs=False, told=f"{len(rewards)} answers")
+            return Swapped(step, False, f"{len(rewards)} answers")
         first_row = step.rows[wrong[0]]
-        told = (
-            f"{first_row.sample_id} has {first_row.reward:.5g}, and earns {rewards[first_row.rollout_id]:.5g}"
-        )
-        return Swapped(after, differs=True, told=f"{len(wrong)} of {len(step.rows)} rows: {told}")
+        expected = rewards[first_row.rollout_id]
+        example = f"{first_row.sample_id} has {first_row.reward:.5g}, expected {expected:.5g}"
+        return Swapped(after, True, f"{len(wrong)} of {len(step.rows)} rows: {example}")
 
     def swap_sampler(self, step: Step) -> Swapped | str:
-        """What the sampler said of its draws; old log-probabilities that were taken from it move with it."""
-        swapped = self._scored(step, ("sampler_logprob",))
+        """Swap the sampler's log-probabilities, and old ones that are copies of them."""
+        swapped = self._swap_logprobs(step, ("sampler_logprob",))
         if isinstance(swapped, str) or not swapped.differs or "old_logprob" not in step.tokens:
             return swapped
-        said_N, old_N = step.tokens["sampler_logprob"], step.tokens["old_logprob"]
-        now_N = torch.where(said_N == old_N, swapped.step.tokens["sampler_logprob"], old_N.double())
-        return replace(swapped, step=changed_step(swapped.step, old_logprob=now_N))
+        sampler_N, old_N = step.tokens["sampler_logprob"], step.tokens["old_logprob"]
+        new_old_N = torch.where(sampler_N == old_N, swapped.step.tokens["sampler_logprob"], old_N.double())
+        return replace(swapped, step=changed_step(swapped.step, old_logprob=new_old_N))
 
     def swap_forward(self, step: Step) -> Swapped | str:
-        """What the trainer's forward said before any weight of the step moved."""
-        return self._scored(step, ("new_logprob",))
+        """Swap the trainer's log-probabilities before any weight of the step changes."""
+        return self._swap_logprobs(step, ("new_logprob",))
 
     @torch.no_grad()
-    def _scored(self, step: Step, names: Sequence[str]) -> Swapped | str:
+    def _swap_logprobs(self, step: Step, names: Sequence[str]) -> Swapped | str:
         streams = {name: step.tokens[name].double().clone() for name in names if name in step.tokens}
         if not streams:
             return "is not part of this stage"
-        wrong_N, worst, looked_at = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0.0, 0
+        wrong_N, worst, checked = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0.0, 0
         for index, row in enumerate(self.rows):
             wanted = loss_mask(row.sample).nonzero()[:, 0]
             if row.inner_step != 0 or not len(wanted):
-                continue  # later updates of a step are by other weights
+                continue  # later updates of a step use other weights
             assert self.policy is not None
             plain_K = plain_logprobs(model_logits(self.policy), row.sample, wanted.tolist())[0].double().cpu()
             here = wanted + step.starts[index]
-            looked_at += len(here)
+            checked += len(here)
             for stream_N in streams.values():
-                apart_K = (stream_N[here] - plain_K).abs()
-                worst = max(worst, float(apart_K.nan_to_num(0.0).max()))
-                wrong_N[here] |= apart_K > TOLERANCE
+                difference_K = (stream_N[here] - plain_K).abs()
+                worst = max(worst, float(difference_K.nan_to_num(0.0).max()))
+                wrong_N[here] |= difference_K > TOLERANCE
                 stream_N[here] = torch.where(stream_N[here].isnan(), stream_N[here], plain_K)
         where = places(step, wrong_N)
-        told = str(where) if where else f"{looked_at} tokens"
+        location = str(where) if where else f"{checked} tokens"
         after = changed_step(step, **streams) if where else step
-        return Swapped(after, bool(where), f"{told}, at most {worst:.2g} nats apart")
+        return Swapped(after, bool(where), f"{location}, at most {worst:.2g} nats apart")
 
     def _tasks(self) -> Mapping[str, Task]:
         return {task.task_id: task for task in self.env.tasks("train")}
@@ -149,7 +151,7 @@ def _differ(stored: float, again: float | None) -> bool:
 
 
 def _rollouts(rows: Sequence[SampleRow], tasks: Mapping[str, Task]) -> Iterator[Rollout]:
-    """The attempts that have a reward, as their grader saw them."""
+    """Yield the rollouts with a reward, as the reward functions saw them."""
     graded = [row for row in rows if not math.isnan(row.sample.reward) and row.sample.task_id in tasks]
     for rollout_id, samples in groupby(graded, key=lambda row: row.sample.rollout_id):
         parts = list(samples)
@@ -171,18 +173,18 @@ def _rollouts(rows: Sequence[SampleRow], tasks: Mapping[str, Task]) -> Iterator[
 
 
 def _turns(sample: Sample) -> Iterator[Turn]:
-    """The turns of a sample, with what was shown before each."""
-    before = 0
+    """Yield the turns of a sample, each with the context before it."""
+    end = 0
     for span in sample.turns:
-        shown, said = slice(before, span.start), slice(span.start, span.end)
-        before = span.end
+        context, reply = slice(end, span.start), slice(span.start, span.end)
+        end = span.end
         yield Turn(
-            context_ids=sample.token_ids[shown],
-            context_origin=sample.origin[shown],
-            token_ids=sample.token_ids[said],
-            origin=sample.origin[said],
-            structure=sample.structure[said],
-            sampler_logprob=sample.sampler_logprob[said],
+            context_ids=sample.token_ids[context],
+            context_origin=sample.origin[context],
+            token_ids=sample.token_ids[reply],
+            origin=sample.origin[reply],
+            structure=sample.structure[reply],
+            sampler_logprob=sample.sampler_logprob[reply],
             finish_reason=span.finish_reason,
             sampler_version=span.sampler_version,
             weight_digest=span.weight_digest,
@@ -190,7 +192,7 @@ def _turns(sample: Sample) -> Iterator[Turn]:
 
 
 def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) -> UpdateReplay:
-    """A recorded update, with the template, environment and weights that it was made by."""
+    """Return the replay of a recorded update, with its template, environment and weights."""
     reader = RunReader(run)
     loaded, policy = load_policy(recipe)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
@@ -205,9 +207,9 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
 
 
 def checkpoint_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:
-    """The checkpoint with the weights that a step began with; "" for a policy as it is made.
+    """Return the checkpoint with the weights before a step; "" for the initial policy.
 
-    None where there is none: a stage keeps its newest.
+    None if it was removed: a stage keeps its newest.
     """
     if step == 0 and stage == recipe.stages[0]:
         return ""

@@ -1,1 +1,1 @@
-"""The doctor beside other trainers."""
+"""Audits of other trainers by the doctor."""

@@ -1,8 +1,8 @@
-"""Whether what the backward passes of an update handed over is what the optimiser gets.
+"""Sums of the gradients of all backward passes of an update, compared with the optimizer's gradient.
 
-Some entries of every weight's gradient are added up as each backward pass hands them over, and compared with
-the gradient at the optimiser's step. That costs little, so it is done in every update; what a backward pass
-itself gets wrong is for the looks (arrival.py).
+Each backward pass adds some entries of every weight's gradient; at the optimizer's step their sum must equal
+the accumulated gradient. This costs little and runs in every update. Errors within a backward pass are found
+by audits (instrumentation/gradient_sum_check.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,25 +14,24 @@ import torch
 from torch import Tensor, nn
 
 ENTRIES_PER_WEIGHT = 16
-"""Of each weight, evenly spread."""
+"""Entries per weight, evenly spread."""
 
 TOLERANCE_EPS = 32
-"""Last digits that sums in another order, and the product with the clip's factor, may take."""
+"""Rounding, in units of eps, of sums in another order and of the product with the clip factor."""
 
 
 @dataclass(eq=False)
 class BackwardSums:
-    """What the backward passes of one update handed over, by weight."""
+    """Summed gradients of the backward passes of one update, by weight."""
 
-    backward_pass: int = -1  # the backward pass that goes on, from 0
+    backward_pass: int = -1  # index of the current backward pass, from 0
     sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # [n] float64, of some entries
-    abs_sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # of the same, each by its size
-    passes_by_weight: dict[str, list[int]] = field(
-        default_factory=dict[str, list[int]]
-    )  # that handed anything over
+    abs_sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # [n], of their absolute values
+    # indices of the passes that gave a weight a gradient
+    passes_by_weight: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
     def add(self, name: str, gradient: Tensor) -> None:
-        """Take in what one backward pass hands to a weight."""
+        """Add the gradient that the current backward pass gives a weight."""
         part = sampled_entries(gradient)
         self.passes_by_weight.setdefault(name, []).append(self.backward_pass)
         self.sums[name] = self.sums[name] + part if name in self.sums else part
@@ -40,22 +39,22 @@ class BackwardSums:
 
 
 def sampled_entries(gradient: Tensor) -> Tensor:
-    """Entries of a gradient, evenly spread: [n] float64."""
+    """Return some entries of a gradient, evenly spread: [n] float64."""
     flat = gradient.detach().reshape(-1)
     return flat[:: max(1, len(flat) // ENTRIES_PER_WEIGHT)][:ENTRIES_PER_WEIGHT].double()
 
 
 @contextmanager
 def record_backward(parameters: Mapping[str, nn.Parameter]) -> Iterator[BackwardSums]:
-    """Note what backward passes within the block hand over."""
-    found = BackwardSums()
+    """Sum the gradients of the backward passes within the block."""
+    sums = BackwardSums()
 
-    def taker(name: str) -> Callable[[Tensor], None]:
-        return lambda gradient: found.add(name, gradient)
+    def hook(name: str) -> Callable[[Tensor], None]:
+        return lambda gradient: sums.add(name, gradient)
 
-    handles = [weight.register_hook(taker(name)) for name, weight in parameters.items()]
+    handles = [weight.register_hook(hook(name)) for name, weight in parameters.items()]
     try:
-        yield found
+        yield sums
     finally:
         for handle in handles:
             handle.remove()
@@ -63,14 +62,15 @@ def record_backward(parameters: Mapping[str, nn.Parameter]) -> Iterator[Backward
 
 @contextmanager
 def check_at_optimizer(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], handed: BackwardSums
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], backward_sums: BackwardSums
 ) -> Iterator[list[dict[str, Any]]]:
-    """Compare what was handed over with what the optimiser gets: a fact for each of its steps."""
+    """Compare the sums with the optimizer's gradient at each of its steps; yield the list of facts."""
     facts: list[dict[str, Any]] = []
 
     def compare(*_: object) -> None:
         facts.append(
-            backward_sum_fact(handed, parameters) | {"missed": missed_passes(handed, optimizer, parameters)}
+            backward_sum_fact(backward_sums, parameters)
+            | {"missed": missed_passes(backward_sums, optimizer, parameters)}
         )
 
     handle = optimizer.register_step_pre_hook(compare)
@@ -80,16 +80,17 @@ def check_at_optimizer(
         handle.remove()
 
 
-def backward_sum_fact(handed: BackwardSums, parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
-    """Weights whose gradient at the optimiser is not the sum of what they were handed, times one factor.
+def backward_sum_fact(backward_sums: BackwardSums, parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
+    """Return the fact on weights whose optimizer gradient is not factor × the sum of their backward passes.
 
-    ``factor`` is what most gradients were multiplied by on their way: the clip's.
+    ``factor`` is the median ratio over weights: the clip's.
     """
-    names = [name for name in handed.sums if handed.sums[name].any()]
-    got = [name for name, weight in parameters.items() if weight.grad is not None]
-    foreign = [name for name in got if name not in handed.sums]
+    sums, abs_sums = backward_sums.sums, backward_sums.abs_sums
+    names = [name for name in sums if sums[name].any()]
+    with_gradient = [name for name, weight in parameters.items() if weight.grad is not None]
+    foreign = [name for name in with_gradient if name not in sums]
     fact: dict[str, Any] = {
-        "weights": len(handed.sums),
+        "weights": len(sums),
         "wrong": [],
         "count": 0,
         "relative": 0.0,
@@ -97,23 +98,21 @@ def backward_sum_fact(handed: BackwardSums, parameters: Mapping[str, nn.Paramete
     }
     if not names:
         return fact | {"wrong": [], "count": 0, "relative": 0.0, "factor": None}
-    sum_N, size_N = (
-        torch.cat([each[name].cpu() for name in names]) for each in (handed.sums, handed.abs_sums)
-    )
-    got_N = torch.cat([_entries_or_zero(parameters[name].grad, handed.sums[name]).cpu() for name in names])
-    owner_N = torch.repeat_interleave(torch.tensor([len(handed.sums[name]) for name in names]))
-    digit_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]
+    sum_N, size_N = (torch.cat([table[name].cpu() for name in names]) for table in (sums, abs_sums))
+    got_N = torch.cat([_entries_or_zero(parameters[name].grad, sums[name]).cpu() for name in names])
+    owner_N = torch.repeat_interleave(torch.tensor([len(sums[name]) for name in names]))
+    eps_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]
 
     def by_weight(x_N: Tensor) -> Tensor:
         return torch.zeros(len(names), dtype=torch.float64).index_add(0, owner_N, x_N)
 
     factor = float((by_weight(got_N * sum_N) / by_weight(sum_N.square())).median())
-    apart_N = (got_N - factor * sum_N).abs()
-    off_W = by_weight((apart_N > TOLERANCE_EPS * digit_N * abs(factor) * size_N).double()) > 0
+    difference_N = (got_N - factor * sum_N).abs()
+    wrong_W = by_weight((difference_N > TOLERANCE_EPS * eps_N * abs(factor) * size_N).double()) > 0
     relative_W = (
-        by_weight(apart_N.square()) / (factor**2 * by_weight(sum_N.square())).clamp(min=1e-300)
+        by_weight(difference_N.square()) / (factor**2 * by_weight(sum_N.square())).clamp(min=1e-300)
     ).sqrt()
-    wrong = sorted(off_W.nonzero()[:, 0].tolist(), key=lambda w: -float(relative_W[w]))
+    wrong = sorted(wrong_W.nonzero()[:, 0].tolist(), key=lambda w: -float(relative_W[w]))
     return fact | {
         "wrong": [names[w] for w in wrong[:3]],
         "count": len(wrong),
@@ -123,18 +122,18 @@ def backward_sum_fact(handed: BackwardSums, parameters: Mapping[str, nn.Paramete
 
 
 def _entries_or_zero(gradient: Tensor | None, like_n: Tensor) -> Tensor:
-    """The same entries of the gradient that the optimiser gets; 0 where there is none."""
+    """Return the same entries of the optimizer's gradient; 0 if there is none."""
     return torch.zeros_like(like_n) if gradient is None else sampled_entries(gradient)
 
 
 def missed_passes(
-    handed: BackwardSums, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+    backward_sums: BackwardSums, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
 ) -> dict[str, int]:
-    """Weights that a pass gave nothing, though others do, or updates before did, with the first such pass."""
-    passes, found = range(handed.backward_pass + 1), dict[str, int]()
+    """Return the first backward pass without a gradient, by weight, for weights that otherwise get one."""
+    passes, missed = range(backward_sums.backward_pass + 1), dict[str, int]()
     for name, weight in parameters.items():
-        given = handed.passes_by_weight.get(name, [])
-        if given or weight in optimizer.state:
-            first = next((turn for turn in passes if turn not in given), None)
-            found |= {} if first is None else {name: first}
-    return found
+        with_gradient = backward_sums.passes_by_weight.get(name, [])
+        if with_gradient or weight in optimizer.state:
+            first = next((index for index in passes if index not in with_gradient), None)
+            missed |= {} if first is None else {name: first}
+    return missed

@@ -1,15 +1,14 @@
 """Checkpoints: everything that exact resume needs, as safetensors and JSON, written atomically.
 
     RUN/checkpoints/grpo-000040/trainable.safetensors   the policy's trained weights, by parameter name
-                                critic.safetensors      the critic's own, where there is one
-                                reference.safetensors   the reference's, where it follows the policy
+                                critic.safetensors      the critic's own weights, if the stage has a critic
+                                reference.safetensors   the reference's weights, if the recipe syncs it
                                 optimizer.safetensors   AdamW's moments and step counts
-                                state.json              stage, step, digests, weights of the loss's terms,
+                                state.json              stage, step, digests, coefficients of the loss terms,
                                                         rollbacks, facts that the next update records
-    RUN/checkpoints/last                                the newest one's name
+    RUN/checkpoints/last                                the name of the newest one
 
-Random numbers, data order and learning rate are functions of (seed, stage, step), so there is nothing
-else to keep.
+Random numbers, data order and learning rate are functions of (seed, stage, step), so nothing else is kept.
 """
 
 import json
@@ -34,23 +33,23 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 WeightTables = Mapping[str, Mapping[str, Tensor]]
-"""Weights by name, of the policy (``trainable``), and of the ``critic`` and the ``reference`` where kept."""
+"""Weights by name: of the policy (``trainable``) and, if kept, of the ``critic`` and the ``reference``."""
 
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """Where a run stands: ``step`` updates of ``stage`` are done."""
+    """Position and state of a run: ``step`` updates of ``stage`` are done."""
 
     stage: str
     step: int
     digests: Mapping[str, str] = field(default_factory=dict[str, str])  # of each table
-    control: Mapping[str, float] = field(default_factory=dict[str, float])  # weights of the loss's terms
-    rollbacks: int = 0  # how often the stage was set back before
+    control: Mapping[str, float] = field(default_factory=dict[str, float])  # ``LossCoefficients``
+    rollbacks: int = 0  # of the stage, so far
     between: Mapping[str, Any] = field(default_factory=dict[str, Any])  # facts that the next update records
 
     @property
     def name(self) -> str:
-        """Folder name; sorts by step within a stage."""
+        """Return the folder name; it sorts by step within a stage."""
         return f"{self.stage}-{self.step:06d}"
 
 
@@ -64,15 +63,15 @@ def save(
     rollbacks: int = 0,
     between: Mapping[str, Any] = {},
 ) -> CheckpointState:
-    """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
-    held = {name: _on_cpu(table) for name, table in tables.items()}
-    digests = {name: digest(table) for name, table in held.items()}
+    """Write a checkpoint and point ``last`` at it; a crash leaves the previous one in place."""
+    on_cpu = {name: _on_cpu(table) for name, table in tables.items()}
+    digests = {name: digest(table) for name, table in on_cpu.items()}
     state = CheckpointState(stage, step, digests, control, rollbacks, between)
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        for name, table in held.items():
+        for name, table in on_cpu.items():
             _write(building / f"{name}.safetensors", table)
         _write(building / "optimizer.safetensors", _moments(tables, optimizer))
         _write_state(building, state)
@@ -84,13 +83,13 @@ def save(
         raise RecordError(
             f"the checkpoint {target} cannot be written",
             got=error,
-            remedy="free space, then go on with --resume: everything up to the last checkpoint is kept",
+            remedy="free space, then resume with --resume: everything up to the last checkpoint is kept",
         ) from error
     return state
 
 
 def rewind_to(folder: Path, state: CheckpointState) -> None:
-    """Go back to a checkpoint: write its state, which may differ now, and drop those after it."""
+    """Make a checkpoint the newest: write its (changed) state and remove later ones of the stage."""
     _write_state(folder / state.name, state)
     write_atomically(folder / "last", state.name.encode())
     for step in saved_steps(folder, state.stage):
@@ -99,18 +98,18 @@ def rewind_to(folder: Path, state: CheckpointState) -> None:
 
 
 def saved_steps(folder: Path, stage: str) -> list[int]:
-    """After how many steps of a stage there are checkpoints, ascending."""
+    """Return the steps of a stage that have a checkpoint, ascending."""
     return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{stage}-[0-9]*"))
 
 
 def find_newest(folder: Path) -> Path | None:
-    """The folder of the newest checkpoint, or None where none was written yet."""
+    """Return the folder of the newest checkpoint; None before the first."""
     pointer = folder / "last"
     return folder / pointer.read_text().strip() if pointer.exists() else None
 
 
 def read_state(checkpoint: Path) -> CheckpointState:
-    """Where the run stood at a checkpoint."""
+    """Return the run's state at a checkpoint."""
     try:
         return CheckpointState(**json.loads((checkpoint / "state.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
@@ -118,39 +117,41 @@ def read_state(checkpoint: Path) -> CheckpointState:
 
 
 def remove(checkpoint: Path) -> None:
-    """Remove a checkpoint that nothing goes back to; a crash leaves it whole, or hidden."""
-    gone = checkpoint.with_name(f".{checkpoint.name}.gone")
-    shutil.rmtree(gone, ignore_errors=True)
-    move_into_place(checkpoint, gone)
-    shutil.rmtree(gone)
+    """Remove a checkpoint; a crash leaves it whole or hidden."""
+    hidden = checkpoint.with_name(f".{checkpoint.name}.gone")
+    shutil.rmtree(hidden, ignore_errors=True)
+    move_into_place(checkpoint, hidden)
+    shutil.rmtree(hidden)
 
 
 def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimizer) -> None:
-    """All that ``save`` wrote: weights, and AdamW's state for each that had one."""
+    """Load what ``save`` wrote: weights, and AdamW's state of each weight that had one."""
     for name, table in tables.items():
         load_table(checkpoint, name, table)
-    optimizer.state.clear()  # a weight that had none then has none now
+    optimizer.state.clear()  # weights without saved moments start without moments
     file = checkpoint / "optimizer.safetensors"
     moments = _read(file)
     _check_finite(moments, file)
     for name, weight in _optimized(tables, optimizer).items():
         if f"{name}/step" in moments:
-            # fused AdamW keeps its step counts beside the weights
+            # fused AdamW keeps its step counts on the weights' device
             optimizer.state[weight] = {key: moments[f"{name}/{key}"].to(weight.device) for key in MOMENTS}
 
 
 def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None:
-    """Copy the weights of one table of a checkpoint into place; their digest must be the recorded one."""
+    """Copy one table of a checkpoint into the given weights; its digest must match the recorded one."""
     file, recorded = checkpoint / f"{name}.safetensors", read_state(checkpoint).digests.get(name, "")
     weights = _read(file)
-    saved, wanted = ({key: tensor.shape for key, tensor in each.items()} for each in (weights, table))
-    if saved != wanted:
-        odd = sorted({key for key, _ in saved.items() ^ wanted.items()})[:3]
+    saved, expected = ({key: tensor.shape for key, tensor in each.items()} for each in (weights, table))
+    if saved != expected:
+        different = sorted({key for key, _ in saved.items() ^ expected.items()})[:3]
         raise RecordError(
-            f"{checkpoint} is of another model or adapter", got=odd, expected="the same parameters"
+            f"{checkpoint} is of another model or adapter",
+            got=different,
+            expected="the same parameters",
         )
     if digest(weights) != recorded:
-        raise _damaged(file, f"not the digest {recorded[:12]}")
+        raise _damaged(file, f"a digest other than the recorded {recorded[:12]}")
     _check_finite(weights, file)
     with torch.no_grad():
         for key, weight in table.items():
@@ -166,14 +167,14 @@ def _write_state(checkpoint: Path, state: CheckpointState) -> None:
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors and sync them, so that a name put in place later names whole files."""
+    """Write tensors and fsync the file before it is renamed into place."""
     save_file(dict(tensors), path)
     with path.open("rb") as handle:
         os.fsync(handle.fileno())
 
 
 def _read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file."""
+    """Return the tensors of a file."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
@@ -181,10 +182,10 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
-    """Raise where a checkpoint holds NaN or infinity."""
+    """Raise if a checkpoint contains NaN or infinity."""
     check_finite(
         tensors,
-        "a checkpoint holds numbers that are not finite, so nothing can go on from it",
+        "the checkpoint contains numbers that are not finite",
         file,
         remedy="write the name of an older checkpoint into checkpoints/last, and lower the learning rate",
         error=RecordError,
@@ -200,7 +201,7 @@ def _damaged(path: Path, got: object) -> RecordError:
 
 
 def _moments(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """AdamW's state by the weight's name and key."""
+    """Return AdamW's state by ``weight/key``."""
     return {
         f"{name}/{key}": optimizer.state[weight][key].detach().cpu().contiguous()
         for name, weight in _optimized(tables, optimizer).items()
@@ -210,6 +211,6 @@ def _moments(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str
 
 
 def _optimized(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What the optimiser moves, by name; a reference is not."""
-    moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-    return {name: w for table in tables.values() for name, w in table.items() if id(w) in moved}
+    """Return the weights that the optimizer updates, by name; a reference has none."""
+    updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    return {name: w for table in tables.values() for name, w in table.items() if id(w) in updated}

@@ -1,4 +1,4 @@
-"""What moves from step to step beside the weights: how much each term of the loss counts."""
+"""Coefficients of the loss terms that change from step to step: KL, entropy and the supervised term."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -10,43 +10,44 @@ from truing.ops.adaptive_coefficients import entropy_controller, kl_controller, 
 
 @dataclass(frozen=True)
 class LossCoefficients:
-    """Weights as they stand before a step; a checkpoint holds them, and resume goes on from there."""
+    """KL and entropy coefficients before a step; checkpoints store them."""
 
     kl_coef: float
     entropy_coef: float
 
     @classmethod
     def initial(cls, recipe: Recipe) -> "LossCoefficients":
-        """As the recipe has them."""
+        """Return the recipe's coefficients."""
         return cls(recipe.kl.coef, recipe.entropy.coef)
 
     def after_rollback(self, before: Recipe, now: Recipe) -> "LossCoefficients":
-        """The same weights, less those that a guard has set anew."""
-        fresh = LossCoefficients.initial(now)
+        """Return these coefficients, with those that the guard changed taken from the new recipe."""
+        changed = LossCoefficients.initial(now)
         return LossCoefficients(
-            fresh.kl_coef if now.kl.coef != before.kl.coef else self.kl_coef,
-            fresh.entropy_coef if now.entropy.coef != before.entropy.coef else self.entropy_coef,
+            changed.kl_coef if now.kl.coef != before.kl.coef else self.kl_coef,
+            changed.entropy_coef if now.entropy.coef != before.entropy.coef else self.entropy_coef,
         )
 
-    def setting(self, recipe: Recipe, stage: str, step: int) -> UpdateConfig:
-        """What update ``step`` is computed by."""
-        plan = UpdateConfig.from_recipe(recipe, stage)
-        left = linear_decay(step, plan.bootstrap.steps)
-        shown = {"coef": plan.bootstrap.coef * left} if left else {"steps": 0}
+    def setting(self, recipe: Recipe, stage: str, step: int) -> from_recipe:
+        """Return the stage's algorithm setting at ``step``, with the current coefficients."""
+        setting = from_recipe.of(recipe, stage)
+        decay = linear_decay(step, setting.bootstrap.steps)
+        bootstrap = {"coef": setting.bootstrap.coef * decay} if decay else {"steps": 0}
         return replace(
-            plan,
-            kl=plan.kl.model_copy(update={"coef": self.kl_coef}),
-            entropy=plan.entropy.model_copy(update={"coef": self.entropy_coef}),
-            bootstrap=plan.bootstrap.model_copy(update=shown),
+            setting,
+            kl=setting.kl.model_copy(update={"coef": self.kl_coef}),
+            entropy=setting.entropy.model_copy(update={"coef": self.entropy_coef}),
+            bootstrap=setting.bootstrap.model_copy(update=bootstrap),
         )
 
     def next_step(self, recipe: Recipe, metrics: Mapping[str, float], rollouts: int) -> "LossCoefficients":
-        """The weights after a step that measured so much; what was not measured moves nothing."""
+        """Return the coefficients after a step with these metrics; a missing metric changes nothing."""
         kl, entropy = recipe.kl, recipe.entropy
         kl_coef, entropy_coef = self.kl_coef, self.entropy_coef
         if kl.target is not None and "kl_all/k3" in metrics:
             kl_coef = kl_controller(kl_coef, metrics["kl_all/k3"], kl.target, rollouts, kl.horizon)
-        measured = metrics.get("entropy/contract", metrics.get("entropy/drawn"))  # where nothing was computed
+        # a step without a forward has only the sampler's estimate
+        measured = metrics.get("entropy/contract", metrics.get("entropy/drawn"))
         if entropy.target is not None and measured is not None:
             entropy_coef = entropy_controller(entropy_coef, measured, entropy.target, entropy.step)
         return LossCoefficients(kl_coef, entropy_coef)

@@ -1,4 +1,4 @@
-"""Whether an update is made: what must hold of a step before it is computed, or its gradient used."""
+"""Gates: reasons to skip a step before its forward, or an update after it."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 
 
-def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
-    """Why a step has too little to learn from; "" where it has enough."""
+def skip_step_reason(samples: Sequence[Sample], setting: from_recipe) -> str:
+    """Return why a step has too few trained tokens; "" if it has enough."""
     gates = setting.gates
     if not isinstance(setting.stage, PolicyStage) or not (
         gates.min_trained_tokens or gates.min_trained_share
@@ -23,12 +23,13 @@ def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
         return ""
     trained = sum(int(sample.policy_mask.sum()) for sample in samples)
     if trained < gates.min_trained_tokens:
-        return f"{trained} tokens are under the policy term, fewer than {gates.min_trained_tokens}"
+        least = f"gates.min_trained_tokens = {gates.min_trained_tokens}"
+        return f"the policy loss covers {trained} tokens, fewer than {least}"
     origins = torch.cat([sample.origin for sample in samples])
     written = int(((origins == Origin.SAMPLED) | (origins == Origin.FORCED)).sum())
     if trained < gates.min_trained_share * written:
-        share = f"{trained} of {written} tokens that were sampled or forced"
-        return f"{share} are under the policy term, less than {gates.min_trained_share:.0%}"
+        share = f"the policy loss covers {trained} of {written} sampled and forced tokens"
+        return f"{share}, less than gates.min_trained_share = {gates.min_trained_share:.0%}"
     return ""
 
 
@@ -39,54 +40,58 @@ def skip_update_reason(
     inner_step: int,
     where: str,
 ) -> str:
-    """Why an update is not made: the policy is too far from its reference; "" where it is not.
+    """Return why an update is skipped: the KL to the reference is above ``kl.cap``; "" if it is not.
 
     Args:
         samples: of the minibatch.
-        logprob: by sample id, [T] nats, as this inner step's forward found it.
-        setting: with the cap, and what is to be done beyond it.
-        inner_step: which update of the step, from 0.
-        where: for the error.
+        logprob: by sample id, [T] nats, of this inner step's forward.
+        setting: with the cap and the action above it.
+        inner_step: index of the update within the step, from 0.
+        where: names the update in the error.
+
+    Raises:
+        Unstable: the action is "rollback".
+        GateError: the action is "stop".
     """
     cfg = setting.kl
     if cfg.cap is None or not isinstance(setting.stage, PolicyStage):
         return ""
-    apart = [
+    kl_parts = [
         kl_k3(logprob[sample.sample_id], sample.ref_logprob)[sample.kl_mask]
         for sample in samples
         if sample.sample_id in logprob
     ]
-    apart_N = torch.cat(apart) if apart else torch.empty(0)
-    if not len(apart_N) or (kl := float(apart_N.mean())) <= cfg.cap:  # demonstrations alone have none
+    kl_N = torch.cat(kl_parts) if kl_parts else torch.empty(0)
+    if not len(kl_N) or (kl := float(kl_N.mean())) <= cfg.cap:  # demonstrations alone have no KL
         return ""
-    found = f"the policy is {kl:.3g} nats per token from its reference, more than kl.cap = {cfg.cap:g}"
+    reason = f"the policy is {kl:.3g} nats per token from its reference, more than kl.cap = {cfg.cap:g}"
     if cfg.cap_action == "rollback":
-        raise Unstable(f"{found} at {where}", remedy="[guard] says what becomes of it")
+        raise Unstable(f"{reason} at {where}", remedy="[guard] decides what follows: add it to the recipe")
     if cfg.cap_action == "stop":
         raise GateError(
-            f"{found} at {where}",
-            expected="less",
+            f"{reason} at {where}",
+            expected="at most kl.cap",
             remedy="lower the learning rate, raise kl.coef, or set kl.cap_action; checkpoints are kept",
         )
-    return found if cfg.cap_action == "skip" or inner_step > 0 else ""
+    return reason if cfg.cap_action == "skip" or inner_step > 0 else ""
 
 
 def gate_metrics(
     tokens: TokenStreams, setting: UpdateConfig, skipped: int, equal_groups: int
 ) -> dict[str, float]:
-    """What the gates of a step kept out, where the recipe has any."""
-    gates, found = setting.gates, {}
+    """Return the metrics ``gate/…`` of a step, for the gates that the recipe has."""
+    gates, metrics = setting.gates, {}
     if not isinstance(setting.stage, PolicyStage):
-        return found
+        return metrics
     if gates.equal_groups != "count":
-        found["gate/equal_groups"] = float(equal_groups)
+        metrics["gate/equal_groups"] = float(equal_groups)
     if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
-        found["gate/held_back"] = float(skipped)
+        metrics["gate/held_back"] = float(skipped)
     if gates.min_ratio is not None or gates.max_ratio is not None:
         (log_ratio_N,) = drop_nan(
             log_ratio(tokens.stream("new_logprob"), tokens.stream("old_logprob"))[tokens.policy]
         )
         if len(log_ratio_N):
             kept_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)
-            found["gate/ratio_masked_share"] = float((~kept_N).double().mean())
-    return found
+            metrics["gate/ratio_masked_share"] = float((~kept_N).double().mean())
+    return metrics

@@ -1,4 +1,4 @@
-"""Which groups of rollouts a step trains on, where some may teach nothing."""
+"""Selection of the groups that a step trains on: groups with equal rewards may be dropped or resampled."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,38 +13,38 @@ from truing.utils.rng import permutation
 
 
 class SelectedGroups(NamedTuple):
-    """The groups to train on, and those that were drawn and left out because all earned the same."""
+    """The groups to train on, and those dropped because all their rewards are equal."""
 
     groups: list[RolloutGroup]
-    left_out: list[RolloutGroup]
+    dropped: list[RolloutGroup]
 
 
-def draw_groups(session: Session, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
-    """The groups of update ``step``, by ``gates.equal_groups``."""
+def draw_groups(session: Session, setting: from_recipe, stage: str, step: int) -> SelectedGroups:
+    """Collect the groups of step ``step`` and select them by ``gates.equal_groups``."""
     cfg = setting.stage
-    how = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
+    action = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
     tasks = session.tasks_of_step(stage, step, cfg.prompts_per_step)
     groups = _draw(session, tasks, setting, stage, step)
-    left_out: list[RolloutGroup] = []
-    if how == "resample":
+    dropped: list[RolloutGroup] = []
+    if action == "resample":
         for again in range(1, setting.gates.max_resample + 1):
-            places = [i for i, group in enumerate(groups) if has_equal_rewards(group)]
-            known = {group.task.task_id for group in groups + left_out}
-            fresh = _untried_tasks(session, known, len(places), (stage, step, "resample", again))
-            if not fresh:
+            equal = [i for i, group in enumerate(groups) if has_equal_rewards(group)]
+            tried = {group.task.task_id for group in groups + dropped}
+            new_tasks = _untried_tasks(session, tried, len(equal), (stage, step, "resample", again))
+            if not new_tasks:
                 break
-            drawn = _draw(session, fresh, setting, stage, step, "resample", again)
-            for place, group in zip(places, drawn, strict=False):
-                left_out.append(groups[place])
-                groups[place] = group
-    if how == "drop" and not all(has_equal_rewards(group) for group in groups):
-        left_out = [group for group in groups if has_equal_rewards(group)]
+            new_groups = _draw(session, new_tasks, setting, stage, step, "resample", again)
+            for i, group in zip(equal, new_groups, strict=False):
+                dropped.append(groups[i])
+                groups[i] = group
+    if action == "drop" and not all(has_equal_rewards(group) for group in groups):
+        dropped = [group for group in groups if has_equal_rewards(group)]
         groups = [group for group in groups if not has_equal_rewards(group)]
-    return SelectedGroups(groups, left_out)
+    return SelectedGroups(groups, dropped)
 
 
 def has_equal_rewards(group: RolloutGroup) -> bool:
-    """Whether all attempts that have a reward have the same, by the grader: nothing is to be compared."""
+    """Return whether all rewards of a group are equal, so that advantages are 0; failed attempts aside."""
     rewards = [rollout.reward for rollout in group.rollouts if rollout.status is not Status.ERROR]
     return len(rewards) > 1 and min(rewards) == max(rewards)
 
@@ -52,14 +52,14 @@ def has_equal_rewards(group: RolloutGroup) -> bool:
 def _draw(
     session: Session, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
 ) -> list[RolloutGroup]:
-    """A group of attempts for each task."""
+    """Collect a group of attempts for each task."""
     rate = force_rate(session.recipe.episode, step)
     size = setting.stage.group_size
     return session.collect_rollouts(tasks, size, session.sampling_params, (stage, step, *occasion), rate)
 
 
-def _untried_tasks(session: Session, known: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
-    """Training tasks that the step has not tried, at most so many."""
+def _untried_tasks(session: Session, tried: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
+    """Return up to ``count`` training tasks that the step has not tried."""
     order = permutation(len(session.train_tasks), session.recipe.seed, *key)
     tasks = (session.train_tasks[i] for i in order)
-    return [task for task in tasks if task.task_id not in known][:count]
+    return [task for task in tasks if task.task_id not in tried][:count]

@@ -1,4 +1,4 @@
-"""What an update works on: the policy, its optimiser, and what stands beside it."""
+"""The learner: policy, optimizer, reference and critic of a stage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from truing.utils.format import with_count
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """What an update works on; the weights and the optimiser's state are the only things it changes."""
+    """Everything that an update needs; it changes only weights and the optimizer's state."""
 
     model: nn.Module
     parameters: Mapping[str, nn.Parameter]
@@ -32,30 +32,30 @@ class Learner:
     setting: UpdateConfig
     optimizer_cfg: OptimizerConfig
     reference_cfg: ReferenceConfig
-    memory_budget: MemoryBudget  # shrinks where memory runs out
+    memory_budget: MemoryBudget  # shrinks if memory runs out
 
     def parameter_groups(self) -> list[Mapping[str, nn.Parameter]]:
-        """What is trained, by name: the policy's, and the critic's where there is one."""
+        """Return the trained parameters by name: the policy's and, if there is one, the critic's."""
         return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
 
     def checkpoint_tables(self) -> dict[str, Mapping[str, torch.Tensor]]:
-        """What a checkpoint keeps. A reference that stands still is the policy that the stage began with."""
-        kept: dict[str, Mapping[str, torch.Tensor]] = {"trainable": self.parameters}
+        """Return the weights that a checkpoint stores; a fixed reference needs none."""
+        tables: dict[str, Mapping[str, torch.Tensor]] = {"trainable": self.parameters}
         if self.critic is not None:
-            kept["critic"] = self.critic.trainable()
+            tables["critic"] = self.critic.trainable()
         if self.reference is not None and self.reference_cfg.sync_every:
-            kept["reference"] = self.reference.synced_weights()
-        return kept
+            tables["reference"] = self.reference.synced_weights()
+        return tables
 
     def restore(self, folder: Path) -> None:
-        """Weights and moments as a checkpoint of the stage has them."""
+        """Load weights and optimizer state from a checkpoint of the stage."""
         self.optimizer.zero_grad(set_to_none=True)
         checkpoint.load(folder, self.checkpoint_tables(), self.optimizer)
         if self.reference is not None:
             self.reference.record_digest()
 
     def sync_reference(self, done: int) -> bool:
-        """Whether the reference was synced now that so many steps are done."""
+        """Sync the reference if it is due after ``done`` steps; return whether it was."""
         every = self.reference_cfg.sync_every
         if self.reference is None or not every or done % every:
             return False
@@ -63,21 +63,21 @@ class Learner:
         return True
 
     def reference_sync_facts(self) -> dict[str, Any]:
-        """What a sync left: the reference's digest, and how many of its tensors are not the policy's."""
+        """Return facts after a sync: the reference's digest, and how many tensors differ from the policy."""
         assert self.reference is not None
-        held, keep = self.reference.synced_weights(), self.reference_cfg.keep
-        differing = sum(not torch.equal(held[name], weight) for name, weight in self.parameters.items())
-        done = f"moved towards the policy, keeping {keep:g} of itself" if keep else "set to the policy"
+        weights, keep = self.reference.synced_weights(), self.reference_cfg.keep
+        differing = sum(not torch.equal(weights[name], weight) for name, weight in self.parameters.items())
+        change = f"moved towards the policy, keeping {keep:g} of itself" if keep else "set to the policy"
         return {
             "digest": self.reference.digest,
             "differing": differing,
-            "tensors": len(held),
+            "tensors": len(weights),
             "keep": keep,
-            "text": f"reference {done}: {differing} of {with_count(len(held), 'tensor')} differ",
+            "text": f"reference {change}: {differing} of {with_count(len(weights), 'tensor')} differ",
         }
 
     def set_learning_rates(self, step: int) -> None:
-        """The learning rates of update ``step`` of the stage."""
+        """Set the learning rates of step ``step`` of the stage."""
         cfg = self.setting.stage
         peaks = [cfg.learning_rate] if self.critic is None else [cfg.learning_rate, cfg.value_learning_rate]
         for group, peak in zip(self.optimizer.param_groups, peaks, strict=True):
@@ -85,23 +85,23 @@ class Learner:
 
 
 def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resume: Path | None) -> Learner:
-    """What a stage begins with: its reference is the policy as it is now, its critic and optimiser are new.
+    """Return the learner of a stage: the reference is the current policy; critic and optimizer are new.
 
     Args:
-        session: whose policy is trained.
-        stage: which stage of its recipe.
-        room: what fits into memory.
-        resume: a checkpoint of the stage, to go on from.
+        session: holds the policy to train.
+        stage: of the session's recipe.
+        memory_budget: how many tokens fit into memory.
+        resume: a checkpoint of the stage to restore, or None.
     """
-    algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage)
-    kind, moves = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
+    algorithm, setting = ALGORITHMS[stage], from_recipe.of(session.recipe, stage)
+    kind, synced = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     critic = Critic(session.policy, separate=kind == "separate") if kind else None
-    parts = [session.parameters, *([critic.trainable()] if critic else [])]
+    groups = [session.parameters, *([critic.trainable()] if critic else [])]
     learner = Learner(
         model=session.policy,
         parameters=session.parameters,
-        optimizer=make_optimizer(session.recipe.optimizer, *parts),
-        reference=make_reference(session.policy, syncable=moves)
+        optimizer=make_optimizer(session.recipe.optimizer, *groups),
+        reference=make_reference(session.policy, syncable=synced)
         if algorithm.needs_reference(setting)
         else None,
         critic=critic,

@@ -1,9 +1,9 @@
-"""How many tokens a step computes at once: as many as a budget of memory allows, measured before it runs.
+"""The memory budget: how many tokens fit into one micro-batch, measured before the first step.
 
-    peak = what is held anyway + gradients and moments + logits + tokens × what a token keeps
+    peak = bytes in use + gradients and moments + logits + tokens × activations per token
 
-What a token keeps from the forward to the backward pass is counted on a forward of a few tokens. Samples
-that fit no other way keep the inputs of layers alone, and layers are computed twice.
+Activations per token are the bytes saved for the backward pass, counted on forwards of a few tokens. Samples
+that do not fit are computed with recomputation: only the inputs of layers are saved.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,58 +24,58 @@ from truing.types.sample import Sample
 from truing.utils.memory import GB, bytes_free, bytes_in_use
 
 FREE_MEMORY_SHARE = 0.75
-"""Of the memory that is free: what ``auto`` takes, beside what is held already."""
+"""Share of the free memory that ``auto`` adds to the bytes in use."""
 
 PROBE_LENGTHS = (33, 97)
-"""Tokens of the forwards on which is counted what a token keeps; fewer where a model has fewer positions."""
+"""Tokens of the two forwards that measure activations per token; fewer if the model has fewer positions."""
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that a step needs: whatever it computes, and for each token of a micro-batch."""
+    """Bytes that a step needs: fixed, and per token of a micro-batch."""
 
     fixed: int
     per_token: int
-    per_token_recomputed: int | None = None  # None where layers cannot be computed twice
+    per_token_recomputed: int | None = None  # None if layers cannot be recomputed
 
     def peak_bytes(self, micro: MicroBatch) -> int:
-        """What a micro-batch comes to."""
+        """Return the predicted peak of a micro-batch."""
         recomputed = micro.recompute and self.per_token_recomputed
         return self.fixed + micro.tokens * (recomputed or self.per_token)
 
 
 @dataclass
 class MemoryBudget:
-    """What fits. It shrinks where memory runs out all the same."""
+    """Tokens that fit into a micro-batch; shrinks if memory runs out."""
 
     need: MemoryNeed
-    most: int  # tokens of a micro-batch, even where more would fit
+    most: int  # upper bound, ``optimizer.micro_batch_tokens``
     fits: int  # tokens that fit
-    fits_recomputed: int = 0  # tokens that fit where layers are computed twice
+    fits_recomputed: int = 0  # tokens that fit with recomputation; 0 if there is none
 
     @classmethod
     def from_bytes(cls, need: MemoryNeed, budget: int, most: int) -> "MemoryBudget":
-        """What fits into so many bytes."""
+        """Return what fits into ``budget`` bytes."""
         left = budget - need.fixed
-        twice = need.per_token_recomputed
+        recomputed = need.per_token_recomputed
         if left < need.per_token:
             raise RecipeError(
-                "optimizer.memory is less than a step holds, whatever it computes",
+                "optimizer.memory is less than a step needs before its first token",
                 got=f"{budget / GB:.2f} GB",
                 expected=f"more than {need.fixed / GB:.2f} GB",
-                remedy="give it more, lower optimizer.micro_batch_tokens, or take a smaller model; lora needs"
-                " less than training every weight",
+                remedy="raise optimizer.memory, lower optimizer.micro_batch_tokens, or use a smaller model;"
+                " lora needs less than training every weight",
             )
-        return cls(need, most, left // need.per_token, left // twice if twice else 0)
+        return cls(need, most, left // need.per_token, left // recomputed if recomputed else 0)
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "MemoryBudget":
-        """From what a run recorded of it."""
+        """Return the budget that a run recorded in an event ``memory``."""
         named = {field.name: facts[field.name] for field in fields(cls)}
         return cls(**named | {"need": MemoryNeed(**facts["need"])})
 
     def micro_batches(self, model: nn.Module, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
-        """Samples in micro-batches; layers are computed twice for those that do not fit."""
+        """Split samples into micro-batches; samples that do not fit are recomputed."""
         causal = causal_model(model)
         large = [bool(self.fits_recomputed) and len(sample) > self.fits for sample in samples]
         yield from split_micro_batches(
@@ -87,16 +87,16 @@ class MemoryBudget:
             yield micro._replace(recompute=True)
 
     def shrink(self, failed: MicroBatch) -> None:
-        """Memory ran out on a micro-batch: half of it fits. An error for one sample, even computed twice."""
+        """Halve the budget after a micro-batch ran out of memory; raise if it was one sample, recomputed."""
         if failed.recompute:
             self.fits_recomputed = failed.tokens // 2
         else:
             self.fits = failed.tokens // 2
         if len(failed.samples) == 1 and (failed.recompute or not self.fits_recomputed):
             raise ModelError(
-                f"there is no memory to train on sample {failed.samples[0].sample_id}",
+                f"sample {failed.samples[0].sample_id} does not fit into memory",
                 got=f"{failed.tokens} tokens",
-                remedy="shorten answers or turns, train with lora, or take a smaller model",
+                remedy="shorten answers or turns, train with lora, or use a smaller model",
             )
 
 
@@ -109,53 +109,54 @@ def measure_budget(
     reference: bool = False,
     critic: bool = False,
 ) -> MemoryBudget:
-    """What fits into a budget (bytes), and into memory; without one, into a share of what is free now.
+    """Return what fits into ``budget`` bytes, at most the free memory; None takes a share of the free memory.
 
-    ``reference`` and ``critic``: whether there is one with weights of its own beside the policy's.
+    ``reference`` and ``critic`` tell whether there is one with its own copy of the weights.
     """
     device = causal_model(model).device
-    now, more = bytes_in_use(device), bytes_free(device)
-    within = now + int(FREE_MEMORY_SHARE * more) if budget is None else min(budget, now + more)
-    need = measure_need(model, parameters, now, max_tokens, reference=reference, critic=critic)
-    return MemoryBudget.from_bytes(need, within, max_tokens)
+    in_use, free = bytes_in_use(device), bytes_free(device)
+    limit = in_use + int(FREE_MEMORY_SHARE * free) if budget is None else min(budget, in_use + free)
+    need = measure_need(model, parameters, in_use, max_tokens, reference=reference, critic=critic)
+    return MemoryBudget.from_bytes(need, limit, max_tokens)
 
 
 def measure_need(
     model: nn.Module,
     parameters: Mapping[str, nn.Parameter],
-    now: int,
-    most: int,
+    in_use: int,
+    max_tokens: int,
     *,
     reference: bool = False,
     critic: bool = False,
 ) -> MemoryNeed:
-    """What steps on these parameters need beside the bytes held now, with no gradient and no moment yet.
+    """Return what a step needs, given the bytes in use before any gradient or moment exists.
 
-    The model is left in training mode: an adapter's dropout keeps its masks.
+    The model is left in training mode: an adapter's dropout saves its masks.
     """
     training_mode(model)
     trained = sum(parameter.nbytes for parameter in parameters.values())
     layers = len(layers_of(causal_model(model)))
     per_token = _kept_per_token(model, recompute=False)
-    at_once = per_token // layers if layers else 0  # what one layer keeps
+    per_layer = per_token // layers if layers else 0
     trunks, copies = 1 + critic, reference + critic
-    twice = trunks * _kept_per_token(model, recompute=True) + 3 * at_once if layers else None
+    recomputed = trunks * _kept_per_token(model, recompute=True) + 3 * per_layer if layers else None
     return MemoryNeed(
-        fixed=now + (3 * trunks + copies) * trained + _logits(model, most),  # a gradient and two moments
-        # while a layer goes backward, its gradients and what they are made from; recomputed, all it keeps
-        per_token=trunks * per_token + 2 * at_once,
-        per_token_recomputed=twice,
+        # per trunk a gradient and two moments
+        fixed=in_use + (3 * trunks + copies) * trained + _logits_bytes(model, max_tokens),
+        # the layer in its backward pass holds gradients too; with recomputation also its activations
+        per_token=trunks * per_token + 2 * per_layer,
+        per_token_recomputed=recomputed,
     )
 
 
-def _logits(model: nn.Module, most: int) -> int:
-    """What scores of so many tokens hold: tables of logits, their exponentials and gradients."""
-    whole = 4 * causal_model(model).config.get_text_config().vocab_size * most
+def _logits_bytes(model: nn.Module, tokens: int) -> int:
+    """Return the bytes of logits, their exponentials and gradients of ``tokens`` tokens."""
+    whole = 4 * causal_model(model).config.get_text_config().vocab_size * tokens
     return 2 * min(KEPT_BYTES, whole) + 4 * min(CHUNK_BYTES, whole)
 
 
 def _kept_per_token(model: nn.Module, *, recompute: bool) -> int:
-    """Bytes that one token more keeps for the backward pass."""
+    """Return the bytes that each further token saves for the backward pass."""
     causal, kept = causal_model(model), []
     config = causal.config.get_text_config()
     most = getattr(config, "max_position_embeddings", PROBE_LENGTHS[1])

@@ -1,4 +1,4 @@
-"""AdamW over the trainable parameters, its schedule, and the guard before each update."""
+"""AdamW over the trainable parameters: schedule, gradient clipping, checks for non-finite values."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from truing.errors import NonFiniteError
 
 
 def make_optimizer(cfg: OptimizerConfig, *parts: Mapping[str, nn.Parameter]) -> torch.optim.AdamW:
-    """A group for each part; learning rates are set before each step. Fused, it passes over memory once."""
+    """Return fused AdamW with one parameter group per part; ``Learner.set_learning_rates`` sets the rates."""
     return torch.optim.AdamW(
         [{"params": list(parameters.values())} for parameters in parts],
         lr=0.0,
@@ -23,7 +23,7 @@ def make_optimizer(cfg: OptimizerConfig, *parts: Mapping[str, nn.Parameter]) -> 
 
 
 def learning_rate(step: int, steps: int, peak: float, cfg: OptimizerConfig) -> float:
-    """The rate of update ``step`` (from 0) of a stage of ``steps``: linear warm-up, then the schedule.
+    """Return the rate of step ``step`` (from 0) of ``steps``: linear warm-up, then the schedule.
 
     >>> cfg = OptimizerConfig(warmup_steps=2, schedule="linear")
     >>> [learning_rate(step, 4, 1.0, cfg) for step in range(4)]
@@ -39,23 +39,23 @@ def learning_rate(step: int, steps: int, peak: float, cfg: OptimizerConfig) -> f
     return peak
 
 
-def check_loss(parts: Mapping[str, Tensor], where: str) -> None:
-    """Raise before the backward pass where a term of the loss is not finite."""
-    for name, value in parts.items():
+def check_loss(losses: Mapping[str, Tensor], where: str) -> None:
+    """Raise before the backward pass if a loss term is not finite."""
+    for name, value in losses.items():
         if not torch.isfinite(value):
             raise NonFiniteError(
                 f"the {name} term of the loss is {value.item()} at {where}",
                 expected="a finite number",
-                remedy="look at the step's tokens with `truing tokens RUN`; the weights were not changed",
+                remedy="inspect the step's tokens with `truing tokens RUN`; the weights are unchanged",
             )
 
 
 def clip_and_step(
     optimizer: torch.optim.Optimizer, max_norm: float, where: str, *parts: Mapping[str, nn.Parameter]
 ) -> list[float]:
-    """Clip the gradient of each part to ``max_norm``, update, clear; return the norms before clipping.
+    """Clip each part's gradient to ``max_norm``, step, clear gradients; return the norms before clipping.
 
-    Each part by itself: a critic's large gradient must not shrink the policy's.
+    Parts are clipped separately, so that a large critic gradient does not shrink the policy's.
     """
     norms = []
     for parameters in parts:
@@ -72,16 +72,16 @@ def clip_and_step(
 
 
 def _not_finite(parameters: Mapping[str, nn.Parameter], where: str) -> NonFiniteError:
-    """Which gradient it is; where each is finite, their squares are too large to be added."""
+    """Return the error that names the first gradient with non-finite entries; else the norm overflows."""
     for name, parameter in parameters.items():
         if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             return NonFiniteError(
                 f"the gradient of {name} is not finite at {where}",
                 got=f"{int((~torch.isfinite(parameter.grad)).sum())} of {parameter.numel()} entries",
-                remedy="lower the learning rate, or look at the step's tokens; the weights were not changed",
+                remedy="lower the learning rate, or inspect the step's tokens; the weights are unchanged",
             )
     return NonFiniteError(
         f"the norm of the gradient is not finite at {where}",
-        got="finite entries that are too large",
-        remedy="lower the learning rate, or look at the step's tokens; the weights were not changed",
+        got="finite entries whose squares overflow",
+        remedy="lower the learning rate, or inspect the step's tokens; the weights are unchanged",
     )

@@ -20,7 +20,7 @@ from truing.utils.rng import seed_of
 
 @dataclass(frozen=True, eq=False)
 class RestoredPolicy:
-    """A policy with the weights of a checkpoint, and how it samples."""
+    """A policy with the weights of a checkpoint, and its sampling parameters."""
 
     recipe: Recipe
     loaded: LoadedModel
@@ -29,7 +29,7 @@ class RestoredPolicy:
 
 
 def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
-    """The model of a recipe, and the policy to train: the model itself, or the model in a fresh adapter."""
+    """Return the model of a recipe, and the policy: the model itself, or the model with a new adapter."""
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device=model.device)
     if not recipe.lora:
@@ -38,11 +38,11 @@ def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
 
 
 def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
-    """The policy of a run at a checkpoint, by default the newest.
+    """Return the policy of a run at a checkpoint, by default the newest.
 
     Args:
         run_dir: a run directory.
-        name: of a folder under ``checkpoints``, such as ``grpo-000040``.
+        name: a folder under ``checkpoints``, such as ``grpo-000040``.
     """
     recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
     loaded, policy = load_policy(recipe)
@@ -53,42 +53,42 @@ def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
 def restore_weights(
     run_dir: Path, loaded: LoadedModel, parameters: Mapping[str, nn.Parameter], name: str | None = None
 ) -> None:
-    """Copy a checkpoint of a run (by default the newest) into a policy made by ``open_policy``."""
-    facts = RunReader(run_dir).run_json()
-    recorded = facts["model"]["digest"]
-    if facts["recipe"]["lora"] and loaded.digest != recorded:
+    """Copy a checkpoint of a run (by default the newest) into a policy made by ``load_policy``."""
+    run_json = RunReader(run_dir).run_json()
+    recorded = run_json["model"]["digest"]
+    if run_json["recipe"]["lora"] and loaded.digest != recorded:
         raise RecordError(
-            "the base model is no longer the one that this run's adapter was trained on",
+            "the base model is not the one that this run's adapter was trained on",
             got=f"{loaded.path}: digest {loaded.digest[:12]}",
             expected=f"digest {recorded[:12]}",
-            remedy="put the model back; the adapter means nothing on other weights",
+            remedy="restore the original model; the adapter works with its weights only",
         )
     checkpoint.load_table(_checkpoint(run_dir / "checkpoints", name), "trainable", parameters)
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
-    """The folder of a checkpoint, which must be there."""
+    """Return the folder of a checkpoint; raise if there is none."""
     found = checkpoint.find_newest(folder) if name is None else folder / name
     if found is None or not found.is_dir():
         raise RecordError(
             "this run has no such checkpoint",
             got=found or folder,
             expected="a folder under checkpoints/",
-            remedy="train until the first checkpoint, or name one that is there",
+            remedy="train until the first checkpoint, or name an existing one",
         )
     return found
 
 
 def check_same_recipe(recipe: Recipe, recorded: str) -> None:
-    """Raise unless a run is resumed with the recipe it was started with."""
+    """Raise if a run is resumed with another recipe than it was started with; [doctor] may differ."""
     given, before = (flatten(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
     for key in sorted(given.keys() | before.keys()):
-        if key.startswith("doctor."):  # who watches decides nothing of what is trained
+        if key.startswith("doctor."):  # diagnosis does not change training
             continue
         if given.get(key) != before.get(key):
             raise RecordError(
                 f"the run was started with another recipe: {key} differs",
                 got=given.get(key),
                 expected=before.get(key),
-                remedy="resume with the recipe.toml of the run directory, or start anew in another --out",
+                remedy="resume with the recipe.toml of the run, or start a new run with another --out",
             )

@@ -1,4 +1,4 @@
-"""What a run holds: the model and its sampler, the environment and its tasks, the sampling contract."""
+"""The session: model, sampler, environment, tasks and sampling parameters of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ from truing.utils.rng import permutation
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """Made once per run by ``open_session``; the policy's weights are all that changes."""
+    """Opened once per run by ``open_session``; only the policy's weights change."""
 
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module
-    parameters: Mapping[str, nn.Parameter]  # what is trained
+    parameters: Mapping[str, nn.Parameter]  # trained
     sampler: LocalEngine
     env: Env
     train_tasks: Sequence[Task]
@@ -49,7 +49,7 @@ class Session:
     grammars: CallGrammars | None
 
     def sync_sampler(self, version: int) -> None:
-        """Bring the sampler to the policy's weights and stamp it with their digest."""
+        """Copy the policy's weights to the sampler and record their version and digest."""
         with phase("sync"):
             sync_weights(self.policy, self.sampler.model)
             self.sampler.set_weights_version(version, quick_sum(self.parameters))
@@ -62,7 +62,7 @@ class Session:
         key: tuple[object, ...],
         force_rate: float = 0.0,
     ) -> list[RolloutGroup]:
-        """Attempt tasks with the sampler's weights, and grade; some turns begin with the forced prefix."""
+        """Collect graded rollouts; a share ``force_rate`` of turns begins with the forced prefix."""
         prefix = forced_prefix_ids(self.chat, self.recipe.episode.forced_prefix)
         try:
             return collect(
@@ -77,7 +77,7 @@ class Session:
             self.sampler.reset_prefix_cache()
 
     def play_demonstrations(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
-        """The tasks' demonstrations, played in their own worlds."""
+        """Return the tasks' demonstrations, run in their environments."""
         return collect(
             tasks,
             group_size=1,
@@ -88,44 +88,42 @@ class Session:
         )
 
     def episode_context(self, sampling_params: SamplingParams) -> EpisodeContext:
-        """Where attempts take place."""
+        """Return what episodes need besides tasks."""
         return EpisodeContext(
             self.chat, self.env, sampling_params, self.recipe.episode, self.loaded.context_length
         )
 
     def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:
-        """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``.
+        """Evaluate with the sampler's weights: always the same tasks and random numbers.
 
-        ``prove`` raises where what was drawn is no evaluation of these tasks.
+        ``prove`` raises if the collected groups are not of these tasks.
         """
         cfg = self.recipe.eval
-        sampling_params = self.recipe.sampling.to_params(
-            self.sampling_params.stop_ids, temperature=cfg.temperature
-        )
-        groups = self.collect_rollouts(self.eval_tasks, cfg.samples, sampling_params, ("eval",))
+        params = self.recipe.sampling.to_params(self.sampling_params.stop_ids, temperature=cfg.temperature)
+        groups = self.collect_rollouts(self.eval_tasks, cfg.samples, params, ("eval",))
         prove(self, groups)
         return evaluate(name, self.env.rewards, groups, cfg.passes_at)
 
     def tasks_of_step(self, stage: str, step: int, count: int) -> list[Task]:
-        """The training tasks of a step: each epoch is a fresh shuffle, keyed by seed, stage and epoch."""
+        """Return the training tasks of a step; each epoch is a new shuffle by seed, stage and epoch."""
         total = len(self.train_tasks)
         chosen = []
-        for place in range(step * count, (step + 1) * count):
-            order = permutation(total, self.recipe.seed, stage, "epoch", place // total)
-            chosen.append(self.train_tasks[order[place % total]])
+        for position in range(step * count, (step + 1) * count):
+            order = permutation(total, self.recipe.seed, stage, "epoch", position // total)
+            chosen.append(self.train_tasks[order[position % total]])
         return chosen
 
 
 def open_session(recipe: Recipe, env: Env) -> Session:
-    """Load the model, add the adapter, and prove that the environment's tasks can be used."""
+    """Load the model, add the adapter, check environment and engines; return the session."""
     splits = checked_tasks(env)  # before a model is loaded
-    wanted = recipe.eval.tasks
-    if len(splits["eval"]) < wanted:
+    eval_count = recipe.eval.tasks
+    if len(splits["eval"]) < eval_count:
         raise DataError(
             "the environment has too few evaluation tasks",
             got=len(splits["eval"]),
-            expected=f"at least eval.tasks = {wanted}",
-            remedy="give it more data, or lower eval.tasks",
+            expected=f"at least eval.tasks = {eval_count}",
+            remedy="add data, or lower eval.tasks",
         )
     if recipe.model.threads is not None:
         torch.set_num_threads(recipe.model.threads)
@@ -133,14 +131,12 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     keep_freed_memory()
     loaded, policy = load_policy(recipe)
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
-    sampling_params.max_prompt_length(
-        loaded.context_length
-    )  # or nothing could be drawn, which SFT would not notice
+    sampling_params.max_prompt_length(loaded.context_length)  # raises if no token could be sampled
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)
-        splits = checked_tasks(env)  # what is left of two prompts may be the same
+        splits = checked_tasks(env)  # truncated prompts may be equal
     sampler = LocalEngine(
         sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
     )
@@ -154,7 +150,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         sampler=sampler,
         env=env,
         train_tasks=splits["train"],
-        eval_tasks=splits["eval"][:wanted],
+        eval_tasks=splits["eval"][:eval_count],
         sampling_params=sampling_params,
         chat=chat,
         grammars=None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary),

@@ -1,9 +1,10 @@
-"""One update, top to bottom: samples, reference, values, credit, forward and backward, clip and step, record.
+"""One training step: reference and critic forwards, advantages, then optimizer updates.
 
-A sample on which no term of the loss has a gradient is not computed; where none has, nothing is updated.
+Each inner step computes the gradient of one minibatch, micro-batch by micro-batch, clips it and steps the
+optimizer. Loss denominators are computed over the whole minibatch, so any number of micro-batches gives the
+same gradient. Samples without a gradient in any loss term are not computed.
 
-Algorithms do not appear here by name: they are functions in ``Algorithm``. Loss denominators are
-computed over the whole minibatch, so any number of micro-batches gives the gradient of one.
+Algorithms do not appear here by name: ``Algorithm`` holds their functions.
 """
 
 from collections import Counter
@@ -35,50 +36,51 @@ from truing.utils.rng import permutation, seed_of
 
 @dataclass(eq=False)
 class Trace:
-    """What the forwards of one minibatch said, by sample id, and what the update did."""
+    """Record of one inner step: its minibatch, per-token results by sample id, losses and gradient norms."""
 
     inner_step: int
     samples: list[Sample]
-    logprob: dict[str, Tensor] = field(default_factory=dict)
-    entropy: dict[str, Tensor] = field(default_factory=dict)
-    raw_entropy: dict[str, Tensor] = field(default_factory=dict)
-    token_gradient: dict[str, Tensor] = field(default_factory=dict)
-    value_gradient: dict[str, Tensor] = field(default_factory=dict)
-    loss: dict[str, float] = field(default_factory=dict)
-    grad_norms: list[float] = field(default_factory=list)  # of the policy, and of the critic
-    skip_reason: str = ""  # why no update was made
-    head_step: float = 0.0  # how far the update moved the critic's head
+    logprob: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, NaN outside ``loss_mask``
+    entropy: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, under the sampling parameters
+    raw_entropy: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, of the model's distribution
+    token_gradient: dict[str, Tensor] = field(default_factory=dict)  # [T] −∂loss/∂logprob
+    value_gradient: dict[str, Tensor] = field(default_factory=dict)  # [T] −∂loss/∂value
+    loss: dict[str, float] = field(default_factory=dict)  # by loss term, weighted
+    grad_norms: list[float] = field(default_factory=list)  # policy, critic; before clipping
+    skip_reason: str = ""  # "" if the optimizer stepped
+    head_step: float = 0.0  # L2 norm of the change of the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
-    backward_counts: Counter[str] = field(
-        default_factory=Counter
-    )  # how often each row went forward and backward
-    backward_sums: list[BackwardSums] = field(
-        default_factory=list[BackwardSums]
-    )  # gradients, of the policy and of the critic
-    sum_checks: list[list[dict[str, Any]]] = field(
-        default_factory=list[list[dict[str, Any]]]
-    )  # of each of those
-    probability_below: dict[str, Tensor] = field(
-        default_factory=dict[str, Tensor]
-    )  # P(lower ids), NaN where nobody asked
+    backward_counts: Counter[str] = field(default_factory=Counter)  # backward passes per sample
+    # policy, critic: gradients summed over backward passes, and their comparison with the optimizer's
+    backward_sums: list[BackwardSums] = field(default_factory=list[BackwardSums])
+    sum_checks: list[list[dict[str, Any]]] = field(default_factory=list[list[dict[str, Any]]])
+    # [T] probability of all ids below the sampled one; NaN where draws are not replayed
+    probability_below: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
     @property
     def tokens_computed(self) -> int:
-        """Tokens of its forwards."""
+        """Tokens of all forwards of the inner step."""
         return sum(micro.tokens for micro in self.micro_batches)
 
 
 AuditHook = Callable[[Learner, Sequence[Sample]], None]
-"""Looks at the samples of the first update as they are trained on, before any weight moves."""
+"""Audits the first minibatch of a step before any weight changes."""
 
 
 def train_step(
     learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], audit: AuditHook | None = None
 ) -> list[Trace]:
-    """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
-    if why := skip_step_reason(samples, learner.setting):
-        return [Trace(0, list(samples), skip_reason=why)]
-    learner.model.eval()  # no dropout in what is compared with
+    """Train on the samples of a step; return one trace per inner step (one optimizer update each).
+
+    Args:
+        learner: policy, optimizer, reference and critic; its weights change in place.
+        samples: of the step, before advantages.
+        key: names the step in seeds and error texts, such as (seed, stage, step).
+        audit: called with the first minibatch before its update.
+    """
+    if reason := skip_step_reason(samples, learner.setting):
+        return [Trace(0, list(samples), skip_reason=reason)]
+    learner.model.eval()  # old and reference log-probabilities are computed without dropout
     with phase("reference"):
         samples = with_reference_logprobs(with_old_logprobs(samples, learner), learner)
     with phase("value"):
@@ -91,12 +93,14 @@ def train_step(
         if audit is not None and inner_step == 0:
             with phase("doctor"):
                 audit(learner, minibatch)
+
         trace = accumulate_gradients(learner, minibatch, inner_step, (*key, inner_step), where)
         traces.append(trace)
         trace.skip_reason = skip_update_reason(minibatch, trace.logprob, learner.setting, inner_step, where)
         if trace.skip_reason:
             learner.optimizer.zero_grad(set_to_none=True)
             break
+
         with phase("optimizer"), _measuring_head_step(learner.critic, trace), _checking_sums(learner, trace):
             trace.grad_norms = clip_and_step(
                 learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parameter_groups()
@@ -107,20 +111,20 @@ def train_step(
 def accumulate_gradients(
     learner: Learner, minibatch: list[Sample], inner_step: int, key: tuple[object, ...], where: str
 ) -> Trace:
-    """The gradient of a minibatch; begun again in smaller parts where memory runs out."""
+    """Forward and backward over a minibatch; if memory runs out, start over with smaller micro-batches."""
     terms = learner.algorithm.terms(learner.setting)
-    pulling = [sample for sample in minibatch if any(term.has_gradient(sample) for term in terms)]
-    divided = [(term, term.denominator(minibatch)) for term in terms]
+    with_gradient = [sample for sample in minibatch if any(term.has_gradient(sample) for term in terms)]
+    terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
     while True:
         trace = Trace(inner_step, minibatch)
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
             with _recording_backward(learner, trace):
-                for micro in learner.memory_budget.micro_batches(learner.model, pulling):
+                for micro in learner.memory_budget.micro_batches(learner.model, with_gradient):
                     trace.micro_batches.append(micro)
-                    for handed in trace.backward_sums:
-                        handed.backward_pass += 1
-                    backward(learner, micro, divided, trace, where)
+                    for sums in trace.backward_sums:
+                        sums.backward_pass += 1
+                    backward(learner, micro, terms_with_denominator, trace, where)
             return trace
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -131,39 +135,47 @@ def accumulate_gradients(
 
 
 def backward(
-    learner: Learner, micro: MicroBatch, divided: Sequence[tuple[LossTerm, float]], trace: Trace, where: str
+    learner: Learner,
+    micro: MicroBatch,
+    terms_with_denominator: Sequence[tuple[LossTerm, float]],
+    trace: Trace,
+    where: str,
 ) -> None:
-    """Add the gradient of a micro-batch; each term comes with its denominator."""
+    """Forward and backward of one micro-batch: add its gradient to ``.grad`` and its results to the trace."""
     batch = collate(micro.samples)
     with phase("forward"):
-        asked = replay_mask(learner, trace, batch)
-        about: dict[str, Any] = {
-            "critic": learner.critic,
-            "recompute": micro.recompute,
-            "mass_below_mask_BT": asked,
-        }
-        scores = score(learner.model, batch, loss_mask(batch), **about)
+        scores = score(
+            learner.model,
+            batch,
+            loss_mask(batch),
+            critic=learner.critic,
+            recompute=micro.recompute,
+            mass_below_mask_BT=replay_mask(learner, trace, batch),
+        )
         scores.logprob.retain_grad()
         if scores.value is not None:
             scores.value.retain_grad()
-        parts = {term.name: term.weight * term.loss(batch, scores, divisor) for term, divisor in divided}
-    check_loss(parts, where)
+        losses = {
+            term.name: term.weight * term.loss(batch, scores, denominator)
+            for term, denominator in terms_with_denominator
+        }
+    check_loss(losses, where)
     with phase("backward"):
-        torch.stack(list(parts.values())).sum().backward()
-    _add_micro_batch(trace, micro.samples, scores, parts)
+        torch.stack(list(losses.values())).sum().backward()
+    _add_micro_batch(trace, micro.samples, scores, losses)
 
 
 @torch.no_grad()
 def with_old_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-    """Samples with the trainer's own log-probabilities before any update, where the sampler's are corrected.
+    """Return samples with old log-probabilities recomputed by the trainer, if ``correction.method`` is on.
 
-    Where they are not, what the sampler recorded is the old policy, and nothing is computed.
+    With ``correction.method = "off"`` the sampler's log-probabilities stay the old policy's.
     """
     if learner.setting.correction.method == "off" or not isinstance(learner.setting.stage, PolicyStage):
         return list(samples)
     scored: dict[str, Sample] = {}
-    drawn = [sample for sample in samples if sample.kl_mask.any()]
-    for micro in learner.memory_budget.micro_batches(learner.model, drawn):
+    sampled = [sample for sample in samples if sample.kl_mask.any()]
+    for micro in learner.memory_budget.micro_batches(learner.model, sampled):
         batch = collate(micro.samples)
         logprob_BT = score(learner.model, batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro.samples):
@@ -174,27 +186,27 @@ def with_old_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sampl
 
 @torch.no_grad()
 def with_reference_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-    """Samples with the reference's log-probabilities, where credit or a term of the loss needs them."""
+    """Return samples with the reference's log-probabilities; unchanged if the stage has no reference."""
     if learner.reference is None:
         return list(samples)
-    annotated: dict[str, Sample] = {}
-    compared = [sample for sample in samples if sample.kl_mask.any()]
-    for micro in learner.memory_budget.micro_batches(learner.model, compared):
+    scored: dict[str, Sample] = {}
+    sampled = [sample for sample in samples if sample.kl_mask.any()]
+    for micro in learner.memory_budget.micro_batches(learner.model, sampled):
         batch = collate(micro.samples)
         logprob_BT = learner.reference.score(batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro.samples):
             ref = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
-            annotated[sample.sample_id] = replace(sample, ref_logprob=ref)
-    return [annotated.get(sample.sample_id, sample) for sample in samples]
+            scored[sample.sample_id] = replace(sample, ref_logprob=ref)
+    return [scored.get(sample.sample_id, sample) for sample in samples]
 
 
 def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-    """Samples with what the critic expects before each choice, and after a truncated end."""
+    """Return samples with the critic's value before each token, and after the end of truncated ones."""
     if learner.critic is None:
         return list(samples)
     valued: dict[str, Sample] = {}
-    chosen = [sample for sample in samples if sample.value_mask.any() or sample.truncated]
-    for micro in learner.memory_budget.micro_batches(learner.model, chosen):
+    with_value = [sample for sample in samples if sample.value_mask.any() or sample.truncated]
+    for micro in learner.memory_budget.micro_batches(learner.model, with_value):
         values = state_values(learner.critic, learner.model, micro.samples)
         for sample, value in zip(micro.samples, values, strict=True):
             valued[sample.sample_id] = replace(sample, value=value[:-1], bootstrap_value=float(value[-1]))
@@ -203,28 +215,28 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 
 @contextmanager
 def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
-    """Note what backward passes within the block hand over, to the policy and to the critic."""
+    """Sum the gradients that backward passes within the block produce, for policy and critic."""
     with ExitStack() as stack:
         trace.backward_sums = [
-            stack.enter_context(record_backward(part)) for part in learner.parameter_groups()
+            stack.enter_context(record_backward(group)) for group in learner.parameter_groups()
         ]
         yield
 
 
 @contextmanager
 def _checking_sums(learner: Learner, trace: Trace) -> Iterator[None]:
-    """Compare it with what the optimiser gets within the block."""
+    """Compare those sums with the gradients that the optimizer gets within the block."""
     with ExitStack() as stack:
-        parts = zip(learner.parameter_groups(), trace.backward_sums, strict=True)
+        pairs = zip(learner.parameter_groups(), trace.backward_sums, strict=True)
         trace.sum_checks = [
-            stack.enter_context(check_at_optimizer(learner.optimizer, *each)) for each in parts
+            stack.enter_context(check_at_optimizer(learner.optimizer, group, sums)) for group, sums in pairs
         ]
         yield
 
 
 @contextmanager
 def _measuring_head_step(critic: Critic | None, trace: Trace) -> Iterator[None]:
-    """Note how far the block moves the critic's head."""
+    """Measure how far the critic's head moves within the block."""
     if critic is None:
         yield
         return
@@ -235,31 +247,34 @@ def _measuring_head_step(critic: Critic | None, trace: Trace) -> Iterator[None]:
 
 
 def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...]) -> Iterator[list[Sample]]:
-    """The samples of each inner step: all of them once, or shuffled shares over several epochs."""
-    epochs, shares = (cfg.inner_epochs, cfg.minibatches) if isinstance(cfg, PolicyStage) else (1, 1)
+    """Yield the minibatch of each inner step: ``inner_epochs`` passes over the shuffled samples.
+
+    With one minibatch per epoch, samples keep their order. Stages without inner epochs have one minibatch.
+    """
+    epochs, count = (cfg.inner_epochs, cfg.minibatches) if isinstance(cfg, PolicyStage) else (1, 1)
     for epoch in range(epochs):
-        order = permutation(len(samples), *key, "minibatches", epoch) if shares > 1 else range(len(samples))
-        for share in range(shares):
-            chosen = [samples[i] for i in list(order)[share::shares]]
-            if chosen:
-                yield chosen
+        order = permutation(len(samples), *key, "minibatches", epoch) if count > 1 else range(len(samples))
+        for first in range(count):
+            minibatch = [samples[i] for i in list(order)[first::count]]
+            if minibatch:
+                yield minibatch
 
 
 def loss_mask(rows: Sample | Batch) -> Tensor:
-    """The tokens that some term of the loss reads: [T] of a sample, [B, T] of a batch."""
+    """Return the tokens that some loss term reads: [T] bool of a sample, [B, T] of a batch."""
     return rows.policy_mask | rows.kl_mask | rows.supervised_mask
 
 
 MAX_REPLAYED_ENTRIES = 16_000_000
-"""Entries of distributions that an update replays draws from, some 20 ms: 325 tokens over 49,152 ids."""
+"""Tokens × vocabulary whose draws a step replays, some 20 ms: 325 tokens × 49,152 ids."""
 
 
 def replay_mask(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
-    """Some of the sampled tokens whose draws are replayed: [B, T] bool; None where none is.
+    """Return the sampled tokens whose draws are replayed: [B, T] bool; None if the step replays none.
 
-    Only before the first update are the weights those that drew, and only in float32 are they so to the last
-    digits. All tokens of a step together are so many that it takes little of its time; the same place of a
-    rollout is asked again in another step.
+    Only before the first update are the weights those of the sampler, and only in float32 on the CPU do both
+    agree to the last digits. A fixed number of entries per step bounds the time; the offset changes from step
+    to step, so other positions are replayed.
     """
     causal = causal_model(learner.model)
     policy = isinstance(learner.setting.stage, PolicyStage)
@@ -274,32 +289,32 @@ def replay_mask(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
 
 
 def _has_dropout(model: nn.Module) -> bool:
-    """Whether dropout is on: then a forward is not that of the weights."""
+    """Return whether dropout is active, which makes a forward random."""
     return any(
         isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in model.modules()
     )
 
 
 def _add_micro_batch(
-    trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[str, Tensor]
+    trace: Trace, samples: Sequence[Sample], scores: Scores, losses: dict[str, Tensor]
 ) -> None:
-    """Add a micro-batch to the trace: per-token streams, NaN where not scored, and terms of the loss."""
+    """Add a micro-batch to the trace: per-token streams, NaN where not scored, and loss terms."""
     streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
-    pulled = scores.logprob.grad  # None where no term of the loss reads log-probabilities
-    streams["pull"] = torch.zeros_like(scores.logprob) if pulled is None else -pulled
+    gradient_BT = scores.logprob.grad  # None if no loss term reads log-probabilities
+    streams["token_gradient"] = torch.zeros_like(scores.logprob) if gradient_BT is None else -gradient_BT
     trace.backward_counts.update(sample.sample_id for sample in samples)
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()
-            known = loss_mask(sample)
-            if name == "pull":  # where it must not be, it is to be seen
-                known = known | (values != 0)
-            getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
+            shown = loss_mask(sample)
+            if name == "token_gradient":  # a gradient outside the mask is a fault that the doctor must see
+                shown = shown | (values != 0)
+            getattr(trace, name)[sample.sample_id] = torch.where(shown, values, torch.nan)
     if scores.mass_below is not None:
         for b, sample in enumerate(samples):
             trace.probability_below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()
     if scores.value is not None and scores.value.grad is not None:
         for b, sample in enumerate(samples):
             trace.value_gradient[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()
-    for name, value in parts.items():
+    for name, value in losses.items():
         trace.loss[name] = trace.loss.get(name, 0.0) + value.item()

@@ -1,4 +1,4 @@
-"""Where the samples of a step come from: demonstrations, or the policy's own rollouts."""
+"""The samples of a step: demonstrations, or the policy's own rollouts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ from truing.types.token import Excluded
 class StepSamples:
     """The samples of a step, with the tasks and rollouts they come from.
 
-    ``failed`` are samples of rollouts that have no reward, or no other to be compared with, or whose group
-    was left out: on record only. ``equal_groups`` counts groups that were left out. ``limited`` says
-    whether prompts are held to a length, so that some may have been cut.
+    ``untrained`` are recorded only: samples of rollouts without a reward, alone in their group, or of a
+    dropped group. ``equal_groups`` counts groups dropped for equal rewards. ``prompts_limited`` tells whether
+    prompts have a maximum length, so that some may be truncated.
     """
 
     samples: list[Sample]
@@ -35,7 +35,7 @@ class StepSamples:
 def draw_step_samples(
     session: Session, algorithm: Algorithm, setting: UpdateConfig, stage: str, step: int
 ) -> StepSamples:
-    """The samples of update ``step`` of a stage, with demonstrations beside them while it is bootstrapped."""
+    """Return the samples of step ``step`` of a stage; during bootstrap with demonstrations added."""
     cfg, limits = setting.stage, session.recipe.episode
     equal: list[RolloutGroup] = []
     if algorithm.source == "demonstrations":
@@ -47,26 +47,26 @@ def draw_step_samples(
     else:
         groups, equal = draw_groups(session, setting, stage, step)
         usable = _with_reward(groups, least=min(2, cfg.group_size))
-    everything = [*groups, *equal]
-    rollouts = {rollout.rollout_id: rollout for group in everything for rollout in group.rollouts}
-    left_out = rollouts.keys() - {rollout.rollout_id for rollout in usable}
+    all_groups = [*groups, *equal]
+    rollouts = {rollout.rollout_id: rollout for group in all_groups for rollout in group.rollouts}
+    unusable = rollouts.keys() - {rollout.rollout_id for rollout in usable}
     samples = _without_truncated(algorithm.to_samples(usable, cfg, limits.mask), rollouts, setting)
-    failed = [
-        without_loss_terms(sample) for name in left_out for sample in flatten(rollouts[name], limits.mask)
+    untrained = [
+        without_loss_terms(sample) for name in unusable for sample in flatten(rollouts[name], limits.mask)
     ]
-    tasks = {group.task.task_id: group.task for group in everything}
+    tasks = {group.task.task_id: group.task for group in all_groups}
     limited = session.recipe.episode.max_prompt_tokens is not None
-    drawn = StepSamples(samples, failed, tasks, rollouts, len(equal), limited)
+    step_samples = StepSamples(samples, untrained, tasks, rollouts, len(equal), limited)
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
-        drawn = _with_demonstrations(drawn, session, setting.bootstrap.batch_size, stage, step)
-    _check_lengths(drawn, session.loaded.context_length)
-    return drawn
+        step_samples = _with_demonstrations(step_samples, session, setting.bootstrap.batch_size, stage, step)
+    _check_lengths(step_samples, session.loaded.context_length)
+    return step_samples
 
 
 def _without_truncated(
     samples: list[Sample], rollouts: Mapping[str, Rollout], setting: UpdateConfig
 ) -> list[Sample]:
-    """Samples, of which the policy term reads no attempt that was cut where the recipe says so."""
+    """Return samples with truncated attempts excluded from the policy loss, if gates.truncated = "mask"."""
     if setting.gates.truncated != "mask" or not isinstance(setting.stage, PolicyStage):
         return samples
     return [
@@ -78,64 +78,64 @@ def _without_truncated(
 
 
 def _with_demonstrations(
-    drawn: StepSamples, session: Session, count: int, stage: str, step: int
+    step_samples: StepSamples, session: Session, count: int, stage: str, step: int
 ) -> StepSamples:
-    """What was drawn, and as many demonstrations: supervised terms read them, and no others."""
+    """Add ``count`` demonstrations, which only supervised loss terms read."""
     tasks = session.tasks_of_step(f"{stage}/bootstrap", step, count)
     groups = session.play_demonstrations(tasks, (stage, "bootstrap", step))
-    shown = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
-    _check_demonstrations(list(shown.values()))
-    samples = [sample for rollout in shown.values() for sample in flatten(rollout)]
+    demonstrations = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
+    _check_demonstrations(list(demonstrations.values()))
+    samples = [sample for rollout in demonstrations.values() for sample in flatten(rollout)]
     return replace(
-        drawn,
-        samples=drawn.samples + samples,
-        tasks={**drawn.tasks, **{task.task_id: task for task in tasks}},
-        rollouts={**drawn.rollouts, **shown},
+        step_samples,
+        samples=step_samples.samples + samples,
+        tasks={**step_samples.tasks, **{task.task_id: task for task in tasks}},
+        rollouts={**step_samples.rollouts, **demonstrations},
     )
 
 
 def _with_reward(groups: list[RolloutGroup], least: int) -> list[Rollout]:
-    """The rollouts that have a reward, in groups where at least so many have one."""
-    judged = [[r for r in group.rollouts if r.status is not Status.ERROR] for group in groups]
-    usable = [rollout for rollouts in judged if len(rollouts) >= least for rollout in rollouts]
+    """Return the rollouts with a reward, from groups with at least ``least`` of them."""
+    graded = [[r for r in group.rollouts if r.status is not Status.ERROR] for group in groups]
+    usable = [rollout for rollouts in graded if len(rollouts) >= least for rollout in rollouts]
     if not usable:
         errors = [rollout.error for group in groups for rollout in group.rollouts if rollout.error]
         raise RolloutError(
-            "no attempt of this step can be trained on",
+            "no attempt of this step has a usable reward",
             got=f"{len(errors)} failed; the first one:\n{errors[0]}",
-            remedy="mend the tool or the environment; truing check RECIPE tries them without training",
+            remedy="fix the tool or the environment; `truing check RECIPE` runs them without training",
         )
     return usable
 
 
 DEMONSTRATION_REMEDIES = {
-    EndedBy.ERROR: "mend the tool, or the demonstration; raise episode.timeout where it only takes long",
-    EndedBy.CONTEXT: "lower episode.max_reply_chars, shorten the task, or take a model with a longer context",
+    EndedBy.ERROR: "fix the tool or the demonstration; raise episode.timeout if it only takes long",
+    EndedBy.CONTEXT: "lower episode.max_reply_chars, shorten the task, or use a model with a longer context",
     EndedBy.TURNS: "raise episode.max_turns, or let the last demonstrated turn call no tool",
     EndedBy.TIME: "raise episode.time_limit",
 }
-"""What helps where a demonstration was cut short."""
+"""Remedy by the reason that ended a demonstration early."""
 
 
 def _check_demonstrations(rollouts: list[Rollout]) -> None:
-    """Raise where a demonstration failed in its own world."""
+    """Raise if a demonstration does not complete in its environment."""
     for rollout in rollouts:
         if rollout.status is not Status.DONE or rollout.ended_by is not EndedBy.ENVIRONMENT:
             raise DataError(
-                f"the demonstration of task {rollout.task.task_id} does not come to its end",
+                f"the demonstration of task {rollout.task.task_id} does not complete its episode",
                 got=f"ended by {rollout.ended_by.value} after {len(rollout.turns)} turns {rollout.error}",
-                expected="ended by the world, as it was demonstrated",
+                expected="ended by the environment after the last demonstrated turn",
                 remedy=DEMONSTRATION_REMEDIES[rollout.ended_by],
             )
 
 
-def _check_lengths(drawn: StepSamples, context_length: int) -> None:
-    """Raise where a demonstration is longer than the model's context; what was sampled never is."""
-    for sample in drawn.samples:
+def _check_lengths(step_samples: StepSamples, context_length: int) -> None:
+    """Raise if a demonstration is longer than the model's context; sampled rollouts never are."""
+    for sample in step_samples.samples:
         if len(sample) > context_length:
             raise DataError(
                 f"the demonstration of task {sample.task_id} is longer than the context",
                 got=f"{len(sample)} tokens with its prompt",
                 expected=f"≤ {context_length}",
-                remedy="set episode.max_prompt_tokens, or shorten the task; nothing is cut in silence",
+                remedy="set episode.max_prompt_tokens, or shorten the task",
             )

@@ -1,4 +1,4 @@
-"""What a run tells of itself as it goes on: to its record, and to whoever watches."""
+"""The event log: writes events to the record and passes them to the callback, trackers and alerts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,24 +21,24 @@ from truing.utils.memory import GB
 from truing.utils.rng import seed_of
 
 BOUNDARY_EVERY = 50
-"""Of so many later updates, one has its first tokens in words on record."""
+"""Of the later updates, one in this many records its first tokens as text."""
 
 EventCallback = Callable[[str, Mapping[str, Any]], None]
-"""Told of each thing as it happens: a kind (`start`, `stage`, `step`, `eval`, `note`) and its facts."""
+"""Called with each event: its kind (`start`, `stage`, `step`, `eval`, `note`, …) and its facts."""
 
 
 def logs_boundary(seed: int, stage: str, step: int) -> bool:
-    """Whether an update has its first tokens told in words: the first ones, and later some by chance."""
+    """Return whether an update logs its first tokens as text: the first updates, and a random few later."""
     return step < SHOWN_UPDATES or seed_of(seed, "boundary", stage, step) % BOUNDARY_EVERY == 0
 
 
 class EventLog:
-    """Records events and passes them on; knows what was said before."""
+    """Records events and passes them on; remembers what it reported, to report some things once."""
 
     def __init__(
-        self, recipe: Recipe, writer: RunWriter, watch: EventCallback, followers: EventDispatcher
+        self, recipe: Recipe, writer: RunWriter, callback: EventCallback, dispatcher: EventDispatcher
     ) -> None:
-        self.recipe, self.writer, self.callback, self.followers = recipe, writer, watch, followers
+        self.recipe, self.writer, self.callback, self.dispatcher = recipe, writer, callback, dispatcher
         self.loss_label = ""
         self.reported: set[str] = set()
 
@@ -48,41 +48,41 @@ class EventLog:
         self.notify(kind, facts)
 
     def notify(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Pass an event on that the record has otherwise, or not at all."""
+        """Pass an event on without recording it here: the record has it in another form, or not at all."""
         self.callback(kind, facts)
-        self._log_failures(self.followers.dispatch(kind, facts))
+        self._log_failures(self.dispatcher.dispatch(kind, facts))
 
     def close(self) -> None:
-        """Let the followers go."""
-        self._log_failures(self.followers.close())
+        """Close trackers and alerts."""
+        self._log_failures(self.dispatcher.close())
 
     def log_stopped(self, run: Path, error: BaseException) -> None:
-        """Tell how a run ended, and let the followers go; what cannot be told is a note of the error."""
+        """Log why a run stopped and close; a failure to do so becomes a note of the error."""
         facts = exit_facts(error)
-        for tell in (
+        for action in (
             lambda: self.writer.write_event("stopped", **facts),
             lambda: self.notify("stopped", {"run": str(run), **facts}),
             self.close,
         ):
             try:
-                tell()
-            except TruingError as lost:  # the disk is full, say: what stopped the run is still to be heard of
-                error.add_note(f"and how it ended could not be told: {lost}")
+                action()
+            except TruingError as failure:  # such as a full disk; the first error must still be raised
+                error.add_note(f"and the event that the run stopped could not be logged: {failure}")
 
-    def _log_failures(self, told: Sequence[tuple[str, str]]) -> None:
-        """Tell of followers that failed."""
-        for name, text in told:
+    def _log_failures(self, failures: Sequence[tuple[str, str]]) -> None:
+        """Log trackers and alerts that failed, each as a name and a text."""
+        for name, text in failures:
             facts = {"what": name, "text": text}
             self.writer.write_event("incident", **facts)
             self.callback("incident", facts)
 
     def log_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
-        """First tokens in words: of the first updates of a stage to everybody, of others to the record."""
-        say = self.log if step < SHOWN_UPDATES else self.writer.write_event
-        say("boundary", stage=stage, step=step, lines=lines)
+        """Log first tokens as text; only those of a stage's first updates are passed on."""
+        write = self.log if step < SHOWN_UPDATES else self.writer.write_event
+        write("boundary", stage=stage, step=step, lines=lines)
 
     def log_incidents(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
-        """Tell of failed attempts, and the first time of what stays as it is."""
+        """Log the incidents of a step's rollouts; kinds in ``REPORTED_ONCE`` only the first time."""
         for kind, text in incidents(rollouts):
             if kind not in self.reported:
                 self.log("incident", what=kind, stage=stage, step=step, text=text)
@@ -90,30 +90,32 @@ class EventLog:
                 self.reported.add(kind)
 
     def log_memory(self, memory_budget: MemoryBudget, stage: str, step: int) -> None:
-        """Tell that memory ran out in a step, and what fits from now on."""
-        text = f"memory ran out; from now on {memory_budget.fits} tokens at once, and this step began anew"
+        """Log that memory ran out in a step, and the new budget."""
+        text = (
+            f"memory ran out: repeated with at most {memory_budget.fits} tokens per micro-batch from now on"
+        )
         self.log("memory", **asdict(memory_budget))
         self.log("incident", what="memory", stage=stage, step=step, text=text)
 
     def log_skipped(self, traces: Sequence[Trace], stage: str, step: int) -> None:
-        """Tell of updates that were computed or planned, and not made."""
+        """Log skipped updates with their reasons."""
         for trace in traces:
             if trace.skip_reason:
                 self.log("incident", what="held_back", stage=stage, step=step, text=trace.skip_reason)
 
     def log_over_budget(self, record: StepRecord) -> None:
-        """Tell, once, where a step held more than its budget."""
-        budget, most = self.recipe.optimizer.memory_bytes, record.metrics.get("memory/peak", 0.0)
-        if budget is not None and most * GB > budget and "budget" not in self.reported:
+        """Log, once, that the peak of a step is above optimizer.memory."""
+        budget, peak = self.recipe.optimizer.memory_bytes, record.metrics.get("memory/peak", 0.0)
+        if budget is not None and peak * GB > budget and "budget" not in self.reported:
             self.reported.add("budget")
             text = (
-                f"a step held {most:.2f} GB, more than optimizer.memory = {budget / GB:g} GB: that bounds"
-                " forward and backward, and drawing and what libraries keep come on top; lower it for less"
+                f"a step used up to {peak:.2f} GB, above optimizer.memory = {budget / GB:g} GB: the budget"
+                " covers forward and backward; sampling and libraries need more. Lower it to use less"
             )
             self.log("incident", what="budget", stage=record.stage, step=record.step, text=text)
 
     def log_loss_label(self, label: LossLabel, stage: str, step: int) -> None:
-        """Say what the loss means where that changed since the last step."""
+        """Log what the loss means if that changed since the last step."""
         if label.label != self.loss_label:
             self.loss_label = label.label
             self.log("loss", stage=stage, step=step, label=label.label, text=label.text)

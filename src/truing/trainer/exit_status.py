@@ -1,4 +1,4 @@
-"""How a run came to an end that is not its own."""
+"""Facts of the event ``stopped``: why an error or Ctrl-C ended a run."""
 
 import traceback
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from truing.errors import GuardError, TruingError
 
 LINES, CHARACTERS = 20, 4000
-"""Of a traceback or a message, at most so much is kept; of a traceback the end, where the error is."""
+"""Kept of a traceback (its end), and of a message."""
 
 
 def exit_facts(error: BaseException) -> dict[str, Any]:
-    """What an error or Ctrl-C says of the run that it stops, as the event ``stopped`` has it."""
+    """Return the facts of the event ``stopped``."""
     return {
         "reason": getattr(error, "what", "") or type(error).__name__,
-        "resumable": not isinstance(error, GuardError),  # what was given up on fails again where it failed
+        "resumable": not isinstance(error, GuardError),  # the guard gave up: a resumed run would fail again
         "error": type(error).__name__,
         "message": str(error)[:CHARACTERS],
         "traceback": _traceback(error),
@@ -21,7 +21,7 @@ def exit_facts(error: BaseException) -> dict[str, Any]:
 
 
 def _traceback(error: BaseException) -> str:
-    """The last lines of where it happened; of an error raised on purpose, of its cause; "" where none is."""
+    """Return the last lines of the traceback; of a ``TruingError`` that of its cause; "" if there is none."""
     source = error.__cause__ if isinstance(error, TruingError) else error
     if source is None or isinstance(source, KeyboardInterrupt):
         return ""

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of an update waits until the update is whole, so that none is lost."""
+"""Deferred Ctrl-C: an update completes before the run stops, so that none is lost."""
 
 import signal
 import threading
@@ -9,27 +9,29 @@ from typing import Any
 
 
 class DeferredInterrupt:
-    """Within it, the first Ctrl-C is noted and the second ends everything at once."""
+    """Context in which the first Ctrl-C is noted and the second raises ``KeyboardInterrupt``."""
 
     def __init__(self) -> None:
         self.requested = False
         self._interruptible = False
-        self._before: Any = None
+        self._previous_handler: Any = None
 
     def __enter__(self) -> "DeferredInterrupt":
         ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-        if threading.current_thread() is threading.main_thread() and not ignored:  # no other may take signals
-            self._before = signal.signal(signal.SIGINT, self._note)
+        if (
+            threading.current_thread() is threading.main_thread() and not ignored
+        ):  # only the main thread may set handlers
+            self._previous_handler = signal.signal(signal.SIGINT, self._on_sigint)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)
+            self._previous_handler = None
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """What can be left at any time, such as drawing."""
+        """Let Ctrl-C interrupt the block at once, such as sampling."""
         self._interruptible = True
         try:
             yield
@@ -37,11 +39,11 @@ class DeferredInterrupt:
             self._interruptible = False
 
     def raise_if_requested(self) -> None:
-        """End here, if somebody asked to."""
+        """Raise ``KeyboardInterrupt`` if Ctrl-C was noted."""
         if self.requested:
             raise KeyboardInterrupt
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_sigint(self, number: int, frame: FrameType | None) -> None:
         if self._interruptible or self.requested:
             raise KeyboardInterrupt
         self.requested = True

@@ -1,4 +1,4 @@
-"""A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
+"""The training loop: stages, steps, evaluations, checkpoints, guard rollbacks and resume of a run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -19,7 +19,7 @@ from truing.errors import GuardError, Unstable
 from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditSchedule
 from truing.instrumentation.draw_audit import draw_replay_facts
 from truing.instrumentation.gradient_sum_check import backward_sum_facts
-from truing.instrumentation.optimizer_moments import step_facts
+from truing.instrumentation.optimizer_moments import moment_facts
 from truing.instrumentation.prompt_check import prompt_facts, prove_evaluated
 from truing.instrumentation.reference_sync_check import reference_sync_fact
 from truing.instrumentation.sample_usage import usage_facts
@@ -45,13 +45,13 @@ from truing.utils.phase_clock import PhaseClock, phase
 
 
 class Loop:
-    """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
+    """Trains the stages of a recipe and records every step; holds the state of the run between steps."""
 
     def __init__(
         self, session: Session, writer: RunWriter, out: Path, memory_budget: MemoryBudget, event_log: EventLog
     ) -> None:
         self.session, self.writer, self.out, self.memory_budget = session, writer, out, memory_budget
-        self.declared_recipe = session.recipe  # a guard may change the session's for a stage
+        self.declared_recipe = session.recipe  # a guard may change ``session.recipe`` within a stage
         self.event_log = event_log
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
@@ -64,55 +64,57 @@ class Loop:
             self.declared_recipe, session.sampling_params, bos, tool_names(session), rewards
         )
         self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget)
-        self.pending_facts: dict[str, Any] = {}  # facts of what was done since the last update
+        self.pending_facts: dict[str, Any] = {}  # facts between two updates, recorded with the next
         self.interrupt = DeferredInterrupt()
-        self.rollbacks = 0  # of the stage
-        self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
+        self.rollbacks = 0  # of the current stage
+        self.history: list[Mapping[str, float]] = []  # metrics of the current stage, by step
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe as the stage has it now."""
+        """Return the recipe of the current stage, with the guard's changes."""
         return self.session.recipe
 
     def train(self, resume: bool) -> TrainResult:
-        """All stages, from the start or from the newest checkpoint."""
+        """Train all stages, from the start or from the newest checkpoint; return the evaluations."""
         stages = self.declared_recipe.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
         if resume:
-            meant = self.declared_recipe.doctor.suppress
-            self.event_log.log("resumed", stage=first_stage, step=first_step, suppress=meant)
+            suppress = self.declared_recipe.doctor.suppress
+            self.event_log.log("resumed", stage=first_stage, step=first_step, suppress=suppress)
         self.event_log.log("memory", **asdict(self.memory_budget))
         if self.declared_recipe.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
+
         for stage in stages[stages.index(first_stage) :]:
             self.train_stage(stage, first_step if stage == first_stage else 0)
             if f"after_{stage}" not in self.evaluations:
                 self.evaluate(f"after_{stage}", self.weights_version(stage, self.recipe.stage(stage).steps))
+
         result = TrainResult(self.out, self.evaluations)
-        self.event_log.log(
-            "finished", estimates={name: asdict(found) for name, found in result.estimates().items()}
-        )
+        estimates = {name: asdict(estimate) for name, estimate in result.estimates().items()}
+        self.event_log.log("finished", estimates=estimates)
         return result
 
     def train_stage(self, stage: str, step: int) -> None:
-        """One stage, of which ``step`` updates are done."""
+        """Train one stage, of which ``step`` steps are done."""
         learner = self.open_stage(stage, step)
         steps = self.recipe.stage(stage).steps
         self.event_log.log("stage", stage=stage, steps=steps, first_step=step)
-        self.clock.pop_seconds()  # what was written for the stage before is no part of this one
+        self.clock.pop_seconds()  # drop time spent after the previous stage's last step
         while step < steps:
-            why = self.guarded_step(learner, stage, step)
-            if why:
-                step = self.roll_back(learner, stage, step, why)
+            if reason := self.guarded_step(learner, stage, step):
+                step = self.roll_back(learner, stage, step, reason)
                 continue
             step += 1
+
             with reference_sync_fact(learner, step, self.pending_facts):
                 if learner.sync_reference(step):
                     self.event_log.log(
                         "reference", stage=stage, step=step - 1, **learner.reference_sync_facts()
                     )
+
             with self.interrupt:
-                # before the checkpoint: what is cut between the two repeats the step, and the evaluation
+                # evaluate before saving: a run killed between the two repeats the step and the evaluation
                 if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
                     self.evaluate(mid_stage_name(stage, step), self.weights_version(stage, step))
                 due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
@@ -121,9 +123,9 @@ class Loop:
             self.interrupt.raise_if_requested()
 
     def open_stage(self, stage: str, step: int) -> Learner:
-        """What a stage begins or goes on with; its reference is the policy as it was at its start."""
-        kept = self.checkpoints / checkpoint.CheckpointState(stage, step).name
-        state = checkpoint.read_state(kept) if kept.exists() else checkpoint.CheckpointState(stage, 0)
+        """Return the learner of a stage, new or restored from the checkpoint after ``step`` steps."""
+        saved = self.checkpoints / checkpoint.CheckpointState(stage, step).name
+        state = checkpoint.read_state(saved) if saved.exists() else checkpoint.CheckpointState(stage, 0)
         self.apply_rollbacks(stage, state.rollbacks)
         self.coefficients = (
             LossCoefficients(**state.control) if state.control else LossCoefficients.initial(self.recipe)
@@ -132,31 +134,31 @@ class Loop:
         self.history = [row.metrics for row in recorded if row.stage == stage]
         self.restore_doctor(stage, recorded)
         self.pending_facts = dict(state.between)
-        learner = open_learner(self.session, stage, self.memory_budget, kept if kept.exists() else None)
-        if self.recipe.guard and not kept.exists():
+        learner = open_learner(self.session, stage, self.memory_budget, saved if saved.exists() else None)
+        if self.recipe.guard and not saved.exists():
             self.save(learner, stage, 0)
         return learner
 
     def restore_doctor(self, stage: str, recorded: Sequence[StepRow]) -> None:
-        """Go on with the doctor's own state as it was after the updates that are on record."""
-        found = current_findings(RunReader(self.out).events())
-        self.doctor.restore(recorded, found)
+        """Rebuild the doctor's state and the audit schedule from the recorded steps and findings."""
+        findings = current_findings(RunReader(self.out).events())
+        self.doctor.restore(recorded, findings)
         of_stage = [row for row in recorded if row.stage == stage]
         last = of_stage[-1].step if of_stage else -1
-        suspected = [code for code, _, *where in found if where == [stage, last]]
-        asked = any(code.startswith(AUDITED_FAMILIES) for code in suspected)
+        codes = [code for code, _, *where in findings if where == [stage, last]]
+        requested = any(code.startswith(AUDITED_FAMILIES) for code in codes)
         self.audit_schedule = AuditSchedule(
-            self.declared_recipe.doctor.budget, [row.facts for row in of_stage], requested=asked
+            self.declared_recipe.doctor.budget, [row.facts for row in of_stage], requested=requested
         )
         self.event_log.loss_label = recorded[-1].loss_label if recorded else ""
 
     def guarded_step(self, learner: Learner, stage: str, step: int) -> str:
-        """Make an update; why a guard is to undo it, "" where none is."""
+        """Run a step; return why the guard must roll it back, or "" if it is stable."""
         guard, setting = self.recipe.guard, self.coefficients.setting(self.recipe, stage, step)
+        learner = replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
         try:
-            now = replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
             with self.interrupt:
-                record = self.step(now, stage, step)
+                record = self.step(learner, stage, step)
         except Unstable as error:
             if not guard:
                 raise
@@ -165,62 +167,66 @@ class Loop:
         self.event_log.notify("step", {"record": record, "steps": self.recipe.stage(stage).steps})
         return instability(self.history, guard) if guard else ""
 
-    def roll_back(self, learner: Learner, stage: str, step: int, why: str) -> int:
-        """Set the stage back to its last good checkpoint and change what the guard changes; where that is."""
+    def roll_back(self, learner: Learner, stage: str, step: int, reason: str) -> int:
+        """Restore the stage's last good checkpoint and apply the guard's changes; return its step."""
         guard, before = self.recipe.guard, self.past_rollbacks(stage)
         assert guard
-        to = self.last_good_checkpoint(stage, last_good_step(step, guard), {time["to"] for time in before})
-        facts = {"stage": stage, "step": step, "to": to, "reason": why}
-        facts["factor"] = guard.learning_rate**self.rollbacks  # that learning rates had when it broke
+        tried = {rollback["to"] for rollback in before}
+        to = self.last_good_checkpoint(stage, last_good_step(step, guard), tried)
+        facts = {"stage": stage, "step": step, "to": to, "reason": reason}
+        facts["factor"] = guard.learning_rate**self.rollbacks  # of the learning rates of the failed steps
         facts["recent"] = self.history[-guard.window - 1 :]
         if self.rollbacks == guard.rollbacks:
             self.give_up(facts)
-        kept = archive_undone(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
+        archive = archive_undone(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
         self.event_log.log(
-            "rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change)
+            "rollback", **facts, kept=str(archive.relative_to(self.out)), change=list(guard.change)
         )
+
         self.apply_rollbacks(stage, self.rollbacks + 1)
         state = checkpoint.read_state(self.checkpoints / checkpoint.CheckpointState(stage, to).name)
-        written = recipe_after_rollbacks(self.declared_recipe, stage, state.rollbacks)
-        self.coefficients = LossCoefficients(**state.control).after_rollback(written, self.recipe)
+        saved_recipe = recipe_after_rollbacks(self.declared_recipe, stage, state.rollbacks)
+        self.coefficients = LossCoefficients(**state.control).after_rollback(saved_recipe, self.recipe)
         state = replace(state, rollbacks=self.rollbacks, control=asdict(self.coefficients))
         checkpoint.rewind_to(self.checkpoints, state)
+
         self.writer.truncate_to(stage, to)
         self.history = self.history[:to]
         self.restore_doctor(stage, RunReader(self.out).steps())
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
         self.pending_facts = dict(state.between)
-        self.clock.pop_seconds()  # what was done in vain is no part of the next step
+        self.clock.pop_seconds()  # drop the time of the undone steps
         return to
 
     def apply_rollbacks(self, stage: str, rollbacks: int) -> None:
-        """Go on by the recipe as it stands after so many rollbacks of the stage."""
+        """Use the recipe as the guard changes it after ``rollbacks`` rollbacks of the stage."""
         self.rollbacks = rollbacks
         self.session = replace(
             self.session, recipe=recipe_after_rollbacks(self.declared_recipe, stage, rollbacks)
         )
 
     def past_rollbacks(self, stage: str) -> list[Mapping[str, Any]]:
-        """What was told of each rollback of the stage that was made; the last telling, where one was cut."""
-        told = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
-        times = {time["kept"]: time for time in told if time["stage"] == stage}
-        return list(times.values())[: self.rollbacks]
+        """Return the recorded rollbacks of the stage; one that was interrupted and repeated counts once."""
+        recorded = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
+        rollbacks = {rollback["kept"]: rollback for rollback in recorded if rollback["stage"] == stage}
+        return list(rollbacks.values())[: self.rollbacks]
 
     def give_up(self, last: Mapping[str, Any]) -> None:
-        """Write what was tried, and end the run."""
-        times = self.past_rollbacks(last["stage"])
-        write_atomically(self.out / REPORT_FILE, rollback_report([*times, {**last, "kept": "."}]).encode())
+        """Write the report of all rollbacks and end the run."""
+        rollbacks = self.past_rollbacks(last["stage"])
+        report = rollback_report([*rollbacks, {**last, "kept": "."}])
+        write_atomically(self.out / REPORT_FILE, report.encode())
         self.event_log.log("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
         raise GuardError(
-            f"{last['stage']} is unstable after {len(times)} rollbacks: {last['reason']}",
-            remedy=f"read {self.out / REPORT_FILE}; the steps of every attempt are kept",
+            f"{last['stage']} is unstable after {len(rollbacks)} rollbacks: {last['reason']}",
+            remedy=f"read {self.out / REPORT_FILE}; the undone steps are kept",
         )
 
     def last_good_checkpoint(self, stage: str, at_most: int, tried: Collection[int] = ()) -> int:
-        """The newest checkpoint after at most so many steps, of those that the recipe asks for.
+        """Return the step of the newest regular checkpoint up to ``at_most``; 0 is the stage's start.
 
-        One that was gone back to before and led here again is not tried twice, but for the stage's start.
+        Checkpoints in ``tried`` are not used again, except the stage's start.
         """
         every = self.recipe.checkpoint_every
         steps = [
@@ -229,34 +235,44 @@ class Loop:
         return max((step for step in steps if step <= at_most and step not in tried), default=0)
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
-        """One update: draw, train, record."""
+        """One step of the stage: sample, train, measure, record, diagnose."""
         learner.set_learning_rates(step)
-        before = learner.memory_budget.fits, learner.memory_budget.fits_recomputed
+        budget_before = learner.memory_budget.fits, learner.memory_budget.fits_recomputed
         reset_peak(causal_model(learner.model).device)
+
         with self.clock.running():
             drawn = self.draw_samples(learner, stage, step)
-            turn = self.weights_version(stage, step)
-            with update_facts(learner, turn) as found, step_facts(learner, turn, found):
-                found |= self.pending_facts
-                look = self.audit_schedule.next_audit(self.session, stage, turn, drawn, found)
-                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
-                found |= self.audit_schedule.cost_fact(drawn, traces)
+            all_samples = [*drawn.samples, *drawn.untrained]
+            update_index = self.weights_version(stage, step)
+
+            with update_facts(learner, update_index) as facts, moment_facts(learner, update_index, facts):
+                facts |= self.pending_facts
+                audit = self.audit_schedule.next_audit(self.session, stage, update_index, drawn, facts)
+                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), audit)
+
+                facts |= self.audit_schedule.cost_fact(drawn, traces)
                 if traces[0].value_gradient:
-                    found["value"] = value_facts(traces[0], learner.setting)
+                    facts["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
-                    found |= usage_facts(self.session, learner.setting, step, drawn, traces)
-                    quiet = not any("silent" in each.get("handed", {}) for each in self.doctor.facts(stage))
-                    found |= backward_sum_facts(learner, traces, test_missing=quiet)
-                    found |= draw_replay_facts(traces[0], [*drawn.samples, *drawn.untrained])
-                    found["prompts"] = prompt_facts(self.session, [*drawn.samples, *drawn.untrained])
+                    facts |= usage_facts(self.session, learner.setting, step, drawn, traces)
+                    # test for missing gradients until one step of the stage reports them
+                    tested = any("silent" in past.get("handed", {}) for past in self.doctor.facts(stage))
+                    facts |= backward_sum_facts(learner, traces, test_missing=not tested)
+                    facts |= draw_replay_facts(traces[0], all_samples)
+                    facts["prompts"] = prompt_facts(self.session, all_samples)
+
             with phase("record"):
-                made = drawn, traces, self.clock, found, self.doctor.draw_audits(stage)
-                record, label, rows = step_record(stage, step, learner, *made)
+                audits = self.doctor.draw_audits(stage)
+                record, label, rows = step_record(
+                    stage, step, learner, drawn, traces, self.clock, facts, audits
+                )
                 self.writer.write_step(record, rows)
-        if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != before:
+
+        sampled = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
+        self.coefficients = self.coefficients.next_step(self.recipe, record.metrics, len(sampled))
+
+        if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
             self.event_log.log_memory(learner.memory_budget, stage, step)
-        played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
-        self.coefficients = self.coefficients.next_step(self.recipe, record.metrics, len(played))
         self.event_log.log_incidents(drawn.rollouts, stage, step)
         self.event_log.log_skipped(traces, stage, step)
         self.event_log.log_over_budget(record)
@@ -265,66 +281,68 @@ class Loop:
         return record
 
     def diagnose(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
-        """Have the doctor look at an update that is on record; a fault that is proven ends the run."""
+        """Diagnose a recorded update and log what the doctor finds; a proven fault ends the run."""
         with self.clock.running(), phase("doctor"):
-            seen, found = self.doctor.diagnose(record, rows, self.recipe)
+            evidence, findings = self.doctor.diagnose(record, rows, self.recipe)
         if logs_boundary(self.declared_recipe.seed, record.stage, record.step):
-            lines = boundary_lines(seen, self.session.loaded.tokenizer)
+            lines = boundary_lines(evidence, self.session.loaded.tokenizer)
             self.event_log.log_boundary(record.stage, record.step, lines)
-        for finding in found:
+        for finding in findings:
             kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
             self.event_log.log(kind, **finding_event(finding))
             self.audit_schedule.requested |= finding.code.startswith(AUDITED_FAMILIES)
         for text in self.doctor.rule_failures():
             self.event_log.log("incident", what="rule", stage=record.stage, step=record.step, text=text)
         if self.declared_recipe.doctor.stop:
-            stop_if_proven(found)
+            stop_if_proven(findings)
 
     def draw_samples(self, learner: Learner, stage: str, step: int) -> StepSamples:
-        """What a step trains on. Where that fails, or somebody stops it, the steps before are kept."""
+        """Sync the sampler and return the samples of a step; if that fails, save the steps before."""
         try:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(self.weights_version(stage, step))
             with self.interrupt.interruptible():
                 return draw_step_samples(self.session, learner.algorithm, learner.setting, stage, step)
-        except Unstable:  # a policy that cannot be drawn from is nothing to go on with
+        except Unstable:  # the policy is broken: do not save it
             raise
-        except BaseException:  # whatever else it is: the parameters are whole here
-            kept = self.checkpoints / checkpoint.CheckpointState(stage, step).name
-            if step and not kept.exists():
+        except BaseException:  # Ctrl-C included: the parameters are consistent here
+            saved = self.checkpoints / checkpoint.CheckpointState(stage, step).name
+            if step and not saved.exists():
                 self.save(learner, stage, step)
             raise
 
     def evaluate(self, name: str, version: int) -> None:
-        """Evaluate the policy as it is now, and record each answer."""
+        """Evaluate the current policy and log the evaluation with every answer."""
         self.session.sync_sampler(version)
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation
-        told = {"estimate": asdict(evaluation.estimate()), "pass_at": pass_at_json(evaluation.pass_at())}
-        self.event_log.log("eval", **asdict(evaluation), **told)
+        estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())
+        self.event_log.log("eval", **asdict(evaluation), estimate=estimate, pass_at=pass_at)
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
-        """Write a checkpoint, and drop those of the stage that nothing goes back to."""
+        """Write a checkpoint and remove older ones of the stage that neither resume nor the guard needs."""
         if learner.reference is not None:
             learner.reference.check_unchanged()
-        kept = (
+        state = checkpoint.save(
+            self.checkpoints,
+            stage,
+            step,
             learner.checkpoint_tables(),
             learner.optimizer,
             asdict(self.coefficients),
             self.rollbacks,
             self.pending_facts,
         )
-        state = checkpoint.save(self.checkpoints, stage, step, *kept)
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
         oldest = self.last_good_checkpoint(stage, last_good_step(step, guard)) if guard and not last else step
-        for before in checkpoint.saved_steps(self.checkpoints, stage):
-            if before < oldest and not (guard and before == 0 and not last):
-                checkpoint.remove(self.checkpoints / checkpoint.CheckpointState(stage, before).name)
+        for saved in checkpoint.saved_steps(self.checkpoints, stage):
+            if saved < oldest and not (guard and saved == 0 and not last):
+                checkpoint.remove(self.checkpoints / checkpoint.CheckpointState(stage, saved).name)
         self.event_log.log("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 
     def restore(self) -> tuple[str, int]:
-        """The stage and step to go on from; drops records of steps that the checkpoint does not cover."""
+        """Load the newest checkpoint's position; drop records of later steps. Return stage and step."""
         self.evaluations = evaluations_of(RunReader(self.out).events())
         newest = checkpoint.find_newest(self.checkpoints)
         if newest is None:
@@ -334,12 +352,12 @@ class Loop:
         self.writer.truncate_to(state.stage, state.step)
         index = self.recipe.stages.index(state.stage)
         if index:
-            before = self.recipe.stages[index - 1]
-            end = checkpoint.CheckpointState(before, self.recipe.stage(before).steps).name
+            previous = self.recipe.stages[index - 1]
+            end = checkpoint.CheckpointState(previous, self.recipe.stage(previous).steps).name
             checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
         return state.stage, state.step
 
     def weights_version(self, stage: str, step: int) -> int:
-        """Updates done so far, over all stages."""
+        """Return the steps done so far, over all stages."""
         before = self.recipe.stages[: self.recipe.stages.index(stage)]
         return sum(self.recipe.stage(name).steps for name in before) + step

@@ -1,4 +1,4 @@
-"""What a run leaves, and what of it is on record while it goes on."""
+"""The result of a training run: its directory and its evaluations."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -13,21 +13,23 @@ from truing.record import Event
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a finished run leaves: its directory, and its evaluations in order."""
+    """A finished run: its directory, and its evaluations in order."""
 
     run: Path
     evaluations: Mapping[str, Evaluation]
 
     def __str__(self) -> str:
-        """The run, and what each evaluation came to."""
-        return "\n".join([str(self.run), *(f"{name}: {found}" for name, found in self.estimates().items())])
+        """Return the run directory and the estimate of each evaluation."""
+        return "\n".join(
+            [str(self.run), *(f"{name}: {estimate}" for name, estimate in self.estimates().items())]
+        )
 
     def estimates(self) -> dict[str, Estimate]:
-        """Mean reward with its interval, by evaluation."""
+        """Return the mean reward with its interval, by evaluation."""
         return {name: evaluation.estimate() for name, evaluation in self.evaluations.items()}
 
     def gains(self) -> dict[str, Estimate]:
-        """What each stage added to the one before, by paired difference."""
+        """Return each stage's gain over the previous evaluation, as a paired difference."""
         names = list(self.evaluations)
         return {
             name: self.evaluations[name].gain_over(self.evaluations[before])
@@ -36,5 +38,5 @@ class TrainResult:
 
 
 def evaluations_of(events: Sequence[Event]) -> dict[str, Evaluation]:
-    """The evaluations that events tell of, by name, less those of steps that a guard undid."""
+    """Return the evaluations in events, by name, without those of steps that a guard undid."""
     return {name: read_evaluation(payload) for name, payload in current_evaluations(events).items()}

@@ -1,4 +1,4 @@
-"""A run: everything opened and proven, then trained and recorded."""
+"""Entry point of a training run: open and check everything, then train and record."""
 
 import shutil
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
 
 TOKENIZER_DIR = "tokenizer"
-"""Folder of the run with the tokenizer, so that its tokens can be read anywhere."""
+"""Folder of the run directory with the tokenizer, so that tokens are readable on any machine."""
 
 
 def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: EventCallback) -> TrainResult:
-    """Train what the recipe says and record it under ``out``."""
+    """Train a recipe and record the run under ``out``; return its evaluations."""
     check_trackers(recipe)
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
-    scene = session.episode_context(session.sampling_params)
+    context = session.episode_context(session.sampling_params)
     if recipe.bootstrap.steps or any(ALGORITHMS[name].source == "demonstrations" for name in recipe.stages):
         check_demonstrations(session.chat, session.train_tasks)
     if "grpo" in recipe.stages:
-        check_turn_rewards(scene, session.train_tasks, recipe.stage("grpo"))
-    room = _memory_budget(session, RunReader(out).events() if resume else [])
-    found = list(task_findings(scene, session.train_tasks, session.eval_tasks))
+        check_turn_rewards(context, session.train_tasks, recipe.stage("grpo"))
+    memory_budget = _memory_budget(session, RunReader(out).events() if resume else [])
+    findings = list(task_findings(context, session.train_tasks, session.eval_tasks))
     check_prompts(session)
     if resume:
         check_same_rewards(session, RunReader(out).run_json())
@@ -46,23 +46,23 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
             _save_tokenizer(session, out / TOKENIZER_DIR)
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER_DIR})
-        teller = EventLog(recipe, writer, on_event, _followers(recipe, out, resume))
-        for text in found:
-            teller.log("finding", text=text)
+        event_log = EventLog(recipe, writer, on_event, _open_trackers(recipe, out, resume))
+        for text in findings:
+            event_log.log("finding", text=text)
         for text in (*env.notes, *startup_notes(session)):
-            teller.log("note", text=text)
+            event_log.log("note", text=text)
         try:
-            result = Loop(session, writer, out, room, teller).train(resume)
+            result = Loop(session, writer, out, memory_budget, event_log).train(resume)
         except BaseException as error:
-            teller.log_stopped(out, error)
+            event_log.log_stopped(out, error)
             raise
-        teller.close()
+        event_log.close()
         compact(out)
     return result
 
 
-def _followers(recipe: Recipe, out: Path, resume: bool) -> EventDispatcher:
-    """Trackers and alerts; where one cannot be started, a run that did not begin leaves nothing behind."""
+def _open_trackers(recipe: Recipe, out: Path, resume: bool) -> EventDispatcher:
+    """Open trackers and alerts; if one fails, remove the directory of a new run."""
     try:
         return open_trackers(recipe, out)
     except TruingError:
@@ -72,10 +72,10 @@ def _followers(recipe: Recipe, out: Path, resume: bool) -> EventDispatcher:
 
 
 def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
-    """What the run computes at once; one that is resumed goes on as it was."""
-    told = [event.payload for event in events if event.kind == "memory"]
-    if told:
-        return MemoryBudget.from_facts(told[-1])
+    """Return the memory budget: the last recorded one of a resumed run, else measured."""
+    recorded = [event.payload for event in events if event.kind == "memory"]
+    if recorded:
+        return MemoryBudget.from_facts(recorded[-1])
     recipe = session.recipe
     return measure_budget(
         session.policy,
@@ -90,7 +90,7 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
 
 
 def _save_tokenizer(session: Session, folder: Path) -> None:
-    """Save what the ids of the record mean."""
+    """Save the tokenizer, to decode the ids of the record."""
     try:
         session.loaded.tokenizer.save_pretrained(folder)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What is proven of a run's tasks and its chat template before the first update."""
+"""Checks of tasks, demonstrations and chat template before the first update."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ from truing.rollouts.collect import EpisodeContext
 from truing.types.rollout import Task
 
 TASKS_PER_SPLIT = 4
-"""Tasks of each split that are looked at: fewer plays than one step has."""
+"""Checked tasks per split: fewer episodes than one step has."""
 
 REQUIRED_CHECKS = (
     "the stop is trained",
@@ -23,27 +23,27 @@ REQUIRED_CHECKS = (
     "tools are shown in full",
     "tool answers are shown",
 )
-"""Checks without which no run begins; what the others find is told."""
+"""Checks that must pass before a run starts; findings of the others are logged."""
 
 
 def check_turn_rewards(context: EpisodeContext, tasks: Sequence[Task], cfg: GrpoConfig) -> None:
-    """Raise where GRPO asks for an advantage per turn, and nothing judges turns."""
+    """Raise if GRPO needs rewards per turn (``advantage_per``) and the environment gives none."""
     if cfg.advantage_per == "episode":
         return
-    for play in run_trial(context, tasks[:1]).episodes:
-        if play.grades and not play.grades[0].turn_rewards:
-            raise missing_turn_rewards(f"task {play.task.task_id}")
+    for episode in run_trial(context, tasks[:1]).episodes:
+        if episode.grades and not episode.grades[0].turn_rewards:
+            raise missing_turn_rewards(f"task {episode.task.task_id}")
 
 
 def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
-    """Raise where the chat template does not write all that a turn of a demonstration says.
+    """Raise if the chat template drops content of a demonstrated turn.
 
-    Each turn is tried behind its task's prompt, so nothing has to be played.
+    Each turn is rendered after its task's prompt; no episode is run.
     """
     for task in tasks:
-        for said in demonstration_turns(task):
+        for reply in demonstration_turns(task):
             try:
-                check_reply_written(chat, task.messages, said, task.tools)
+                check_reply_written(chat, task.messages, reply, task.tools)
             except DataError as error:
                 raise DataError(
                     f"{error.what}: task {task.task_id}",
@@ -54,10 +54,10 @@ def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
 
 
 def task_findings(context: EpisodeContext, *splits: Sequence[Task]) -> Iterator[str]:
-    """A sentence for each check of the environment and the chat template that finds something.
+    """Yield a sentence for each check of the environment and the chat template with a finding.
 
     Raises:
-        ModelError: A doubled BOS; messages, tools or their answers that no prompt shows; a renderer at fault.
+        ModelError: A check of ``REQUIRED_CHECKS`` has a finding.
     """
     tasks = [task for split in splits for task in evenly_spaced(split, TASKS_PER_SPLIT)]
     for name, result in check_tasks(context, tasks).items():
@@ -67,7 +67,7 @@ def task_findings(context: EpisodeContext, *splits: Sequence[Task]) -> Iterator[
                     f"{finding.what} ({finding.where})",
                     got=finding.got,
                     expected=finding.expected,
-                    remedy=f"{finding.remedy}; `truing check` lists all",
+                    remedy=f"{finding.remedy}; `truing check` lists all findings",
                 )
             expected = f", expected {finding.expected}" if finding.expected else ""
             yield f"{finding.where}: {finding.what}; got {finding.got}{expected}; {finding.remedy}"

@@ -1,4 +1,4 @@
-"""What a run tells at its start: no fault, and still worth knowing."""
+"""Notes at the start of a run: no fault, but worth knowing."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from truing.models.forward.score import causal_model
 
 
 def startup_notes(session: Session) -> Iterator[str]:
-    """A sentence each."""
+    """Yield the notes, a sentence each."""
     yield from _no_prefix_tree(session)
     yield from _unbounded_bootstrap(session.recipe)
     if (limit := session.recipe.episode.max_prompt_tokens) is not None:
@@ -24,19 +24,19 @@ def startup_notes(session: Session) -> Iterator[str]:
 
 
 def _no_prefix_tree(session: Session) -> Iterator[str]:
-    """What this model cannot do, and what that costs."""
+    """Yield why shared prefixes are computed once per sample, if the model needs that."""
     for longest, which in ((0, "samples"), (session.loaded.context_length, "longer samples")):
         if why := why_no_tree(causal_model(session.policy), longest):
-            yield f"{why}: what {which} have in common is computed for each of them"
+            yield f"{why}: the shared prefix of {which} is computed for each of them"
             return
 
 
 def _unbounded_bootstrap(recipe: Recipe) -> Iterator[str]:
-    """Where a critic's error about cut attempts would never be found out."""
+    """Yield a note if nothing corrects the critic's error about truncated attempts."""
     cfg = recipe.ppo
     if "ppo" in recipe.stages and cfg and cfg.truncation == "bootstrap" and cfg.gamma == 1:
         yield (
-            "a cut attempt is worth what the critic expects of its last state, and at ppo.gamma = 1 nothing"
-            " corrects that: a policy may learn to be cut. Where the limit is part of the task,"
-            ' ppo.truncation = "end" counts what the attempt was graded'
+            "the return of a truncated attempt is the critic's value of its last state, and at ppo.gamma = 1"
+            " nothing corrects that value: the policy may learn to be truncated. If the limit is part of the"
+            ' task, set ppo.truncation = "end", which uses the reward of the attempt'
         )

@@ -1,4 +1,4 @@
-"""What an update leaves in the record: a row per sample, the numbers of the step, and what its loss means."""
+"""The record of a step: a row per sample, metrics, facts and the loss label; and the facts in run.json."""
 
 import hashlib
 import platform
@@ -41,13 +41,13 @@ from truing.utils.memory import GB, peak_bytes
 from truing.utils.phase_clock import PhaseClock
 
 OPENING_TOKENS = 4
-"""Tokens in front of an answer that are noted: what opens a turn in most templates has three."""
+"""Recorded template tokens before a demonstration: most templates open a turn with three."""
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
 
 
 def run_facts(session: Session) -> dict[str, Any]:
-    """What run.json says: enough to read the tokens, and to make the run again."""
+    """Return the contents of run.json: enough to decode the tokens and to repeat the run."""
     return {
         "name": session.recipe.name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -72,12 +72,12 @@ def run_facts(session: Session) -> dict[str, Any]:
 
 
 def tool_names(session: Session) -> list[str]:
-    """The tools that any training task has."""
+    """Return the names of the tools of all training tasks."""
     return sorted({tool.name for task in session.train_tasks for tool in task.tools})
 
 
 def reward_definition(session: Session) -> dict[str, Any]:
-    """What the run's rewards mean: reward functions with their weights, and a hash of the training tasks."""
+    """Return what defines the rewards: function names with weights, and a hash of the training tasks."""
     tasks = [(task.task_id, [dict(m) for m in task.messages], task.answer) for task in session.train_tasks]
     return {
         "rewards": reward_weights(session.env.rewards),
@@ -87,12 +87,12 @@ def reward_definition(session: Session) -> dict[str, Any]:
 
 
 def reward_weights(rewards: Rewards) -> dict[str, float]:
-    """The weight of each part of the reward, by its name."""
+    """Return the weight of each reward function, by name."""
     return {name: weight for name, (_, weight) in rewards.items()}
 
 
 def check_same_rewards(session: Session, run: Mapping[str, Any]) -> None:
-    """Raise where a run was judged by other rewards, or on other tasks, than the session at hand."""
+    """Raise if a run was trained with other rewards or tasks than those of the session."""
     now, before = reward_definition(session), run["judged"]
     for key in ("rewards", "tasks_hash"):
         if now[key] != before[key]:
@@ -100,7 +100,7 @@ def check_same_rewards(session: Session, run: Mapping[str, Any]) -> None:
                 f"the run was trained with other {key.removesuffix('_hash')}",
                 got=now[key],
                 expected=before[key],
-                remedy="use truing.train from Python, with the env= and rewards= of that run",
+                remedy="call truing.train in Python with the env= and rewards= of that run",
             )
 
 
@@ -114,118 +114,120 @@ def step_record(
     measured_facts: Mapping[str, Any],
     audits: Sequence[Mapping[str, Any]],
 ) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
-    """The record of an update from its traces.
+    """Return the record of a step with its loss label and its sample rows.
 
-    Each sample is shown as its last forward saw it; sampler and trainer are compared on the first inner
-    step alone, before any weight moved. ``found`` are facts of the update, and ``audits`` those of that name
-    of the updates of the stage before it.
+    Each sample has the values of its last forward. Sampler and trainer are compared on the first inner step
+    alone, before any weight changes. ``measured_facts`` are facts of the step; ``audits`` are the facts
+    ``audit`` of the stage's earlier steps.
     """
-    computed = [
-        trace for trace in traces if trace.tokens_computed
-    ] or traces  # before the first no weight moved
+    computed = [trace for trace in traces if trace.tokens_computed] or traces
     first, last = computed[0], computed[-1]
     rows, objective = _rows(step_samples, traces), learner.algorithm.objective(learner.setting.stage)
     tokens = TokenStreams(rows)
-    of_first, of_last = (
+    first_tokens, last_tokens = (
         tokens if len(traces) == 1 else TokenStreams(_rows(step_samples, [trace])) for trace in (first, last)
     )
     total = sum(last.loss.values())
     metrics: Metrics = step_metrics(tokens, objective, first_inner=False)
     ids = compare_ids(_id_pairs(step_samples, first.samples))
-    metrics |= mismatch_metrics(of_first) | alignment_metric(ids)
+    metrics |= mismatch_metrics(first_tokens) | alignment_metric(ids)
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
         "tokens/computed": float(sum(trace.tokens_computed for trace in traces)),
         "loss/total": total,
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
-    made = [trace for trace in computed if not trace.skip_reason]
-    held_back = sum(bool(trace.skip_reason) for trace in traces)
-    if made:
-        metrics |= dict(zip(("grad/norm", "grad/critic_norm"), made[-1].grad_norms, strict=False))
+    updated = [trace for trace in computed if not trace.skip_reason]
+    skipped = sum(bool(trace.skip_reason) for trace in traces)
+    if updated:
+        metrics |= dict(zip(("grad/norm", "grad/critic_norm"), updated[-1].grad_norms, strict=False))
     if learner.critic is not None:
         metrics["value/head_step"] = sum(trace.head_step for trace in traces)
-    metrics |= gate_metrics(tokens, learner.setting, held_back, step_samples.equal_groups)
+    metrics |= gate_metrics(tokens, learner.setting, skipped, step_samples.equal_groups)
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _term_weights(learner.setting) | _memory(learner, traces)
     metrics |= cut_share(rows) if step_samples.prompts_limited else {}
     metrics |= audit_metrics(measured_facts, audits, compared="mismatch/max_abs" in metrics)
-    if made:
-        label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])
+    if updated:
+        label = loss_label(last_tokens, objective, loss=total, grad_norm=updated[-1].grad_norms[0])
     else:
-        label = LossLabel("held_back", f"no update was made: {traces[-1].skip_reason}")
+        label = LossLabel("held_back", f"the update was skipped: {traces[-1].skip_reason}")
     samples = tuple(row.sample for row in rows)
     seconds = clock.pop_seconds()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
     check_metric_names(metrics)
-    opened = {"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}
-    unequal = {"ids": ids} if ids["first"] else {}
-    spread = _ratios(tokens, step_samples, traces, objective)
-    lengths = {"lengths": answer_lengths((sample.family, sample.origin) for sample in samples)}
-    facts = {**measured_facts, **opened, **unequal, **spread, **lengths}
+    facts = {
+        **measured_facts,
+        **({"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}),
+        **({"ids": ids} if ids["first"] else {}),
+        **_ratios(tokens, step_samples, traces, objective),
+        "lengths": answer_lengths((sample.family, sample.origin) for sample in samples),
+    }
     return StepRecord(step, stage, metrics, label.label, samples, seconds, facts), label, rows
 
 
 def _ratios(
-    tokens: TokenStreams, drawn: StepSamples, traces: Sequence[Trace], objective: Objective | None
+    tokens: TokenStreams, step_samples: StepSamples, traces: Sequence[Trace], objective: Objective | None
 ) -> dict[str, Any]:
-    """The fact ``ratios``, where there is a policy loss and something was scored; ``tokens`` are of all."""
+    """Return the fact ``ratios``; empty without a policy loss or scored tokens."""
     if objective is None:
         return {}
-    passes = list(inner_epochs(traces))
-    each = [tokens] if len(passes) == 1 else [TokenStreams(_rows(drawn, epoch)) for epoch in passes]
-    spread = ratio_facts(each, objective)
-    return {"ratios": spread} if spread else {}
+    epochs = list(inner_epochs(traces))
+    by_epoch = (
+        [tokens] if len(epochs) == 1 else [TokenStreams(_rows(step_samples, epoch)) for epoch in epochs]
+    )
+    ratios = ratio_facts(by_epoch, objective)
+    return {"ratios": ratios} if ratios else {}
 
 
 def _opening(samples: Sequence[Sample]) -> list[int]:
-    """The template's last ids in front of a demonstration; none where there is no demonstration."""
+    """Return the template's last ids before the first demonstration; none if there is no demonstration."""
     for sample in samples:
         start = sample.turns[0].start if sample.turns else 0
-        if not 0 < start < len(sample):  # an attempt may have failed before its first word
+        if not 0 < start < len(sample):  # an attempt may fail before its first token
             continue
         if sample.origin[start] == Origin.DEMO and sample.origin[start - 1] == Origin.TEMPLATE:
-            other = (sample.origin[:start] != Origin.TEMPLATE).nonzero()
-            first = int(other[-1]) + 1 if len(other) else 0
+            before = (sample.origin[:start] != Origin.TEMPLATE).nonzero()
+            first = int(before[-1]) + 1 if len(before) else 0
             return sample.token_ids[max(first, start - OPENING_TOKENS) : start].tolist()
     return []
 
 
-def _term_weights(setting: UpdateConfig) -> Metrics:
-    """How much each term counted that may count more or less from step to step."""
+def _term_weights(setting: from_recipe) -> Metrics:
+    """Return the coefficients of loss terms that change from step to step."""
     if not isinstance(setting.stage, PolicyStage):
         return {}
-    moving = {
+    coefficients = {
         "weight/kl": (setting.kl.coef, setting.kl.target),
         "weight/entropy": (setting.entropy.coef, setting.entropy.target),
         "weight/supervised": (setting.bootstrap.coef, setting.bootstrap.steps or None),
     }
-    return {name: weight for name, (weight, moves) in moving.items() if moves is not None}
+    return {name: coef for name, (coef, changes) in coefficients.items() if changes is not None}
 
 
 def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
-    """Gigabytes: what the forwards were predicted to come to, and the most that the step held."""
-    expected = [
+    """Return the predicted and the measured peak of a step, in GB."""
+    predicted = [
         learner.memory_budget.need.peak_bytes(micro) / GB for trace in traces for micro in trace.micro_batches
     ]
-    most = peak_bytes(causal_model(learner.model).device)
-    found = {"memory/predicted": max(expected)} if expected else {}
-    return found if most is None else found | {"memory/peak": most / GB}
+    peak = peak_bytes(causal_model(learner.model).device)
+    metrics = {"memory/predicted": max(predicted)} if predicted else {}
+    return metrics if peak is None else metrics | {"memory/peak": peak / GB}
 
 
-def _rows(drawn: StepSamples, traces: Sequence[Trace]) -> list[SampleRow]:
-    """One row per sample of the traces; a later trace replaces what an earlier one said."""
-    rows = {sample.sample_id: _row(sample, drawn, Trace(-1, [])) for sample in drawn.untrained}
+def _rows(step_samples: StepSamples, traces: Sequence[Trace]) -> list[SampleRow]:
+    """Return one row per sample; of several traces the last counts."""
+    rows = {sample.sample_id: _row(sample, step_samples, Trace(-1, [])) for sample in step_samples.untrained}
     for trace in traces:
         for sample in trace.samples:
-            rows[sample.sample_id] = _row(sample, drawn, trace)
+            rows[sample.sample_id] = _row(sample, step_samples, trace)
     return list(rows.values())
 
 
-def _row(sample: Sample, drawn: StepSamples, trace: Trace) -> SampleRow:
-    """A sample with what its forward said of it, NaN where it had none, and what its rollout was."""
-    rollout = drawn.rollouts[sample.rollout_id]
+def _row(sample: Sample, step_samples: StepSamples, trace: Trace) -> SampleRow:
+    """Return a sample with the results of its forward, NaN without one, and its rollout's outcome."""
+    rollout = step_samples.rollouts[sample.rollout_id]
     absent = torch.full((len(sample),), torch.nan)
     return SampleRow(
         sample=sample,
@@ -244,13 +246,15 @@ def _row(sample: Sample, drawn: StepSamples, trace: Trace) -> SampleRow:
     )
 
 
-def _id_pairs(drawn: StepSamples, samples: Sequence[Sample]) -> Iterator[IdPair]:
-    """For each turn that was sampled: the ids that the sampler drew, and those that were trained on."""
+def _id_pairs(step_samples: StepSamples, samples: Sequence[Sample]) -> Iterator[IdPair]:
+    """Yield, for each sampled turn, the ids that the sampler returned and those trained on."""
     turns = {
-        name: part for rollout in drawn.rollouts.values() for name, part in turns_by_sample(rollout).items()
+        name: part
+        for rollout in step_samples.rollouts.values()
+        for name, part in turns_by_sample(rollout).items()
     }
     for sample in samples:
         for turn, span in zip(turns[sample.sample_id], sample.turns, strict=True):
             if span.finish_reason is not FinishReason.DEMO:
-                scored = sample.token_ids[span.start : span.end].tolist()
-                yield IdPair(sample.sample_id, span.start, turn.token_ids.tolist(), scored)
+                trained = sample.token_ids[span.start : span.end].tolist()
+                yield IdPair(sample.sample_id, span.start, turn.token_ids.tolist(), trained)

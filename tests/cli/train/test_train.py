@@ -99,7 +99,7 @@ def test_a_finished_run_that_is_resumed_says_the_same_again(toml, tmp_path):
     ("words", "message"),
     [
         (["grpo.stepz=3"], "unknown recipe key 'grpo.stepz'"),
-        (["--resume"], "--resume needs to know which run"),
+        (["--resume"], "--resume needs a run directory"),
         (["env.kinds=[]"], "'env.kinds'"),
     ],
 )

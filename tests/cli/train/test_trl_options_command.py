@@ -55,7 +55,7 @@ def test_the_command_of_the_field_report(rows, tmp_path, monkeypatch):
         "note: --batch-size 8 counts answers: 2 prompts of 4 per update; so few detect only large changes",
         "note: --batch-size, --num-generations, --max-steps, --scale-rewards: for stage grpo alone; sft as",
         "note: --no-peft: sft.learning_rate = 0.0003, grpo.learning_rate = 0.0002 were chosen for an adapter",
-        "training prompts are cut to 200 tokens: user messages lost ",
+        "training prompts are truncated to 200 tokens: user messages lost ",
     ):
         assert note in outcome.err
     saved = load_recipe(run / "recipe.toml")

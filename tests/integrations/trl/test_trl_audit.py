@@ -1,4 +1,4 @@
-"""The doctor beside a plain ``GRPOTrainer``: silent on what is right, and it names what is planted."""
+"""Audits of a plain ``GRPOTrainer``: silent if it is right; planted faults are found."""
 
 import hashlib
 
@@ -271,7 +271,7 @@ def test_auditing_changes_nothing(trainer):
 
 
 @pytest.mark.parametrize("unfair", [{"top_p": 0.5}, {"top_k": 50}])
-def test_draws_by_other_rules_than_scores_are_told_with_their_odds(trainer, unfair, monkeypatch):
+def test_draws_by_other_parameters_than_scores_are_reported_with_their_e_value(trainer, unfair, monkeypatch):
     monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
     made = trainer(max_steps=8, max_completion_length=40, learning_rate=1e-6, **unfair)
     found = audit(made)
@@ -320,7 +320,7 @@ def test_a_sampler_with_numbers_of_its_own_is_not_replayed(trainer, monkeypatch)
     assert "SMP009" not in {each.code for each in found.diagnosis.results()}
 
 
-def test_fair_draws_make_nobody_rich(trainer, monkeypatch):
+def test_fair_draws_have_no_evidence(trainer, monkeypatch):
     monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
     made = trainer(max_steps=8, max_completion_length=40, temperature=0.8, learning_rate=1e-6)
     found = audit(made)

@@ -1,4 +1,4 @@
-"""The doctor beside TRL: ``audit(trainer)`` on a ``GRPOTrainer`` or ``SFTTrainer``, before it trains."""
+"""Entry point of TRL audits: ``audit(trainer)``, called before ``trainer.train()``."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from truing.integrations.trl.grpo import GrpoAudit
 from truing.integrations.trl.sft import SftAudit
 
 AUDITS: tuple[type[GrpoAudit] | type[SftAudit], ...] = (GrpoAudit, SftAudit)
-"""The first of which the trainer has every method."""
+"""Kinds of audit; the first whose required attributes the trainer has is used."""
 
 
 def audit(
@@ -21,13 +21,13 @@ def audit(
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
 ) -> Audit:
-    """Judge each update of a trainer; call it before ``trainer.train()``.
+    """Diagnose every update of a trainer; call it before ``trainer.train()``.
 
     Args:
-        trainer: as TRL made it.
-        stop: raise at an update of which a rule proves that it is wrong.
-        out: a new folder, to keep what was looked at: ``truing check`` judges it again.
-        select: codes or families of rules; all where none is given.
+        trainer: a TRL trainer.
+        stop: raise at the first update with a proven fault.
+        out: a new folder that stores the audited updates for ``truing check``.
+        select: codes or families of rules; by default all.
         ignore: codes or families to leave out.
     """
     peft = getattr(getattr(trainer, "model", None), "active_peft_config", None)
@@ -35,7 +35,7 @@ def audit(
         raise RecipeError(
             "a policy with learned prompt tokens cannot be audited",
             got=type(peft).__name__,
-            expected="a model whose tokens are those of its rows, with or without an adapter",
+            expected="a model without prompt tuning, with or without an adapter",
         )
     for kind in AUDITS:
         if all(hasattr(trainer, name) for name in kind.required_attributes):

@@ -1,7 +1,7 @@
-"""What every audit has: an update is judged as it is made, told of once, and kept where that is asked for.
+"""The base of all TRL audits: each update is diagnosed as it is made, reported once, and stored on request.
 
-An audit stands around the trainer's own methods and changes nothing of what they compute: what was drawn,
-graded and trained on is copied as it passes by.
+An audit wraps methods of the trainer and copies samples, rewards and micro-batches. It changes nothing that
+they compute.
 """
 
 import sys
@@ -30,7 +30,7 @@ from truing.doctor.saved_updates import UpdateWriter
 from truing.doctor.verdict import Verdict
 from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
 from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditBudget
-from truing.instrumentation.optimizer_moments import Watch, moments_of
+from truing.instrumentation.optimizer_moments import MomentDigests, moments_of
 from truing.instrumentation.update_facts import rotating_slice, weight_facts, weights_due_to_move
 from truing.integrations.trl.forward_check import plain_facts
 from truing.integrations.trl.gradient_check import gradient_sum_facts
@@ -40,19 +40,19 @@ from truing.types.sampling_params import SamplingParams
 CLIP_METHOD = "clip_grad_norm_"
 
 AUDIT_SHARE = 0.01
-"""Of the time since the audit began, for each kind of look; the first is always taken."""
+"""Share of the elapsed time for each kind of audit; the first one always runs."""
 
 AUDIT_SECONDS = 3.0
-"""Seconds of each kind that a run has in any case: in a short one a hundredth is nothing."""
+"""Seconds always allowed for each kind of audit, for short runs."""
 
 
 class Audit(ABC):
-    """What was found so far; ``str()`` is the report."""
+    """An audit of a trainer with its findings so far; ``str()`` is the report."""
 
     required_attributes: ClassVar[tuple[str, ...]]
-    """What a trainer of the kind that it stands beside has."""
+    """Attributes that identify the kind of trainer."""
     wrapped_methods: ClassVar[dict[str, str]]
-    """Methods of the trainer that the audit stands around, and its own of each."""
+    """Wrapped methods of the trainer, and the audit's method for each."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Audit(ABC):
         self.facts: dict[str, Any] = {}
         self.numbers: dict[str, float] = {}
         self.reported: set[tuple[str, Verdict]] = set()
-        for name, ours in self.wrapped_methods.items():
-            setattr(trainer, name, _wrap(trainer, name, getattr(self, ours)))
-        self.grad_norm: float | None = None  # of the gradient, before it was clipped
+        for name, own_name in self.wrapped_methods.items():
+            setattr(trainer, name, _wrap(trainer, name, getattr(self, own_name)))
+        self.grad_norm: float | None = None  # before clipping
         self.audit_budget, self.started = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
-        self.audit_requested = False  # whether the next update is to be looked at, whatever it costs
+        self.audit_requested = False  # audit the next update at any cost
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clip_grad_norm))
         trainer.add_callback(_OptimizerCallback(self))
@@ -86,36 +86,36 @@ class Audit(ABC):
 
     @property
     def target(self) -> str:
-        """What `truing check` would be asked about."""
+        """Return the argument for `truing check`: the folder of stored updates, or RUN."""
         return "RUN" if self.update_writer is None else str(self.update_writer.folder)
 
     @property
     @abstractmethod
     def has_update(self) -> bool:
-        """Whether something was trained on since the last update."""
+        """Whether there are micro-batches since the last update."""
 
     @abstractmethod
     def step(self, done: int) -> Step:
-        """The update that was trained on since the last one."""
+        """Return the update since the last one as the doctor's ``Step``."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget what the last update was made of."""
+        """Drop the micro-batches of the last update."""
 
     def clip_grad_norm(self, real: Any, *args: Any, **kwargs: Any) -> Any:
-        """The norm that the gradient had; the trainer may not clip at all."""
+        """Record the gradient norm before clipping; not called if the trainer does not clip."""
         norm = real(*args, **kwargs)
         self.grad_norm = None if norm is None else float(norm)
         return norm
 
     def diagnose(self, done: int) -> None:
-        """Judge the update that was just made."""
+        """Diagnose the update that was just made, and print new findings."""
         step = self.step(done)
         if self.update_writer is not None:
             self.update_writer.write(step)
-        found = self.diagnosis.add(step)
-        self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in found)
-        for each in found:
+        findings = self.diagnosis.add(step)
+        self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in findings)
+        for each in findings:
             if (each.code, each.claim.verdict) not in self.reported:
                 self.reported.add((each.code, each.claim.verdict))
                 of_rule = self.diagnosis.findings[each.code]
@@ -128,91 +128,90 @@ class Audit(ABC):
         self.facts = {}
         self.reset()
         if self.stop:
-            stop_if_proven(found)
+            stop_if_proven(findings)
 
-    def audit_update(self, done: int, clipped: float) -> None:
-        """Before an update: a plain forward of some rows, and the gradient of all, clipped as it was."""
+    def audit_update(self, done: int, clip_factor: float) -> None:
+        """Audit before an update: a plain forward of some rows, and the clipped gradient of all rows."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
-        with (
-            self.audit_budget.timed(),
-            self.trainer.accelerator.autocast(),
-        ):  # as the trainer's own forward was
+        with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as in the trainer's forward
             step = self.step(done)
-            asked = {"noisy": noisy, "reference": self.reference_model}
-            self.facts["plain"] = plain_facts(model, step, self.sampling_params, **asked)
+            self.facts["plain"] = plain_facts(
+                model, step, self.sampling_params, noisy=noisy, reference=self.reference_model
+            )
             if "pull" in step.tokens and not noisy and self.gradient_is_sum:
-                made = model, step, self.sampling_params, self.parameters, done
-                self.facts["arrival"] = gradient_sum_facts(*made, clip_factor=clipped)
+                self.facts["arrival"] = gradient_sum_facts(
+                    model, step, self.sampling_params, self.parameters, done, clip_factor=clip_factor
+                )
         model.train(training)
 
     @property
     def audit_due(self) -> bool:
-        """Whether the update that is about to be made is to be looked at."""
+        """Whether to audit the next update."""
         return self.has_update and (
             self.audit_requested or self.audit_budget.due(time.perf_counter() - self.started)
         )
 
     @property
     def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
-        """Gives the reference model within a block; None where there is none."""
+        """Return a context manager of the reference model; None if there is none."""
         return None
 
     @property
     def adds_noise(self) -> bool:
-        """Whether the trainer adds noise to what it trains on."""
+        """Whether the trainer adds noise to embeddings."""
         return bool(self.trainer.args.neftune_noise_alpha)
 
     @property
     def gradient_is_sum(self) -> bool:
-        """Whether the gradient is the sum of what pulls at this process's log-probabilities, and no more."""
+        """Whether the whole gradient comes from the log-probabilities of this process."""
         accelerator = self.trainer.accelerator
-        alone = accelerator.distributed_type == DistributedType.NO and accelerator.scaler is None
-        return alone and not getattr(self.trainer, "aux_loss_enabled", False)
+        one_process = accelerator.distributed_type == DistributedType.NO and accelerator.scaler is None
+        return one_process and not getattr(self.trainer, "aux_loss_enabled", False)
 
     @property
     def tokenizer(self) -> Any:
-        """Of the trainer, also within a processor."""
+        """Return the trainer's tokenizer, also within a processor."""
         return getattr(self.trainer.processing_class, "tokenizer", self.trainer.processing_class)
 
     @property
     def dataset_size(self) -> int | None:
-        """How many there are to train on; None where nobody can say."""
+        """Return the size of the training dataset; None if it has no length."""
         data = self.trainer.train_dataset
         return len(data) if isinstance(data, Sized) else None
 
     @property
     def frozen_weights(self) -> dict[str, Tensor]:
-        """What is not."""
+        """Return the weights that are not trained, by name."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if not weight.requires_grad}
 
     @property
     def reference_weights(self) -> dict[str, Tensor]:
-        """Weights of a reference that is to stand still."""
+        """Return the weights of a fixed reference, by name."""
         return {}
 
     @property
     def parameters(self) -> dict[str, Tensor]:
-        """What is trained."""
+        """Return the trained weights, by name."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if weight.requires_grad}
 
 
-def _recompute_update(audit: Audit, turn: int) -> RecomputedUpdate | None:
-    """The update of one weight by AdamW's formula; None for another optimiser."""
+def _recompute_update(audit: Audit, update_index: int) -> RecomputedUpdate | None:
+    """Return the update of one weight by AdamW's formula; None for another optimizer."""
     args, optimizer, parameters = audit.trainer.args, audit.trainer.optimizer, audit.parameters
-    optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has none of its state
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it without its state
     if not isinstance(optimizer, torch.optim.AdamW):
         return None
     names = sorted(parameters)
-    name = names[turn * 7919 % len(names)]
+    name = names[update_index * 7919 % len(names)]
     weight = parameters[name]
     if weight.dtype is not torch.float32:
         return None
-    held = next((g for g in optimizer.param_groups if any(p is weight for p in g["params"])), None)
-    decays = held is not None and held["weight_decay"] > 0  # norms and biases are spared by transformers
+    group = next((g for g in optimizer.param_groups if any(p is weight for p in g["params"])), None)
+    decays = group is not None and group["weight_decay"] > 0  # transformers exempts norms and biases
     declared = SimpleNamespace(
         beta1=args.adam_beta1,
         beta2=args.adam_beta2,
@@ -223,44 +222,44 @@ def _recompute_update(audit: Audit, turn: int) -> RecomputedUpdate | None:
 
 
 class _OptimizerCallback(TrainerCallback):
-    """Digests around the optimiser's step, and the end of it."""
+    """Records digests around the optimizer's step, and diagnoses each update after it."""
 
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
-        self.own_schedule = audit.trainer.lr_scheduler is None  # and nobody's else
+        self.own_schedule = audit.trainer.lr_scheduler is None  # not passed in by the user
         self.before: dict[str, str] = {}
-        self.pulled: list[str] = []
-        self.frozen_digests: dict[str, str] = {}  # digests of what is not trained
-        self.made: RecomputedUpdate | None = None
-        self.moments: Watch | None = None
+        self.due_to_move: list[str] = []
+        self.frozen_digests: dict[str, str] = {}  # of frozen and reference weights
+        self.recomputed: RecomputedUpdate | None = None
+        self.moments: MomentDigests | None = None
 
-    def watched(self, turn: int) -> Watch | None:
-        """The optimiser's moments; None where they are not torch's to see."""
+    def moment_digests(self, update_index: int) -> MomentDigests | None:
+        """Return the digests of the optimizer's moments; None if it is not a torch optimizer."""
         optimizer = getattr(self.audit.trainer.optimizer, "optimizer", self.audit.trainer.optimizer)
         if not isinstance(optimizer, torch.optim.Optimizer):
             return None
         if self.moments is None or self.moments.optimizer is not optimizer:
-            held = partial(moments_of, optimizer, self.audit.parameters)
-            self.moments = Watch(optimizer, held)
-        self.moments.begin(turn)
+            tensors = partial(moments_of, optimizer, self.audit.parameters)
+            self.moments = MomentDigests(optimizer, tensors)
+        self.moments.begin(update_index)
         return self.moments
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Now it is known how many updates there will be, which the learning rate is declared by."""
+        """Declare the learning-rate schedule, now that the number of updates is known."""
         known = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
         schedule = known.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
-        plain = self.own_schedule and schedule and not args.lr_scheduler_kwargs
-        if plain and not args.get_warmup_steps(state.max_steps):  # transformers begins a warm-up at 0
+        standard = self.own_schedule and schedule and not args.lr_scheduler_kwargs
+        if standard and not args.get_warmup_steps(state.max_steps):  # a warm-up of transformers starts at 0
             declared = {"schedule": schedule, "warmup_steps": 0, "steps": state.max_steps}
             self.audit.setup = replace(self.audit.setup, **declared)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Just before weights move; gradients were clipped already."""
+        """Record digests and the clipped gradient before the optimizer's step; audit if due."""
         audit, parameters = self.audit, self.audit.parameters
         gradients = [weight.grad for weight in parameters.values() if weight.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        found = norm if audit.grad_norm is None else audit.grad_norm
-        audit.numbers = {"grad/norm": found, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
+        unclipped = norm if audit.grad_norm is None else audit.grad_norm
+        audit.numbers = {"grad/norm": unclipped, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
         coarsest = max((torch.finfo(gradient.dtype).eps for gradient in gradients), default=0.0)
         audit.facts["clip"], audit.grad_norm = {"norm": norm, "eps": coarsest}, None
         for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.reference_weights)):
@@ -270,39 +269,41 @@ class _OptimizerCallback(TrainerCallback):
                     "digest": digest,
                     "declared": self.frozen_digests.setdefault(name, digest),
                 }
-        self.made = _recompute_update(audit, state.global_step)
-        self.moments = self.watched(state.global_step)
+        self.recomputed = _recompute_update(audit, state.global_step)
+        self.moments = self.moment_digests(state.global_step)
         if audit.audit_due:
-            audit.audit_update(state.global_step, norm / found if found else 1.0)
+            audit.audit_update(state.global_step, norm / unclipped if unclipped else 1.0)
         self.before = quick_sums(rotating_slice(parameters, state.global_step))
-        self.pulled = weights_due_to_move(parameters, state.global_step, audit.numbers["lr"])
+        self.due_to_move = weights_due_to_move(parameters, state.global_step, audit.numbers["lr"])
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Right after weights moved."""
-        turn = state.global_step
-        if self.made is not None:
-            self.audit.facts["update"] = self.made.fact()
+        """Record facts right after the optimizer's step."""
+        update_index = state.global_step
+        if self.recomputed is not None:
+            self.audit.facts["update"] = self.recomputed.fact()
         if self.moments is not None and self.moments.fact:
             self.audit.facts["moments"] = self.moments.fact
-        self.audit.facts["weights"] = weight_facts(self.audit.parameters, turn, self.before, self.pulled)
+        self.audit.facts["weights"] = weight_facts(
+            self.audit.parameters, update_index, self.before, self.due_to_move
+        )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An update is done."""
+        """Diagnose the update."""
         if self.audit.has_update:
             self.audit.diagnose(state.global_step - 1)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The run is over: what it came to."""
+        """Print the report at the end of the run."""
         console = Console(stderr=True, highlight=False)
         for text, style in report_lines(self.audit.diagnosis, self.audit.target):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 
-def _wrap(trainer: Any, name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that hands the trainer's own to ours; it is looked up at each call, as Python would."""
+def _wrap(trainer: Any, name: str, wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that passes the trainer's own method to ``wrapper``; looked up at each call."""
     own = trainer.__dict__.get(name)
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        return ours(own or getattr(type(trainer), name).__get__(trainer), *args, **kwargs)
+        return wrapper(own or getattr(type(trainer), name).__get__(trainer), *args, **kwargs)
 
     return called

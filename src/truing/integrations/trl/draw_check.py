@@ -1,6 +1,6 @@
-"""What another trainer's sampler drew: was it drawn from what the trainer scores by?
+"""Audit of another trainer's samples: were they drawn from the distribution that the trainer scores?
 
-It is bet on, and where the random numbers are torch's own, the draws are made once more.
+An e-process tests the tokens. If torch draws the random numbers, the draws are replayed too.
 """
 
 import math
@@ -23,15 +23,15 @@ from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import permutation
 
 MAX_RANDOM_NUMBERS = 200_000_000
-"""Random numbers that are made once more at most; each token takes one for every id there is."""
+"""Most random numbers of a replay; each token takes one per id of the vocabulary."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What a sampler drew, and the state of torch's random numbers before."""
+    """The samples of one generation, and torch's RNG state before them."""
 
-    drawn: Sequence[tuple[list[int], list[int]]]  # prompt and answer of each row, as the sampler had them
-    rng_state: Tensor | None  # None where it draws by other numbers, or not from all that is scored
+    drawn: Sequence[tuple[list[int], list[int]]]  # prompt and answer ids of each row, from the sampler
+    rng_state: Tensor | None  # None if torch does not draw, or truncates the distribution
 
 
 @torch.no_grad()
@@ -42,14 +42,14 @@ def draw_audit_facts(
     stop_ids: Sequence[int],
     key: tuple[object, ...],
 ) -> dict[str, Any]:
-    """Bets on some rows of a generation; which ones is a matter of the key, not of what they earn.
+    """Return the fact ``audit`` of some rows of a generation; the key selects them, never their rewards.
 
     Args:
-        model: the policy that drew them, in evaluation mode.
-        generation: what was drawn.
-        contract: under which the trainer says that it scores.
-        stops: ids that end an answer.
-        key: of the choice.
+        model: the policy that sampled, in evaluation mode.
+        generation: the samples.
+        sampling_params: of the trainer's scoring.
+        stop_ids: ids that end an answer.
+        key: selects the rows.
     """
     gains: dict[str, list[float]] = {}
     tables: dict[int, Tensor] = {}
@@ -80,12 +80,12 @@ def draw_audit_facts(
     found: dict[str, Any] = {"tokens": sum(map(len, tables.values())), "gains": gains}
     if generation.rng_state is None or not tables:
         return found
-    behind = _replay_draws(model, generation, tables, generation.rng_state)
-    if behind:
-        (nats, i, t), edge = max(behind), max(TOLERANCE, MEAN_MULTIPLES * rounding)
+    differences = _replay_draws(model, generation, tables, generation.rng_state)
+    if differences:
+        (nats, i, t), tolerance = max(differences), max(TOLERANCE, MEAN_MULTIPLES * rounding)
         found["replay"] = {
-            "tokens": len(behind),
-            "missed": sum(each > edge for each, _, _ in behind),
+            "tokens": len(differences),
+            "missed": sum(each > tolerance for each, _, _ in differences),
             "largest": nats,
             "instead": "",
             "where": (f"{i}", len(generation.drawn[i][0]) + t),
@@ -96,27 +96,27 @@ def draw_audit_facts(
 
 
 def _replay_draws(
-    model: Any, generation: Generation, tables: Mapping[int, Tensor], chance: Tensor
+    model: Any, generation: Generation, tables: Mapping[int, Tensor], rng_state: Tensor
 ) -> list[tuple[float, int, int]]:
-    """The rows' draws once more: nats, row and token of each; none where they agree only as by chance.
+    """Replay the draws: return nats, row and token of each; none if they agree only as often as by chance.
 
-    ``torch.multinomial`` draws one id of each row as the first in a race: argmax p_v / q_v, q exponential. So
-    a draw is off by as many nats as the id that was drawn comes behind the first.
+    ``torch.multinomial`` samples argmax_v p_v / q_v with exponential q. A draw is off by the log-difference
+    between the largest ratio and that of the sampled id.
     """
     rows, vocab = len(generation.drawn), next(iter(tables.values())).shape[1]
     device = next(model.parameters()).device
-    numbers = torch.Generator(device)
-    numbers.set_state(chance)
-    behind: list[tuple[float, int, int]] = []
+    generator = torch.Generator(device)
+    generator.set_state(rng_state)
+    differences: list[tuple[float, int, int]] = []
     expected = 0.0
     for t in range(min(max(map(len, tables.values())), max(1, MAX_RANDOM_NUMBERS // (rows * vocab)))):
-        race_NV = -torch.empty(rows, vocab, device=device).exponential_(1, generator=numbers).log().cpu()
+        noise_NV = -torch.empty(rows, vocab, device=device).exponential_(1, generator=generator).log().cpu()
         for i, logprob_TV in tables.items():
             if t < len(logprob_TV):
-                race_V, drawn = logprob_TV[t] + race_NV[i], generation.drawn[i][1][t]
-                behind.append((float(race_V.max() - race_V[drawn]), i, t))
+                score_V, drawn = logprob_TV[t] + noise_NV[i], generation.drawn[i][1][t]
+                differences.append((float(score_V.max() - score_V[drawn]), i, t))
                 expected += float(logprob_TV[t, drawn].exp())
-    count = len(behind)
-    agreed, fair = sum(nats <= TOLERANCE for nats, _, _ in behind), expected / count
-    by_chance = agreed <= count * fair + 4 * math.sqrt(count * fair * (1 - fair)) + 1
-    return [] if by_chance else behind
+    count = len(differences)
+    agreed, rate = sum(nats <= TOLERANCE for nats, _, _ in differences), expected / count
+    by_chance = agreed <= count * rate + 4 * math.sqrt(count * rate * (1 - rate)) + 1
+    return [] if by_chance else differences

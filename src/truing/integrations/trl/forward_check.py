@@ -1,4 +1,4 @@
-"""A plain forward of rows beside what another trainer's own said of them."""
+"""A plain forward of rows, compared with another trainer's log-probabilities."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -14,20 +14,20 @@ from truing.models.forward.rounding_noise import device_and_precision, random_ro
 from truing.types.sampling_params import SamplingParams
 
 MAX_ROWS, MAX_TOKENS = 4, 512
-"""Rows are looked at until they have so many tokens; at least one."""
+"""Rows are checked up to this many rows and tokens; at least one row."""
 
 EXTRA_TOKENS = 8
-"""Tokens that are put behind a row to compute it in another shape; no token before sees them."""
+"""Tokens appended to a row, to compute it in another shape; earlier tokens do not attend to them."""
 
 REPEATS = 2
-"""Times that a row is rounded at random: where a router chooses, one rounding in many changes the choice."""
+"""Random roundings per row: with a router, few roundings change its choice."""
 
 STREAMS = {"trainer": "new_logprob", "sampler": "sampler_logprob", "old": "old_logprob"}
 """What a plain forward of the policy is compared with, before the first update of a batch."""
 
 
 class Differences:
-    """How far streams are from what is right: largest, where that is, mean and median, nats."""
+    """Differences of streams from expected log-probabilities, nats: largest, its token, mean, median."""
 
     def __init__(self) -> None:
         self.largest: dict[str, float] = {}
@@ -35,18 +35,18 @@ class Differences:
         self.all: dict[str, list[Tensor]] = {}
 
     def add(self, name: str, got_K: Tensor, right_K: Tensor, row: str, wanted: Sequence[int]) -> None:
-        """Compare the tokens ``wanted`` of a row."""
-        apart_K = (got_K - right_K).abs().nan_to_num(0.0)
-        worst = int(apart_K.argmax())
-        if float(apart_K[worst]) >= self.largest.get(name, -1.0):
-            self.largest[name], self.where[name] = float(apart_K[worst]), (row, wanted[worst])
-        self.all.setdefault(name, []).append(apart_K)
+        """Add the differences at the tokens ``wanted`` of a row."""
+        difference_K = (got_K - right_K).abs().nan_to_num(0.0)
+        worst = int(difference_K.argmax())
+        if float(difference_K[worst]) >= self.largest.get(name, -1.0):
+            self.largest[name], self.where[name] = float(difference_K[worst]), (row, wanted[worst])
+        self.all.setdefault(name, []).append(difference_K)
 
     def facts(self) -> dict[str, Any]:
-        """As an update has them."""
+        """Return the differences as facts of an update."""
         every = {name: torch.cat(parts) for name, parts in self.all.items()}
-        mean = {name: float(apart_K.mean()) for name, apart_K in every.items()}
-        median = {name: float(apart_K.median()) for name, apart_K in every.items()}
+        mean = {name: float(difference_K.mean()) for name, difference_K in every.items()}
+        median = {name: float(difference_K.median()) for name, difference_K in every.items()}
         return {**self.largest, "mean": mean, "median": median, "where": self.where}
 
 
@@ -54,18 +54,18 @@ class Differences:
 def plain_facts(
     model: Any, step: Step, sampling_params: SamplingParams, *, noisy: bool, reference: Any = None
 ) -> dict[str, Any]:
-    """How far each stream is from a plain forward at tokens under the loss; weights must not have moved yet.
+    """Return how far each stream is from a plain forward at trained tokens; call it before weights change.
 
-    ``itself`` is how far the plain forward is from itself in another shape: what is normal in float32. In
-    another precision that is ``rounding``: how far it is from itself rounded at random. Where the trainer
-    adds noise, ``rounding`` is with that noise.
+    ``itself`` is the plain forward's difference from itself in another shape: the noise in float32.
+    ``rounding`` is its difference from itself rounded at random: the noise in lower precision. If the trainer
+    adds noise, ``rounding`` includes it.
 
     Args:
         model: the policy, without the trainer's wrappers.
-        step: whose rows, with what the trainer's forward said.
-        contract: under which the trainer says that it scores.
-        noisy: whether the trainer's forward is a draw.
-        reference: gives the reference model within a block; None where there is none.
+        step: with rows and the trainer's log-probabilities.
+        sampling_params: of the trainer's scoring.
+        noisy: whether the trainer's forward is random.
+        reference: returns a context manager of the reference model; None if there is none.
     """
     found, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
     coarse = device != "cpu"
@@ -81,27 +81,27 @@ def plain_facts(
                 found.add(name, step.tokens[stream][part][wanted].double(), plain_K, *place)
         if reference is not None and "ref_logprob" in step.tokens:
             with reference() as other:
-                theirs_K = logprobs(other, sample, wanted)
-                drawn = noisy and other is model  # below an adapter TRL drops what it drops in training
-                for seed in range(REPEATS if coarse or drawn else 0):
+                reference_K = logprobs(other, sample, wanted)
+                random = noisy and other is model  # below an adapter, TRL keeps dropout on for the reference
+                for seed in range(REPEATS if coarse or random else 0):
                     with (
                         random_rounding(other, REPEATS * index + seed),
-                        _training(other) if drawn else nullcontext(),
+                        _training(other) if random else nullcontext(),
                     ):
-                        found.add("reference_rounding", logprobs(other, sample, wanted), theirs_K, *place)
-            found.add("reference", step.tokens["ref_logprob"][part][wanted].double(), theirs_K, *place)
+                        found.add("reference_rounding", logprobs(other, sample, wanted), reference_K, *place)
+            found.add("reference", step.tokens["ref_logprob"][part][wanted].double(), reference_K, *place)
     tokens = sum(len(wanted) for _, wanted in rows)
     return {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | found.facts()
 
 
-def logprobs(model: Any, sample: Any, wanted: Sequence[int], behind: int = 0) -> Tensor:
-    """Of tokens of a row, by the model's own forward: [K] float64 on the CPU."""
-    return plain_logprobs(model_logits(model, behind), sample, wanted)[0].cpu().double()
+def logprobs(model: Any, sample: Any, wanted: Sequence[int], extra: int = 0) -> Tensor:
+    """Return log-probabilities of tokens of a row by the model's own forward: [K] float64 on the CPU."""
+    return plain_logprobs(model_logits(model, extra), sample, wanted)[0].cpu().double()
 
 
 @contextmanager
 def _training(model: nn.Module) -> Iterator[None]:
-    """The model as it is in training, with its noise; torch's random numbers are left alone."""
+    """Put the model into training mode within the block; torch's RNG state is unchanged after it."""
     device = next(model.parameters()).device
     with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
         model.train()
@@ -112,7 +112,7 @@ def _training(model: nn.Module) -> Iterator[None]:
 
 
 def sample_of(step: Step, index: int, sampling_params: SamplingParams) -> tuple[Row, slice, Any]:
-    """A row, where its tokens are, and as much of a sample as a plain forward reads."""
+    """Return a row, the slice of its tokens, and the fields of a sample that a plain forward reads."""
     row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
     ids = step.tokens["token_ids"][part]
     return (
@@ -123,7 +123,7 @@ def sample_of(step: Step, index: int, sampling_params: SamplingParams) -> tuple[
 
 
 def rows_to_check(step: Step) -> list[tuple[int, list[int]]]:
-    """Rows to look at, each with its tokens under a loss."""
+    """Return the indices of the rows to check, each with its trained tokens."""
     trained_N = step.tokens["policy_mask"] | step.tokens["supervised_mask"]
     rows: list[tuple[int, list[int]]] = []
     for index, (_, _, part) in enumerate(step.slices()):
@@ -136,19 +136,19 @@ def rows_to_check(step: Step) -> list[tuple[int, list[int]]]:
     return rows
 
 
-def model_logits(model: Any, behind: int = 0) -> Logits:
-    """The model's own forward of one row; ``behind`` more tokens make it two rows of another length."""
+def model_logits(model: Any, extra: int = 0) -> Logits:
+    """Return a function that runs the model on a row; ``extra`` tokens make it two longer rows."""
     device = next(model.parameters()).device
 
-    def logits(ids: Tensor, places: Tensor) -> Tensor:
-        rows = torch.cat([ids, ids[:behind]]).expand(2 if behind else 1, -1).to(device)
-        return model(input_ids=rows, logits_to_keep=places.to(device), use_cache=False).logits[0].float()
+    def logits(ids: Tensor, positions: Tensor) -> Tensor:
+        rows = torch.cat([ids, ids[:extra]]).expand(2 if extra else 1, -1).to(device)
+        return model(input_ids=rows, logits_to_keep=positions.to(device), use_cache=False).logits[0].float()
 
     return logits
 
 
 def has_dropout(model: nn.Module) -> bool:
-    """Whether anything is dropped in training."""
+    """Return whether the model has dropout in training."""
     modules: Sequence[Any] = list(model.modules())
     by_layer = any(isinstance(each, nn.Dropout) and each.p > 0 for each in modules)
     return by_layer or any(getattr(each, "attention_dropout", 0.0) > 0 for each in modules)

@@ -1,4 +1,4 @@
-"""The gradient that another trainer's optimiser gets, beside what a plain backward of each row makes."""
+"""Comparison of another trainer's gradient with the sum of plain backward passes of each row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,18 +31,17 @@ def gradient_sum_facts(
     *,
     clip_factor: float,
 ) -> dict[str, Any]:
-    """The gradient that the optimiser gets beside the rows' own: each pulled by a plain forward alone.
+    """Compare the optimizer's gradient with the rows' sum: each row by a plain forward and backward.
 
     Args:
         model: the policy, without the trainer's wrappers.
-        step: whose rows, with how hard the trainer's own loss pulled at each log-probability.
-        contract: under which the trainer says that it scores.
-        parameters: what is trained, with the gradient that the optimiser gets.
-        turn: which weights are compared, where there are too many.
-        clipped: what the clip made of the gradient's length, in (0, 1].
+        step: with rows and the token gradients of the trainer's own loss.
+        sampling_params: of the trainer's scoring.
+        parameters: trained weights, with the gradient that the optimizer gets.
+        update_index: selects the compared weights, if there are too many.
+        clip_factor: of the gradient, in (0, 1].
 
-    ``rounding`` is how far the rows' own sum is from itself rounded at random, where it is not computed in
-    float32.
+    ``rounding`` is the difference of the rows' sum from itself rounded at random, if it is not in float32.
     """
     device, weights = (
         device_and_precision(model),
@@ -50,7 +49,7 @@ def gradient_sum_facts(
     )
 
     def flat(sums: Mapping[str, Tensor]) -> Tensor:
-        # others keep their place, so that the same part of them is taken
+        # keeps all other weights, so that the same slice is taken
         whole = rotating_slice(
             dict(parameters) | {name: clip_factor * sum_ for name, sum_ in sums.items()}, update_index
         )
@@ -62,15 +61,15 @@ def gradient_sum_facts(
     expected_P = flat(total)
     about: dict[str, Any] = gradient_mass(clip_factor * step.tokens["pull"], step.tokens["new_logprob"])
     if device != "cpu":
-        # added up in the precision of weights, as a trainer adds micro-batches up
+        # summed in the weights' precision, as a trainer sums micro-batches
         again = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         for index in range(len(step.rows)):
             with random_rounding(model, index):
                 _add_gradient(again, model, step, index, sampling_params, weights)
         about["rounding"] = float((flat(again) - expected_P).norm())
     if about["free"] > MIN_GRADIENT_MASS:
-        idle = [name for name, sum_ in total.items() if is_missing(sum_)]
-        about["unheard"] = _missing_gradient(model, step, sampling_params, parameters, idle)
+        without_gradient = [name for name, sum_ in total.items() if is_missing(sum_)]
+        about["unheard"] = _missing_gradient(model, step, sampling_params, parameters, without_gradient)
     counted = {"rows": len(step.rows), "device": device}
     return compare_gradients(expected_P, flat_gradient(parameters, update_index)) | counted | about
 
@@ -80,38 +79,42 @@ def _add_gradient(
     model: Any,
     step: Step,
     index: int,
-    contract: SamplingParams,
+    sampling_params: SamplingParams,
     weights: Mapping[str, Tensor],
 ) -> None:
-    """Add what a row's tokens make of weights, each pulled as the trainer's own loss pulled at it."""
-    _, part, sample = sample_of(step, index, contract)
-    pull_T = step.tokens["pull"][part].nan_to_num()
-    wanted = pull_T.nonzero()[:, 0].tolist()
+    """Add a row's gradient on the weights, by the token gradients of the trainer's own loss."""
+    _, part, sample = sample_of(step, index, sampling_params)
+    token_gradient_T = step.tokens["pull"][part].nan_to_num()
+    wanted = token_gradient_T.nonzero()[:, 0].tolist()
     if not wanted:
         return
     logprob_K = plain_logprobs(model_logits(model), sample, wanted)[0]
-    loss = -(pull_T[wanted].to(logprob_K) * logprob_K).sum()
-    made = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
-    for sum_, own in zip(sums.values(), made, strict=True):
-        if own is not None:
-            sum_ += own
+    loss = -(token_gradient_T[wanted].to(logprob_K) * logprob_K).sum()
+    gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+    for sum_, gradient in zip(sums.values(), gradients, strict=True):
+        if gradient is not None:
+            sum_ += gradient
 
 
 def _missing_gradient(
-    model: Any, step: Step, contract: SamplingParams, parameters: Mapping[str, Tensor], idle: Sequence[str]
+    model: Any,
+    step: Step,
+    sampling_params: SamplingParams,
+    parameters: Mapping[str, Tensor],
+    without_gradient: Sequence[str],
 ) -> dict[str, Any]:
-    """Which weights without a gradient some rows depend on."""
-    asked: list[tuple[Any, list[int]]] = []
-    pulls = [torch.zeros(0, dtype=torch.float64)]
+    """Return the weight without a gradient that some rows depend on most; empty if there is none."""
+    tested: list[tuple[Any, list[int]]] = []
+    token_gradients = [torch.zeros(0, dtype=torch.float64)]
     for index, _ in rows_to_check(step):
-        _, part, sample = sample_of(step, index, contract)
-        pull_T = step.tokens["pull"][part].double().nan_to_num()
-        wanted = pull_T.nonzero()[:, 0].tolist()
+        _, part, sample = sample_of(step, index, sampling_params)
+        token_gradient_T = step.tokens["pull"][part].double().nan_to_num()
+        wanted = token_gradient_T.nonzero()[:, 0].tolist()
         if wanted:
-            asked.append((sample, wanted))
-            pulls.append(pull_T[wanted])
+            tested.append((sample, wanted))
+            token_gradients.append(token_gradient_T[wanted])
 
-    def said() -> Tensor:
-        return torch.cat([logprobs(model, sample, wanted) for sample, wanted in asked])
+    def row_logprobs() -> Tensor:
+        return torch.cat([logprobs(model, sample, wanted) for sample, wanted in tested])
 
-    return missing_gradient(parameters, idle, said, torch.cat(pulls))
+    return missing_gradient(parameters, without_gradient, row_logprobs, torch.cat(token_gradients))

@@ -23,38 +23,38 @@ from truing.integrations.trl.setup import scoring_params, setup_of_grpo
 from truing.utils.rng import permutation
 
 ROW_KEY = "truing_row"
-"""Added to the trainer's batch, so that rows are known again after it is shuffled and split."""
+"""Key added to the trainer's batch: identifies rows after shuffling and splitting."""
 
 GENERATION_STRIDE = 1 << 32
-"""Between the numbers of two generations' first rows: a row says which generation it is of."""
+"""Difference between the first row numbers of two generations: a row number contains its generation."""
 
 
 @contextmanager
 def _rng_preserved() -> Iterator[None]:
-    """Whoever draws random numbers within, nobody outside notices."""
-    ours, theirs, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    """Restore the RNG states of Python, NumPy and torch after the block."""
+    python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
     yield
-    random.setstate(ours)
-    np.random.set_state(theirs)
-    torch.set_rng_state(torchs)
+    random.setstate(python_state)
+    np.random.set_state(numpy_state)
+    torch.set_rng_state(torch_state)
 
 
 def _rng_state(device: torch.device) -> Tensor:
-    """Of torch's random numbers there."""
+    """Return torch's RNG state of a device."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 @contextmanager
 def _reference_adapter(policy: Any) -> Iterator[Any]:
-    """The policy with the adapter that training began with, or with none."""
-    from trl.trainer.utils import use_adapter  # whose trainer is audited has it
+    """Use the policy with the adapter of the start of training, or without any, within the block."""
+    from trl.trainer.utils import use_adapter  # installed, as its trainer is audited
 
     with use_adapter(policy, "ref" if "ref" in policy.peft_config else None):
         yield policy
 
 
 class GrpoAudit(Audit):
-    """Beside a trainer that draws, grades and updates."""
+    """Audits a trainer that samples, grades and updates."""
 
     wrapped_methods: ClassVar[dict[str, str]] = {
         "_generate_single_turn": "after_generate",
@@ -69,31 +69,29 @@ class GrpoAudit(Audit):
     def __init__(
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
     ) -> None:
-        self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer, as the sampler had them
-        self.rng_state: Tensor | None = None  # torch's random numbers, before they were drawn
+        self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer ids from the sampler
+        self.rng_state: Tensor | None = None  # torch's, before sampling
         self.current_generation: dict[str, Any] = {}
-        self.generations_by_number: dict[
-            int, dict[str, Any]
-        ] = {}  # generations by number, from the last that was used on
+        self.generations_by_number: dict[int, dict[str, Any]] = {}  # from the last used one on
         self.usage = UsageCounter(trainer.args, trainer.num_iterations)
         self.eval_prompts: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
         self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last update
-        self.open_micro_batches: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
+        self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
         self.updates_of_generation = 0  # since the last generation
         self.generations = 0
         self.draw_audit_budget = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
-        declared = setup_of_grpo(trainer), scoring_params(trainer.args)
-        super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
+        setup, params = setup_of_grpo(trainer), scoring_params(trainer.args)
+        super().__init__(trainer, setup, params, stop=stop, out=out, select=select, ignore=ignore)
 
     @property
     def has_update(self) -> bool:
-        """Whether any micro-batch was trained on."""
+        """Whether any micro-batch was trained on since the last update."""
         return bool(self.micro_batches)
 
     @property
     def draws_by_torch(self) -> bool:
-        """Whether transformers draws, from all that is scored, by torch's random numbers."""
+        """Whether transformers samples from the whole distribution with torch's random numbers."""
         trainer, args = self.trainer, self.trainer.args
         elsewhere = trainer.use_vllm or trainer.use_transformers_continuous_batching or trainer.rollout_func
         truncated = args.top_p < 1 or args.top_k or args.min_p or args.repetition_penalty != 1
@@ -101,15 +99,15 @@ class GrpoAudit(Audit):
 
     @property
     def audit_due(self) -> bool:
-        """Only the first update of a generation is by the weights that drew; it may hold parts of two."""
-        now = self.trainer.state.global_step
+        """Whether to audit: only the first update of its generations has the weights that sampled."""
+        version = self.trainer.state.global_step
         return super().audit_due and all(
-            micro.inputs[GENERATION_KEY]["version"] == now for micro in self.micro_batches
+            micro.inputs[GENERATION_KEY]["version"] == version for micro in self.micro_batches
         )
 
     @property
     def reference_model(self) -> Callable[[], AbstractContextManager[Any]] | None:
-        """A model of its own, or the policy below its adapter, as TRL itself asks it."""
+        """Return the separate reference model, or the policy below its adapter, as TRL uses it."""
         accelerator, own = self.trainer.accelerator, self.trainer.ref_model
         if not self.trainer.beta:
             return None
@@ -119,57 +117,63 @@ class GrpoAudit(Audit):
 
     @property
     def reference_weights(self) -> dict[str, Tensor]:
-        """Of a model of its own, unless syncs are declared."""
-        own, moves = self.trainer.ref_model, self.setup.reference_moves
-        return {} if own is None or moves else dict(own.named_parameters())
+        """Return the weights of a separate reference model, unless it is synced."""
+        own, synced = self.trainer.ref_model, self.setup.reference_moves
+        return {} if own is None or synced else dict(own.named_parameters())
 
     @property
     def gradient_is_sum(self) -> bool:
-        """A bonus on the entropy pulls at no log-probability."""
+        """Whether the whole gradient comes from log-probabilities; an entropy bonus adds to it."""
         return super().gradient_is_sum and not self.trainer._entropy_bonus_enabled
 
     def step(self, done: int) -> Step:
-        """The update that the window comes to."""
+        """Return the update of the recorded micro-batches."""
         rows = [
             (micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches
         ]
         self.facts["uses"] = self.usage.facts(rows)
-        made = (self.setup, self.micro_batches, self.updates_of_generation, self.numbers, self.facts)
-        return step_of_rows(done, *made, tuple(self.past))
+        return step_of_rows(
+            done,
+            self.setup,
+            self.micro_batches,
+            self.updates_of_generation,
+            self.numbers,
+            self.facts,
+            tuple(self.past),
+        )
 
     def reset(self) -> None:
-        """The next update may be of the same generation."""
+        """Drop the micro-batches; the next update may have the same generation."""
         self.micro_batches = []
         self.updates_of_generation += 1
 
     def after_generate(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """The ids that the sampler returned, before anybody touched them."""
-        chance = _rng_state(self.trainer.accelerator.device)
+        """Record the ids that the sampler returns, and the RNG state before."""
+        rng_state = _rng_state(self.trainer.accelerator.device)
         out = real(prompt_ids, *args, **kwargs)
         if self.trainer.model.training and not self.drawn:
             self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
-            self.rng_state = chance if self.draws_by_torch else None
+            self.rng_state = rng_state if self.draws_by_torch else None
         return out
 
     def after_rewards(self, real: Any, *lists: Any) -> Any:
-        """Rewards by function; the first time they are asked for again in another order of rows."""
-        found = real(*lists)
-        self.rewards = self._total(found)
+        """Record rewards; the first time, compute them again in another order of rows."""
+        by_function = real(*lists)
+        self.rewards = self._total(by_function)
         if not self.past and self.trainer.model.training and self.trainer.accelerator.num_processes == 1:
             order = permutation(len(self.rewards), "graded again")
             with _rng_preserved():
                 other = self._total(real(*([each[i] for i in order] for each in lists)))
             again = torch.empty_like(other).index_copy(0, torch.tensor(order), other)
             pairs = enumerate(zip(self.rewards.tolist(), again.tolist(), strict=True))
-            told = [
+            self.facts["regraded"] = [
                 {"sample_id": f"{self.generations}.{i}", "stored": stored, "again": other}
                 for i, (stored, other) in pairs
             ]
-            self.facts["regraded"] = told
-        return found
+        return by_function
 
     def after_generation(self, real: Any, inputs: Any) -> Any:
-        """What a generation came to; rows get numbers."""
+        """Record a generation and number its rows."""
         prompts = [each.get("prompt") for each in inputs]
         if not self.trainer.model.training:
             self.eval_prompts |= set(map(repr, prompts))
@@ -178,7 +182,7 @@ class GrpoAudit(Audit):
         batch = real(inputs)
         count = len(batch["completion_ids"])
         if self.rewards is None or len(self.rewards) != count:
-            return batch  # other processes have the rest of the rewards
+            return batch  # rewards of several processes
         self.current_generation = {
             "number": self.generations,
             "drawn": self.drawn if len(self.drawn) == count and not self.trainer.tools else None,
@@ -196,10 +200,10 @@ class GrpoAudit(Audit):
         return batch | {ROW_KEY: torch.arange(first, first + count, device=batch["completion_ids"].device)}
 
     def _keep_generation(self, batch: Any, count: int) -> None:
-        """What tells this generation from others, and who asks for it beside."""
+        """Store the current generation, its fingerprint and its overlap with evaluation prompts."""
         number, last = self.generations, max(self.usage.micro_batches_used, default=0)
         self.generations_by_number = {
-            each: made for each, made in self.generations_by_number.items() if each >= last
+            each: generation for each, generation in self.generations_by_number.items() if each >= last
         }
         self.generations_by_number[number] = self.current_generation
         self.usage.add_generation(number, count)
@@ -225,7 +229,7 @@ class GrpoAudit(Audit):
             self.facts["held_out"] = shared | {"tasks": len(self.eval_prompts)}
 
     def _audit_draws(self) -> None:
-        """Bets on what was drawn, by the weights that drew it, before any of them moves."""
+        """Audit the samples with the weights that sampled them, before any weight changes."""
         drawn, elapsed = self.current_generation["drawn"], time.perf_counter() - self.started
         if drawn is None or not self.draw_audit_budget.due(elapsed):
             return
@@ -242,30 +246,29 @@ class GrpoAudit(Audit):
         model.train()
 
     def before_loss(self, real: Any, model: Any, inputs: Any) -> Any:
-        """The inputs of a loss."""
+        """Record the inputs of a loss."""
         if ROW_KEY in inputs and model.training:
             given = {key: x for key, x in inputs.items() if x is not None}
-            made = self.generations_by_number.get(
-                int(inputs[ROW_KEY][0]) // GENERATION_STRIDE
-            )  # an update may hold parts of several
-            if made is not None:
+            # an update may have parts of several generations
+            generation = self.generations_by_number.get(int(inputs[ROW_KEY][0]) // GENERATION_STRIDE)
+            if generation is not None:
                 self.open_micro_batches.append(
                     RecordedMicroBatch(
-                        given | {ROW_KEY: inputs[ROW_KEY] % GENERATION_STRIDE, GENERATION_KEY: made}
+                        given | {ROW_KEY: inputs[ROW_KEY] % GENERATION_STRIDE, GENERATION_KEY: generation}
                     )
                 )
         return real(model, inputs)
 
     def after_logprobs(self, real: Any, *args: Any, **kwargs: Any) -> Any:
-        """The log-probabilities that a loss is made of; their gradient is asked for."""
+        """Record the log-probabilities of a loss, with their gradient."""
         out = real(*args, **kwargs)
         if self.open_micro_batches:
             self.open_micro_batches[-1].keep_logprobs(*out[:2])
         return out
 
     def around_training_step(self, real: Any, *args: Any, **kwargs: Any) -> Any:
-        """A forward and backward pass; now the gradients are there."""
-        self.open_micro_batches = []  # what a pass that failed had left
+        """Run a forward and backward pass, then keep its micro-batches with their gradients."""
+        self.open_micro_batches = []  # drop those of a failed pass
         out = real(*args, **kwargs)
         for each in self.open_micro_batches:
             self.usage.add_micro_batch(each.inputs[GENERATION_KEY]["number"], each.inputs[ROW_KEY].tolist())
@@ -274,7 +277,7 @@ class GrpoAudit(Audit):
         return out
 
     def _total(self, by_function: Tensor) -> Tensor:
-        """Rewards of rows, [B] float64, NaN where no function judged."""
+        """Return the rewards of rows, [B] float64; NaN without a reward."""
         total = (by_function * self.trainer.reward_weights.to(by_function.device)).nansum(1)
         total[by_function.isnan().all(1)] = torch.nan
         return total.detach().cpu().double()

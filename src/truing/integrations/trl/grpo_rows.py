@@ -1,4 +1,4 @@
-"""Padded batches of another trainer as rows of the doctor's."""
+"""Conversion of padded GRPO micro-batches to the doctor's rows."""
 
 import hashlib
 import math
@@ -17,7 +17,7 @@ from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 GENERATION_KEY = "truing_generated"
-"""Beside a micro-batch: by row of its generation what was drawn, rewards, prompts and completions."""
+"""Key added to a micro-batch: samples, rewards, prompts and completions of its generation, by row."""
 
 
 def step_of_rows(
@@ -29,27 +29,26 @@ def step_of_rows(
     facts: Mapping[str, Any],
     past: tuple[Past, ...],
 ) -> Step:
-    """One update from its micro-batches.
+    """Return one update from its micro-batches.
 
     Args:
-        number: of the update, from 0.
-        setup: what is declared.
-        window: micro-batches that the optimiser's step added up.
-        inner_step: how many updates were made of the same generation before.
+        update_index: from 0.
+        setup: the declared settings.
+        micro_batches: of one optimizer step.
+        inner_step: earlier updates on the same generation.
         numbers: gradient norm and learning rate.
-        facts: digests.
-        past: updates before.
+        facts: of the update.
+        past: earlier updates.
     """
     rows, streams, pairs = [], [], list[IdPair]()
     for micro in micro_batches:
-        for b, row in enumerate(micro.inputs["truing_row"].tolist()):
-            made, stream, pair = _row(micro, b, row, setup, micro.inputs[GENERATION_KEY], inner_step)
-            rows.append(made)
+        for b, number in enumerate(micro.inputs["truing_row"].tolist()):
+            row, stream, pair = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY], inner_step)
+            rows.append(row)
             streams.append(stream)
             pairs += pair
     names = set.intersection(*(set(each) for each in streams))
     ids = compare_ids(pairs)
-    told = dict(numbers) | _numbers(rows, streams) | alignment_metric(ids)
     return Step(
         stage="grpo",
         step=update_index,
@@ -57,14 +56,14 @@ def step_of_rows(
         rows=rows,
         lengths=[len(each["token_ids"]) for each in streams],
         tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
-        numbers=told,
+        numbers=dict(numbers) | _metrics(rows, streams) | alignment_metric(ids),
         facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
         past=past,
     )
 
 
-def _numbers(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Metrics of an update, by the names that Truing has for its own."""
+def _metrics(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+    """Return metrics of an update, by Truing's names."""
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
     rewards = rewards[~rewards.isnan()]
     lengths = [sum(turn.end - turn.start for turn in row.turns) for row in rows]
@@ -83,36 +82,38 @@ def _numbers(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> di
 def _row(
     micro: RecordedMicroBatch, b: int, row: int, setup: Setup, generated: Mapping[str, Any], inner_step: int
 ) -> tuple[Row, dict[str, Tensor], list[IdPair]]:
-    """A row, its streams, and its ids beside those that were drawn, where they are known."""
+    """Return a row, its streams, and the pair of its sampled and trained ids, if they are known."""
     inputs = micro.inputs
     prompt = inputs["prompt_ids"][b][inputs["prompt_mask"][b].bool()]
     mask = inputs["completion_mask"][b].bool()
     tool = inputs["tool_mask"][b].bool() if "tool_mask" in inputs else torch.ones_like(mask)
     drawn = generated.get("drawn")
-    said = inputs["completion_ids"][b]
+    completion = inputs["completion_ids"][b]
     known = len(drawn[row][1]) if drawn is not None else int(_last_true(mask)) + 1
     reached = torch.zeros_like(mask) if micro.token_gradient is None else micro.token_gradient[b] != 0
     length = max(known, int(_last_true(mask | reached)) + 1)
     start = len(prompt)
 
-    def whole(stream_C: Tensor, nothing: Any) -> Tensor:
-        return torch.cat([torch.full((start,), nothing, dtype=stream_C.dtype), stream_C[:length]])
+    def with_prompt(stream_C: Tensor, fill: Any) -> Tensor:
+        return torch.cat([torch.full((start,), fill, dtype=stream_C.dtype), stream_C[:length]])
 
-    place = torch.arange(len(mask))
+    position = torch.arange(len(mask))
     origin = torch.where(tool, Origin.SAMPLED, Origin.TOOL)
-    origin = torch.where(place < known, origin, Origin.TEMPLATE)  # pads: nobody said them
+    origin = torch.where(position < known, origin, Origin.TEMPLATE)  # padding
     head = torch.full((start,), Origin.PROMPT)
     streams = {
-        "token_ids": torch.cat([prompt, said[:length]]),
+        "token_ids": torch.cat([prompt, completion[:length]]),
         "origin": torch.cat([head, origin[:length]]).to(torch.uint8),
-        "policy_mask": whole(mask & tool, False),
+        "policy_mask": with_prompt(mask & tool, False),
         "supervised_mask": torch.zeros(start + length, dtype=torch.bool),
     }
     streams["kl_mask"] = streams["policy_mask"]
     advantage = inputs["advantages"][b]
-    spread = advantage.expand(len(mask)) if advantage.dim() == 0 else advantage
-    streams["advantage"] = whole(spread.double(), math.nan).masked_fill(~streams["policy_mask"], math.nan)
-    numbers = {
+    per_token = advantage.expand(len(mask)) if advantage.dim() == 0 else advantage
+    streams["advantage"] = with_prompt(per_token.double(), math.nan).masked_fill(
+        ~streams["policy_mask"], math.nan
+    )
+    tables = {
         "new_logprob": micro.logprob,
         "old_logprob": inputs.get("old_per_token_logps", micro.logprob),
         "ref_logprob": inputs.get("ref_per_token_logps"),
@@ -120,9 +121,9 @@ def _row(
         "entropy": micro.entropy,
         "pull": micro.token_gradient,
     }
-    for name, table in numbers.items():
+    for name, table in tables.items():
         if table is not None:
-            streams[name] = whole(table[b].double(), math.nan)
+            streams[name] = with_prompt(table[b].double(), math.nan)
     if micro.token_gradient is not None:
         outside = ~(streams["policy_mask"] | (streams["pull"].nan_to_num() != 0))
         streams["pull"] = streams["pull"].masked_fill(outside, math.nan)
@@ -155,8 +156,8 @@ def _doctor_row(
     text = completion if isinstance(completion, str) else str(completion[-1].get("content", ""))
     prompt = generated["prompts"][row]
     messages = tuple(prompt) if isinstance(prompt, list) else ()
-    # TRL takes an answer that ends in a pad for one that ended
-    cut = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH and ids[-1] != generated["pad"]
+    # TRL treats an answer that ends in padding as complete
+    truncated = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH and ids[-1] != generated["pad"]
     name = f"{generated['number']}.{row}"
     return Row(
         sample_id=name,
@@ -170,8 +171,8 @@ def _doctor_row(
         contract=None,
         reward=float(generated["rewards"][row]),
         reward_parts={},
-        status="truncated" if cut else "done",
-        truncated=cut,
+        status="truncated" if truncated else "done",
+        truncated=truncated,
         text=text,
         inner_step=inner_step,
         messages=messages,
@@ -179,6 +180,6 @@ def _doctor_row(
 
 
 def _last_true(on: Tensor) -> int:
-    """Index of the last true entry, −1 where there is none."""
+    """Return the index of the last true entry, −1 if there is none."""
     found = on.nonzero()
     return int(found[-1]) if len(found) else -1

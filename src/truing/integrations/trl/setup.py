@@ -1,4 +1,4 @@
-"""What a TRL trainer declares, in the doctor's words; what it has no word for is not known."""
+"""The declared settings of TRL trainers as the doctor's ``Setup``; None is unknown."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from truing.integrations.trl.forward_check import has_dropout
 from truing.types.sampling_params import SamplingParams
 
 ADVANTAGE_EPS = 1e-4
-"""What TRL adds to a deviation, reward units."""
+"""TRL's ε added to the standard deviation of rewards."""
 
 LOSSES = {
     "grpo": ("clip", "sequence_mean"),
@@ -16,23 +16,23 @@ LOSSES = {
     "bnpo": ("clip", "token_mean"),
     "cispo": ("cispo", "token_mean"),
 }
-"""Surrogate and aggregation by ``loss_type``; of others no closed form is known here."""
+"""Surrogate and aggregation by ``loss_type``; others have no closed form here."""
 
 
 def scoring_params(args: Any) -> SamplingParams:
-    """What TRL divides logits by; it leaves every other rule of sampling out of its log-probabilities."""
+    """Return the sampling parameters of TRL's log-probabilities: the temperature only."""
     return SamplingParams(temperature=args.temperature, max_new_tokens=args.max_completion_length)
 
 
 def setup_of_grpo(trainer: Any) -> Setup:
-    """The declared loss, advantage and sampling of a ``GRPOTrainer``."""
+    """Return the declared loss, advantage and sampling of a ``GRPOTrainer``."""
     args = trainer.args
     surrogate, aggregation = LOSSES.get(trainer.loss_type, (None, None))
     windows = trainer.args.steps_per_generation, args.gradient_accumulation_steps
     if trainer.loss_type == "bnpo" and windows[1] > 1:
-        aggregation = None  # each micro-batch is averaged by itself
+        aggregation = None  # each micro-batch has its own mean
     if trainer.loss_type in ("dapo", "cispo") and windows[0] != windows[1]:
-        aggregation = None  # divided by a share of the generation's tokens
+        aggregation = None  # the denominator is a share of the generation's tokens
     reweighted = (
         args.delta is not None
         or trainer.top_entropy_quantile < 1
@@ -48,7 +48,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
         algo="grpo",
         mask="sampled",
         group_size=trainer.num_generations,
-        # a deviation of the batch is of the whole generation, of which an update may hold a part
+        # the batch deviation covers the generation; an update may have a part of it
         advantage=scale if summed and (scale != "batch" or windows[0] <= windows[1]) else None,
         advantage_eps=ADVANTAGE_EPS,
         inner_steps=trainer.num_iterations * max(1, windows[0] // windows[1]),
@@ -67,7 +67,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
         truncated="mask" if trainer.mask_truncated_completions else "keep",
         plain=not reweighted and not (trainer.beta and by_sequence),
         reference_moves=args.sync_ref_model,
-        # declared off, it is not to be met in a forward
+        # with dropout disabled, forwards must have none
         dropout=has_dropout(trainer.model) and not args.disable_dropout,
         stop_ids=tuple(trainer.eos_token_ids),
         bos_id=_bos(trainer),
@@ -78,7 +78,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
 
 
 def setup_of_sft(trainer: Any) -> Setup:
-    """The declared loss of an ``SFTTrainer``: the mean over all tokens with a label."""
+    """Return the declared loss of an ``SFTTrainer``: the mean over all tokens with a label."""
     args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
     tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
     ends = model.generation_config.eos_token_id
@@ -100,6 +100,6 @@ def setup_of_sft(trainer: Any) -> Setup:
 
 
 def _bos(trainer: Any) -> int:
-    """The id that begins a sequence, −1 where there is none."""
+    """Return the BOS id, −1 if there is none."""
     tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
     return -1 if tokenizer.bos_token_id is None else tokenizer.bos_token_id

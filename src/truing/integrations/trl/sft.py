@@ -22,10 +22,9 @@ from truing.types.sampling_params import RAW
 
 
 class SftAudit(Audit):
-    """Beside a trainer that shows demonstrations.
+    """Audits a trainer on demonstrations.
 
-    Its collator says beside each batch which examples it was made of; what it hands to the loss is
-    compared with them.
+    The collator adds its examples to each batch; the inputs of the loss are compared with them.
     """
 
     required_attributes = ("_prepare_dataset", "completion_only_loss", "compute_loss")
@@ -38,28 +37,36 @@ class SftAudit(Audit):
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
     ) -> None:
         self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last update
-        self.open_micro_batches: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
-        declared = setup_of_sft(trainer), RAW
-        super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
+        self.open_micro_batches: list[RecordedMicroBatch] = []  # before their backward pass
+        super().__init__(
+            trainer, setup_of_sft(trainer), RAW, stop=stop, out=out, select=select, ignore=ignore
+        )
         trainer._set_signature_columns_if_needed()
         own = tuple(trainer._signature_columns)
-        written = {*TEXT_COLUMNS, trainer.args.dataset_text_field} - set(own)
-        trainer._signature_columns = [*own, *sorted(written)]
-        unused = written if trainer.args.remove_unused_columns else ()
+        added = {*TEXT_COLUMNS, trainer.args.dataset_text_field} - set(own)
+        trainer._signature_columns = [*own, *sorted(added)]
+        unused = added if trainer.args.remove_unused_columns else ()
         trainer.data_collator = RecordingCollator(trainer, self.tokenizer, unused)
         trainer.model.register_forward_hook(self.after_forward)
         self._backbone().register_forward_hook(self.after_backbone)
 
     @property
     def has_update(self) -> bool:
-        """Whether any micro-batch was trained on."""
+        """Whether any micro-batch was trained on since the last update."""
         return bool(self.micro_batches)
 
     def step(self, done: int) -> Step:
-        """The update that the window comes to."""
-        made = (self.setup, self.micro_batches, self.numbers, self.facts, tuple(self.past))
-        step = step_of_demonstrations(done, *made, self.trainer.args.max_length)
-        # some examples have no prompt, so the whole of each is what tells it from others
+        """Return the update of the recorded micro-batches."""
+        step = step_of_demonstrations(
+            done,
+            self.setup,
+            self.micro_batches,
+            self.numbers,
+            self.facts,
+            tuple(self.past),
+            self.trainer.args.max_length,
+        )
+        # some examples have no prompt, so the whole of each identifies it
         rows = [
             (row.sample_id, step.tokens["token_ids"][where], step.lengths[index])
             for index, row, where in step.slices()
@@ -68,35 +75,35 @@ class SftAudit(Audit):
         return replace(step, facts=dict(self.facts))
 
     def reset(self) -> None:
-        """Each update is of other demonstrations."""
+        """Drop the micro-batches: each update has other demonstrations."""
         self.micro_batches = []
 
     def before_loss(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """The inputs of a loss, without what the collator told beside them."""
-        told = {name: inputs.pop(name) for name in (IDS_KEY, ORIGINS_KEY, LENGTHS_KEY) if name in inputs}
-        if model.training and told and "labels" in inputs:
-            self.open_micro_batches.append(RecordedMicroBatch(dict(inputs) | told))
+        """Remove what the collator added from the inputs of a loss, and record the micro-batch."""
+        examples = {name: inputs.pop(name) for name in (IDS_KEY, ORIGINS_KEY, LENGTHS_KEY) if name in inputs}
+        if model.training and examples and "labels" in inputs:
+            self.open_micro_batches.append(RecordedMicroBatch(dict(inputs) | examples))
         return real(model, inputs, *args, **kwargs)
 
     def after_forward(self, model: Any, inputs: Any, output: Any) -> None:
-        """Log-probabilities of labels, as TRL's own head makes them: their gradient is asked for."""
+        """Record the log-probabilities of labels from TRL's own head, with their gradient."""
         logprob = output.get("log_probs") if isinstance(output, Mapping) else None
         if self.open_micro_batches and logprob is not None:
             self.open_micro_batches[-1].keep_logprobs(logprob, output.get("entropy"))
 
     def after_backbone(self, model: Any, inputs: Any, output: Any) -> None:
-        """States that the head reads: where they have a gradient, the loss reaches."""
+        """Record the inputs of the head; their gradient shows which tokens the loss reads."""
         states = getattr(output, "last_hidden_state", None)
         if self.open_micro_batches and states is not None:
             self.open_micro_batches[-1].keep_hidden_states(states)
 
     def _backbone(self) -> Any:
-        """The model without its head, below an adapter too."""
+        """Return the model without its head, and below an adapter."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
 
     def around_training_step(self, real: Any, *args: Any, **kwargs: Any) -> Any:
-        """A forward and backward pass; now the gradients are there."""
+        """Run a forward and backward pass, then keep its micro-batches with their gradients."""
         out = real(*args, **kwargs)
         self.micro_batches += [each.detached() for each in self.open_micro_batches]
         self.open_micro_batches = []

@@ -1,4 +1,4 @@
-"""Batches of demonstrations of another trainer as rows of the doctor's."""
+"""Conversion of SFT micro-batches to the doctor's rows."""
 
 import hashlib
 import math
@@ -28,16 +28,16 @@ def step_of_demonstrations(
     past: tuple[Past, ...],
     limit: int | None,
 ) -> Step:
-    """One update from its micro-batches.
+    """Return one update from its micro-batches.
 
     Args:
-        number: of the update, from 0.
-        setup: what is declared.
-        window: micro-batches that the optimiser's step added up.
+        update_index: from 0.
+        setup: the declared settings.
+        micro_batches: of one optimizer step.
         numbers: gradient norm and learning rate.
-        facts: digests.
-        past: updates before.
-        limit: tokens at which an example is cut.
+        facts: of the update.
+        past: earlier updates.
+        limit: tokens to which examples are truncated; None for no limit.
     """
     documents = [_documents(micro) for micro in micro_batches]
     streams = list(chain.from_iterable(documents))
@@ -57,31 +57,31 @@ def step_of_demonstrations(
 
 
 def _documents(micro: RecordedMicroBatch) -> list[dict[str, Tensor]]:
-    """Streams of each document: a row without its pads, or a part of a row that holds several."""
-    found, origins = list[dict[str, Tensor]](), _origins(micro)
-    before = 0
+    """Return the streams of each document: a row without padding, or a part of a packed row."""
+    documents, origins = list[dict[str, Tensor]](), _origins(micro)
+    offset = 0
     for b in range(len(micro.inputs["input_ids"])):
         real = _real(micro, b)
-        kept = {name: stream[real] for name, stream in _streams(micro, b).items()}
+        streams = {name: stream[real] for name, stream in _streams(micro, b).items()}
         count = int(real.sum())
         if origins is not None:
-            kept["origin"] = origins[before : before + count]
-        before += count
-        # where rows were laid end to end, the examples say where each ends: positions may be wrong
+            streams["origin"] = origins[offset : offset + count]
+        offset += count
+        # in a packed row, the examples' lengths give the ends: position ids may be wrong
         ends = micro.inputs[LENGTHS_KEY].cumsum(0).tolist() if "position_ids" in micro.inputs else [count]
         ends = ends if ends[-1] == count else [count]
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            found.append({name: stream[start:end] for name, stream in kept.items()})
-    return found
+            documents.append({name: stream[start:end] for name, stream in streams.items()})
+    return documents
 
 
 def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
-    """A row as wide as the batch; a log-probability stands at its own token, not at the one before."""
+    """Return the streams of a row, padded; a log-probability is at its own token, not the one before."""
     ids, labels = micro.inputs["input_ids"][b], micro.inputs["labels"][b]
-    learned = labels != IGNORE_INDEX
-    learned[:1] = False  # nothing comes before the first token
-    none = torch.zeros_like(learned)
-    streams = {"token_ids": ids, "supervised_mask": learned, "policy_mask": none, "kl_mask": none}
+    trained = labels != IGNORE_INDEX
+    trained[:1] = False  # the first token is never predicted
+    none = torch.zeros_like(trained)
+    streams = {"token_ids": ids, "supervised_mask": trained, "policy_mask": none, "kl_mask": none}
     for name, table in (
         ("new_logprob", micro.logprob),
         ("entropy", micro.entropy),
@@ -89,53 +89,56 @@ def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
     ):
         if table is not None:
             shifted = torch.cat([torch.zeros(1), table[b].float()]).double()
-            shown = learned | (shifted != 0) if name == "pull" else learned
+            shown = trained | (shifted != 0) if name == "pull" else trained
             streams[name] = shifted.masked_fill(~shown, math.nan)
     return streams
 
 
 def _origins(micro: RecordedMicroBatch) -> Tensor | None:
-    """Where the tokens of a batch came from, without pads; None where the collator could not tell."""
+    """Return the origins of a batch without padding; None if some are unknown."""
     known = micro.inputs[ORIGINS_KEY][micro.inputs[IDS_KEY] >= 0]
     count = sum(int(_real(micro, b).sum()) for b in range(len(micro.inputs["input_ids"])))
     return None if len(known) != count or (known == UNKNOWN).any() else known
 
 
 def _real(micro: RecordedMicroBatch, b: int) -> Tensor:
-    """Which tokens of a row are no pads."""
+    """Return the tokens of a row that are not padding: [C] bool."""
     mask = micro.inputs.get("attention_mask")
     return torch.ones_like(micro.inputs["input_ids"][b]).bool() if mask is None else mask[b].bool()
 
 
-def _pairs(number: int, window: Sequence[RecordedMicroBatch], documents: Sequence[int]) -> Iterator[IdPair]:
-    """Each example beside what is trained on; ``documents`` is how many each micro-batch has."""
+def _pairs(
+    update_index: int, micro_batches: Sequence[RecordedMicroBatch], documents: Sequence[int]
+) -> Iterator[IdPair]:
+    """Yield the ids of each example and the trained ids; ``documents`` counts those of each micro-batch."""
     first = 0
-    for micro, count in zip(window, documents, strict=True):
-        told = [each[each >= 0].tolist() for each in micro.inputs[IDS_KEY]]
+    for micro, count in zip(micro_batches, documents, strict=True):
+        examples = [each[each >= 0].tolist() for each in micro.inputs[IDS_KEY]]
         trained = [_labelled(micro, b) for b in range(len(micro.inputs["input_ids"]))]
-        if "position_ids" in micro.inputs:  # examples were laid end to end
-            told, trained = (_split(each, micro.inputs[LENGTHS_KEY].tolist()) for each in (told, trained))
-        for i, (had, has) in enumerate(zip_longest(told, trained, fillvalue=[])):
-            yield IdPair(f"{number}.{first + i}", 0, had, has)
+        if "position_ids" in micro.inputs:  # packed
+            lengths = micro.inputs[LENGTHS_KEY].tolist()
+            examples, trained = _split(examples, lengths), _split(trained, lengths)
+        for i, (given, used) in enumerate(zip_longest(examples, trained, fillvalue=[])):
+            yield IdPair(f"{update_index}.{first + i}", 0, given, used)
         first += count
 
 
 def _labelled(micro: RecordedMicroBatch, b: int) -> list[int]:
-    """The ids of a row without its pads; where a label is another id, that label is what is trained on."""
+    """Return the trained ids of a row without padding: its labels, or its ids where no label is."""
     ids, labels = (micro.inputs[name][b][_real(micro, b)] for name in ("input_ids", "labels"))
     return torch.where(labels == IGNORE_INDEX, ids, labels).tolist()
 
 
 def _split(rows: Sequence[list[int]], lengths: Sequence[int]) -> list[list[int]]:
-    """Rows laid end to end, cut after so many ids each; the last part has all that is left."""
+    """Split concatenated rows by lengths; the last part has all remaining ids."""
     ids = list(chain.from_iterable(rows))
     cuts = [0, *accumulate(lengths[:-1]), max(len(ids), sum(lengths))]
     return [ids[a:b] for a, b in pairwise(cuts)]
 
 
 def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> Row:
-    ids, learned = streams["token_ids"], streams["supervised_mask"]
-    demo = streams["origin"] == Origin.DEMO if "origin" in streams else learned
+    ids, trained = streams["token_ids"], streams["supervised_mask"]
+    demo = streams["origin"] == Origin.DEMO if "origin" in streams else trained
     turns = _turns(demo.tolist())
     prompt = turns[0].start if turns else len(ids)
     digest = hashlib.sha256(repr(ids[:prompt].tolist()).encode()).hexdigest()[:16]
@@ -159,11 +162,11 @@ def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> Row:
 
 
 def _turns(demo: Sequence[bool]) -> tuple[TurnSpan, ...]:
-    """Stretches of demonstrated tokens."""
-    turns, at = list[TurnSpan](), 0
-    for learned, stretch in groupby(demo):
-        end = at + len(list(stretch))
-        if learned:
-            turns.append(TurnSpan(at, end, FinishReason.DEMO, 0, ""))
-        at = end
+    """Return the spans of demonstrated tokens."""
+    turns, start = list[TurnSpan](), 0
+    for is_demo, tokens in groupby(demo):
+        end = start + len(list(tokens))
+        if is_demo:
+            turns.append(TurnSpan(start, end, FinishReason.DEMO, 0, ""))
+        start = end
     return tuple(turns)

@@ -149,7 +149,7 @@ def page() -> str:
             "<!-- Written by `python -m truing.faults.catalogue > docs/coverage.md`. -->",
             "",
             f"{len(CATALOGUE)} faults that people had; {len(CATALOGUE) - without} have rules,"
-            f" {without} have a reason instead. {untried} are planted in no run of the kill matrix.",
+            f" {without} have a reason instead. {untried} are planted in no run of the detection matrix.",
             "",
             "| | fault | rules | and else | planted as |",
             "|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""The kill matrix: every planted fault and every healthy run, and which rules said what."""
+"""The detection matrix: every planted fault and every healthy run, and which rules said what."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -80,16 +80,16 @@ def passed(made: FaultOutcome) -> bool:
 
 
 def page(outcomes: Sequence[FaultOutcome]) -> str:
-    """docs/kill-matrix.md."""
+    """docs/detection-matrix.md."""
     faults = [each for each in outcomes if not each.fault.healthy]
     sound = [each for each in outcomes if each.fault.healthy]
     caught, first = (sum(each.caught for each in faults), sum(passed(each) for each in faults))
     alarms = sum(bool(false_alarms(each)) for each in sound)
     suspected = sum(bool(each.fired) for each in sound)
     lines = [
-        "# The kill matrix",
+        "# The detection matrix",
         "",
-        "<!-- Written by `truing faults --markdown docs/kill-matrix.md`. -->",
+        "<!-- Written by `truing faults --markdown docs/detection-matrix.md`. -->",
         "",
         f"{len(faults)} planted faults: {caught} caught, the cause of {first} named first.",
         f"{len(sound)} healthy runs: {alarms} with a PROVEN or EVIDENCE, {suspected} with a SUSPECT or more.",

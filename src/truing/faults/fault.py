@@ -17,7 +17,7 @@ class Fault:
     """A bug, the recipe that shows it, and the rules of which one must name it."""
 
     name: str
-    numbers: tuple[int, ...]  # in the catalogue (docs/kill-matrix.md)
+    numbers: tuple[int, ...]  # in the catalogue (docs/detection-matrix.md)
     what: str  # one sentence
     plant: Plant
     expected: tuple[str, ...]  # codes: any of them names the cause

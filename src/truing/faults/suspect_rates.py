@@ -1,6 +1,6 @@
 """How often healthy runs show what a rule suspects: counted, for reports to say.
 
-``python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS > src/truing/doctor/report/healthy_rates.toml``, where LOGS
+``python -m truing.faults.suspect_rates docs/detection-matrix.md LOGS > src/truing/doctor/report/healthy_rates.toml``, where LOGS
 is a folder with published logs: ``index.jsonl`` names each ``file`` and its ``label_from_reward``.
 """
 
@@ -20,7 +20,7 @@ SUSPECTED = re.compile(r"SUSPECT (\w+)")
 
 
 def run_rates(page: str) -> dict[str, int]:
-    """Healthy runs of the kill matrix (docs/kill-matrix.md), and how many show each rule's SUSPECT."""
+    """Healthy runs of the detection matrix (docs/detection-matrix.md), and how many show each rule's SUSPECT."""
     rows = [row for row in page.partition(HEADING)[2].splitlines()[2:] if row.startswith("|")]
     return _counted([set(SUSPECTED.findall(row)) for row in rows])
 
@@ -40,7 +40,7 @@ def _counted(shown: list[set[str]]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    print("# Written by `python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS`.")
+    print("# Written by `python -m truing.faults.suspect_rates docs/detection-matrix.md LOGS`.")
     found = {
         "runs": run_rates(Path(sys.argv[1]).read_text(encoding="utf-8")),
         "logs": log_rates(Path(sys.argv[2])),

@@ -7,7 +7,7 @@ from pathlib import Path
 RATES_FILE = Path(__file__).with_suffix(".toml")
 
 KINDS = {"runs": ("healthy run", "healthy runs"), "logs": ("healthy log", "healthy logs")}
-"""Runs of Truing (docs/kill-matrix.md), and published logs of other trainers (LOG.md)."""
+"""Runs of Truing (docs/detection-matrix.md), and published logs of other trainers (LOG.md)."""
 
 
 @cache

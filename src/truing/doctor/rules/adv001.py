@@ -53,9 +53,9 @@ def measure(step: Step) -> Measured:
     """Recompute, and compare every token under the policy loss."""
     expected_N = expected_group_advantages(step)
     got_N = step.tokens["advantage"].double()
-    looked_at_N = step.tokens["policy_mask"] & ~expected_N.isnan()
-    differs_N = looked_at_N & ~((got_N - expected_N).abs() <= ROUNDING)
-    found = places(step, differs_N, int(looked_at_N.sum()))
+    compared_N = step.tokens["policy_mask"] & ~expected_N.isnan()
+    differs_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING)
+    found = places(step, differs_N, int(compared_N.sum()))
     token = step.starts[found.row] + found.start if found else 0
     opposite_N = differs_N & (got_N * expected_N < 0)
     share = float(opposite_N.sum() / differs_N.sum()) if found else 0.0

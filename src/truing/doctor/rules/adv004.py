@@ -43,7 +43,8 @@ STEPS = 5
 SHARES = ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share")
 
 DEVIATION = "reward/any_std"
-"""Of another trainer: the deviation of all rewards, or the mean of the groups' deviations. Either is 0 only if all groups have equal rewards."""
+"""Of another trainer: the deviation of all rewards, or the mean of the groups' deviations. Either is 0
+only if all groups have equal rewards."""
 
 
 class Measured(NamedTuple):
@@ -65,7 +66,7 @@ def measure(step: Step) -> Measured:
     every = history(step)
     named = bool(groups) or SHARES[1] in step.numbers
     steps = STEPS if named else max(STEPS, len(every) // 5)
-    known = [s for s in [*map(_told, every[-steps:-1]), _now(groups, equal) or _told(step.numbers)] if s]
+    known = [s for s in [*map(_logged, every[-steps:-1]), _now(groups, equal) or _logged(step.numbers)] if s]
     means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
     rewards = [numbers.get("reward/mean", math.nan) for numbers in every]
     return Measured(len(known), *means, _cost(step, equal), ends(rewards), _solvable(rewards, steps))
@@ -128,12 +129,16 @@ def judge(found: Measured) -> Iterator[Claim]:
         lost = f"; {found.tokens:.0%} of this step's tokens teach nothing"
         yield Claim(
             Verdict.CANNOT_TELL if solved else Verdict.SUSPECT,
-            f"{found.equal:.0%} of the groups of the last {with_count(found.steps, 'step')} have equal rewards:"
-            + (" the policy has learned the tasks, or they are too easy" if solved else " the policy learns nothing from them"),
-            got=told + ("" if math.isnan(found.tokens) else lost),
+            f"{found.equal:.0%} of the groups of the last {with_count(found.steps, 'step')} have"
+            " equal rewards:"
+            + (
+                " the policy has learned the tasks, or they are too easy"
+                if solved
+                else " the policy learns nothing from them"
+            ),
+            got=detail + ("" if math.isnan(found.tokens) else lost),
             expected="groups in which some attempts are better than others",
-            remedy="evaluate on held-out tasks: if the policy solves those too, stop, or use"
-            " harder ones"
+            remedy="evaluate on held-out tasks: if the policy solves those too, stop, or use harder ones"
             if solved
             else "",
         )
@@ -163,7 +168,7 @@ def solved() -> Step:
     detail = {"group_zero_variance_share": 0.88, "reward_mean": 0.92}
     numbers = {"group/zero_variance_share": 0.88, "reward/mean": 0.92}
     bare = changed_step(example_step(), rows={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
-    return changed_step(bare, past=[past_step(number, **told) for number in range(20)], numbers=numbers)
+    return changed_step(bare, past=[past_step(number, **detail) for number in range(20)], numbers=numbers)
 
 
 RULE = Rule(

@@ -120,10 +120,10 @@ def _reading(step: Step, chains: Sequence[Trajectory], bootstrapped: bool, white
         "advantages are not normalised": {"whiten": False},
         "advantages are normalised, and no normalisation is declared": {"whiten": True},
     }
-    for told, changes in mistakes.items():
+    for mistake, changes in mistakes.items():
         tried = expected_gae(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
         if not any(differing(step, tried)):
-            return told
+            return mistake
     shifted = [chain._replace(values=[*chain.values[1:], chain.values[-1]]) for chain in chains]
     if not any(differing(step, expected_gae(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
         return "each value is read one token too late"

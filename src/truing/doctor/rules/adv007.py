@@ -65,13 +65,13 @@ def measure(step: Step) -> Measured:
         if gap < TINY * span and largest[name][0] >= 0.5 * _bound(len(rewards[name]))
     ]
     first = promoted[0] if promoted else ""
-    pull, row = largest.get(first, (0.0, 0))
+    largest_advantage, row = largest.get(first, (0.0, 0))
     return Measured(
         len(differing),
         len(promoted),
         differing.get(first, 0.0),
         span,
-        pull,
+        largest_advantage,
         row,
         step.lengths[row] if step.lengths else 0,
     )

@@ -92,11 +92,11 @@ def _estimate(name: str, k1_n: Tensor) -> Tensor:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Claim a wrong value or an impossible sign."""
-    for metric, told in found.metrics.items():
-        size = ROUNDING * max(told.scale, abs(told.value), 1e-9)
-        wrong = not abs(told.shown - told.value) <= size
-        exchanged = wrong and abs(told.shown - told.exchanged) <= size
-        impossible = told.square and told.shown < BELOW
+    for metric, reported in found.metrics.items():
+        size = ROUNDING * max(reported.scale, abs(reported.value), 1e-9)
+        wrong = not abs(reported.shown - reported.value) <= size
+        exchanged = wrong and abs(reported.shown - reported.exchanged) <= size
+        impossible = reported.square and reported.shown < BELOW
         if impossible or (wrong and (found.ours or exchanged)):
             why = (
                 ": policy and reference are exchanged"
@@ -108,8 +108,8 @@ def judge(found: Measured) -> Iterator[Claim]:
             yield Claim(
                 Verdict.PROVEN,
                 f"{metric} differs from the KL of the recorded log-probabilities{why}",
-                got=f"{told.shown:.6g}" if math.isfinite(told.shown) else str(told.shown),
-                expected=f"{told.value:.6g}",
+                got=f"{reported.shown:.6g}" if math.isfinite(reported.shown) else str(reported.shown),
+                expected=f"{reported.value:.6g}",
                 specificity=1.5 if exchanged else 1.2,
             )
             return  # the other metrics use the same numbers
@@ -122,14 +122,16 @@ def shown() -> Step:
     step = changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N)
     names = [f"{use}/{k}" for use in ("kl_trained", "kl_all") for k in ("k1", "k2", "k3")]
     blank = changed_step(step, numbers=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
-    step = changed_step(blank, numbers={name: told.value for name, told in measure(blank).metrics.items()})
+    step = changed_step(
+        blank, numbers={name: reported.value for name, reported in measure(blank).metrics.items()}
+    )
     return with_token_gradients(replace(step, step=3))
 
 
 def example() -> Step:
     """The metric subtracts in the wrong order."""
     step = shown()
-    exchanged = {name: told.exchanged for name, told in measure(step).metrics.items()}
+    exchanged = {name: reported.exchanged for name, reported in measure(step).metrics.items()}
     return changed_step(step, numbers=exchanged)
 
 

@@ -58,10 +58,10 @@ def measure(step: Step) -> Measured:
     k3 = next((step.numbers[name] for name in K3 if name in step.numbers), math.nan)
     name = _signed(step)
     numbers = [*(past.numbers for past in step.past_of_stage), step.numbers] if name else []
-    told = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
-    if not told:
+    known = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
+    if not known:
         return Measured(0, 0.0, 0.0, k3)
-    return Measured(len(told), mean(told), sample_std(told) / math.sqrt(len(told)), k3)
+    return Measured(len(known), mean(known), sample_std(known) / math.sqrt(len(known)), k3)
 
 
 def _signed(step: Step) -> str:
@@ -79,7 +79,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.k3 < NEVER:
         yield Claim(
             Verdict.PROVEN,
-            f"the mean of k3, exp(x) − x − 1 of each token, is {found.k3:.3g}, although no token's value can be below 0",
+            f"the mean of k3, exp(x) − x − 1 of each token, is {found.k3:.3g}, although no token's"
+            " value can be below 0",
             got=f"{found.k3:.6g}",
             expected="at least 0, up to rounding",
             specificity=2,
@@ -87,7 +88,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.steps >= STEPS and found.mean < ERRORS * found.error:
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean KL of {with_count(found.steps, 'step')} is {found.mean:.3g} nats per token, although a KL cannot be"
+            f"the mean KL of {with_count(found.steps, 'step')} is {found.mean:.3g} nats per token,"
+            " although a KL cannot be"
             " below 0",
             got=f"{found.mean:.3g} ± {found.error:.2g}",
             expected="at least 0, up to a few standard errors",
@@ -100,8 +102,8 @@ def _series(*values: float) -> Step:
     step = example_step(
         setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3", "reference_moves": True}
     )
-    told = [Past("grpo", number, {"kl_all/k1": value}, {}) for number, value in enumerate(values[:-1])]
-    return changed_step(step, numbers={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=told)
+    past = [Past("grpo", number, {"kl_all/k1": value}, {}) for number, value in enumerate(values[:-1])]
+    return changed_step(step, numbers={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=past)
 
 
 def example() -> Step:

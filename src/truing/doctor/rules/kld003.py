@@ -51,9 +51,9 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare the first estimate that this update reports."""
     name = next(name for name in NAMES if name in step.numbers)
-    told = [numbers.get(name, math.nan) for numbers in history(step)]
-    known = [abs(value) for value in told[:-1] if math.isfinite(value)]
-    return Measured(told[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
+    series = [numbers.get(name, math.nan) for numbers in history(step)]
+    known = [abs(value) for value in series[:-1] if math.isfinite(value)]
+    return Measured(series[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -69,8 +69,8 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _kl(*values: float) -> Step:
-    told = [Past("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=told, numbers={"kl_all/k3": values[-1]})
+    past = [Past("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=past, numbers={"kl_all/k3": values[-1]})
 
 
 def example() -> Step:

@@ -67,10 +67,10 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare both ends of the stage so far."""
-    told = history(step)
-    length = [_tokens(numbers) for numbers in told]
-    reward = [numbers.get("reward/mean", math.nan) for numbers in told]
-    return Measured(ends(length), ends(reward), right_by_now(told))
+    updates = history(step)
+    length = [_tokens(numbers) for numbers in updates]
+    reward = [numbers.get("reward/mean", math.nan) for numbers in updates]
+    return Measured(ends(length), ends(reward), right_by_now(updates))
 
 
 def history(step: Step) -> list[Mapping[str, float]]:
@@ -87,13 +87,13 @@ def ends(values: Sequence[float]) -> Ends:
     return Ends(first, last, min(known[:FIRST]), noise_std(known))
 
 
-def right_by_now(told: Sequence[Mapping[str, float]]) -> float:
+def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
     """Return the share of groups that are all right, over the last window; 0 if unknown.
 
     A log may have rewards alone. If all lie in [0, 1], at least 2 × mean − 1 of the attempts earn half or more.
     """
-    last = told[-LAST:]
-    rewards = [numbers.get("reward/mean", math.nan) for numbers in told]
+    last = updates[-LAST:]
+    rewards = [numbers.get("reward/mean", math.nan) for numbers in updates]
     if not any("group/all_right_share" in numbers for numbers in last):
         bounded = all(0 <= reward <= 1 for reward in rewards)  # false for NaN
         return max(0.0, 2 * math.fsum(rewards[-LAST:]) / len(last) - 1) if bounded else 0.0
@@ -127,13 +127,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 def _collapsed(reward: float, **also: float) -> Step:
     lengths = (90.0, 96.0, 87.0, 70.0, 30.0, 14.0, 9.0, 8.0, 8.0)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
-    told = [
+    past = [
         past_step(i, length_mean=length, reward_mean=paid, **also)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
     now = {"length/mean": 8.0, "reward/mean": reward}
     now |= {name.replace("_", "/", 1): value for name, value in also.items()}
-    return changed_step(example_step(), past=told, numbers=now)
+    return changed_step(example_step(), past=past, numbers=now)
 
 
 def example() -> Step:
@@ -145,11 +145,11 @@ def learned_at_once() -> Step:
     """The reward rises from 0.15 to 0.95 within the first records of a log."""
     rewards = (0.15, 0.9, 0.94, 0.96, 0.95, 0.94, 0.96, 0.95, 0.95, 0.95)
     lengths = (90.0, 96.0, 87.0, 40.0, 20.0, 14.0, 9.0, 8.0, 8.0, 8.0)
-    told = [
+    records = [
         past_step(i, length_mean=length, reward_mean=paid)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=told[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
+    return changed_step(example_step(), past=records[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
 
 
 def brief_and_right() -> Step:

@@ -47,10 +47,10 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare both ends of the stage so far."""
-    told = history(step)
+    updates = history(step)
     names = (next(name for name in ENTROPIES if name in step.numbers), "reward/mean")
     return Measured(
-        *(ends([numbers.get(name, math.nan) for numbers in told]) for name in names), right_by_now(told)
+        *(ends([numbers.get(name, math.nan) for numbers in updates]) for name in names), right_by_now(updates)
     )
 
 
@@ -76,11 +76,11 @@ def judge(found: Measured) -> Iterator[Claim]:
 def _narrow(entropy: float, reward: float) -> Step:
     entropies = (0.35, 0.36, 0.33, 0.2, 0.1, *(entropy,) * 4)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
-    told = [
+    past = [
         past_step(i, entropy_drawn=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(example_step(), past=past, numbers={"entropy/drawn": entropy, "reward/mean": reward})
 
 
 def example() -> Step:

@@ -49,10 +49,10 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Return the recorded shares, this update's last."""
-    told = [past.numbers for past in step.past_of_stage[1 - STEPS :]] + [step.numbers]
+    updates = [past.numbers for past in step.past_of_stage[1 - STEPS :]] + [step.numbers]
     limits = [(name, step.numbers.get(f"ended/{name}", 0.0)) for name in LIMITS]
     return Measured(
-        tuple(numbers.get("truncated/share", math.nan) for numbers in told),
+        tuple(numbers.get("truncated/share", math.nan) for numbers in updates),
         step.setup.truncated or "",
         tuple((name, share) for name, share in limits if share > 0),
     )
@@ -64,7 +64,8 @@ def judge(found: Measured) -> Iterator[Claim]:
         by = ", ".join(f"{share:.0%} by {name}" for name, share in found.limits)
         yield Claim(
             Verdict.FACT,
-            f"{found.shares[-1]:.0%} of all attempts were cut off, and at least half in the two updates before",
+            f"{found.shares[-1]:.0%} of all attempts were cut off, and at least half in the two"
+            " updates before",
             got=by,
             expected="attempts that end by themselves; "
             + DECLARED.get(found.declared, "these are trained with their reward"),
@@ -73,14 +74,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The limit is too low for the task."""
-    told = [past_step(i, truncated_share=share) for i, share in enumerate((0.4, 0.7, 0.8))]
-    return changed_step(example_step(), past=told, numbers={"truncated/share": 0.75, "ended/length": 0.75})
+    past = [past_step(i, truncated_share=share) for i, share in enumerate((0.4, 0.7, 0.8))]
+    return changed_step(example_step(), past=past, numbers={"truncated/share": 0.75, "ended/length": 0.75})
 
 
 def once() -> Step:
     """One update has long answers."""
-    told = [past_step(i, truncated_share=share) for i, share in enumerate((0.1, 0.2, 0.1))]
-    return changed_step(example_step(), past=told, numbers={"truncated/share": 0.6})
+    past = [past_step(i, truncated_share=share) for i, share in enumerate((0.1, 0.2, 0.1))]
+    return changed_step(example_step(), past=past, numbers={"truncated/share": 0.6})
 
 
 RULE = Rule(

@@ -60,11 +60,11 @@ def measure(step: Step) -> Measured:
     for index, row, part in step.slices():
         for turn in row.turns:
             first = part.start + turn.start
-            said = turn.end - turn.start
-            if said < 1 or not sampled_N[first : first + said].any():
+            length = turn.end - turn.start
+            if length < 1 or not sampled_N[first : first + length].any():
                 continue
             turns += 1
-            if said == 1 and stop_N[first]:
+            if length == 1 and stop_N[first]:
                 found.append((index, turn.start))
                 earned[row.rollout_id] = row.reward
     rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
@@ -95,7 +95,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     yield Claim(
         Verdict.SUSPECT,
         f"{found.empty} of {found.turns} turns consist of a stop token alone",
-        got="" if math.isnan(found.entropy + found.raw_entropy) else told,
+        got="" if math.isnan(found.entropy + found.raw_entropy) else entropies,
         expected="answers",
         row=found.row,
         start=found.at,

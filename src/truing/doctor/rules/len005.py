@@ -68,7 +68,9 @@ DRAWN_ON = Kind("have further sampled ids after a stop id", "nothing after the f
 BANNED = Kind("stopped before `min_new_tokens`", "a stop id after {} others at the earliest")
 AS_DONE = Kind("were ended by a limit and count as done", "the status `truncated`")
 AS_CUT = Kind("were ended by the environment and count as truncated", "the status `done`")
-NOT_CUT = Kind("are recorded as ended by length, and their last turn stopped", "a last turn that ended by length")
+NOT_CUT = Kind(
+    "are recorded as ended by length, and their last turn stopped", "a last turn that ended by length"
+)
 WENT_ON = Kind("go on after a cut turn", "an end there")
 TURNS = Kind("are recorded as ended by the limit of turns, and have another number", "{} turns")
 TOO_MANY = Kind("have more turns than declared", "at most {} turns")
@@ -135,7 +137,9 @@ def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -
     if turn.finish_reason is FinishReason.LENGTH and length < most:
         if declared:
             yield SHORT, most, with_count(length, "id"), length - 1
-        elif len(row.turns) == 1 and step.lengths[index] < longest:  # otherwise the context may have been full
+        elif (
+            len(row.turns) == 1 and step.lengths[index] < longest
+        ):  # otherwise the context may have been full
             yield PERHAPS, most, with_count(length, "id"), length - 1
     if declared and length > most:
         yield LONG, most, with_count(length, "id"), most
@@ -219,8 +223,8 @@ def judge(found: Measured) -> Iterator[Claim]:
 def ended(step: Step, row: int, reason: FinishReason, by: EndedBy, status: Status) -> Step:
     """Return the step with another recorded end of one attempt."""
     turns = step.rows[row].turns
-    told = (*turns[:-1], replace(turns[-1], finish_reason=reason))
-    return changed_step(step, rows={row: {"turns": told, "ended_by": str(by), "status": str(status)}})
+    changed = (*turns[:-1], replace(turns[-1], finish_reason=reason))
+    return changed_step(step, rows={row: {"turns": changed, "ended_by": str(by), "status": str(status)}})
 
 
 def cut(length: int = 8) -> Step:

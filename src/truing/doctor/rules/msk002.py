@@ -58,10 +58,10 @@ def measure(step: Step) -> Measured:
         cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
         cut_B = torch.tensor([row.rollout_id in cut for row in step.rows], dtype=torch.bool)
         extra_N |= mask_N & cut_B[step.row_of_token]
-    looked_at = int(sampled_N.sum())
-    found = (places(step, each_N, looked_at) for each_N in (missing_N, extra_N, _unlearned(step)))
-    said = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
-    reasons = ", ".join(Excluded(each).name for each in said)
+    compared = int(sampled_N.sum())
+    found = (places(step, each_N, compared) for each_N in (missing_N, extra_N, _unlearned(step)))
+    codes = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
+    reasons = ", ".join(Excluded(each).name for each in codes)
     return Measured(*found, step.setup.mask or "", reasons)
 
 
@@ -171,7 +171,7 @@ def some_begun() -> Step:
         prompt, end = (5, step.lengths[index]) if index % 2 else (4, step.lengths[index] - 1)
         prompt_hash = f"{row.prompt_hash}{' and a forced token' * (index % 2)}"
         turn = replace(row.turns[0], start=prompt, end=end)
-        rows.append(replace(row, prompt_length=prompt, turns=(turn,), prompt_hash=told))
+        rows.append(replace(row, prompt_length=prompt, turns=(turn,), prompt_hash=prompt_hash))
     tokens = {name: stream[keep_N] for name, stream in {**step.tokens, "origin": origin_N}.items()}
     return replace(step, rows=rows, lengths=[row.turns[0].end for row in rows], tokens=tokens)
 

@@ -65,8 +65,8 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare token by token; the tolerance follows from float32."""
     expected_N, got_N = expected_token_gradients(step), step.tokens["pull"].double().nan_to_num()
-    untold_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
-    got_N = torch.where(untold_N, expected_N, got_N)
+    unknown_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
+    got_N = torch.where(unknown_N, expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
     reached_N, wanted_N = got_N.abs() > scale, expected_N.abs() > scale
     both_N = reached_N & wanted_N
@@ -74,16 +74,16 @@ def measure(step: Step) -> Measured:
     factor = float(quotient_N.median()) if len(quotient_N) else 1.0
     spread = float((quotient_N - factor).abs().max()) if len(quotient_N) else 0.0
     other_N = both_N & ((got_N - expected_N).abs() > scale)
-    looked_at = int((wanted_N | reached_N).sum())
+    compared = int((wanted_N | reached_N).sum())
     found = [
-        _apart(step, each_N, got_N, expected_N, looked_at)
+        _apart(step, each_N, got_N, expected_N, compared)
         for each_N in (reached_N & ~wanted_N, wanted_N & ~reached_N, other_N)
     ]
     return Measured(*found, factor, spread)
 
 
-def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, looked_at: int) -> Apart:
-    where = places(step, wrong_N, looked_at)
+def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compared: int) -> Apart:
+    where = places(step, wrong_N, compared)
     if not where:
         return Apart(where, "", 0.0, 0.0)
     found = step.tokens["origin"][wrong_N].unique().tolist() if "origin" in step.tokens else []
@@ -98,10 +98,10 @@ def judge(found: Measured) -> Iterator[Claim]:
     if extra:
         origins = f" ({found.extra.origins})" if found.extra.origins else ""
         what = f"{with_count(extra.tokens, 'token')}{origins} outside the declared loss have a gradient"
-        yield _claim(what, found.extra, likely=2)
+        yield _claim(what, found.extra, specificity=2)
     if missed:
         what = f"no gradient reaches {with_count(missed.tokens, 'token')} of the declared loss"
-        yield _claim(what, found.missed, likely=2)
+        yield _claim(what, found.missed, specificity=2)
     if other:
         if found.spread < ROUNDING and not extra and not missed:
             sign = (
@@ -109,17 +109,20 @@ def judge(found: Measured) -> Iterator[Claim]:
                 if abs(found.factor + 1) < ROUNDING
                 else f"{found.factor:.4g} times the declared size"
             )
-            what = f"every token gradient has {sign}: a sign, a weight or a denominator differs from the recipe"
-            yield _claim(what, found.other, likely=2.5)
+            what = (
+                f"every token gradient has {sign}: a sign, a weight or a denominator differs from the recipe"
+            )
+            yield _claim(what, found.other, specificity=2.5)
         else:
             yield _claim(
-                f"{with_count(other.tokens, 'token has', 'tokens have')} a gradient that differs from the declared loss",
+                f"{with_count(other.tokens, 'token has', 'tokens have')} a gradient that differs"
+                " from the declared loss",
                 found.other,
-                likely=1,
+                specificity=1,
             )
 
 
-def _claim(what: str, found: Apart, likely: float) -> Claim:
+def _claim(what: str, found: Apart, specificity: float) -> Claim:
     where = found.where
     return Claim(
         Verdict.PROVEN,
@@ -128,7 +131,7 @@ def _claim(what: str, found: Apart, likely: float) -> Claim:
         expected=f"{found.expected:.3g} there, and the closed form at all {where.compared} tokens"
         " of the loss",
         **where.claim_fields,
-        specificity=likely,
+        specificity=specificity,
     )
 
 
@@ -144,10 +147,10 @@ def held_back() -> Step:
     """The third of four updates was skipped, and half of each minibatch before it was in it again."""
     step = example_step(setup={"inner_steps": 4})
     rows = {index: {"inner_step": number} for index, number in enumerate((0, 0, 1, 1, 0, 0, 1, 1))}
-    pull_N = expected_token_gradients(changed_step(step, rows=rows)).float()
-    pull_N = pull_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
+    gradient_N = expected_token_gradients(changed_step(step, rows=rows)).float()
+    gradient_N = gradient_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
     later = {index: {"inner_step": 2} for index in (0, 2, 4, 6)}
-    return changed_step(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=pull_N)
+    return changed_step(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=gradient_N)
 
 
 RULE = Rule(

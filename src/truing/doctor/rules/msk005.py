@@ -81,7 +81,8 @@ def judge(found: Measured) -> Iterator[Claim]:
         if where:
             yield Claim(
                 verdict,
-                f"the {loss} loss trains {with_count(where.tokens, 'token')} after the stop of their turn{repeats}",
+                f"the {loss} loss trains {with_count(where.tokens, 'token')} after the stop of"
+                f" their turn{repeats}",
                 got=str(where),
                 expected="nothing after the first stop of a turn",
                 **where.claim_fields,

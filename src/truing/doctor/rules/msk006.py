@@ -52,7 +52,9 @@ class Measured(NamedTuple):
     below_silenced: int
     others: int
     others_silenced: int
-    chance: float  # probability that a random choice gives the worst of each group; 1 if they are not the worst
+    chance: (
+        float  # probability that a random choice gives the worst of each group; 1 if they are not the worst
+    )
     explained: bool  # the record gives a reason, or has no reasons at all
     row: int  # of the first silenced one
 

@@ -77,8 +77,8 @@ def example() -> Step:
     healthy = shown()
     demo_N = healthy.tokens["supervised_mask"]
     own_N = torch.bincount(healthy.row_of_token[demo_N]).double()[healthy.row_of_token]
-    pull_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
-    return changed_step(healthy, pull=pull_N.float())
+    gradient_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
+    return changed_step(healthy, pull=gradient_N.float())
 
 
 def some_too_bad() -> Step:

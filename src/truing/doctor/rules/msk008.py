@@ -103,16 +103,18 @@ def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
     )
 
 
-def _pulled(step: Step) -> Step:
-    pull_N = expected_token_gradients(step).float()
-    return changed_step(step, pull=pull_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
+def _with_gradients(step: Step) -> Step:
+    gradient_N = expected_token_gradients(step).float()
+    return changed_step(step, pull=gradient_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
 
 
 def example() -> Step:
     """Labels are −100 at every pad id, which is the stop id too."""
     healthy = shown()
     stops_N = torch.isin(healthy.tokens["token_ids"], torch.tensor(healthy.setup.stop_ids or ()))
-    return _pulled(changed_step(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N))
+    return _with_gradients(
+        changed_step(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N)
+    )
 
 
 def a_cut_one_kept() -> Step:

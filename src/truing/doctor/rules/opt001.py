@@ -57,12 +57,12 @@ def measure(step: Step) -> Measured:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Claim a gradient without movement, and movement without a gradient."""
-    told = f"gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}"
+    detail = f"gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}"
     if found.gradient > 0 and found.rate > 0 and not found.moved:
         yield Claim(
             Verdict.PROVEN,
             "the update had a gradient, and changed no weight",
-            got=told,
+            got=detail,
             expected="another digest after the update",
             specificity=3,
         )
@@ -71,17 +71,21 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN,
             f"{with_count(len(found.still), 'weight has', 'weights have')} a gradient and did not"
             f" move, such as {found.still[0]}",
-            got=told,
+            got=detail,
             expected="every weight with a gradient moves: does the optimizer hold it?",
             specificity=3,
         )
     # for several updates in a step the record has the last one's gradient alone
     if found.gradient == 0 and found.updates == 1 and found.moved:
-        by = "momentum of earlier updates moves them" if found.before else "weight decay moves them, or other code"
+        by = (
+            ("momentum of earlier updates moves them")
+            if found.before
+            else "weight decay moves them, or other code"
+        )
         yield Claim(
             Verdict.FACT if found.before else Verdict.SUSPECT,
             f"weights changed in an update without a gradient: {by}",
-            got=told,
+            got=detail,
         )
 
 

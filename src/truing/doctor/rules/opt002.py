@@ -34,7 +34,7 @@ from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
-    """Digests at the end of the previous update and at the start of this one; both "" without a previous one."""
+    """Digests after the previous update and before this one; both "" without a previous one."""
 
     left: str
     found: str

@@ -72,10 +72,10 @@ def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
     if supervised:
         return numbers.get("loss/supervised", numbers.get("loss/total", 0.0)) > 1e-3
     uncertain = numbers.get("entropy/contract", numbers.get("entropy/drawn", 0.0)) > 1e-2
-    pulling = numbers.get("clip/active_share", 1.0) > 0
+    active = numbers.get("clip/active_share", 1.0) > 0
     # a group with unequal rewards has advantages, at any scale
     spread = numbers.get("advantage/max_abs", 1 - numbers.get("group/zero_variance_share", 1.0))
-    return spread > 0 and uncertain and pulling
+    return spread > 0 and uncertain and active
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -119,8 +119,8 @@ def every_fifth() -> Step:
     """A log of every fifth update; most groups have equal rewards, and in some updates all have."""
     known = {"grad_norm": 0.0, "group_zero_variance_share": 0.8, "entropy_contract": 0.1}
     numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/contract": 0.1}
-    told = [past_step(number, **known) for number in range(9)]
-    return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=told)
+    past = [past_step(number, **known) for number in range(9)]
+    return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=past)
 
 
 RULE = Rule(

@@ -77,8 +77,8 @@ def measure(step: Step) -> Measured:
 def compared(known: Mapping[str, Any]) -> Measured:
     """Return the two recorded gradients."""
     lengths = (known[name] for name in ("difference", "norm", "trainer"))
-    told = (known.get("null", 0.0), known["pulled"], known["rows"], known["device"], known.get("rounding"))
-    return Measured(*lengths, known.get("cosine", math.nan), *told)
+    rest = (known.get("null", 0.0), known["pulled"], known["rows"], known["device"], known.get("rounding"))
+    return Measured(*lengths, known.get("cosine", math.nan), *rest)
 
 
 def judge(found: Measured) -> Iterator[Claim]:

@@ -33,7 +33,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Digests at the end of the previous update and at the start of this one, both "" without a previous one."""
+    """Digests after the previous update and before this one; both "" without a previous one."""
 
     left: str
     found: str

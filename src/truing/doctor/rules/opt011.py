@@ -61,7 +61,7 @@ def judge(found: list[Batch]) -> Iterator[Claim]:
             yield Claim(
                 Verdict.PROVEN,
                 what[0],
-                got=told,
+                got=counts,
                 expected=f"each row in {batch.allowed} update{'s' * (batch.allowed > 1)}, once in each",
                 specificity=2.6,
             )

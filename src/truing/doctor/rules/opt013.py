@@ -45,12 +45,12 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count back from this update to the last one with an inner step."""
-    told = [each.numbers for each in step.past_of_stage]
+    updates = [each.numbers for each in step.past_of_stage]
     held = int(_held_back(step.numbers))
-    while held and held <= len(told) and _held_back(told[-held]):
+    while held and held <= len(updates) and _held_back(updates[-held]):
         held += 1
     ends = step.step + 1 == step.setup.steps
-    return Measured(held, len(told) + 1, ends, step.numbers.get("kl_all/k3"))
+    return Measured(held, len(updates) + 1, ends, step.numbers.get("kl_all/k3"))
 
 
 def _held_back(numbers: Mapping[str, float]) -> bool:

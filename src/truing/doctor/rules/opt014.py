@@ -87,7 +87,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     """Claim any difference, and a factor other than the clip's."""
     if found.count:
         yield _claim(
-            f"{found.count} of {with_count(found.weights, 'weight')} have another gradient than the sum of the"
+            f"{found.count} of {with_count(found.weights, 'weight')} have another gradient than"
+            " the sum of the"
             f" backward passes, such as {found.wrong[0]}",
             f"a difference of {found.relative:.3g} of its length",
             "the sum of the backward passes, times the clip's factor",
@@ -148,7 +149,7 @@ RULE = Rule(
     code="OPT014",
     name="gradient-lost-on-its-way",
     kind="E",
-    needs=("facts.backward_sums",),
+    needs=("facts.handed",),
     taints=("sft", "policy", "critic"),
     measure=measure,
     judge=judge,

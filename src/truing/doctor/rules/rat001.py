@@ -43,8 +43,8 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Find exact zeros among uncertain tokens under the policy loss."""
     old_N, new_N = step.tokens["old_logprob"], step.tokens["new_logprob"]
-    said_N = step.tokens.get("sampler_logprob", new_N)
-    uncertain_N = (new_N.abs() > CERTAIN) & ~(said_N.abs() <= CERTAIN) | (said_N.abs() > CERTAIN)
+    sampler_N = step.tokens.get("sampler_logprob", new_N)
+    uncertain_N = (new_N.abs() > CERTAIN) & ~(sampler_N.abs() <= CERTAIN) | (sampler_N.abs() > CERTAIN)
     zero_N = step.tokens["policy_mask"] & (old_N == 0) & uncertain_N
     ratio_N = new_N[zero_N].exp()
     ratio_N = ratio_N[~ratio_N.isnan()]

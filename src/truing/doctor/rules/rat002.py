@@ -75,15 +75,15 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare sampler and trainer, at all tokens of the first inner step."""
-    said_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
-    difference_N = torch.where(_first(step), new_N - said_N, torch.nan)
+    sampler_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
+    difference_N = torch.where(_first(step), new_N - sampler_N, torch.nan)
     apart_n = difference_N[~difference_N.isnan()]
     if not len(
         apart_n
     ):  # the record has later updates of the step: the trainer's metrics of the first remain
-        told = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
+        metrics = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
         return Measured(
-            0, math.nan, *told, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal(step), places(step, difference_N > 0)
+            0, math.nan, *metrics, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal(step), places(step, difference_N > 0)
         )
     return Measured(
         len(apart_n),
@@ -91,8 +91,8 @@ def measure(step: Step) -> Measured:
         float(apart_n.abs().max()),
         float((torch.expm1(apart_n) - apart_n).mean()),
         float((apart_n < 0).sum() / (apart_n != 0).sum().clamp(min=1)),
-        *_slope(said_N[~difference_N.isnan()], apart_n),
-        *_shift(step, said_N, new_N, difference_N),
+        *_slope(sampler_N[~difference_N.isnan()], apart_n),
+        *_shift(step, sampler_N, new_N, difference_N),
         *_rows(step, difference_N),
         *normal(step),
         places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
@@ -116,11 +116,11 @@ def _slope(said_n: Tensor, apart_n: Tensor) -> tuple[float, float]:
     return slope, 1 - float(left / whole) if whole else 0.0
 
 
-def _shift(step: Step, said_N: Tensor, new_N: Tensor, difference_N: Tensor) -> tuple[int, float]:
+def _shift(step: Step, sampler_N: Tensor, new_N: Tensor, difference_N: Tensor) -> tuple[int, float]:
     """Return the shift in tokens of the best fit, and the share of the mean difference left there."""
     means = {0: float(difference_N.abs().nanmean())}
     for shift in (-2, -1, 1, 2):
-        moved_N = torch.roll(new_N, -shift) - said_N
+        moved_N = torch.roll(new_N, -shift) - sampler_N
         same_row_N = torch.roll(step.row_of_token, -shift) == step.row_of_token
         moved_n = moved_N[same_row_N & ~difference_N.isnan() & ~moved_N.isnan()]
         if len(moved_n) >= 32:
@@ -173,9 +173,7 @@ def _pattern(found: Measured) -> str:
     if found.tokens < 32:
         return ""
     if found.shift and found.left < 0.2:
-        return (
-            f"; they fit {abs(found.shift)} tokens {'later' if found.shift > 0 else 'earlier'}: a shift"
-        )
+        return f"; they fit {abs(found.shift)} tokens {'later' if found.shift > 0 else 'earlier'}: a shift"
     if found.worst_rows <= 0.2 * found.rows:
         return (
             f"; {found.worst_rows} of {found.rows} rows have nearly all of it: a fault of rows, not of tokens"

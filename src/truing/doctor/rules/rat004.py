@@ -76,7 +76,8 @@ def judge(found: Measured) -> Iterator[Claim]:
         side = "before" if found.shift > 0 else "after"  # the number at t is of the token at t + shift
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"old log-probabilities are shifted: {abs(found.shift)} token{'s' * (abs(found.shift) > 1)} {side} their"
+            f"old log-probabilities are shifted: {abs(found.shift)}"
+            f" token{'s' * (abs(found.shift) > 1)} {side} their"
             " token",
             got=f"{found.fits:.0%} of {found.tokens} fit with that shift, {found.in_place:.0%} in place",
             expected="the best fit without a shift",

@@ -39,7 +39,7 @@ ROUNDING = 1e-6
 class Measured(NamedTuple):
     """The share as reported, as recomputed, and by the wrong definition."""
 
-    told: float
+    reported: float
     share: float  # NaN if no token has a ratio
     outside: float  # of the band, whatever the advantage
     tokens: int
@@ -57,11 +57,11 @@ def measure(step: Step) -> Measured:
     assert high is not None
     above_N, below_N = ratio_N > 1 + high, ratio_N < 1 - low
     clipped_N = (above_N & (advantage_N > 0)) | (below_N & (advantage_N < 0))
-    told = step.numbers["clip/clipped_share"]
+    reported = step.numbers["clip/clipped_share"]
     if not known_N.any():
-        return Measured(told, math.nan, math.nan, 0, step.setup.trainer == "truing")
+        return Measured(reported, math.nan, math.nan, 0, step.setup.trainer == "truing")
     return Measured(
-        told,
+        reported,
         float(clipped_N[counted_N].double().mean()),
         float((above_N | below_N)[known_N].double().mean()),
         int(counted_N.sum()),
@@ -84,15 +84,15 @@ def _ratio(step: Step) -> Tensor:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Claim any difference: the definition has one value."""
-    if math.isnan(found.share) or abs(found.told - found.share) <= ROUNDING:
+    if math.isnan(found.share) or abs(found.reported - found.share) <= ROUNDING:
         return
-    unsigned = abs(found.told - found.outside) <= ROUNDING
+    unsigned = abs(found.reported - found.outside) <= ROUNDING
     if found.ours or unsigned:
         reading = ": it is the share outside the band, whatever the advantage" if unsigned else ""
         yield Claim(
             Verdict.PROVEN,
             f"the reported share of clipped tokens is wrong{reading}",
-            got=f"{found.told:.6g}",
+            got=f"{found.reported:.6g}",
             expected=f"{found.share:.6g} of {found.tokens} tokens",
             specificity=1.5,
         )

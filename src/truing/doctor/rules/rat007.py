@@ -51,15 +51,15 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare bit for bit, and in nats."""
-    old_N, said_N = step.tokens["old_logprob"], step.tokens["sampler_logprob"]
+    old_N, sampler_N = step.tokens["old_logprob"], step.tokens["sampler_logprob"]
     kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
-    compared_N = kept_N & ~old_N.isnan() & ~said_N.isnan()
+    compared_N = kept_N & ~old_N.isnan() & ~sampler_N.isnan()
     if "origin" in step.tokens:
         compared_N &= step.tokens["origin"] == Origin.SAMPLED
-    apart_n = (old_N - said_N)[compared_N].double()
+    apart_n = (old_N - sampler_N)[compared_N].double()
     new_N = step.tokens.get("new_logprob", torch.full_like(old_N, torch.nan))
     scored_N = compared_N & ~new_N.isnan()
-    where = places(step, compared_N & (old_N != said_N), len(apart_n))
+    where = places(step, compared_N & (old_N != sampler_N), len(apart_n))
     sizes = (0.0, 0.0, 0.0)
     if len(apart_n):
         k3 = (torch.expm1(apart_n) - apart_n).mean()

@@ -83,8 +83,8 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
     None is unknown. The second is of this update, the others are the last measurements in the stage.
     """
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
-    looked_at = [each["plain"] for each in facts if "plain" in each]
-    if looked_at and looked_at[-1].get("device", "cpu") != "cpu":
+    compared = [each["plain"] for each in facts if "plain" in each]
+    if compared and compared[-1].get("device", "cpu") != "cpu":
         return None, None, None
     plain = step.facts.get("plain", {})
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
@@ -100,8 +100,8 @@ def at_first(step: Step) -> Tensor:
     if "new_logprob" in step.tokens and not step.setup.dropout:
         found_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
     if "sampler_logprob" in step.tokens and step.setup.on_policy:
-        said_N = step.tokens["sampler_logprob"].double()
-        found_N = torch.where(found_N.isnan() & (inner_N >= 0), said_N, found_N)
+        sampler_N = step.tokens["sampler_logprob"].double()
+        found_N = torch.where(found_N.isnan() & (inner_N >= 0), sampler_N, found_N)
     if "origin" in step.tokens:
         found_N = torch.where(step.tokens["origin"] == Origin.SAMPLED, found_N, nothing_N)
     return found_N

@@ -77,8 +77,8 @@ def _moved(past: Past) -> bool:
     """Return whether an update had a gradient and a rate, and no unmoved digest."""
     weights = past.facts.get("weights")
     numbers = past.numbers
-    pulled = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
-    return pulled and not (weights and weights["before"] == weights["after"])
+    had_gradient = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
+    return had_gradient and not (weights and weights["before"] == weights["after"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -104,8 +104,8 @@ def _later(step: Step, kl: float) -> Step:
     """Return the step as the fourth update of its stage."""
     moved = {"weights": {"before": "x", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
-    told = [Past("grpo", number, numbers, moved) for number in range(3)]
-    return drawn_by(replace(with_token_gradients(changed_step(step, past=told)), step=3), "a", 3)
+    past = [Past("grpo", number, numbers, moved) for number in range(3)]
+    return drawn_by(replace(with_token_gradients(changed_step(step, past=past)), step=3), "a", 3)
 
 
 def followed() -> Step:

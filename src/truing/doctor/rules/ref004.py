@@ -41,8 +41,7 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
         far = found.largest["reference"]
         yield Claim(
             Verdict.PROVEN if found.is_certain("reference") else Verdict.SUSPECT,
-            f"the update's reference numbers are up to {far:.3g} nats from a plain forward"
-            " of the reference",
+            f"the update's reference numbers are up to {far:.3g} nats from a plain forward of the reference",
             got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
             expected=found.expected_text("reference"),
             row=found.row,

@@ -86,7 +86,7 @@ def _blocks(step: Step) -> dict[str, list[list[int]]]:
 
 def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int]]]) -> str:
     """Return the permutation that puts stored rewards on other rows; empty without one."""
-    for told, within in blocks.items():
+    for suffix, within in blocks.items():
         longest = max(map(len, within), default=0)
         turned = {"in reverse order": [place for block in within for place in reversed(block)]}
         for by in (*range(1, longest // 2 + 1), *range(-1, -longest // 2, -1)):
@@ -95,7 +95,7 @@ def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int
         mine = [place for block in within for place in block]
         for name, others in turned.items():
             if all(_equal(pairs[i][0], pairs[j][1]) for i, j in zip(mine, others, strict=True)):
-                return name + told
+                return name + suffix
     return ""
 
 
@@ -131,9 +131,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if moved and found.of_group:
         what = f"{found.other} of {found.graded} attempts have the {found.of_group} of their group's rewards"
     elif moved:
-        what = (
-            f"{found.other} of {found.graded} rewards are on other rows than their answers"
-        )
+        what = f"{found.other} of {found.graded} rewards are on other rows than their answers"
     else:
         what = f"{found.other} of {found.graded} answers get another reward when graded again"
     yield Claim(
@@ -149,11 +147,11 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _graded(step: Step, again: Sequence[float]) -> Step:
-    told = [
+    regraded = [
         {"sample_id": row.sample_id, "stored": row.reward, "again": reward}
         for row, reward in zip(step.rows, again, strict=True)
     ]
-    return changed_step(step, facts={"regraded": told})
+    return changed_step(step, facts={"regraded": regraded})
 
 
 REWARDS = (0.1, 0.9, 0.3, 0.2, 0.7, 0.5, 0.8, 0.4)

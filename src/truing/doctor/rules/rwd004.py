@@ -46,8 +46,10 @@ def measure(step: Step) -> Measured:
         if not row.kept or not trained_T.any():
             continue
         rows += 1
-        pulls = "advantage" not in step.tokens or bool((step.tokens["advantage"][part][trained_T] != 0).any())
-        if math.isnan(row.reward) and pulls:
+        has_advantage = "advantage" not in step.tokens or bool(
+            (step.tokens["advantage"][part][trained_T] != 0).any()
+        )
+        if math.isnan(row.reward) and has_advantage:
             missing.append(index)
         if math.isinf(row.reward):
             infinite.append(index)

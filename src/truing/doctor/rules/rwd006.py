@@ -45,14 +45,15 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Return this update's rewards, or their metrics, and the metrics of the updates before."""
     rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
-    told = [past.numbers for past in step.past_of_stage[1 - STEPS :]]
+    earlier = [past.numbers for past in step.past_of_stage[1 - STEPS :]]
     spread = max(rewards) - min(rewards) if rewards else step.numbers.get("reward/std", math.nan)
     mean = math.fsum(rewards) / len(rewards) if rewards else step.numbers.get("reward/mean", math.nan)
     attempts = len({row.rollout_id for row in step.rows if math.isfinite(row.reward)})
     return Measured(
-        (*(numbers.get("reward/mean", math.nan) for numbers in told), mean),
-        (*(numbers.get("reward/std", math.nan) for numbers in told), spread),
-        attempts > 1 or (not rewards and "reward/std" in step.numbers),  # a deviation implies several attempts
+        (*(numbers.get("reward/mean", math.nan) for numbers in earlier), mean),
+        (*(numbers.get("reward/std", math.nan) for numbers in earlier), spread),
+        attempts > 1
+        or (not rewards and "reward/std" in step.numbers),  # a deviation implies several attempts
     )
 
 
@@ -73,8 +74,8 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _alike(reward: float, spreads: tuple[float, float]) -> Step:
-    told = [past_step(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
-    return changed_step(example_step(rewards=(reward,) * 8), past=told)
+    past = [past_step(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
+    return changed_step(example_step(rewards=(reward,) * 8), past=past)
 
 
 def example() -> Step:

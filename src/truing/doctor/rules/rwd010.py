@@ -53,12 +53,12 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Read the mean reward of every update with one."""
     numbers = [past.step for past in step.past_of_stage] + [step.step]
-    told = [
+    series = [
         (number + 1, reward)
         for number, metrics in zip(numbers, history(step), strict=True)
         if math.isfinite(reward := metrics.get("reward/mean", math.nan))
     ]
-    return Measured(falls([reward for _, reward in told]), [number for number, _ in told])
+    return Measured(falls([reward for _, reward in series]), [number for number, _ in series])
 
 
 def fallen(found: Measured) -> Fall | None:
@@ -88,8 +88,8 @@ def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:
     """Return a stage with this many updates at each level."""
     rng = random.Random(0)
     values = [level + rng.gauss(0, spread) for count, level in levels for _ in range(count)]
-    told = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=told, numbers={"reward/mean": values[-1]})
+    past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=past, numbers={"reward/mean": values[-1]})
 
 
 def example() -> Step:
@@ -106,8 +106,8 @@ def scattered() -> Step:
     """Two attempts an update, so that single rewards are 0 or 1."""
     rng = random.Random(1)
     values = [float(rng.random() < 0.5) for _ in range(60)]
-    told = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=told, numbers={"reward/mean": values[-1]})
+    past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=past, numbers={"reward/mean": values[-1]})
 
 
 RULE = Rule(

@@ -1,8 +1,9 @@
-"""Which part of a trainer is guilty: on one stored update, each is swapped for a second implementation.
+"""Find the first differing part of a trainer: swap each part for a second implementation on one stored
+update.
 
-A part is given what is on record, and what it then should have made takes the place of what it made. The
-first part in the journey of a token whose swap changes anything is the guilty one: those behind it were
-given the same wrong input in both.
+A part gets its recorded inputs, and the output of the second implementation replaces the recorded one. The
+first part in the order of a token's journey whose swap changes anything is the faulty one: later parts get
+the same wrong input in both.
 """
 
 import math
@@ -46,7 +47,7 @@ Part = Literal[
     "optimizer",
     "metrics",
 ]
-"""Of a trainer, in the order of a token's journey; draws come behind the forward that replays them."""
+"""Parts of a trainer, in the order of a token's journey; draws come after the forward that replays them."""
 
 RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "template": (),
@@ -64,7 +65,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008", "OPT009", "OPT010"),
     "metrics": ("RAT006",),
 }
-"""What rules say of a part, where its swap changes nothing or cannot be made."""
+"""Rules of a part, for a part without a swap or with an equal result."""
 
 
 SwapState = Literal["same", "differs", "not swapped"]
@@ -75,38 +76,38 @@ class Swapped:
     """An update with one part's output by reference."""
 
     step: Step
-    differs: bool  # from what is on record
-    told: str  # where, and by how much
+    differs: bool  # from the record
+    told: str  # places and size of the difference
 
 
 Swap = Callable[[Step], Swapped | str]
-"""A part's reference; a text says why there is none here."""
+"""Returns a part's second implementation, or a text with the reason for its absence."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What the swap of one part came to."""
+    """The result of swapping one part."""
 
     part: Part
     state: SwapState
     told: str
-    gradient: float | None = None  # ‖after − before‖ ÷ ‖before‖ of the pull on all tokens; inf from nothing
-    clears: tuple[str, ...] = ()  # rules that prove nothing any more
+    gradient: float | None = None  # ‖after − before‖ ÷ ‖before‖ of all token gradients; inf from 0
+    clears: tuple[str, ...] = ()  # rules without a proof after the swap
 
 
 def bisect(step: Step, extra_swaps: Mapping[Part, Swap]) -> list[Trial]:
-    """Swap each part; ``handed`` are those that need a model, a renderer or graders."""
+    """Swap each part; ``extra_swaps`` are those that need a model, a renderer or graders."""
     swaps = SWAPS | dict(extra_swaps)
     return [_trial(step, part, swaps.get(part)) for part in RULES_OF]
 
 
 def first_differing(trials: Sequence[Trial]) -> Trial | None:
-    """The first part whose swap changes anything."""
+    """Return the first part whose swap changes anything."""
     return next((each for each in trials if each.state == "differs"), None)
 
 
 def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
-    swapped = f"no second implementation of the {part} is at hand" if swap is None else swap(step)
+    swapped = f"no second implementation of the {part}" if swap is None else swap(step)
     by_rules = _rules_say(step, RULES_OF[part])
     if isinstance(swapped, Swapped) and swapped.differs:
         after = _downstream(step, swapped.step)
@@ -120,7 +121,7 @@ def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
 
 
 def _downstream(before: Step, after: Step) -> Step:
-    """The swapped update with the gradient that follows from it; how the loss is wrong stays as it is."""
+    """Return the swapped update with its token gradients; a fault of the loss itself remains."""
     if "pull" not in before.tokens or after.tokens["pull"] is not before.tokens["pull"]:
         return after
     if len(after.row_of_token) != len(before.row_of_token) or before.missing(RULES["MSK003"].needs):
@@ -139,13 +140,13 @@ def _change(before: Step, after: Step) -> float | None:
 
 
 def _proven_codes(step: Step) -> list[str]:
-    """Codes of all that is proven of an update, or as good as."""
+    """Return codes of all strong findings of an update."""
     found, _ = examine(step, RULES.values())
     return list(dict.fromkeys(each.code for each in found if each.claim.verdict in STRONG_VERDICTS))
 
 
 class _Verdict(NamedTuple):
-    """What the rules of a part say."""
+    """The result of a part's rules."""
 
     state: SwapState
     told: str
@@ -165,9 +166,9 @@ def _rules_say(step: Step, codes: Sequence[str]) -> _Verdict:
 
 
 def swap_old(step: Step) -> Swapped | str:
-    """Old log-probabilities as the sampler recorded them, where the run declares that they are."""
+    """Replace old log-probabilities by the sampler's, if the run declares that they are equal."""
     if step.setup.on_policy is not True or not step.has("sampler_logprob") or not step.has("old_logprob"):
-        return "where old log-probabilities come from is not declared, or not on record"
+        return "the source of old log-probabilities is not declared, or not recorded"
     said_N, old_N = step.tokens["sampler_logprob"].double(), step.tokens["old_logprob"].double()
     known_N = step.tokens["policy_mask"] & ~said_N.isnan()
     where = places(step, known_N & (said_N != old_N))
@@ -176,11 +177,11 @@ def swap_old(step: Step) -> Swapped | str:
 
 
 def swap_mask(step: Step) -> Swapped | str:
-    """Masks by origin, declared policy, and what is declared to be left out."""
+    """Replace masks by those from origin, mask policy, and declared exclusions."""
     if step.missing(("origin", "policy_mask", "supervised_mask", "setup.mask")):
-        return "needs where each token came from"
+        return "needs the origin of each token"
     if step.setup.mask == "no_structure" and "structure" not in step.tokens:
-        return "needs which tokens are scaffolding of a call"
+        return "needs the scaffolding tokens of calls"
     origin_N = step.tokens["origin"]
     updated = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)[step.row_of_token]
     wanted = {
@@ -203,12 +204,12 @@ def swap_mask(step: Step) -> Swapped | str:
 
 
 def swap_advantage(step: Step) -> Swapped | str:
-    """Advantages by the declared formula, where the policy loss reads."""
+    """Replace advantages by the declared formula, under the policy loss."""
     if "advantage" not in step.tokens:
-        return "there are no advantages in this stage"
+        return "this stage has no advantages"
     expected_N = _advantages(step)
     if expected_N is None:
-        return "its formula is not declared, or needs what is not on record"
+        return "its formula is not declared, or lacks inputs"
     got_N = step.tokens["advantage"].double()
     known_N = step.tokens["policy_mask"] & ~expected_N.isnan()
     scale = float(expected_N[known_N].abs().max()) if known_N.any() else 0.0
@@ -222,7 +223,7 @@ def swap_advantage(step: Step) -> Swapped | str:
 
 
 def _advantages(step: Step) -> Tensor | None:
-    """Advantages per token once more: [N] float64; None where they cannot be computed."""
+    """Return recomputed advantages per token: [N] float64; None if an input is missing."""
     if step.setup.advantage == "gae":
         needs = ("value", "policy_mask", "setup.gamma", "setup.lam", "setup.whiten")
         declared = {"bootstrapped": step.setup.bootstraps is not False, "whiten": step.setup.whiten is True}
@@ -236,10 +237,10 @@ def _advantages(step: Step) -> Tensor | None:
 
 
 def swap_loss(step: Step) -> Swapped | str:
-    """The gradient by the closed form of the declared loss."""
+    """Replace token gradients by the closed form of the declared loss."""
     rule = RULES["MSK007"] if RULES["MSK007"].applies(step) else RULES["MSK003"]
     if not rule.applies(step) or step.missing(rule.needs):
-        return "it has no closed form here, or the gradient is not on record"
+        return "it has no closed form here, or the gradient is not recorded"
     found = rule.measure(step)
     told = "; ".join(claim.what for claim in rule.judge(found))
     after = changed_step(step, pull=expected_token_gradients(step))
@@ -255,14 +256,14 @@ SWAPS: Mapping[Part, Swap] = {
     "advantage": swap_advantage,
     "loss": swap_loss,
 }
-"""What needs nothing but the record."""
+"""Swaps that need the record alone."""
 
 
 def lines(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
-    """Every line with its style."""
+    """Yield every line with its style."""
     styles = {"same": "green", "differs": "bold red", "not swapped": "dim"}
     for each in trials:
         gradient = "" if not each.gradient else f"; the gradient changes by {each.gradient:.1%}"
-        gradient = "; there was no gradient before" if each.gradient == math.inf else gradient
+        gradient = "; the gradient was 0 before" if each.gradient == math.inf else gradient
         clears = f"; clears {', '.join(each.clears)}" if each.clears else ""
         yield f"{each.part:<10} {each.state:<12} {each.told}{gradient}{clears}", styles[each.state]

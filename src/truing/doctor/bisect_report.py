@@ -1,4 +1,6 @@
-"""What a bisection comes to: where a guilty part is written, or what rules find and no swap shows."""
+"""The report of a bisection: the code of the first differing part, or findings of rules without a differing
+part.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,24 +25,24 @@ CODE_LOCATIONS: Mapping[Part, str] = {
     "optimizer": "truing.learner.optimizer:clip_and_step",
     "metrics": "truing.metrics.update:step_metrics",
 }
-"""Where each part of Truing's own trainer is made; an algorithm has its own advantages."""
+"""The code of each part of Truing's trainer; each algorithm has its own advantages."""
 
 SUPERVISED_LOCATIONS: Mapping[Part, str] = {
     "ids": "truing.rollouts.flatten:as_demonstration",
     "mask": "truing.ops.masks:supervised_mask",
     "loss": "truing.ops.losses:cross_entropy_loss",
 }
-"""The same where demonstrations are trained on."""
+"""The same for training on demonstrations."""
 
 
 def code_location(part: Part, stage: str) -> str:
-    """The module and function in which a guilty part is to be looked for first."""
+    """Return the module and function of a part, the first place to check."""
     supervised = SUPERVISED_LOCATIONS if stage in ("sft", "rft") else {}
     return supervised.get(part, CODE_LOCATIONS[part]).format(stage)
 
 
 def unexplained_findings(step: Step, trials: Sequence[Trial], suppressed: Mapping[str, str]) -> list[Finding]:
-    """What rules find in an update of which no swapped part differs."""
+    """Return the findings of rules in an update without a differing part."""
     if first_differing(trials):
         return []
     found = Diagnosis(select_rules(), suppressed).add(step)

@@ -1,4 +1,4 @@
-"""Rules over steps: every verdict, and what the report says of it."""
+"""Rules over steps: every verdict, and its report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from truing.errors import RecipeError
 
 
 def select_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
-    """Rules by code or family (`MSK`); all where nothing is selected."""
+    """Return rules by code or family (`MSK`); all if nothing is selected."""
     for code in (*select, *ignore):
         if not any(name.startswith(code) for name in RULES):
             raise RecipeError(
@@ -37,12 +37,12 @@ def select_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list
 def examine(
     step: Step, rules: Iterable[Rule], final: bool = True
 ) -> tuple[list[Finding], dict[str, list[str]]]:
-    """What rules find in a step, and what was missing for those that could not look, by code.
+    """Return the findings of rules in a step, and the missing inputs of the others, by code.
 
     Args:
         step: an update.
-        rules: to ask.
-        final: whether it is the last of its stage so far; only then the course of the stage is judged.
+        rules: to apply.
+        final: whether it is the last of its stage so far; only then rules judge the trend of the stage.
     """
     findings, missing = [], {}
     for rule in rules:
@@ -62,7 +62,7 @@ def examine(
 
 
 def _marks(step: Step, claim: Claim) -> Marks:
-    """What a claim means, by sample."""
+    """Return the marked tokens of a claim, by sample."""
     if claim.row is None:
         return {}
     marks: dict[str, tuple[tuple[int, int], ...]] = {step.rows[claim.row].sample_id: ()}
@@ -75,21 +75,21 @@ def _marks(step: Step, claim: Claim) -> Marks:
 
 @dataclass
 class Diagnosis:
-    """Results over the steps seen so far."""
+    """Results over the steps so far."""
 
     rules: Sequence[Rule]
     suppressed: Mapping[str, str] = field(default_factory=dict[str, str])
     findings: dict[str, list[Finding]] = field(default_factory=dict[str, list[Finding]])
-    steps_checked: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
+    steps_checked: dict[str, int] = field(default_factory=dict[str, int])  # with all inputs of a rule
     missing_inputs: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     rule_errors: dict[str, str] = field(
         default_factory=dict[str, str]
-    )  # rules that failed themselves, and how
+    )  # rules that raised an error, and the error
     last_checked: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    """Of each rule and stage, the last update that it looked at."""
+    """The last checked update of each rule and stage."""
 
     def add(self, step: Step, final: bool = True) -> list[Finding]:
-        """Examine a step; what is found in it and not suppressed, likeliest cause first.
+        """Check a step; return its findings that are not suppressed, most specific cause first.
 
         Args:
             step: an update, after all those before.
@@ -101,7 +101,7 @@ class Diagnosis:
                 continue
             try:
                 found, missing = examine(step, [rule], final)
-            except Exception as error:  # noqa: BLE001 - a rule that fails must not end a run; it is told of
+            except Exception as error:  # noqa: BLE001 - a rule's error must not end a run; the report names it
                 self.rule_errors[rule.code] = (
                     f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
                 )
@@ -118,14 +118,14 @@ class Diagnosis:
         return ranked([finding for finding in every if finding.code not in self.suppressed])
 
     def current_findings(self, rule: Rule) -> tuple[Finding, ...]:
-        """What a rule found; of one that judges the course of a stage, what holds at its last update."""
+        """Return the findings of a rule; for one that judges a trend, those that hold at the last update."""
         found = self.findings.get(rule.code, ())
         if not rule.judges_trend:
             return tuple(found)
         return tuple(each for each in found if self.last_checked.get((rule.code, each.stage)) == each.step)
 
     def results(self) -> list[RuleResult]:
-        """One for each rule that had a step to look at, or lacked something."""
+        """Return one result for each rule that checked a step, or lacked an input."""
         made = []
         for rule in self.rules:
             code, found = rule.code, self.current_findings(rule)
@@ -156,14 +156,14 @@ class Diagnosis:
         return made
 
 
-RULE_ERROR = "a rule that works: it failed with {}, which is a fault of Truing's; please report it"
-"""What a rule that failed itself lacks."""
+RULE_ERROR = "a working rule: it raised {}, which is a fault of Truing; please report it"
+"""The missing input of a rule that raised an error."""
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Strongest verdict first; among equals the earliest update, then the one that names the cause best.
+    """Sort by strongest verdict; among equals by earliest update, then by most specific cause.
 
-    Findings of a stage come in the order of its updates, and stages in that of the run.
+    Findings of a stage must be in the order of its updates, and stages in that of the run.
     """
     each = list(findings)
     stages = list(dict.fromkeys(found.stage for found in each))
@@ -180,10 +180,10 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def is_finding(result: RuleResult) -> bool:
-    """Whether something was found, and not suppressed."""
+    """Return whether a rule has a finding, and is not suppressed."""
     return result.verdict in FINDING_VERDICTS and not result.suppressed
 
 
 def fails(result: RuleResult, strict: bool) -> bool:
-    """Whether a result makes a check fail: what is only suspected does where the check is strict."""
+    """Return whether a result fails a check; a SUSPECT fails a strict one alone."""
     return is_finding(result) and (strict or result.verdict in STRONG_VERDICTS)

@@ -1,4 +1,4 @@
-"""Healthy steps made by hand, to be broken: what examples of rules, and their tests, begin with."""
+"""Healthy steps for the examples of rules and their tests, to be broken by them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 STOP_ID, OPENING_ID = 2, 9
-"""Ids: what ends a turn, and what a template writes in front of an answer."""
+"""Ids: the stop, and the template's opening before an answer."""
 
 GRPO_SETUP = Setup(
     algo="grpo",
@@ -50,13 +50,13 @@ def example_step(
     rewards: Sequence[float] = (1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0),
     setup: Mapping[str, Any] = {},
 ) -> Step:
-    """An on-policy step of GRPO: groups of four, one turn each, every answer ended by its stop.
+    """Return an on-policy step of GRPO: groups of four, one turn each, every answer ended by its stop.
 
     Args:
         prompt: tokens of each prompt; the first is BOS, the last a template's.
         answers: tokens of each answer, with its stop.
         rewards: of each answer.
-        setup: what is declared otherwise.
+        setup: changed settings.
     """
     declared = replace(GRPO_SETUP, **setup)
     rows, streams = [], []
@@ -99,7 +99,7 @@ def changed_step(
     without: Sequence[str] = (),
     **streams: Tensor,
 ) -> Step:
-    """The step with other rows (by index), declarations, facts, numbers or streams; without some."""
+    """Return the step with other rows (by index), settings, facts, numbers or streams; without some."""
     return replace(
         step,
         rows=[replace(row, **rows.get(index, {})) for index, row in enumerate(step.rows)],
@@ -112,13 +112,13 @@ def changed_step(
 
 
 def with_token_gradients(step: Step) -> Step:
-    """The step with the pull that its other numbers come to."""
+    """Return the step with the token gradients that follow from its other numbers."""
     pull_N = expected_token_gradients(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
     return changed_step(step, pull=pull_N.float())
 
 
 def past_step(step: int, *, stage: str = "grpo", facts: Mapping[str, Any] = {}, **numbers: float) -> Past:
-    """An earlier step; ``reward_mean=0.5`` is its ``reward/mean``."""
+    """Return an earlier step; ``reward_mean=0.5`` is its ``reward/mean``."""
     named = {name.replace("_", "/", 1): value for name, value in numbers.items()}
     return Past(stage, step, named, facts)
 

@@ -1,4 +1,4 @@
-"""The doctor beside a run: each update is judged once, right after it was recorded."""
+"""The doctor during a run: it judges each update once, directly after its record."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from truing.types.sampling_params import SamplingParams
 
 
 class LiveDoctor:
-    """What is remembered from update to update: numbers and facts of those before, and what was told."""
+    """State across updates: numbers and facts of earlier ones, and reported findings."""
 
     def __init__(
         self,
@@ -32,65 +32,65 @@ class LiveDoctor:
         self.reported: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
     def restore(self, rows: Sequence[StepRow], found: Iterable[tuple[str, str, str, int]]) -> None:
-        """Begin with what is on record, as a resumed or rolled-back run does.
+        """Begin with the record, for a resumed or rolled-back run.
 
         Args:
-            rows: the updates that are on record.
-            found: code, verdict, stage and update of what was told of them.
+            rows: the recorded updates.
+            found: code, verdict, stage and update of their findings.
         """
         self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
         broken = {each for each in self.reported if not each[1]}
         self.reported = {(code, verdict, stage) for code, verdict, stage, _ in found} | broken
 
     def facts(self, stage: str) -> list[Mapping[str, Any]]:
-        """Facts of the updates of a stage, oldest first."""
+        """Return the facts of the updates of a stage, oldest first."""
         return [each.facts for each in self.past if each.stage == stage]
 
     def draw_audits(self, stage: str) -> list[Mapping[str, Any]]:
-        """Bets on draws that updates of a stage had, oldest first."""
+        """Return the bets on draws of the updates of a stage, oldest first."""
         return [facts["audit"] for facts in self.facts(stage) if "audit" in facts]
 
     def diagnose(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
     ) -> tuple[Step, list[Finding]]:
-        """Judge an update; what is found for the first time in its stage, the likeliest cause first.
+        """Judge an update; return new findings in its stage, most specific cause first.
 
-        A rule that suspected something, and now proves it, has found something new.
+        A proof after a suspicion of the same rule is new.
         """
         setup = setup_of(recipe, record.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
         found = self.diagnosis.add(step)
         self.past.append(Past(*where, record.metrics, record.facts))
-        firsts = {each.code: each for each in reversed(found)}  # of a rule, what names its cause best
+        firsts = {each.code: each for each in reversed(found)}  # the most specific claim of a rule
         places = {code: (code, str(each.claim.verdict), record.stage) for code, each in firsts.items()}
         new = [each for each in found if firsts[each.code] is each and places[each.code] not in self.reported]
         self.reported |= set(places.values())
         return step, new
 
     def rule_failures(self) -> list[str]:
-        """Rules that failed themselves, and how; each is told of once."""
+        """Return rules that raised an error, with it; each is reported once."""
         broken = self.diagnosis.rule_errors
         new = [code for code in broken if (code, "", "") not in self.reported]
         self.reported |= {(code, "", "") for code in new}
-        return [f"{code} could not look: {broken[code]}; it is left out from here on" for code in new]
+        return [f"{code} was not checked: {broken[code]}; it is left out from here on" for code in new]
 
 
 def stop_if_proven(findings: Sequence[Finding]) -> None:
-    """Raise where a finding is proven: nothing trains on after a bug."""
+    """Raise on a proven finding: training stops after a bug."""
     for found in findings:
         if found.claim.verdict is Verdict.PROVEN:
             raise ProvenError(
                 f"{found.code} {found.name}: {found.claim.what} ({found.where})",
                 got=found.claim.got or None,
                 expected=found.claim.expected or None,
-                remedy=f"`truing explain {found.code}` says why, and what to do; this update was made, and no"
-                f" checkpoint has it. If it is meant: [doctor.suppress] {found.code} = the reason",
+                remedy=f"`truing explain {found.code}` explains the fault and its fix; this update ran, and no"
+                f" checkpoint has it. If it is intended: [doctor.suppress] {found.code} = the reason",
             )
 
 
 def finding_event(found: Finding) -> Mapping[str, object]:
-    """A finding as an event has it."""
+    """Return a finding as the fields of an event."""
     claim = found.claim
     text = f"{claim.verdict} {found.code} {found.name}: {claim.what} ({found.where})"
     return {

@@ -1,4 +1,4 @@
-"""A run judged from its record alone."""
+"""The diagnosis of a run from its record alone."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,11 +15,11 @@ from truing.record import RunReader
 
 
 def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Diagnosis:
-    """Every rule over every update of a run directory.
+    """Apply every rule to every update of a run directory.
 
     Args:
-        run: a run, also one that goes on, or what an audit of another trainer kept.
-        select: codes or families of rules; all where none is given.
+        run: a run, also a running one, or a saved audit of another trainer.
+        select: codes or families of rules; all by default.
         ignore: codes or families to leave out.
     """
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
@@ -33,16 +33,16 @@ def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = 
             strength = min(
                 (VERDICT_ORDER.index(each.claim.verdict) for each in new), default=len(VERDICT_ORDER)
             )
-            if strength < shown.get(code, len(VERDICT_ORDER)):  # what a report shows of a rule has its tokens
+            if strength < shown.get(code, len(VERDICT_ORDER)):  # the finding in the report has its tokens
                 shown[code], strongest = strength, ranked(new)[0]
                 found[found.index(strongest)] = with_excerpt(strongest, step, decode)
     if not steps:
-        raise RecordError(f"{run} holds no update", expected="at least one", remedy="train first")
+        raise RecordError(f"{run} has no update", expected="at least one", remedy="train first")
     return diagnosis
 
 
 def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, Decode, bool]]:
-    """Each update with whether it is the last of its stage."""
+    """Yield each update with whether it is the last of its stage."""
     held: tuple[Step, Decode] | None = None
     for following in each:
         if held is not None:
@@ -53,7 +53,7 @@ def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[S
 
 
 def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
-    """Each update, and what its ids read as; a tokenizer is loaded where somebody asks."""
+    """Return the updates, and the text of their ids; the tokenizer loads on first use."""
     if is_saved_audit(run):
         yield from saved_updates(run)
     else:
@@ -62,7 +62,7 @@ def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
 
 
 def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
-    """An update by stage and number; by default the first in which something is proven, else the last."""
+    """Return an update by stage and number; by default the first with a proven finding, else the last."""
     rules, last = select_rules(), None
     for found, _ in recorded_updates(run):
         if stage not in (None, found.stage) or step not in (None, found.step):
@@ -73,12 +73,12 @@ def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
             return found
     if last is None:
         asked = " ".join(str(each) for each in (stage, step) if each is not None)
-        raise RecordError(f"{run} holds no such update", got=asked or "no update at all")
+        raise RecordError(f"{run} has no such update", got=asked or "no update at all")
     return last
 
 
 def suppressed_rules(run: Path) -> dict[str, str]:
-    """What the recipe says is meant, and what it said when the run was resumed; a kept audit has none."""
+    """Return suppressed rules of the recipe, also from resumptions; a saved audit has none."""
     if is_saved_audit(run):
         return {}
     reader = RunReader(run)

@@ -1,4 +1,4 @@
-"""What two sound forwards of the same tokens may differ by."""
+"""The tolerance between two correct forwards of the same tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,39 +6,39 @@ from typing import Any
 from truing.doctor.evidence import Step
 
 ROUNDING_MULTIPLES, MIN_TOLERANCE = 40, 5e-5
-"""Multiples of what was measured, of a few tokens alone; and nats that float32 leaves of any number: a flash
-attention whose exponential has 20 bits is off by 1e-5 where softmax in another order rounds by 5e-7."""
+"""Multiples of the measured difference, for few tokens; and nats of float32 rounding for any number: a flash
+attention whose exponential has 20 bits is off by 1e-5, and a softmax in another order by 5e-7."""
 
 
 OFTEN, LITTLE = 20, 5e-6
-"""The same of the median: what is off by chance, or in a few rows, does not move it. Of sound forwards it is
-a last digit of a log-probability, 5e-7, also where flash attention is off by 1e-5 in some rows."""
+"""The same for the median: random errors, or a few wrong rows, do not move it. For correct forwards it is
+a last digit of a log-probability, 5e-7, even if flash attention is off by 1e-5 in some rows."""
 
 FEW = 8
-"""Tokens that have no median to speak of."""
+"""The fewest tokens for a median."""
 
 
 def measured_rounding(facts: Mapping[str, Any]) -> float | None:
-    """Nats by which a plain forward of rows differs from itself in another shape; None where nobody asked.
+    """Return the difference of a plain forward from itself in another shape, nats; None if not measured.
 
-    No other row is in it, and none of the trainer's own functions: no fault of theirs is part of it.
+    It contains no other row and no function of the trainer, so that it excludes their faults.
     """
     return facts.get("null", {}).get("rounding")
 
 
 def stage_rounding(step: Step) -> float | None:
-    """The largest that was measured in the stage so far."""
+    """Return the largest measurement of the stage so far."""
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
     return max((found for each in facts if (found := measured_rounding(each)) is not None), default=None)
 
 
 def tolerance(rounding: float | None, itself: float | None, floor: float) -> float | None:
-    """Nats; None where nothing was measured.
+    """Return the tolerance, nats; None without a measurement.
 
     Args:
         rounding: of a plain forward, nats.
-        itself: how far the trainer is from itself, nats. A fault may be part of it.
-        floor: nats that are allowed where only that is known.
+        itself: the trainer's difference from itself, nats. A fault may be part of it.
+        floor: smallest tolerance for a known ``itself`` alone, nats.
     """
     if rounding is not None:
         return max(MIN_TOLERANCE, ROUNDING_MULTIPLES * rounding)
@@ -46,5 +46,5 @@ def tolerance(rounding: float | None, itself: float | None, floor: float) -> flo
 
 
 def typical(rounding: float | None, tokens: int) -> float | None:
-    """Nats that the median over tokens may be; None where rounding was not measured, or there are too few."""
+    """Return the tolerance of the median over tokens, nats; None without measured rounding or enough tokens."""
     return None if rounding is None or tokens < FEW else max(LITTLE, OFTEN * rounding)

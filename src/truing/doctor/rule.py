@@ -1,4 +1,4 @@
-"""What a rule is. ``measure`` holds no threshold, and ``judge`` nothing else."""
+"""The definition of a rule. ``measure`` holds no threshold, and ``judge`` holds all of them."""
 
 import inspect
 import re
@@ -14,8 +14,8 @@ Kind = Literal["E", "C", "M", "X", "S", "I"]
 
 KINDS: dict[Kind, str] = {
     "E": "an exact invariant of the record",
-    "C": "a static contract",
-    "M": "a closed form, or what must not change when something else does",
+    "C": "a static requirement",
+    "M": "a closed form, or an invariance",
     "X": "a statistic with a known null",
     "S": "a statistic",
     "I": "needs an experiment",
@@ -24,91 +24,91 @@ KINDS: dict[Kind, str] = {
 Taint = Literal["sft", "policy", "rewards", "critic", "reference", "metrics"]
 
 TAINTS: dict[Taint, str] = {
-    "sft": "the weights that supervised fine-tuning left",
+    "sft": "the weights after supervised fine-tuning",
     "policy": "the policy's weights from that update on",
-    "rewards": "rewards, and all that was learned from them",
+    "rewards": "rewards, and everything learned from them",
     "critic": "the critic",
     "reference": "every KL to the reference",
-    "metrics": "numbers that are shown; the weights are as they should be",
+    "metrics": "reported numbers; the weights are right",
 }
 
 SECTIONS = ("What", "Why it is silent", "How it is measured", "Healthy look-alikes", "Fix", "References")
 
 
 def is_sampled(step: Step) -> bool:
-    """Whether a policy drew the rows: no rule on sampling says anything of demonstrations."""
+    """Return whether a policy sampled the rows: rules on sampling do not apply to demonstrations."""
     return "sampler_logprob" in step.tokens or step.setup.algo not in ("sft", "rft")
 
 
 def is_grouped(step: Step) -> bool:
-    """Whether attempts are compared with others of their group, as far as is known."""
+    """Return whether attempts are compared within groups, or may be."""
     known = step.setup.advantage in ("group", "batch", "none", "loo", None)
     return known and step.setup.algo in ("grpo", "rloo", None)
 
 
 def has_policy_loss(step: Step) -> bool:
-    """Whether there is a policy loss, as far as is known."""
+    """Return whether there is a policy loss, or may be."""
     return step.setup.algo not in ("sft", "rft")
 
 
 def has_reference(step: Step) -> bool:
-    """Whether a reference is scored, as far as is known."""
+    """Return whether a reference is scored, or may be."""
     return "ref_logprob" in step.tokens or (has_policy_loss(step) and step.setup.kl_coef != 0)
 
 
 def has_critic(step: Step) -> bool:
-    """Whether a critic was trained, as far as is known: an update that was not made has no norm."""
+    """Return whether a critic is trained, or may be: a skipped update has no norm."""
     if "value" in step.tokens:
         return "grad/norm" in step.numbers
     return step.setup.algo in ("ppo", None)
 
 
 def has_gradient(step: Step) -> bool:
-    """Whether there was a gradient, as far as is known: an update that was not made has no norm."""
+    """Return whether there is a gradient, or may be: a skipped update has no norm."""
     return "pull" not in step.tokens or "grad/norm" in step.numbers
 
 
 def always(step: Step) -> bool:
-    """Whatever the stage."""
+    """Return True: the rule applies to every stage."""
     return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule. Its page is the docstring of its module."""
+    """A rule. Its page is the docstring of its module."""
 
     code: str
-    name: str  # a few words, with dashes
+    name: str  # a few words, joined by dashes
     kind: Kind
     needs: tuple[str, ...]  # of INPUTS
     taints: tuple[Taint, ...]
     measure: Callable[[Step], Any]
-    """Numbers and places; no opinion."""
+    """Returns numbers and places, without thresholds."""
     judge: Callable[[Any], Iterable[Claim]]
-    """What the numbers mean."""
+    """Returns claims from the numbers."""
     example: Callable[[], Step]
-    """A step on which it fires, and no other rule names the cause better."""
+    """Returns a step on which the rule fires, and no other rule is more specific."""
     lookalikes: tuple[Callable[[], Step], ...] = ()
-    """Healthy steps that resemble the fault; it must be silent on each."""
+    """Return healthy steps that resemble the fault; the rule must be silent on each."""
     applies: Callable[[Step], bool] = always
-    """Where it says anything at all."""
+    """Returns whether the rule applies to a step."""
     judges_trend: bool = False
-    """Whether it judges the course of a stage: what no longer holds at its last update is not told."""
+    """Whether it judges the trend of a stage: only claims that hold at its last update are findings."""
 
     @property
     def module(self) -> ModuleType:
-        """Where it is written."""
+        """Return the module of the rule."""
         found = inspect.getmodule(self.example)
         assert found is not None
         return found
 
     @property
     def title(self) -> str:
-        """The first line of its page."""
+        """Return the first line of its page."""
         return (self.module.__doc__ or "").strip().splitlines()[0].partition(": ")[2]
 
     def section(self, name: str) -> str:
-        """A section of its page."""
+        """Return a section of its page."""
         text = inspect.cleandoc(self.module.__doc__ or "")
         pattern = rf"^{re.escape(name)}: (.*?)(?=^(?:{'|'.join(SECTIONS)}): |\Z)"
         found = re.search(pattern, text, re.DOTALL | re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Updates of another trainer on disk: one file each, with all that the doctor was shown."""
+"""Updates of another trainer on disk: one file each, with the whole input of the doctor."""
 
 import json
 from collections.abc import Iterator
@@ -15,24 +15,24 @@ from truing.doctor.report.token_texts import Decode
 from truing.errors import RecordError
 
 FILE_NAME = "{:06d}.step.safetensors"
-"""Of an update's file: its streams as tensors, the rest as JSON beside them."""
+"""Suffix of an update's file: streams as tensors, the rest as JSON metadata."""
 
 SETUP_ADAPTER, ROWS_ADAPTER = TypeAdapter(Setup), TypeAdapter(list[Row])
-"""JSON as what it was written from."""
+"""Return the Python value of a JSON value."""
 
 
 class UpdateWriter:
     """Writes updates into a new folder."""
 
     def __init__(self, folder: Path, decode: Decode) -> None:
-        """``decode`` says what single ids read as; reports show it."""
+        """``decode`` returns the text of single ids, for reports."""
         if folder.exists() and any(folder.iterdir()):
-            raise RecordError("an audit begins in a folder of its own", got=folder, expected="an empty one")
+            raise RecordError("an audit needs a folder of its own", got=folder, expected="an empty one")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.decode, self.count = folder, decode, 0
 
     def write(self, step: Step) -> None:
-        """Write an update; whoever reads meanwhile sees it whole or not at all."""
+        """Write an update atomically."""
         ids = step.tokens["token_ids"].unique().tolist() if "token_ids" in step.tokens else []
         told = {
             "stage": step.stage,
@@ -53,12 +53,12 @@ class UpdateWriter:
 
 
 def is_saved_audit(folder: Path) -> bool:
-    """Whether a folder holds updates of an audit."""
+    """Return whether a folder has updates of an audit."""
     return (folder / FILE_NAME.format(0)).exists()
 
 
 def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
-    """Each update with those before it, and what its ids read as."""
+    """Return each update with its earlier ones, and the text of its ids."""
     past: tuple[Past, ...] = ()
     for path in sorted(folder.glob("*.step.safetensors")):
         step, decode = _read(path)
@@ -69,7 +69,7 @@ def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
 def _read(path: Path) -> tuple[Step, Decode]:
     with safe_open(path, framework="pt") as file:
         told: dict[str, Any] = json.loads(file.metadata()["step"])
-        tokens = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+        tokens = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     texts: dict[str, str] = told["texts"]
     step = Step(
         stage=told["stage"],

@@ -1,4 +1,4 @@
-"""Tokens that a rule points at: where they are, and how many there are."""
+"""The places of a claim's tokens, and their number."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +11,16 @@ from truing.doctor.verdict import Span
 from truing.utils.format import with_count
 
 MAX_SPANS = 1_000
-"""Stretches that are kept: whoever looks at a thousand has seen enough."""
+"""The most stretches in a claim."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Some tokens of a step; where there are none, ``tokens`` is 0."""
+    """Some tokens of a step; ``tokens`` is 0 without any."""
 
     tokens: int
     rows: int
-    compared: int  # tokens that were compared
+    compared: int  # compared tokens
     spans: tuple[Span, ...]  # the first stretches, in the order of the rows
 
     def __bool__(self) -> bool:
@@ -32,32 +32,32 @@ class Places:
 
     @property
     def row(self) -> int:
-        """Of the first stretch."""
+        """Return the row of the first stretch."""
         return self.spans[0].row
 
     @property
     def start(self) -> int:
-        """Of the first stretch, within its row."""
+        """Return the start of the first stretch, within its row."""
         return self.spans[0].start
 
     @property
     def claim_fields(self) -> dict[str, Any]:
-        """What a claim says of where: nothing where there are no tokens."""
+        """Return the place fields of a claim; empty without tokens."""
         return {**self.spans[0]._asdict(), "spans": self.spans} if self else {}
 
 
 def places(step: Step, wrong_N: Tensor, compared: int | None = None) -> Places:
-    """Where ``wrong_N`` [N] bool is true."""
+    """Return the places where ``wrong_N`` [N] bool is true."""
     total = len(wrong_N) if compared is None else compared
     rows = len(step.row_of_token[wrong_N].unique())
     return Places(int(wrong_N.sum()), rows, total, tuple(spans_of(step, wrong_N)[:MAX_SPANS]))
 
 
 def spans_of(step: Step, wrong_N: Tensor) -> list[Span]:
-    """Neighbours of one row that are true, as one each."""
+    """Return each stretch of true neighbours in one row."""
     before_N = torch.roll(wrong_N, 1) & (torch.roll(step.row_of_token, 1) == step.row_of_token)
     after_N = torch.roll(wrong_N, -1) & (torch.roll(step.row_of_token, -1) == step.row_of_token)
-    if len(wrong_N):  # what is rolled comes round
+    if len(wrong_N):  # rolling wraps around
         before_N[0] = after_N[-1] = False
     starts, lasts = ((wrong_N & ~each_N).nonzero()[:, 0] for each_N in (before_N, after_N))
     offsets = torch.tensor(step.starts, dtype=torch.long)

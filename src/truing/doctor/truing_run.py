@@ -1,4 +1,4 @@
-"""A run of Truing's own as the doctor sees it: from its record, or from the step just made."""
+"""A run of Truing as steps for the doctor: from its record, or from the current update."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,10 +17,10 @@ from truing.types.sample import FLOAT_STREAMS, MASKS
 from truing.types.sampling_params import SamplingParams
 
 ADVANTAGE_OF_STAGE = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
-"""How each stage gives credit; GRPO says it itself."""
+"""The advantage of each algorithm; GRPO declares its own."""
 
 ADVANTAGE_EPS = 1e-4
-"""What Truing adds to a deviation that advantages are divided by, reward units."""
+"""Epsilon of Truing's advantage denominator, reward units."""
 
 
 def setup_of(
@@ -31,15 +31,15 @@ def setup_of(
     tools: Sequence[str] | None = None,
     rewards: Mapping[str, float] | None = None,
 ) -> Setup:
-    """What a recipe declares of a stage.
+    """Return a recipe's settings of a stage.
 
     Args:
-        recipe: of the run, as a guard has it by then.
+        recipe: of the run, with a guard's changes.
         stage: one of its stages.
-        contract: the sampling contract; None is not known.
-        bos: the id that begins a sequence; None where sequences begin with none.
-        tools: names that the world knows; None is not known.
-        rewards: the weight of each part of the reward; None is not known.
+        sampling_params: of the stage; None is unknown.
+        bos_id: first id of a sequence; None if sequences begin without one.
+        tools: tool names of the environment; None is unknown.
+        rewards: the weight of each part of the reward; None is unknown.
     """
     cfg, adapter = recipe.stage(stage), recipe.lora
     common = {
@@ -68,7 +68,7 @@ def setup_of(
 
 
 def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
-    """What a stage with a policy loss declares beside."""
+    """Return the additional settings of a stage with a policy loss."""
     objective, gates = OBJECTIVES[cfg.objective], recipe.gates
     given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
     bounds = {name: getattr(objective, name) if value is None else value for name, value in given.items()}
@@ -114,7 +114,7 @@ def step_of(
     facts: Mapping[str, object],
     past: Sequence[Past],
 ) -> Step:
-    """An update of ours. Its streams are those that were recorded of any token."""
+    """Return a step of an update of Truing, with the recorded streams."""
     samples = [row.sample for row in rows]
     exact = ("token_ids", "origin", "excluded", *MASKS)
     streams: dict[str, Tensor] = {name: torch.cat([getattr(s, name) for s in samples]) for name in exact}
@@ -137,14 +137,14 @@ def step_of(
 
 
 def recorded_steps(run: Path) -> Iterator[Step]:
-    """Every update of a run directory, each with what is kept of those before."""
+    """Yield every update of a run directory, each with the kept part of earlier ones."""
     reader = RunReader(run)
     reader.check_complete()
     facts = reader.run_json()
     recipe = resolve(facts["recipe"])
     contract = SamplingParams(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
-    rewards = facts.get("judged", {}).get("rewards")  # an earlier version did not say
+    rewards = facts.get("judged", {}).get("rewards")  # absent in an earlier version
     past: list[Past] = []
     for row in reader.steps():
         now = recipe_at(recipe, rollbacks, row.stage, row.step)
@@ -155,13 +155,13 @@ def recorded_steps(run: Path) -> Iterator[Step]:
 
 
 def recipe_at(recipe: Recipe, rollbacks: Sequence[Mapping[str, Any]], stage: str, step: int) -> Recipe:
-    """The recipe as an update had it.
+    """Return the recipe of an update.
 
-    A guard goes back to a step, and makes it and those after it under the settings of that rollback.
+    A guard returns to a step, and repeats it and later ones under the settings of that rollback.
 
     Args:
-        recipe: as the run was declared.
-        rollbacks: what the run told of each.
+        recipe: of the run.
+        rollbacks: events of each rollback.
         stage: of the update.
         step: of the update, from 0.
     """

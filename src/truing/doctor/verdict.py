@@ -1,4 +1,4 @@
-"""How strong a verdict is, and what a finding says: what is wrong, where, what was expected, what to do."""
+"""Verdicts and findings: the claim, its place, the expectation and the fix."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,27 +7,25 @@ from typing import NamedTuple
 
 
 class Verdict(StrEnum):
-    """From what stops a run to what could not be looked at; the order is that of a report."""
+    """The strength of a claim, in the order of a report."""
 
     PROVEN = "PROVEN"  # an invariant broke: this row, this token
     EVIDENCE = "EVIDENCE"  # an anytime-valid test, with its odds
     SUSPECT = "SUSPECT"  # a statistic
-    CANNOT_TELL = (
-        "CANNOT TELL"  # the data fits a fault and health alike; names the experiment that would tell
-    )
-    FACT = "FACT"  # true of the run, and no fault: what somebody who reads its numbers should know
-    NOT_CHECKED = "NOT CHECKED"  # an input is missing, and is named
-    CLEAN = "CLEAN"  # looked at, and nothing found
+    CANNOT_TELL = "CANNOT TELL"  # the data fits both a fault and a healthy run; names the deciding experiment
+    FACT = "FACT"  # true of the run, and no fault: context for its numbers
+    NOT_CHECKED = "NOT CHECKED"  # names a missing input
+    CLEAN = "CLEAN"  # checked, without a finding
 
 
 VERDICT_ORDER = tuple(Verdict)
 """The strongest first."""
 
 STRONG_VERDICTS = (Verdict.PROVEN, Verdict.EVIDENCE)
-"""What no healthy run may get."""
+"""Verdicts that no healthy run may have."""
 
 FINDING_VERDICTS = (*STRONG_VERDICTS, Verdict.SUSPECT)
-"""What is told as found. SUSPECT alone makes `truing check` exit with 1 under ``--strict`` only."""
+"""Verdicts that count as findings. SUSPECT alone makes `truing check` exit with 1 only under ``--strict``."""
 
 
 class Span(NamedTuple):
@@ -39,24 +37,24 @@ class Span(NamedTuple):
 
 
 Marks = Mapping[str, tuple[tuple[int, int], ...]]
-"""Samples that a finding means, each with its stretches of tokens, [start, end); none is the whole sample."""
+"""Samples of a finding, each with its stretches of tokens, [start, end); none is the whole sample."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a rule says of a step; ``examine`` adds which rule, and where in the run."""
+    """A rule's claim on a step; ``examine`` adds the rule and the place in the run."""
 
     verdict: Verdict
     what: str  # one sentence, with numbers
     got: str = ""
     expected: str = ""
-    remedy: str = ""  # where it is not the rule's own
-    row: int | None = None  # index of the row that shows it best
+    remedy: str = ""  # if it differs from the rule's own
+    row: int | None = None  # index of the clearest row
     start: int = 0  # tokens of that row: [start, end)
     end: int = 0
-    spans: tuple[Span, ...] = ()  # every stretch of tokens that is meant, where that is not the only one
+    spans: tuple[Span, ...] = ()  # every stretch of tokens, if there are several
     log10_odds: float | None = None  # of EVIDENCE
-    specificity: float = 1.0  # how well this names the cause: an identity proven beats a symptom
+    specificity: float = 1.0  # higher is more specific: a proven identity beats a symptom
 
 
 @dataclass(frozen=True)
@@ -72,11 +70,11 @@ class Finding:
     marks: Marks = field(default_factory=dict[str, tuple[tuple[int, int], ...]])
     excerpt: tuple[
         tuple[str, bool], ...
-    ] = ()  # text of tokens around the place, each with whether it is meant
+    ] = ()  # text of tokens around the place, each with whether it is marked
 
     @property
     def where(self) -> str:
-        """Stage, update from 1, sample and tokens, as far as there are any."""
+        """Return stage, update from 1, and sample and tokens if known."""
         place = f"{self.stage} {self.step + 1}"
         if self.sample_id:
             place += f" sample {self.sample_id}"
@@ -88,11 +86,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """What a rule came to over everything that was looked at."""
+    """The result of a rule over all checked updates."""
 
     code: str
     verdict: Verdict
-    steps: int = 0  # that had all it needs
+    steps: int = 0  # with all inputs
     findings: tuple[Finding, ...] = ()
-    missing: tuple[str, ...] = ()  # inputs that no step had
+    missing: tuple[str, ...] = ()  # inputs missing in every step
     suppressed: str = ""  # the recipe's reason

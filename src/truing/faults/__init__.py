@@ -1,1 +1,1 @@
-"""Bugs as people had them, planted one by one in a real run: what the doctor must find, and name."""
+"""Fault injection: known bugs, planted one by one in real runs, that the doctor must find and name."""

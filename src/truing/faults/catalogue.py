@@ -1,4 +1,4 @@
-"""Every known fault, and what finds it: ``python -m truing.faults.catalogue > docs/coverage.md``."""
+"""Every known fault, and the rules that find it: ``python -m truing.faults.catalogue > docs/coverage.md``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from truing.faults.planted import FAULTS
 
 @dataclass(frozen=True)
 class KnownFault:
-    """A fault by its number, the rules that find it, and what else does or why nothing can."""
+    """A known fault, the rules that find it, and other checks or the reason why none can."""
 
     what: str
     codes: tuple[str, ...]
@@ -25,25 +25,25 @@ CHECK = "`truing check RECIPE`"
 
 CATALOGUE: Mapping[int, KnownFault] = {
     1: _by("the loss reads the prompt", "MSK001 MSK003 MSK007"),
-    2: _by("the loss reads what tools or the environment said", "MSK001 MSK003"),
+    2: _by("the loss reads the output of tools or the environment", "MSK001 MSK003"),
     3: _by("a mask, or logits, one token off", "MSK003 RAT004 SMP005", FORWARD_CHECK),
-    4: _by("a count of pads is used as a position; the answer holds the prompt", "TOK005 MSK003 TOK004"),
+    4: _by("a padding count is used as a position; the answer contains the prompt", "TOK005 MSK003 TOK004"),
     5: _by("the mask is placed by lengths from the wrong side", "MSK001 MSK002 MSK003"),
-    6: _by("no positions or attention mask with left pads", "SMP005 SMP006", FORWARD_CHECK),
+    6: _by("no positions or attention mask with left padding", "SMP005 SMP006", FORWARD_CHECK),
     7: _by("the stop loses its loss, since pad is eos", "MSK004 MSK002 MSK008"),
-    8: _by("pads behind the stop count as tokens", "MSK005 SMP004"),
+    8: _by("padding after the stop counts as tokens", "MSK005 SMP004"),
     9: _by("text is encoded again", "TOK001"),
-    10: _by("prompt and answer are cut where they were joined as text", "TOK001 TOK004"),
+    10: _by("prompt and answer are split in text, not in ids", "TOK001 TOK004"),
     11: _by("BOS doubled or lost", "TOK003 TOK001 SMP005", CHECK),
     12: _by("SFT and RL have two templates", "TPL002 TPL001", "refused before the first update"),
     13: _by("KL or loss on an unformatted prompt", "REF004 REF002 SMP005 TOK002"),
     14: _by(
-        "a template rewrites the past",
+        "a template re-renders earlier turns",
         "",
-        f"no fault in Truing: a new sample begins, and `restarts` says why; {CHECK} lists such turns",
+        f"no fault in Truing: a new sample begins, and `restarts` gives the reason; {CHECK} lists such turns",
     ),
     15: _by(
-        "a prompt is cut in silence", "TOK002", f"{CHECK}: what does not fit is an error, nothing is cut"
+        "a prompt is cut without a message", "TOK002", f"{CHECK}: a prompt that does not fit is an error"
     ),
     16: _by("cut answers are rewarded as finished", "RWD001 LEN003"),
     17: _by("a temperature on one side alone", "RAT002 SMP005 SMP004"),
@@ -54,7 +54,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     20: _by("penalties count the prompt", "SMP004 SMP005 RAT002 SMP009 SMP007"),
     21: _by("another logits processor in sampling", "SMP004 RAT002 SMP009 SMP007"),
     22: _by("stops are banned for a while", "SMP005 RAT002 SMP009 SMP007"),
-    23: _by("forced tokens are taken for the policy's", "TOK001 SMP004 MSK001"),
+    23: _by("forced tokens count as the policy's", "TOK001 SMP004 MSK001"),
     24: _by("a grammar's choices are scored over the whole vocabulary", "SMP005 RAT002 SMP004"),
     25: _by("masks by token id, or of a whole action", "MSK002 MSK006"),
     26: _by("the sampler has older weights", "SMP002 SMP003 SMP004 RAT002 SMP009"),
@@ -63,10 +63,10 @@ CATALOGUE: Mapping[int, KnownFault] = {
     29: _by(
         "an engine's own noise",
         "RAT002",
-        "no fault: it is the null that others are held against, measured beside the update",
+        "no fault: the null of other comparisons, measured with the update",
     ),
     30: _by("old log-probabilities are zeros", "RAT001"),
-    31: _by("old log-probabilities are made anew before each inner step", "RAT003"),
+    31: _by("old log-probabilities are recomputed before each inner step", "RAT003"),
     32: _by("the surrogate has no gradient", "MSK003 OPT005 OPT006 OPT009"),
     33: _by("old log-probabilities are of other rows", "RAT005 RAT004 RAT008"),
     34: _by("noise is added to weights", "OPT002 OPT003"),
@@ -75,8 +75,8 @@ CATALOGUE: Mapping[int, KnownFault] = {
     37: _by(
         "groups of equal reward", "ADV004", "`truing why` splits them: all right, all wrong, dead verifier"
     ),
-    38: _by("equal rewards have advantages by rounding", "ADV003"),
-    39: _by("noise is promoted to advantages", "ADV007"),
+    38: _by("equal rewards have advantages from rounding", "ADV003"),
+    39: _by("noise becomes full advantages", "ADV007"),
     40: _by("groups are mixed", "ADV001 ADV008 ADV009 TOK002"),
     41: _by("the deviation is of another set", "ADV001 ADV002 ADV009"),
     42: _by("GAE is whitened inside one attempt", "ADV005"),
@@ -87,54 +87,54 @@ CATALOGUE: Mapping[int, KnownFault] = {
     47: _by(
         "the reward is hacked",
         "",
-        "no data of one run tells progress from it: a second verifier on held-out tasks does",
+        "no data of one run distinguishes it from progress: a second verifier on held-out tasks does",
     ),
     48: _by("the KL has the wrong sign, or its two sides are exchanged", "MSK003 KLD001 KLD002"),
     49: _by(
         "k3 in the loss has another gradient than the KL",
         "",
-        "declared, not measured: kl.estimator says which, and MSK003 holds the gradient to it",
+        "declared, not measured: kl.estimator names the gradient, and MSK003 checks it",
     ),
     50: _by("the reference follows the policy", "REF001 REF003", "digests at checkpoints and syncs"),
     51: _by("the reference is another model", "REF002 REF004"),
     52: _by("the KL is not 0 before the first update", "REF002"),
     53: _by("the value head is not trained", "VAL001"),
     54: _by("the entropy bonus has the wrong sign", "OPT006"),
-    55: _by("entropy collapses", "LEN002", "why it does is for an experiment to tell"),
+    55: _by("entropy collapses", "LEN002", "the cause needs an experiment"),
     56: _by("the loss is divided by another number", "MSK003 MSK007 VAL003 OPT009"),
     57: _by(
         "steps are too large or too small",
         "OPT003 OPT004 OPT008 OPT009 OPT010",
         "`truing why`: updates are too small",
     ),
-    58: _by("the optimiser's step is not made", "OPT001 OPT003 OPT009"),
+    58: _by("the optimizer step is missing", "OPT001 OPT003 OPT009"),
     59: _by("the clipped share ignores the advantage's sign", "RAT006"),
     60: _by("bad attempts are masked whole", "MSK006 MSK002"),
     61: _by("a tool has two names", "TOL001", CHECK),
-    62: _by("answers of one token", "LEN004 LEN001", "the audit (SMP007) tells a policy from a processor"),
-    63: _by("rows, a batch or its tasks are trained on again and again", "OPT011 OPT012 SMP010"),
-    64: _by("attempts are drawn by shared random numbers", "SMP008 OPT012"),
+    62: _by("answers of one token", "LEN004 LEN001", "the audit (SMP007) distinguishes a policy from a processor"),
+    63: _by("rows, a batch or its tasks are trained repeatedly", "OPT011 OPT012 SMP010"),
+    64: _by("attempts share random numbers", "SMP008 OPT012"),
     65: _by(
-        "tasks of the evaluation are trained on", "RWD007", "an environment whose splits share one is refused"
+        "evaluation tasks are trained", "RWD007", "an environment whose splits share one is refused"
     ),
-    66: _by("rejection sampling keeps what earned too little", "RWD008"),
-    67: _by("turns end otherwise than is told: an undeclared stop, a limit off by one", "LEN005 MSK004"),
+    66: _by("rejection sampling keeps answers below the threshold", "RWD008"),
+    67: _by("turns end differently from the record: an undeclared stop, a limit off by one", "LEN005 MSK004"),
     68: _by(
-        "a stage shows a system message, examples or tools that another does not",
+        "a stage has a system message, examples or tools that another lacks",
         "TPL003",
-        f"{CHECK}; refused before the first update where demonstrations or tasks differ",
+        f"{CHECK}; refused before the first update if demonstrations or tasks differ",
     ),
-    69: _by("rewards are clipped, scaled or shifted after they were graded", "RWD009 RWD002"),
+    69: _by("rewards are clipped, scaled or shifted after grading", "RWD009 RWD002"),
     70: _by("a branch of a tree sees a little of another", "SMP006 SMP005 RAT002"),
-    71: _by("a gradient is lost, doubled or turned on its way, be it once", "OPT014 OPT009"),
-    72: _by("no token is trained all run long", "MSK009"),
-    73: _by("a gate holds every update back for ever", "OPT013"),
+    71: _by("a gradient is lost, doubled or negated before the step, even once", "OPT014 OPT009"),
+    72: _by("no token is trained in the whole run", "MSK009"),
+    73: _by("a gate skips every update", "OPT013"),
 }
-"""Numbers are those that planted faults name."""
+"""Known faults by the numbers that planted faults refer to."""
 
 
 def page() -> str:
-    """docs/coverage.md."""
+    """Return docs/coverage.md."""
     planted: dict[int, list[str]] = {number: [] for number in CATALOGUE}
     for fault in FAULTS.values():
         for number in fault.numbers:
@@ -148,10 +148,10 @@ def page() -> str:
             "",
             "<!-- Written by `python -m truing.faults.catalogue > docs/coverage.md`. -->",
             "",
-            f"{len(CATALOGUE)} faults that people had; {len(CATALOGUE) - without} have rules,"
-            f" {without} have a reason instead. {untried} are planted in no run of the kill matrix.",
+            f"{len(CATALOGUE)} known faults; {len(CATALOGUE) - without} have rules,"
+            f" {without} have a reason instead. {untried} are in no run of the detection matrix.",
             "",
-            "| | fault | rules | and else | planted as |",
+            "| | fault | rules | other checks | planted as |",
             "|---|---|---|---|---|",
             *rows,
             "",

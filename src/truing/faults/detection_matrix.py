@@ -1,4 +1,4 @@
-"""The kill matrix: every planted fault and every healthy run, and which rules said what."""
+"""The detection matrix: every planted fault and every healthy run, with the findings of rules."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +17,7 @@ from truing.faults.run_fault import FaultOutcome, lengthened, run_fault
 from truing.faults.unplanted_runs import unplanted_runs
 
 PROCESSES = 2
-"""At one time, of one thread each."""
+"""Processes at one time, of one thread each."""
 
 QUICK = (
     "mask-shifted",
@@ -33,11 +33,11 @@ QUICK = (
     "adapter-0",
     "nucleus-0",
 )
-"""A sample, seconds long."""
+"""A sample of faults that takes seconds."""
 
 
 def runs_by_name(names: Sequence[str]) -> list[str]:
-    """Runs by name; all faults and healthy runs where none is given."""
+    """Return runs by name; all faults and healthy runs by default."""
     known = runs()
     for name in names:
         if name not in known:
@@ -46,14 +46,14 @@ def runs_by_name(names: Sequence[str]) -> list[str]:
 
 
 def runs() -> dict[str, Fault]:
-    """Every run that there is: faults, healthy runs, and recipes of faults without them."""
+    """Return every run: faults, healthy runs, and recipes of faults without the fault."""
     return {**FAULTS, **healthy_runs(), **unplanted_runs()}
 
 
 def run_all(
     names: Sequence[str], keep: Path | None = None, steps: int | None = None
 ) -> Iterator[FaultOutcome]:
-    """The outcome of each run, in order; of so many ``steps`` in its last stage, if they are given."""
+    """Yield the outcome of each run, in order; ``steps`` replaces the updates of the last stage."""
     with ProcessPoolExecutor(
         PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
@@ -63,33 +63,33 @@ def run_all(
 def _outcome(name: str, keep: Path | None, steps: int | None) -> FaultOutcome:
     fault = runs()[name]
     made = run_fault(fault if steps is None else lengthened(fault, steps), keep)
-    # a plant is a function of this process, and cannot travel
+    # a plant is a function of this process, and cannot be pickled
     return made.without_plant()
 
 
 def false_alarms(made: FaultOutcome) -> list[str]:
-    """Codes of rules that claim a fault of a healthy run."""
+    """Return codes of rules that claim a fault in a healthy run."""
     return [each.code for each in made.fired if each.claim.verdict in STRONG_VERDICTS]
 
 
 def passed(made: FaultOutcome) -> bool:
-    """Whether the doctor was right: a fault caught and its cause named first, a healthy run left alone."""
+    """Return whether the doctor was right: a fault caught with its cause first, a healthy run without a claim."""
     if made.fault.healthy:
         return not made.error and not made.broken and not false_alarms(made)
     return made.caught and made.cause_rank in (0, 1) and not made.broken
 
 
 def page(outcomes: Sequence[FaultOutcome]) -> str:
-    """docs/kill-matrix.md."""
+    """Return docs/detection-matrix.md."""
     faults = [each for each in outcomes if not each.fault.healthy]
     sound = [each for each in outcomes if each.fault.healthy]
     caught, first = (sum(each.caught for each in faults), sum(passed(each) for each in faults))
     alarms = sum(bool(false_alarms(each)) for each in sound)
     suspected = sum(bool(each.fired) for each in sound)
     lines = [
-        "# The kill matrix",
+        "# The detection matrix",
         "",
-        "<!-- Written by `truing faults --markdown docs/kill-matrix.md`. -->",
+        "<!-- Written by `truing faults --markdown docs/detection-matrix.md`. -->",
         "",
         f"{len(faults)} planted faults: {caught} caught, the cause of {first} named first.",
         f"{len(sound)} healthy runs: {alarms} with a PROVEN or EVIDENCE, {suspected} with a SUSPECT or more.",

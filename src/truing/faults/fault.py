@@ -1,4 +1,4 @@
-"""What a planted fault is, and how it is planted: a function of the trainer replaced while a run goes on."""
+"""A planted fault, and its plant: a replacement of a trainer's function during a run."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -14,10 +14,10 @@ Plant = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Fault:
-    """A bug, the recipe that shows it, and the rules of which one must name it."""
+    """A bug, the recipe that shows it, and the rules that name its cause: one must fire."""
 
     name: str
-    numbers: tuple[int, ...]  # in the catalogue (docs/kill-matrix.md)
+    numbers: tuple[int, ...]  # in the catalogue (docs/detection-matrix.md)
     what: str  # one sentence
     plant: Plant
     expected: tuple[str, ...]  # codes: any of them names the cause
@@ -28,7 +28,7 @@ class Fault:
 
 @contextmanager
 def patched(target: str, make: Callable[[Any], Any]) -> Iterator[None]:
-    """Put ``make(real)`` in the place of ``module:name`` or ``module:Class.name``, and the real one back."""
+    """Replace ``module:name`` or ``module:Class.name`` by ``make(real)``, and restore it at the end."""
     module, _, path = target.partition(":")
     *outer, name = path.split(".")
     owner: Any = import_module(module)

@@ -1,4 +1,4 @@
-"""Healthy runs that look like faults: no rule may say PROVEN or EVIDENCE of any.
+"""Healthy runs that resemble faults: no rule may claim PROVEN or EVIDENCE in any.
 
 As recipes: ``python -m truing.faults.healthy_runs recipes/healthy``.
 """
@@ -181,13 +181,13 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {**CALLS, "episode.mask": "no_structure"},
     ),
 }
-"""What each resembles, and its changes to the recipe; ``reward = "own"`` is the environment's, not chance."""
+"""The resemblance of each, and its changes to the recipe; ``reward = "own"`` is the environment's reward."""
 
 SEEDS = (0, 1)
 
 
 def healthy_runs() -> dict[str, Fault]:
-    """Every run of the corpus, by name and seed."""
+    """Return every run of the corpus, by name and seed."""
     found = {}
     for name, (what, changes) in CORPUS.items():
         own = changes.get("reward") == "own"
@@ -208,7 +208,7 @@ def healthy_runs() -> dict[str, Fault]:
 
 
 def recipes() -> dict[str, str]:
-    """The corpus as TOML by file name; another seed is ``seed=1`` on the command line."""
+    """Return the corpus as TOML by file name; another seed is ``seed=1`` on the command line."""
     runs = healthy_runs()
     return {
         f"{name}.toml": f"# {what}\n" + tomli_w.dumps(table_of(runs[f"{name}-0"]) | {"name": name})

@@ -1,4 +1,4 @@
-"""A run with a fault in it, and what the doctor said."""
+"""A run with a planted fault, and the doctor's findings."""
 
 import json
 from collections.abc import Mapping
@@ -27,40 +27,40 @@ BASE_RECIPE: Mapping[str, Any] = {
     "eval": {"tasks": 2, "base": False},
     "doctor": {"stop": False, "budget": 1.0},
 }
-"""Seconds on a CPU; rewards are by chance, so that groups have a signal from the first step on."""
+"""Takes seconds on a CPU; rewards are random, so that groups have a signal from the first step."""
 
 RUN_DIR, OUTCOME_FILE = "run", "outcome.json"
-"""What is kept of a run: its directory, and what the doctor said of it."""
+"""Kept files of a run: its directory, and the doctor's findings."""
 
 
 @dataclass(frozen=True)
 class FaultOutcome:
-    """What became of a planted fault, or of a healthy run."""
+    """The outcome of a planted fault, or of a healthy run."""
 
     fault: Fault
     fired: tuple[Finding, ...]  # in the order of the run, each code and strength once per stage
-    error: str  # the trainer's own refusal; "" where it trained
-    broken: tuple[str, ...] = ()  # rules that failed themselves
+    error: str  # the trainer's own refusal; "" if it trained
+    broken: tuple[str, ...] = ()  # rules that raised an error
 
     @property
     def caught(self) -> bool:
-        """Whether a rule that names the cause found something, or the trainer refused."""
+        """Return whether a rule that names the cause fired, or the trainer refused."""
         return bool(self.error) or any(each.code in self.fault.expected for each in self.fired)
 
     @property
     def cause_rank(self) -> int | None:
-        """The place in the report of the first rule that names the cause, from 1; 0 where it was refused."""
+        """Return the rank in the report of the first rule that names the cause, from 1; 0 for a refusal."""
         if self.error:
             return 0
         codes = list(dict.fromkeys(each.code for each in ranked(self.fired)))
         return next((i for i, code in enumerate(codes, 1) if code in self.fault.expected), None)
 
     def without_plant(self) -> "FaultOutcome":
-        """The same for another process, to which no function can be sent."""
+        """Return the same without functions, for another process."""
         return replace(self, fault=replace(self.fault, plant=nullcontext, reward=None))
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the outcome as JSON."""
         return {
             "fault": self.fault.name,
             "numbers": list(self.fault.numbers),
@@ -85,7 +85,7 @@ class FaultOutcome:
 
 
 def table_of(fault: Fault) -> dict[str, Any]:
-    """The recipe of a fault."""
+    """Return the recipe of a fault."""
     table = {key: dict(value) if isinstance(value, Mapping) else value for key, value in BASE_RECIPE.items()}
     for key, value in fault.changes.items():
         *parts, name = key.split(".")
@@ -97,7 +97,7 @@ def table_of(fault: Fault) -> dict[str, Any]:
 
 
 def lengthened(fault: Fault, steps: int) -> Fault:
-    """The fault in a run whose last stage has so many updates, and is looked at as often as a user's run."""
+    """Return the fault with ``steps`` updates in the last stage, and a user's schedule of audits."""
     stage = table_of(fault)["stages"][-1]
     return replace(
         fault,
@@ -106,7 +106,7 @@ def lengthened(fault: Fault, steps: int) -> Fault:
 
 
 def run_fault(fault: Fault, keep: Path | None = None) -> FaultOutcome:
-    """Train with the fault, and ask the doctor; ``keep``/NAME/run is the run directory, if it is wanted."""
+    """Train with the fault, and return the diagnosis; ``keep``/NAME/run is the run directory, if given."""
     if keep is None:
         with TemporaryDirectory() as folder:
             return run_fault(fault, Path(folder))
@@ -119,19 +119,19 @@ def run_fault(fault: Fault, keep: Path | None = None) -> FaultOutcome:
                 out=run,
                 on_event=lambda kind, facts: None,
             )
-    except RecipeError:  # of the fault's own: nothing was refused, nothing was run
+    except RecipeError:  # an error in the fault's recipe: no refusal, and no run
         raise
     except TruingError as refused:
         error = f"{type(refused).__name__}: {refused.what}"
     diagnosis = diagnose_run(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
     made = FaultOutcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.rule_errors))
-    run.parent.mkdir(parents=True, exist_ok=True)  # a run may be refused before it has a directory
+    run.parent.mkdir(parents=True, exist_ok=True)  # a refused run may have no directory
     (keep / fault.name / OUTCOME_FILE).write_text(json.dumps(made.facts(), indent=2), encoding="utf-8")
     return made
 
 
 def _once(diagnosis: Diagnosis) -> list[Finding]:
-    """Each rule's first finding of each strength and stage, in the order of the run."""
+    """Return each rule's first finding of each strength and stage, in the order of the run."""
     found: dict[tuple[str, str, str], Finding] = {}
     for each in diagnosis.findings.values():
         for finding in each:

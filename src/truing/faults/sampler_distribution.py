@@ -1,4 +1,6 @@
-"""A sampler that draws otherwise than it says: log-probabilities are as declared, and so ratios are 1."""
+"""A sampler with another distribution than recorded: log-probabilities are as declared, and so ratios are
+1.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +10,7 @@ from truing.ops.logprobs import token_logprobs
 
 
 def drawn_under(**changes: Any) -> Callable[[Any], Any]:
-    """In the place of ``draw_ids``: draws under a changed contract, records by the declared one."""
+    """Return a replacement of ``draw_ids`` that samples with changed parameters and records the declared ones."""
 
     def wrong(real: Any) -> Any:
         def draw_ids(logits: Any, rows: Any, sampling_params: Any) -> Any:

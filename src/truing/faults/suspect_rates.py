@@ -1,7 +1,8 @@
-"""How often healthy runs show what a rule suspects: counted, for reports to say.
+"""Count how often healthy runs show a rule's SUSPECT, for reports.
 
-``python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS > src/truing/doctor/report/healthy_rates.toml``, where LOGS
-is a folder with published logs: ``index.jsonl`` names each ``file`` and its ``label_from_reward``.
+``python -m truing.faults.suspect_rates docs/detection-matrix.md LOGS`` writes
+src/truing/doctor/report/healthy_rates.toml to stdout. LOGS is a folder with published logs: ``index.jsonl``
+names each ``file`` and its ``label_from_reward``.
 """
 
 import re
@@ -20,13 +21,13 @@ SUSPECTED = re.compile(r"SUSPECT (\w+)")
 
 
 def run_rates(page: str) -> dict[str, int]:
-    """Healthy runs of the kill matrix (docs/kill-matrix.md), and how many show each rule's SUSPECT."""
+    """Return the number of healthy runs in docs/detection-matrix.md, and of those with each rule's SUSPECT."""
     rows = [row for row in page.partition(HEADING)[2].splitlines()[2:] if row.startswith("|")]
     return _counted([set(SUSPECTED.findall(row)) for row in rows])
 
 
 def log_rates(folder: Path) -> dict[str, int]:
-    """Logs of a folder that are labelled healthy, and how many show each rule's SUSPECT."""
+    """Return the number of logs labelled healthy, and of those with each rule's SUSPECT."""
     told = [record for _, record in json_lines(folder / "index.jsonl")]
     healthy = [each["file"] for each in told if each.get("label_from_reward", "").startswith("healthy")]
     results = [diagnose_log(folder / file).diagnosis.results() for file in healthy]
@@ -34,13 +35,13 @@ def log_rates(folder: Path) -> dict[str, int]:
 
 
 def _counted(shown: list[set[str]]) -> dict[str, int]:
-    """How many there are, and how many show each code."""
+    """Return the number of runs, and of those with each code."""
     counts = Counter(code for each in shown for code in each)
     return {"of": len(shown)} | dict(sorted(counts.items()))
 
 
 if __name__ == "__main__":
-    print("# Written by `python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS`.")
+    print("# Written by `python -m truing.faults.suspect_rates docs/detection-matrix.md LOGS`.")
     found = {
         "runs": run_rates(Path(sys.argv[1]).read_text(encoding="utf-8")),
         "logs": log_rates(Path(sys.argv[2])),

@@ -1,4 +1,4 @@
-"""The recipes of faults, run without them: what is said of these is not said of a fault."""
+"""The recipes of faults, run without the fault, to compare findings."""
 
 import json
 from contextlib import nullcontext
@@ -9,12 +9,12 @@ from truing.faults.planted import FAULTS
 
 
 def unplanted_runs() -> dict[str, Fault]:
-    """A sound run of each recipe of a fault, by name; faults of one recipe share theirs."""
+    """Return a healthy run of each recipe of a fault, by name; faults of one recipe share theirs."""
     return {twin.name: twin for twin in map(unplanted_run, FAULTS.values())}
 
 
 def unplanted_run(fault: Fault) -> Fault:
-    """The run of a fault's recipe in which nothing is wrong, named after the first fault of that recipe."""
+    """Return the run of a fault's recipe without the fault, named after the first fault of that recipe."""
     first = next(name for name, each in FAULTS.items() if _recipe(each) == _recipe(fault))
     return replace(
         fault,

@@ -1,1 +1,1 @@
-"""The probe ladder: small problems whose answer is known, run through the trainer's own code."""
+"""Probes: small problems with a known answer, run through the trainer's own code."""

@@ -1,4 +1,4 @@
-"""What updates must come to, written anew from the papers: no formula of the trainer is used here."""
+"""Closed forms of updates, written from the papers without any formula of the trainer."""
 
 from collections.abc import Sequence
 
@@ -9,11 +9,11 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 
 EPS = 1e-4
-"""Reward units, added to deviations that advantages are divided by."""
+"""Epsilon of the advantage denominator, reward units."""
 
 
 def advantages(algo: str, rewards_PG: Tensor) -> Tensor:
-    """Advantages [P, G] of G one-token answers to each of P prompts, in the first step.
+    """Return advantages [P, G] of G one-token answers to each of P prompts, in the first step.
 
     reinforce: less the mean of all other rewards (https://link.springer.com/article/10.1007/BF00992696).
     rloo: less the mean of the others to the prompt (https://arxiv.org/abs/2402.14740).
@@ -31,10 +31,10 @@ def advantages(algo: str, rewards_PG: Tensor) -> Tensor:
 
 
 def token_weights(algo: str, lengths: Sequence[int], budget: int) -> list[float]:
-    """What the loss of a token of each answer is multiplied by, of answers so long and a turn's budget.
+    """Return the weight of a token of each answer, from the lengths of answers and a turn's budget.
 
     grpo, gspo: 1 / (B |o|), so that each answer counts the same. dr_grpo, reinforce, rloo: 1 / (B budget),
-    so that each token counts the same whatever the step drew. The others: 1 / Σ |o|.
+    so that each token counts the same in any step. The others: 1 / Σ |o|.
     """
     if algo in ("grpo", "gspo"):
         return [1 / (len(lengths) * length) for length in lengths]
@@ -48,11 +48,11 @@ BOUNDS = {
     "dapo": (0.2, 0.28),
     "gspo": (3e-4, 4e-4),
 }
-"""Clip below and above 1: PPO's for those whose papers give none, DAPO §4.1, GSPO §5.1."""
+"""Clip below and above 1: DAPO §4.1, GSPO §5.1, and PPO's for papers without one."""
 
 
 def off_policy_factors(algo: str, log_ratio: Tensor, advantage: Tensor, cap: float) -> Tensor:
-    """What A is multiplied by for each token [T] of an answer, the policy having moved since it was drawn.
+    """Return the factor of A for each token [T] of an answer, after the policy has moved.
 
     Clipped objectives: r, or 0 where A > 0 and r > 1 + high, or A < 0 and r < 1 − low; gspo takes one r for
     the answer, exp of the mean. cispo: min(r, cap). reinforce has no ratio.
@@ -68,14 +68,14 @@ def off_policy_factors(algo: str, log_ratio: Tensor, advantage: Tensor, cap: flo
 
 
 def logprobs(table: Tensor, sample: Sample) -> Tensor:
-    """Log π of each token after the one before: [T] float64, NaN for the first."""
+    """Return log π of each token after the one before: [T] float64, NaN for the first."""
     logprob = table.detach().double().log_softmax(0)
     ids = sample.token_ids
     return torch.cat([torch.tensor([torch.nan], dtype=torch.float64), logprob[ids[1:], ids[:-1]]])
 
 
 def table_gradient(table: Tensor, samples: Sequence[Sample], token_gradients: Sequence[Tensor]) -> Tensor:
-    """∂ (−Σ pull · log π(token | token before)) / ∂ table: Σ pull · (π − onehot), column by column.
+    """Return ∂ (−Σ g · log π(token | token before)) / ∂ table: Σ g · (π − onehot), column by column.
 
     Args:
         table: [V, S] logits.
@@ -93,10 +93,10 @@ def table_gradient(table: Tensor, samples: Sequence[Sample], token_gradients: Se
 
 
 def policy_tokens(sample: Sample) -> Tensor:
-    """Bool [T], what the policy said, or was shown to say."""
+    """Return sampled and demonstrated tokens, [T] bool."""
     return (sample.origin == Origin.SAMPLED) | (sample.origin == Origin.DEMO)
 
 
 def relative_difference(got: Tensor, expected: Tensor) -> float:
-    """The largest difference, as a share of the largest number expected."""
+    """Return the largest difference, as a share of the largest expected number."""
     return float((got.double() - expected).abs().max() / expected.abs().max())

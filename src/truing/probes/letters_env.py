@@ -1,4 +1,4 @@
-"""Tasks of one letter each, and a world that answers back: what probes train on."""
+"""Tasks of one letter each, and an environment with an answer of its own, for probes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class Letters:
         self.prompts, self.answers = prompts, answers
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """One task for each prompt; those of evaluation, which no probe makes, ask with capitals."""
+        """Return one task for each prompt; evaluation tasks, which no probe uses, have capitals."""
         shown = self.prompts if split == "train" else [prompt.upper() for prompt in self.prompts]
         return [
             Task(
@@ -36,28 +36,28 @@ class Letters:
 
 
 class Echo(Letters):
-    """The same in two turns: after the first one the world says ``said``."""
+    """The same in two turns: after the first one the environment answers with a fixed text."""
 
     def __init__(self, reward: Reward, env_reply: str, prompts: Sequence[str] = "ab") -> None:
         super().__init__(reward, prompts, answers="c" * len(prompts))
         self.env_reply = env_reply
 
     def open(self, task: Task) -> "_Echo":
-        """A fresh world."""
+        """Return a new environment."""
         return _Echo(self.env_reply)
 
 
 class _Echo:
-    """What one attempt plays against."""
+    """The environment of one attempt."""
 
     def __init__(self, env_reply: str) -> None:
         self.said, self.heard = env_reply, list[str]()
 
     def reply(self, said: AssistantMessage) -> Sequence[Message]:
-        """The world's one answer; after the second turn there is none, and the episode is over."""
+        """Return the environment's one answer; after the second turn the episode is over."""
         self.heard.append(said.content)
         return [{"role": "user", "content": self.said}] if len(self.heard) == 1 else []
 
     def outcome(self) -> Mapping[str, Any]:
-        """What it heard, turn by turn."""
+        """Return the policy's texts, by turn."""
         return {"heard": self.heard}

@@ -1,4 +1,4 @@
-"""P8 to P10: each term of the loss alone, against where it must end."""
+"""P8 to P10: each term of the loss alone, against its known limit."""
 
 import math
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from truing.probes.small_trainer import HEAD, SmallTrainer, small_trainer
 from truing.probes.token_masks import BUDGET
 
 TOLERANCE = 0.01
-"""By how much what was learnt may miss where it must end: nats, or reward."""
+"""Tolerance of the learned value against its limit: nats, or reward."""
 
 
 def kl_alone(folder: Path, algo: str) -> list[Measurement]:
@@ -31,7 +31,7 @@ def kl_alone(folder: Path, algo: str) -> list[Measurement]:
 
 
 def _kl_terms(algo: str) -> tuple[tuple[str, str], ...]:
-    """Where the KL stands, and how it is estimated.
+    """Yield measurements of the KL in one place with one estimator.
 
     In the reward it is as noisy as any reward, and groups would scale it up as it vanishes.
     """
@@ -64,7 +64,7 @@ def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Measu
 
 
 def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measurement]:
-    """The gradients of the KL alone, on-policy and, where a second update is made, weighted by the ratio.
+    """Yield the gradients of the KL alone, on-policy and, in a second update, weighted by the ratio.
 
     ∂k3/∂log π = 1 − π_ref/π, ∂k2/∂log π = log π − log π_ref (http://joschu.net/blog/kl-approx.html).
     """
@@ -84,19 +84,19 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
             slope = 1 - (ref - now).exp() if estimator == "k3" else now - ref
             pulls.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
         miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, pulls))
-        yield at_most(f"{estimator}, gradient of update {update}, apart from the closed form", miss, ROUNDING)
+        yield at_most(f"{estimator}, gradient of update {update}, difference from the closed form", miss, ROUNDING)
 
 
 def _exact_kl(made: SmallTrainer, start: torch.Tensor) -> float:
-    """KL(policy ‖ start) of the answers to both prompts, summed over all tokens: nats."""
+    """Return KL(policy ‖ start) of the answers to both prompts, summed over all tokens: nats."""
     policy, began = made.policy(), start.double().softmax(0)
     asked = [ord(prompt) for prompt in "ab"]
     return float((policy * (policy.log() - began.log()))[:, asked].sum(0).mean())
 
 
 def critic_alone(folder: Path, algo: str) -> list[Measurement]:
-    """P9. Returns that have a closed form: what V comes to, discounted, cut short, and told by the prompt."""
-    one = Letters(lambda rollout, task: 1.0, "xy")  # which is never said: no state is met twice
+    """P9. Returns with a closed form: V converges to them, discounted, cut, and by prompt."""
+    one = Letters(lambda rollout, task: 1.0, "xy")  # never sampled: no state occurs twice
     still = _trained_critic(folder, one)
     by_prompt = _trained_critic(
         folder, Letters(lambda rollout, task: float(task.answer == "d"), answers="cd")
@@ -108,8 +108,8 @@ def critic_alone(folder: Path, algo: str) -> list[Measurement]:
     cut = {way: _trained_critic(folder, every, gamma=0.5, truncation=way) for way in ("bootstrap", "end")}
     return [
         near("V, every return being 1", still.value("x"), 1.0, TOLERANCE),
-        near("V of the prompt that earns nothing", by_prompt.value("a"), 0.0, TOLERANCE),
-        near("V of the prompt that earns 1", by_prompt.value("b"), 1.0, TOLERANCE),
+        near("V of the prompt with reward 0", by_prompt.value("a"), 0.0, TOLERANCE),
+        near("V of the prompt with reward 1", by_prompt.value("b"), 1.0, TOLERANCE),
         at_least("explained variance, the prompt deciding", float(explained), 0.99),
         near("V two tokens before a reward of 1, gamma ½", two.value("x"), 0.5, TOLERANCE),
         near("V one token before it", two.value("c"), 1.0, TOLERANCE),
@@ -119,7 +119,7 @@ def critic_alone(folder: Path, algo: str) -> list[Measurement]:
 
 
 def _trained_critic(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -> SmallTrainer:
-    """A critic after its training; the policy stays, and says so many tokens, the last perhaps a stop."""
+    """Return a trained critic; the policy is fixed, with this many tokens, the last perhaps a stop."""
     updates, prompts = 25, len(env.prompts)
     sizes = {"steps": updates, "prompts_per_step": prompts, "group_size": 16 // prompts}
     made = small_trainer(
@@ -135,23 +135,23 @@ def _trained_critic(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -
 
 
 def entropy_alone(folder: Path, algo: str) -> list[Measurement]:
-    """P10. No reward but the bonus for entropy: H rises to log 9, for nine tokens can be said."""
+    """P10. No reward but the entropy bonus: H rises to log 9, for nine possible tokens."""
     env = Letters(lambda rollout, task: 0.0)
-    few = {"learning_rate": 0.1, "group_size": 2}  # whatever is drawn, its entropy is that of the state
+    few = {"learning_rate": 0.1, "group_size": 2}  # any sample has the entropy of the state
     made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, stage=few).randomize()
     seen = [_entropy(made)]
     first = _entropy_gradient(folder, algo)
     made.train(2 * UPDATES, then=lambda: seen.append(_entropy(made)))
     return [
         near("H at the end: log 9", seen[-1], math.log(9), TOLERANCE),
-        at_most("first gradient, apart from the closed form", first, ROUNDING),
+        at_most("first gradient, difference from the closed form", first, ROUNDING),
         at_most("H at the start, nats", seen[0], math.log(9) - 0.1),
         at_least("least rise of H over ten updates", min(b - a for a, b in pairwise(seen[::10])), 0.0),
     ]
 
 
 def _entropy_gradient(folder: Path, algo: str) -> float:
-    """How far the first gradient of the bonus alone is from Σ weight · π (log π + H), over what was drawn."""
+    """Return the difference of the first gradient of the bonus alone from Σ weight · π (log π + H), over samples."""
     env, sizes = Letters(lambda rollout, task: 0.0), {"sampling": {"max_new_tokens": BUDGET}}
     made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
     (seen,) = made.recorded_updates(made.draw().samples)
@@ -167,6 +167,6 @@ def _entropy_gradient(folder: Path, algo: str) -> float:
 
 
 def _entropy(made: SmallTrainer) -> float:
-    """Mean entropy of the answers to both prompts: nats."""
+    """Return the mean entropy of the answers to both prompts: nats."""
     policy = made.policy()[:, [ord(prompt) for prompt in "ab"]]
     return float(-(policy * policy.log()).sum(0).mean())

@@ -1,4 +1,4 @@
-"""What a probe measured, beside what it must be."""
+"""The measurements of a probe, and their bounds."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number, and the bounds that a right trainer keeps; NaN is outside any."""
+    """One number, and its bounds for a correct trainer; NaN is outside any."""
 
     name: str
     got: float
@@ -16,12 +16,12 @@ class Measurement:
 
     @property
     def holds(self) -> bool:
-        """Whether the number is within its bounds."""
+        """Return whether the number is within its bounds."""
         return self.low <= self.got <= self.high
 
     @property
     def expected(self) -> str:
-        """The bounds as a person reads them."""
+        """Return the bounds as text."""
         if self.low == self.high:
             return f"{self.low:g}"
         if math.isinf(self.low):
@@ -40,11 +40,11 @@ class ProbeOutcome:
 
     @property
     def passed(self) -> bool:
-        """Whether all its numbers are within their bounds; one that measured nothing has not passed."""
+        """Return whether all its numbers are within their bounds; a probe without any has not passed."""
         return bool(self.findings) and all(finding.holds for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The outcome for machines; JSON knows no infinity, so an open bound is null."""
+        """Return the outcome as JSON; JSON has no infinity, so an open bound is null."""
         return {
             "probe": self.probe,
             "algo": self.algo,
@@ -55,22 +55,22 @@ class ProbeOutcome:
 
 
 def exactly(name: str, got: float, expected: float = 0.0) -> Measurement:
-    """A number that must be this one, to the last bit."""
+    """Return a measurement that must equal a value, to the last bit."""
     return Measurement(name, got, expected, expected)
 
 
 def near(name: str, got: float, expected: float, tolerance: float) -> Measurement:
-    """A number that must be this one to rounding."""
+    """Return a measurement that must equal a value up to rounding."""
     return Measurement(name, got, expected - tolerance, expected + tolerance)
 
 
 def at_least(name: str, got: float, low: float) -> Measurement:
-    """A number with a floor."""
+    """Return a measurement with a lower bound."""
     return Measurement(name, got, low=low)
 
 
 def at_most(name: str, got: float, high: float) -> Measurement:
-    """A number with a ceiling."""
+    """Return a measurement with an upper bound."""
     return Measurement(name, got, high=high)
 
 

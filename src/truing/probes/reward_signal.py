@@ -1,4 +1,4 @@
-"""P0 to P2: no signal moves nothing; the first gradient is the closed form; credit finds its prompt."""
+"""P0 to P2: no signal changes no weight; the first gradient is the closed form; credit reaches its prompt."""
 
 from pathlib import Path
 
@@ -11,14 +11,14 @@ from truing.probes.small_trainer import HEAD, SUPERVISED_ALGOS, SmallTrainer, sm
 from truing.types.rollout import Rollout, Task
 
 ROUNDING = 1e-5
-"""Share of the largest entry by which a float32 gradient may miss its closed form."""
+"""Tolerance of a float32 gradient against its closed form, relative to the largest entry."""
 
 UPDATES = 30
 MIN_PROBABILITY = 0.95
 
 
 def right_letter(rollout: Rollout, task: Task) -> float:
-    """1 where the answer begins with the task's letter."""
+    """Return 1 if the answer begins with the task's letter."""
     return float(rollout.text[:1] == task.answer)
 
 
@@ -45,7 +45,7 @@ def bandit(folder: Path, algo: str) -> list[Measurement]:
     p = min(made.probability("c", after=letter) for letter in "ab")
     return [
         at_most(
-            "first gradient, apart from the closed form",
+            "first gradient, difference from the closed form",
             relative_difference(seen.gradients[HEAD], expected),
             ROUNDING,
         ),
@@ -66,17 +66,17 @@ def two_prompts(folder: Path, algo: str) -> list[Measurement]:
 
 
 def _of_the_other(rollout: Rollout, task: Task) -> float:
-    """1 where the answer is the other prompt's."""
+    """Return 1 if the answer is the other prompt's."""
     return float(rollout.text[:1] == {"c": "d", "d": "c"}[task.answer])
 
 
 def _both(made: SmallTrainer) -> float:
-    """The least probability of a right answer."""
+    """Return the smallest probability of a right answer."""
     return min(made.probability(answer, after=letter) for letter, answer in ("ac", "bd"))
 
 
 def _token_gradients(algo: str, samples: list) -> list[torch.Tensor]:
-    """What each token of one-token answers is pulled by: A / B; or 1 / tokens, where they are imitated."""
+    """Return the token gradients of one-token answers: A / B, or 1 / tokens for demonstrations."""
     if algo in SUPERVISED_ALGOS:
         imitated = [row.supervised_mask for row in samples]
         return [mask.double() / sum(int(each.sum()) for each in imitated) for mask in imitated]

@@ -1,4 +1,4 @@
-"""The probes in their order, each with the algorithms that it says something about."""
+"""The probes in their order, each with the algorithms that it tests."""
 
 import tempfile
 import time
@@ -19,7 +19,7 @@ from truing.probes.table_model import build
 
 @dataclass(frozen=True)
 class Probe:
-    """A small problem with a known answer: a folder with a table, and an algorithm, to what was found."""
+    """A small problem with a known answer: from a table model's folder and an algorithm to measurements."""
 
     name: str
     run: Callable[[Path, str], list[Measurement]]
@@ -27,7 +27,7 @@ class Probe:
 
     @property
     def title(self) -> str:
-        """What it isolates, in a sentence."""
+        """Return its subject, as a sentence."""
         return (self.run.__doc__ or "").partition(". ")[2].splitlines()[0]
 
 
@@ -47,14 +47,14 @@ PROBES = (
     Probe("P11", weight_sync.stale_sampler, ("grpo",)),
     Probe("P12", weight_sync.adapter_sync, ("grpo",)),
 )
-"""P11 and P12 ask of the sampler, which is the same for every algorithm."""
+"""P11 and P12 test the sampler, which is the same for every algorithm."""
 
 PROCESSES = 2
-"""At one time, of one thread each: tables are too small for more."""
+"""Processes at one time, of one thread each: tables are too small for more."""
 
 
 def probes_by_name(names: Sequence[str]) -> list[Probe]:
-    """Probes by name, or all."""
+    """Return probes by name, or all."""
     known = {probe.name: probe for probe in PROBES}
     for name in names:
         if name not in known:
@@ -63,12 +63,12 @@ def probes_by_name(names: Sequence[str]) -> list[Probe]:
 
 
 def run_probes(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[ProbeOutcome]:
-    """The outcome of each probe for each of its algorithms, or of those among ``algos``, in order."""
+    """Yield the outcome of each probe for each of its algorithms, or of those among ``algos``, in order."""
     chosen = [(probe, algo) for probe in probes for algo in probe.algos if not algos or algo in algos]
     if not chosen:
         known = dict.fromkeys(algo for probe in probes for algo in probe.algos)
         raise RecipeError(
-            "these probes say nothing of such an algorithm", got=", ".join(algos), expected=", ".join(known)
+            "these probes do not test such an algorithm", got=", ".join(algos), expected=", ".join(known)
         )
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -82,7 +82,7 @@ def run_probes(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[P
 
 
 def run_probe(probe: Probe, algo: str, table: Path) -> ProbeOutcome:
-    """The outcome of one probe."""
+    """Return the outcome of one probe."""
     began = time.perf_counter()
     found = probe.run(table, algo)
     return ProbeOutcome(probe.name, algo, tuple(found), time.perf_counter() - began)

@@ -1,4 +1,4 @@
-"""A trainer in small: the loop's own sampler, sources and step, on a policy that is a table."""
+"""A small trainer: the loop's own sampler, sources and step, on a policy that is a table."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ HEAD = "lm_head.weight"
 
 @dataclass(frozen=True, eq=False)
 class RecordedUpdate:
-    """An update: its trace, the gradients by name that the optimiser got, and the table that they are of."""
+    """An update: its trace, the optimizer's gradients by name, and their table."""
 
     trace: Trace
     gradients: Mapping[str, Tensor]
@@ -45,7 +45,7 @@ class RecordedUpdate:
 
 @dataclass(frozen=True, eq=False)
 class SmallTrainer:
-    """A session and what its stage trains with."""
+    """A session with the objects of its stage."""
 
     session: Session
     learner: Learner
@@ -53,34 +53,34 @@ class SmallTrainer:
 
     @property
     def table(self) -> Tensor:
-        """Logits [V, S] of each token after each token."""
+        """Return logits [V, S] of each token after each token."""
         return self.learner.parameters[HEAD]
 
     @torch.no_grad()
     def randomize(self, seed: int = 0) -> "SmallTrainer":
-        """Give all that the table may say a logit of its own, so that no two tokens are as likely."""
+        """Give every possible token a logit of its own, so that no two have the same probability."""
         places = torch.nonzero(self.table > table.NEVER_LOGIT, as_tuple=True)
         self.table[places] += torch.randn(len(places[0]), generator=torch.Generator().manual_seed(seed))
         return self
 
     def draw(self, step: int = 0) -> StepSamples:
-        """What the stage trains on in a step, drawn with the weights of now."""
+        """Return the samples of a step, sampled with the current weights."""
         self.session.sync_sampler(step)
         return draw_step_samples(self.session, self.learner.algorithm, self.learner.setting, self.stage, step)
 
     def update(self, samples: Sequence[Sample], step: int = 0) -> list[Trace]:
-        """An update on samples."""
+        """Make an update on samples."""
         self.learner.set_learning_rates(step)
         return train_step(self.learner, samples, (self.session.recipe.seed, self.stage, step))
 
     def train(self, steps: int, then: Callable[[], None] = lambda: None) -> None:
-        """Updates, each on what is drawn for it; ``then`` is called after each."""
+        """Make updates, each on new samples; call ``then`` after each."""
         for step in range(steps):
             self.update(self.draw(step).samples, step)
             then()
 
     def recorded_updates(self, samples: Sequence[Sample]) -> list["RecordedUpdate"]:
-        """The updates of a step on samples, each as it was just before the weights moved."""
+        """Return the updates of a step on samples, each directly before the weights move."""
         seen: list[tuple[dict[str, Tensor], Tensor]] = []
 
         def keep(*_: object) -> None:
@@ -94,27 +94,27 @@ class SmallTrainer:
         return [RecordedUpdate(trace, *each) for trace, each in zip(traces, seen, strict=True)]
 
     def first_update(self, samples: Sequence[Sample]) -> tuple[Trace, Mapping[str, Tensor]]:
-        """The first of them: its trace, and its gradients by name."""
+        """Return the first of them: its trace, and its gradients by name."""
         seen = self.recorded_updates(samples)[0]
         return seen.trace, seen.gradients
 
     def policy(self) -> Tensor:
-        """Probabilities [V, S] of each token after each token, float64."""
+        """Return probabilities [V, S] of each token after each token, float64."""
         return self.table.detach().double().softmax(0)
 
     def probability(self, letter: str, after: str) -> float:
-        """Of a letter after a letter."""
+        """Return the probability of a letter after a letter."""
         return float(self.policy()[ord(letter), ord(after)])
 
     def value(self, after: str) -> float:
-        """What the critic expects after a letter."""
+        """Return the critic's value after a letter."""
         assert self.learner.critic is not None
         head = self.learner.critic.head
         return float(head.weight.detach()[0, ord(after)] + head.bias.detach()[0])
 
 
 def small_trainer(base: Path | str, algo: str, env: Env, /, **changes: Any) -> SmallTrainer:
-    """A rig for an algorithm on a table's folder, or on another model.
+    """Return a small trainer for an algorithm on a table model's folder, or on another model.
 
     ``changes`` are tables of its recipe, ``stage`` that of its stage.
 

@@ -1,7 +1,7 @@
-"""`table`: a language model whose policy is a table, so that what it should learn has a closed form.
+"""`table`: a language model whose policy is a table, so that its optimum has a closed form.
 
-A Llama of one layer that adds nothing: its embedding is the identity, so the hidden state is the last token,
-one-hot, and the output head is the table. Row v, column s is the logit of token v after token s.
+A Llama of one layer that adds nothing: its embedding is the identity, so the hidden state is the last
+token, one-hot, and the output head is the table. Row v, column s is the logit of token v after token s.
 """
 
 from pathlib import Path
@@ -14,16 +14,16 @@ from truing.models.tiny import byte_tokenizer
 
 VOCABULARY, END_ID = 259, 257
 LETTERS = tuple(b"abcdefgh")
-"""What the model says at first, each as likely as the end of its turn: nine tokens."""
+"""The model's initial answers, each as likely as the end of its turn: nine tokens."""
 
 NEVER_LOGIT = -30.0
-"""Logit of what it never says."""
+"""Logit of impossible tokens."""
 
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
     "{% if message['role'] == 'assistant' %}<|im_end|>{% endif %}{% endfor %}"
 )
-"""No glue: a prompt of one letter is one token, which is the state that the first answer token depends on."""
+"""No other text: a prompt of one letter is one token, the state of the first answer token."""
 
 
 def build(out: Path) -> None:

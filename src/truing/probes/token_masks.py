@@ -1,4 +1,4 @@
-"""P3 to P7: padding, denominators, the end of a turn, what the world says, and turns after turns."""
+"""P3 to P7: padding, denominators, the end of a turn, environment tokens, and several turns."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,13 +26,13 @@ from truing.types.status import Status
 from truing.types.token import Origin
 
 BUDGET = 5
-"""Tokens of a turn, at most, where answers may have several."""
+"""The most tokens of a turn, for answers of several."""
 
 RATIO_CAP = 1.2
-"""Of CISPO's weight: one that a second update goes beyond."""
+"""Cap of CISPO's weight: a second update exceeds it."""
 
 SUM_ORDER_TOLERANCE = 1e-4
-"""Share of the largest entry by which a padded batch may miss a tree: the same sums in another order."""
+"""Tolerance of a padded batch against a tree, relative to the largest entry: sums in another order."""
 
 
 def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
@@ -45,7 +45,7 @@ def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
     expected = _left_padded(trace.samples, token_weights(algo, [1] * len(trace.samples), 1))
     return [
         at_most(
-            "gradient, apart from the padded one",
+            "gradient, difference from the padded one",
             max(relative_difference(gradients[n], expected[n]) for n in expected),
             SUM_ORDER_TOLERANCE,
         ),
@@ -54,7 +54,7 @@ def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
 
 
 def denominators(folder: Path, algo: str) -> list[Measurement]:
-    """P4. Unequal answers: a token pulls with A times its declared weight; then off-policy, and clipped."""
+    """P4. Unequal answers: a token's gradient is A times its declared weight; then off-policy, and clipped."""
     twice = {} if algo in ("reinforce", "rloo") else {"inner_epochs": 2}
     stage = twice | {"cispo": {"max_weight": RATIO_CAP}, "gspo": {"learning_rate": 5e-4}}.get(algo, {})
     made = small_trainer(
@@ -73,17 +73,17 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
             pull[row.policy_mask] = advantage * factors * weight
             pulls.append(pull)
         expected = table_gradient(each.table, each.trace.samples, pulls)
-        name = f"gradient of update {update}, apart from the declared weights"
+        name = f"gradient of update {update}, difference from the declared weights"
         found.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
     return [
         *found,
         exactly("updates", len(seen), 1 + len(twice)),
-        at_least("lengths that were drawn", len(set(lengths)), 3),
+        at_least("different lengths", len(set(lengths)), 3),
     ]
 
 
 def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
-    """P5. Reward for stopping after one letter: the stop is learnt, and a cut answer is no stop."""
+    """P5. Reward for stopping after one letter: the policy learns the stop, and a cut answer is no stop."""
     made = small_trainer(
         folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16}
     )
@@ -101,11 +101,11 @@ def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
 
 
 def env_tokens(folder: Path, algo: str) -> list[Measurement]:
-    """P6. One call, then the world inserts `ef`: what it says is never trained, and the call is learnt."""
+    """P6. One call, then the environment inserts `ef`: its text is never trained, and the policy learns the call."""
     sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
     made = small_trainer(folder, algo, Echo(_called, env_reply="ef"), **sizes)
     with torch.no_grad():
-        made.table[list(b"defgh")] = NEVER_LOGIT  # so that only the world says e and f
+        made.table[list(b"defgh")] = NEVER_LOGIT  # so that only the environment writes e and f
     before, samples = _calls(made), made.draw().samples
     trace, gradients = made.first_update(samples)
     inserted = torch.cat([row.origin[row.token_ids == ord("e")] for row in samples])
@@ -114,9 +114,9 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     made.train(UPDATES)
     return [
         *(_discount(folder, algo) if algo in ("ppo", "reinforce") else ()),
-        exactly("gradient within what the world says", float(within)),
+        exactly("gradient within the environment's text", float(within)),
         exactly("trained tokens that were not sampled", outside),
-        at_least("tokens e that the world inserted", int((inserted != Origin.SAMPLED).sum()), 1),
+        at_least("tokens e inserted by the environment", int((inserted != Origin.SAMPLED).sum()), 1),
         at_least("gradient after it", float(after), 1e-6),
         at_most("call rate before", before, 0.2),
         at_least("call rate after", _calls(made), MIN_PROBABILITY),
@@ -124,7 +124,7 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
 
 
 def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
-    """Whether the world's tokens take time: while V is 0, a return is γ to the number chosen since."""
+    """Yield whether the environment's tokens take time: while V is 0, a return is γ to the number of later choices."""
     credit = {"gamma": 0.5, "group_size": 16} | ({"lam": 1.0} if algo == "ppo" else {"baseline": "none"})
     made = small_trainer(
         folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
@@ -134,11 +134,11 @@ def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
     for row in trace.samples:
         chosen = row.returns[row.policy_mask].double()
         misses.append(float((chosen - 0.5 ** torch.arange(len(chosen) - 1, -1, -1)).abs().max()))
-    yield at_most("returns, apart from ½ for each token chosen since", max(misses), ROUNDING)
+    yield at_most("returns, difference from ½ for each later chosen token", max(misses), ROUNDING)
 
 
 def two_turns(folder: Path, algo: str) -> list[Measurement]:
-    """P7. Two turns: the second follows the ids of the first; a template that rewrites them is found out."""
+    """P7. Two turns: the second follows the ids of the first; a template that rewrites them starts a new sample."""
     rewriting = folder.parent / "rewriting.jinja"
     rewriting.write_text(TEMPLATE.replace("{{ message['content'] }}", REWRITTEN))
     found = []
@@ -160,7 +160,7 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
         restarted = sum(bool(rollout.turns[1].restart_reason) for rollout in played)
         found += [
             at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
-            exactly(f"share that began anew{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
+            exactly(f"share that began a new sample{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
             at_least(f"attempts of two turns{name}", len(played), 1),
         ]
     return found
@@ -170,16 +170,16 @@ REWRITTEN = (
     "{% if message['role'] == 'assistant' and not loop.last %}{{ message['content'] | upper }}"
     "{% else %}{{ message['content'] }}{% endif %}"
 )
-"""Of a template that shows earlier turns otherwise than they were said."""
+"""Part of a template that changes earlier turns."""
 
 
 def _some_bytes(rollout: Rollout, task: Task) -> float:
-    """A reward that any two answers of a random model are likely to differ in."""
+    """Return a reward that differs for most pairs of answers of a random model."""
     return float(sum(rollout.text.encode()) % 7)
 
 
 def _length(rollout: Rollout, task: Task) -> float:
-    """What was said, in letters: long answers and short ones pull in opposite directions."""
+    """Return a reward by length in letters: long and short answers have opposite advantages."""
     return float(len(rollout.text))
 
 
@@ -188,22 +188,22 @@ def _one_letter(rollout: Rollout, task: Task) -> float:
 
 
 def _called(rollout: Rollout, task: Task) -> float:
-    return float(rollout.outcome["heard"][:1] == ["c"])  # a turn that is cut is not heard
+    return float(rollout.outcome["heard"][:1] == ["c"])  # a cut turn does not reach the environment
 
 
 def _reward_of_texts(rollout: Rollout, task: Task) -> float:
-    """Another reward for another first letter."""
+    """Return a reward by the first letter."""
     return float(sum("".join(rollout.outcome["heard"]).encode()))
 
 
 def _calls(made: SmallTrainer) -> float:
-    """The least probability of the call and its end."""
+    """Return the smallest probability of the call and its end."""
     policy = made.policy()
     return min(float(policy[ord("c"), ord(prompt)] * policy[END_ID, ord("c")]) for prompt in "ab")
 
 
 def _left_padded(samples: Sequence[Sample], weights: Sequence[float]) -> dict[str, Tensor]:
-    """Gradients of −Σ weight · A · log π by name, of a fresh model that knows nothing of trees or chunks."""
+    """Return gradients of −Σ weight · A · log π by name, of a new plain model without trees or chunks."""
     model, longest = tiny_model(), max(map(len, samples))
     ids_BT = torch.full((len(samples), longest), model.config.pad_token_id)
     pulls_BT = torch.zeros(len(samples), longest)

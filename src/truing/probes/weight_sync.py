@@ -1,4 +1,4 @@
-"""P11 and P12: with which weights was this drawn? Samples are attributed by their log-probabilities alone."""
+"""P11 and P12: the weights that sampled each sample, identified by log-probabilities alone."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
 
 TOLERANCE = 1e-4
-"""Nats that the right weights may miss by; the wrong ones miss by a hundred times as much."""
+"""Mean log-probability difference, nats, of the right weights; the wrong ones differ a hundred times as much."""
 
 RATIO_CAP = 1.2
 """Cap of the weights that correct for a stale sampler."""
@@ -29,7 +29,7 @@ LAGS = range(4)
 
 
 def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
-    """P11. A sampler held k updates back: what it drew fits the weights of then; old ÷ sampler averages 1."""
+    """P11. A sampler k updates behind: its samples fit the weights of then; old ÷ sampler averages 1."""
     sizes = {"sampling": {"max_new_tokens": 4}, "stage": {"group_size": 32}}
     made = small_trainer(
         folder, algo, Letters(_letters), correction={"method": "truncate", "high": RATIO_CAP}, **sizes
@@ -44,8 +44,8 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
         misses = [_mean_difference(made, samples, weights) for weights in reversed(versions)]
         found += [
             exactly(f"lag {k}: attributed to", min(range(len(misses)), key=misses.__getitem__), k),
-            at_most(f"lag {k}: nats that it misses by", min(misses), TOLERANCE),
-            at_least(f"lag {k}: nats that the next best misses by", sorted(misses)[1], 100 * TOLERANCE),
+            at_most(f"lag {k}: mean log-probability difference, nats", min(misses), TOLERANCE),
+            at_least(f"lag {k}: mean log-probability difference of the next best, nats", sorted(misses)[1], 100 * TOLERANCE),
         ]
     made.table.data.copy_(versions[-1])
     trace, gradients = made.first_update(samples)
@@ -57,7 +57,7 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
     return [
         *found,
         at_most(
-            "gradient, apart from capped weights",
+            "gradient, difference from capped weights",
             miss,
             ROUNDING,
         ),
@@ -72,7 +72,7 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
 
 
 def _weighted_miss(gradients: Mapping[str, Tensor], rows: Sequence[Sample], table: Tensor) -> float:
-    """How far a gradient is from that of A · min(old ÷ sampler, cap), the mean over tokens, then answers."""
+    """Return the difference of a gradient from that of A · min(old ÷ sampler, cap), mean over tokens, then answers."""
     weights, pulls = token_weights("grpo", [int(row.policy_mask.sum()) for row in rows], 0), []
     for row, weight in zip(rows, weights, strict=True):
         capped = (logprobs(table, row) - row.sampler_logprob.double()).exp().clamp(max=RATIO_CAP)
@@ -81,7 +81,7 @@ def _weighted_miss(gradients: Mapping[str, Tensor], rows: Sequence[Sample], tabl
 
 
 def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
-    """P12. An adapter in the trainer: the sampler has it once it is synced, and only the base before."""
+    """P12. An adapter in the trainer: the sampler has it after the sync, and only the base before."""
     made = small_trainer("tiny", algo, Letters(_letters), lora={"rank": 4}, sampling={"max_new_tokens": 4})
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -95,22 +95,22 @@ def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
         right, wrong = (on, off) if has_adapter else (off, on)
         found += [
             at_most(
-                f"{name}: nats that {'the adapter' if has_adapter else 'the base'} misses by",
+                f"{name}: mean log-probability difference of {'the adapter' if has_adapter else 'the base'}, nats",
                 right,
                 TOLERANCE,
             ),
-            at_least(f"{name}: nats that the other misses by", wrong, 100 * TOLERANCE),
+            at_least(f"{name}: mean log-probability difference of the other, nats", wrong, 100 * TOLERANCE),
         ]
     return found
 
 
 def _letters(rollout: Rollout, task: Task) -> float:
-    """Another reward for nearly every answer."""
+    """Return a reward that differs for nearly every answer."""
     return float(sum(rollout.text.encode()) % 11)
 
 
 def _drawn_with(made: SmallTrainer, versions: Sequence[Tensor], version: int) -> list[Sample]:
-    """What the sampler draws with the weights of a version; they stay in the table."""
+    """Return samples with the weights of a version; they stay in the table."""
     made.table.data.copy_(versions[version])
     return made.draw(version).samples
 
@@ -119,7 +119,7 @@ def _drawn_with(made: SmallTrainer, versions: Sequence[Tensor], version: int) ->
 def _mean_difference(
     made: SmallTrainer, samples: Sequence[Sample], table: Tensor | None = None, *, adapter_on: bool = True
 ) -> float:
-    """Mean |sampler − trainer| log-probability over what was sampled, by these weights: nats."""
+    """Return the mean |sampler − trainer| log-probability over sampled tokens, by these weights: nats."""
     if table is not None:
         made.table.data.copy_(table)
     policy, batch = made.learner.model, collate(list(samples))

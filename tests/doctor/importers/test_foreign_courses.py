@@ -212,8 +212,8 @@ def test_published_logs_are_told_as_they_are_labelled(data):
             assert codes <= {"LEN003"}, run  # half of all attempts are cut: a fact about some of them
 
 
-def test_the_healthy_runs_of_the_reports_are_those_of_the_kill_matrix(request):
-    page = (request.config.rootpath / "docs" / "kill-matrix.md").read_text(encoding="utf-8")
+def test_the_healthy_runs_of_the_reports_are_those_of_the_detection_matrix(request):
+    page = (request.config.rootpath / "docs" / "detection-matrix.md").read_text(encoding="utf-8")
     assert run_rates(page) == healthy_rates()["runs"], (
         "python -m truing.faults.suspect_rates counts them anew"
     )

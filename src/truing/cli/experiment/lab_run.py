@@ -159,7 +159,7 @@ def reproduce(
 
 
 def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
-    """Raise where a lab, to try itself, plants what is not in the kill matrix."""
+    """Raise where a lab, to try itself, plants what is not in the detection matrix."""
     from truing.errors import LabError
     from truing.lab.run.design import arms_of
 

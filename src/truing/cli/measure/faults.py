@@ -1,4 +1,4 @@
-"""`truing faults`: the kill matrix."""
+"""`truing faults`: the detection matrix."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How long answers and demonstrations are, by task family."""
+"""Lengths of answers and demonstrations, by task family."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -30,11 +30,11 @@ class Lengths(NamedTuple):
 
 
 ByFamily = Mapping[str, Mapping[str, Lengths]]
-"""Family → "answers" or "demonstrations" → lengths; a kind of which there is no row is absent."""
+"""Family → "answers" or "demonstrations" → lengths; a kind without rows is absent."""
 
 
 def answer_lengths(rows: Iterable[tuple[str, Tensor]]) -> ByFamily:
-    """Lengths of the SAMPLED and of the DEMO tokens of rows; each row is its family and its origins [T]."""
+    """Return lengths of the SAMPLED and the DEMO tokens of rows; each row is its family and its origins [T]."""
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for family, origin_T in rows:
         for kind, origin in ORIGIN_OF_KIND.items():

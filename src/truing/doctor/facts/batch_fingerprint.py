@@ -1,4 +1,4 @@
-"""What is remembered of a batch, so that a later one can be told from it."""
+"""A batch's fingerprint, to recognise it in later updates."""
 
 import hashlib
 from collections.abc import Iterable
@@ -7,19 +7,19 @@ from typing import Any
 from torch import Tensor
 
 MAX_ROWS = 32
-"""Rows of a batch, the first by name: enough for any odds, and some 2 kB of the record."""
+"""Rows in a fingerprint, the first by name: enough for any odds, and some 2 kB of the record."""
 
 
 def batch_fingerprint(
     rows: Iterable[tuple[str, Tensor, int]], *, number: int, drawn: int, total: int | None
 ) -> dict[str, Any]:
-    """Names and digests of a batch's rows.
+    """Return names and digests of a batch's rows.
 
     Args:
-        rows: of each its name, its ids [T] and the length of its prompt.
-        number: of the batch, in the order of time.
-        drawn: tasks that were drawn for it; one may have been drawn twice.
-        total: tasks that there are; None where nobody knows.
+        rows: name, ids [T] and prompt length of each row.
+        number: of the batch, in order of time.
+        drawn: tasks sampled for it; one may occur twice.
+        total: number of tasks; None if unknown.
     """
     named = sorted(rows, key=lambda row: row[0])
     prompts = sorted({_digest(ids[:prompt]) for _, ids, prompt in named})

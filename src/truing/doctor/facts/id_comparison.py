@@ -1,11 +1,11 @@
-"""Ids as they were drawn beside ids as they are trained on: how many are equal, where the first differs."""
+"""The comparison of sampled and trained ids: the number of equal ones, and the first difference."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
 class IdPair(NamedTuple):
-    """One stretch of a row, twice."""
+    """Sampled and trained ids of one stretch of a row."""
 
     sample_id: str
     start: int  # of the stretch within its row
@@ -14,9 +14,9 @@ class IdPair(NamedTuple):
 
 
 def compare_ids(pairs: Iterable[IdPair]) -> dict[str, Any]:
-    """The fact ``ids``: equal positions, all positions, rows that differ, and the first difference.
+    """Return the fact ``ids``: equal positions, all positions, rows that differ, and the first difference.
 
-    A position that only one side has counts as unequal; the other side's id is then None.
+    A position on one side alone counts as unequal; the other side's id is then None.
 
     >>> compare_ids([Pair("a", 3, [5, 6, 7], [5, 9])])["first"]
     {'sample_id': 'a', 'position': 4, 'drawn': 6, 'trained': 9, 'drawn_length': 3, 'trained_length': 2}
@@ -42,7 +42,7 @@ def compare_ids(pairs: Iterable[IdPair]) -> dict[str, Any]:
 
 
 def alignment_metric(ids: Mapping[str, Any]) -> dict[str, float]:
-    """The metric ``alignment`` of a fact ``ids``; none where nothing was compared."""
+    """Return the metric ``alignment`` of a fact ``ids``; empty without compared positions."""
     return {"alignment": ids["equal"] / ids["total"]} if ids["total"] else {}
 
 

@@ -1,1 +1,1 @@
-"""Why the reward does not go up: hypotheses, each found, open or ruled out."""
+"""Hypotheses for a reward that does not rise: each found, open or ruled out."""

@@ -1,4 +1,4 @@
-"""What may keep a reward down, one question each: found, open with its test, or ruled out."""
+"""Possible causes of a low reward, one function each: found, open with its test, or ruled out."""
 
 import math
 import shlex
@@ -23,7 +23,7 @@ from truing.utils.format import with_count
 
 
 def rule_findings(story: RunHistory) -> Iterator[Hypothesis]:
-    """What rules found, and what they ruled out."""
+    """Yield the findings of rules, and the bugs that they rule out."""
     results = story.diagnosis.results()
     found = [f for each in results for f in each.findings if f.claim.verdict in FINDING_VERDICTS]
     for each in findings_by_rule(found, story.diagnosis.suppressed):
@@ -52,7 +52,7 @@ def rule_findings(story: RunHistory) -> Iterator[Hypothesis]:
         needs = "; ".join(sorted({need for each in unchecked for need in each.missing}))
         codes = ", ".join(each.code for each in unchecked)
         yield Hypothesis(
-            "a bug that no rule could look for",
+            "a bug outside the checked rules",
             "open",
             f"{codes} {'lacks' if len(unchecked) == 1 else 'lack'} {needs}",
             command(story, "check"),
@@ -61,22 +61,22 @@ def rule_findings(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 def evaluation(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether the evaluation could see a gain at all."""
+    """Yield whether the evaluation can resolve a gain."""
     estimates = [read_estimate(each) for each in story.evaluations if each.get("estimate")]
     if len(estimates) < 2 or not estimates[-1].tasks:
         return
     now, tasks = estimates[-1], estimates[-1].tasks
-    # where all answers earned the same, an interval may be of no width or missing: 3 ÷ n may still be true
+    # with equal rewards an interval may have no width or be missing: 3 ÷ n may still be true
     half = (now.high - now.low) / 2 if now.high > now.low else 3 / tasks
     needed = math.ceil(tasks * (half / 0.04) ** 2)
-    unseen = f"a gain below {half * math.sqrt(2):.2f} is not seen"
+    unseen = f"it cannot resolve a gain below {half * math.sqrt(2):.2f}"
     told = f"{now.mean:.3f} ± {half:.3f} over {with_count(tasks, 'task')}: {unseen}"
     if story.blocked:
-        told += f"; there is none to see: {story.blocked[0].name}"
+        told += f"; no gain is possible: {story.blocked[0].name}"
     if half <= 0.04 or story.blocked:
         yield Hypothesis("the evaluation is too small", "ruled out", told)
         return
-    # an environment may have no more tasks, and what it has is only known where the recipe says so
+    # an environment may have no more tasks, and only the recipe may state their number
     given = story.recipe.env.get("eval")
     there = min(needed, given) if isinstance(given, int) else 0
     more = "" if there == needed else f"; about {needed} would be needed"
@@ -92,11 +92,11 @@ def evaluation(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 def lengths(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether the reward favours short answers, and whether many are cut."""
+    """Yield whether the reward favours short answers, and whether the stop is banned."""
     graded = {
         row.sample.rollout_id: row
         for row in story.rows
-        # what was cut is as long as the limit, and mostly wrong: that is no taste of the reward's
+        # cut answers are as long as the limit, and mostly wrong: that is no preference of the reward
         if not math.isnan(row.sample.reward) and not row.sample.truncated
     }
     pairs = [(sum(t.end - t.start for t in row.sample.turns), row.sample.reward) for row in graded.values()]
@@ -105,7 +105,7 @@ def lengths(story: RunHistory) -> Iterator[Hypothesis]:
         rho, chance = float(rank.statistic), float(rank.pvalue)
         told = (
             f"rank correlation of length and reward {rho:+.2f}, {with_count(len(pairs), 'whole attempt')}"
-            f" (chance {chance:.1g})"
+            f" (p = {chance:.1g})"
         )
         favours = rho < -0.3 and chance < 1e-3
         yield Hypothesis(
@@ -132,7 +132,7 @@ MANY = 0.3
 
 
 def _cut(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether the limit of tokens keeps answers from their end, and did so before the reward fell."""
+    """Yield whether the limit of tokens cuts answers, and did so before the reward fell."""
     cut, before = story.last("truncated/share"), story.before("truncated/share")
     limit = story.recipe.sampling.max_new_tokens
     told = f"{cut:.0%} of attempts are cut at {with_count(limit, 'token')}"
@@ -148,7 +148,7 @@ def _cut(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 def supervised(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether supervised fine-tuning ended too early."""
+    """Yield whether supervised fine-tuning ended too early."""
     rows = [row for row in story.recorded if row.stage == "sft"]
     losses = [row.metrics["loss/supervised"] for row in rows if "loss/supervised" in row.metrics]
     if len(losses) < 8:
@@ -167,7 +167,7 @@ def supervised(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 def families(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether all kinds of tasks are in the batch."""
+    """Yield whether all kinds of tasks are in the batch."""
     count: dict[str, int] = {}
     for row in story.rows:
         if not math.isnan(row.sample.reward):
@@ -181,7 +181,7 @@ def families(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 def environment(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether worlds, judges and tools are alive."""
+    """Yield whether environments, judges and tools work."""
     failed = story.last("ended/error")
     if not math.isnan(failed):
         yield Hypothesis(
@@ -200,11 +200,11 @@ def environment(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 MIN_ENTROPY = 0.01
-"""Nats per token: below it nothing is left to choose, so that no rate changes anything."""
+"""Nats per token: below it the policy is certain, so that no rate changes anything."""
 
 
 def update_size(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether updates are too small to be seen, or so large that they undo each other."""
+    """Yield whether updates are too small to show, or so large that they undo each other."""
     course, rate = story.reward_trend, story.recipe.stage(story.stage).learning_rate
     steps = min(20, len(story.steps))
     if course.fell:
@@ -230,7 +230,7 @@ def update_size(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 def _size_excluded(story: RunHistory) -> str:
-    """What on record says that larger updates would show nothing; "" where nothing does."""
+    """Return the recorded reason why larger updates have no effect; "" without one."""
     course, entropy = story.reward_trend, story.last("entropy/drawn")
     tied = story.last("group/zero_variance_share")
     if course.learns or course.fell:
@@ -238,14 +238,14 @@ def _size_excluded(story: RunHistory) -> str:
     if story.blocked:
         return f"no update moved a weight: {story.blocked[0].name}"
     if tied >= 0.95:
-        return f"{tied:.0%} of groups have no advantage: a larger rate multiplies nothing"
+        return f"{tied:.0%} of groups have no advantage: a larger rate has no effect"
     if entropy < MIN_ENTROPY:
-        return f"the policy is certain of its tokens ({entropy:.2g} nats): no attempt differs from another"
+        return f"the policy is certain of its tokens ({entropy:.2g} nats): all attempts are alike"
     return ""
 
 
 def _other_learning_rate(story: RunHistory, name: str, because: str, rate: float, steps: int) -> Hypothesis:
-    """Open, with the test to train at another rate."""
+    """Return an open hypothesis, with a test at another rate."""
     changed = f"{story.stage}.learning_rate={rate:g}"
     return Hypothesis(
         name,

@@ -1,4 +1,4 @@
-"""Why does the reward not go up? What was found, what is open and its test, and what was ruled out."""
+"""Explanations for a reward that does not rise: findings, open hypotheses with tests, and excluded ones."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -35,11 +35,11 @@ QUESTIONS: tuple[Callable[[RunHistory], Iterator[Hypothesis]], ...] = (
     environment,
     update_size,
 )
-"""Each asks one thing, and may have several answers."""
+"""Each function checks one cause, and may yield several hypotheses."""
 
 
 def why(story: RunHistory) -> list[Hypothesis]:
-    """Every hypothesis: what was found first, then what is open by the minutes of its test, where known."""
+    """Return every hypothesis: found ones first, then open ones by the minutes of their test, if known."""
     told = replace(story, blocked=tuple(no_movement(story)))
     made = [found for ask in QUESTIONS for found in ask(told)]
     order = {"found": 0, "open": 1, "ruled out": 2}
@@ -47,27 +47,25 @@ def why(story: RunHistory) -> list[Hypothesis]:
 
 
 def cheapest_test(answers: Sequence[Hypothesis]) -> Hypothesis | None:
-    """Of what is open, the one whose test is the cheapest."""
+    """Return the open hypothesis with the cheapest test."""
     return next((each for each in answers if each.state == "open" and each.test), None)
 
 
 def _rank(each: Hypothesis) -> float:
-    """Minutes; what nobody can tell comes last."""
+    """Return minutes; unknown ones come last."""
     return math.inf if each.minutes is None or not each.test else each.minutes
 
 
 def tainted_checkpoints(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
-    """What a proven fault taints: checkpoints to discard, stages to run again."""
+    """Return the consequences of proven faults: checkpoints to discard, stages to run again."""
     every = [found for each in diagnosis.findings.values() for found in each]
     told = []
     for each in findings_by_rule(every, diagnosis.suppressed):
         if each.shown.claim.verdict is not Verdict.PROVEN:
             continue
-        found = each.first  # what is proven now was wrong when it was first suspected
+        found = each.first  # a proven fault was wrong when it was first suspected
         if set(RULES[found.code].taints) <= {"metrics"}:
-            told.append(
-                f"{found.code}: the weights are as they should be; numbers from {found.where} on are not"
-            )
+            told.append(f"{found.code}: the weights are right; numbers from {found.where} on are wrong")
             continue
         stages = list(recipe.stages)
         again = stages[stages.index(found.stage) :]

@@ -1,4 +1,4 @@
-"""Groups of equal reward teach nothing: what they cost, and what they are alike in."""
+"""Groups of equal reward: their cost, and what they have in common."""
 
 import math
 from collections import defaultdict
@@ -12,24 +12,24 @@ from truing.doctor.hypotheses.run_history import RunHistory
 from truing.doctor.hypotheses.test_cost import command, retrain_command
 
 MOSTLY_EQUAL = 0.8
-"""Of the groups of equal reward: then all right, or all wrong, is what they are."""
+"""Of the groups of equal reward: then nearly all are right, or nearly all wrong."""
 
 MOSTLY_TRUNCATED = 0.9
-"""Of the attempts: then what they earn says nothing of the tasks."""
+"""Of the attempts: then their rewards are independent of the tasks."""
 
 
 def group_signal(story: RunHistory) -> Iterator[Hypothesis]:
-    """Whether groups have a signal, and if not what kind of tasks or grader that looks like."""
+    """Yield whether groups have a signal, and if not, the likely tasks or grader."""
     share = story.last("group/zero_variance_share")
     if math.isnan(share):
         return
     right, wrong = story.last("group/all_right_share"), story.last("group/all_wrong_share")
-    told = f"{share:.0%} of groups earn the same ({right:.0%} all right, {wrong:.0%} all wrong){_cost(story)}"
+    told = f"{share:.0%} of groups have equal rewards ({right:.0%} all right, {wrong:.0%} all wrong){_cost(story)}"
     if share < 0.5:
         yield Hypothesis("groups have no signal", "ruled out", told)
     elif (before := story.before("group/zero_variance_share")) < 0.5:
         yield Hypothesis(
-            "groups have no signal", "ruled out", f"{told}; {before:.0%} did before the reward fell"
+            "groups have no signal", "ruled out", f"{told}; {before:.0%} had before the reward fell"
         )
     elif right >= MOSTLY_EQUAL * share:
         name = "the tasks are solved" if story.reward_trend.learns else "tasks are too easy"
@@ -43,22 +43,22 @@ def group_signal(story: RunHistory) -> Iterator[Hypothesis]:
 
 
 def _cost(story: RunHistory) -> str:
-    """What groups of equal reward have cost so far."""
+    """Return the cost of groups of equal reward so far, as text."""
     spent = [(row, row.metrics.get("group/zero_variance_share", 0.0)) for row in story.steps]
     seconds = sum(sum(row.seconds.values()) * share for row, share in spent)
     tokens = sum(row.metrics.get("tokens/sampled", 0.0) * share for row, share in spent)
-    return f"; so far they cost {seconds / 60:.1f} minutes and {tokens:.0f} sampled tokens"
+    return f"; their cost so far is {seconds / 60:.1f} minutes and {tokens:.0f} sampled tokens"
 
 
 def _all_wrong(story: RunHistory, told: str, share: float, wrong: float) -> Iterator[Hypothesis]:
     if story.last("truncated/share") >= MOSTLY_TRUNCATED:
-        because = f"{story.last('truncated/share'):.0%} of attempts are cut: none shows what it can do"
+        because = f"{story.last('truncated/share'):.0%} of attempts are cut before their end"
         yield Hypothesis("tasks are too hard", "ruled out", f"{because}; {told}")
     elif wrong > 0.9:
         yield Hypothesis(
             "tasks are too hard, or the verifier is dead",
             "open",
-            f"{told}; a check says whether demonstrations earn the full reward",
+            f"{told}; `truing check` shows whether demonstrations earn the full reward",
             command(story, "check", "--static"),
             0.0,  # trains nothing
         )
@@ -67,11 +67,11 @@ def _all_wrong(story: RunHistory, told: str, share: float, wrong: float) -> Iter
 
 
 def _equal_rewards(story: RunHistory, told: str, between: float) -> Iterator[Hypothesis]:
-    """Groups tied at rewards that are neither right nor wrong: a grader that looks at the task alone."""
+    """Yield groups tied at rewards that are neither right nor wrong: a grader that sees the task alone."""
     groups, differ = _tied_groups(story)
-    texts = f"; in {differ} of {groups} of the last of them the answers differ" if groups else ""
+    texts = f"; in {differ} of {groups} of the last ones the answers differ" if groups else ""
     yield Hypothesis(
-        "attempts of a group are paid alike, whatever they answer",
+        "attempts of a group have equal rewards for different answers",
         "found" if differ > groups / 2 else "open",
         f"{told}; {between:.0%} are tied at a reward between{texts}",
         command(story, "check", "--static"),
@@ -80,7 +80,7 @@ def _equal_rewards(story: RunHistory, told: str, between: float) -> Iterator[Hyp
 
 
 def _tied_groups(story: RunHistory) -> tuple[int, int]:
-    """Groups of the last updates with equal rewards, and those of them in which texts differ."""
+    """Return the groups of the last updates with equal rewards, and those with different texts."""
     texts, rewards = defaultdict[str, set[str]](set), defaultdict[str, set[float]](set)
     for row in story.rows:
         if not math.isnan(row.sample.reward):
@@ -92,18 +92,20 @@ def _tied_groups(story: RunHistory) -> tuple[int, int]:
 
 def _no_signal(story: RunHistory, advice: str, told: str, share: float) -> Iterator[Hypothesis]:
     state: HypothesisState = "found" if share >= MOSTLY_EQUAL else "open"
-    resampled = _may_resample(story) and share < 1  # where no group differs there is none to draw instead
+    resampled = (
+        _may_resample(story) and share < 1
+    )  # without any group of unequal rewards resampling finds none
     yield Hypothesis(
         f"groups have no signal: {advice}",
         state,
-        f"{told}; other tasks help{', or to draw other groups in their place' * resampled}",
+        f"{told}; use other tasks{', or sample other groups in their place' * resampled}",
         retrain_command(story, "gates.equal_groups=resample") if resampled else "",
         changes=("gates.equal_groups=resample",) * resampled,
     )
 
 
 def _may_resample(story: RunHistory) -> bool:
-    """Whether the recipe may leave out groups of equal reward, and does not yet."""
+    """Return whether the recipe may leave out groups of equal reward, and does not yet."""
     try:
         gates = story.recipe.gates.model_copy(update={"equal_groups": "resample"})
         Recipe.model_validate(story.recipe.model_copy(update={"gates": gates}).model_dump())

@@ -1,4 +1,4 @@
-"""What `truing why` answers with."""
+"""A hypothesis of `truing why`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,12 +8,12 @@ HypothesisState = Literal["found", "open", "ruled out"]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One answer to the question, and where it stands."""
+    """A possible cause, and its state."""
 
     name: str
     state: HypothesisState
     because: str  # with numbers
-    test: str = ""  # what would settle it, as a command where there is one
-    minutes: float | None = None  # what that takes, by the seconds on record; None is not known
-    changes: tuple[str, ...] = ()  # of the recipe, where the test is to train with them
-    code: str = ""  # of the rule that found it
+    test: str = ""  # the deciding test, as a command if there is one
+    minutes: float | None = None  # duration of the test, from recorded seconds; None is unknown
+    changes: tuple[str, ...] = ()  # of the recipe, if the test trains with them
+    code: str = ""  # of the rule with the finding

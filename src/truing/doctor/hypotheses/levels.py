@@ -1,4 +1,4 @@
-"""Levels of a number over the updates of a stage: where it stood best, where it stands, when it broke."""
+"""Levels of a number over the updates of a stage: the best, the last, and the break."""
 
 import math
 import statistics
@@ -7,32 +7,32 @@ from itertools import pairwise
 from typing import NamedTuple
 
 MIN_WINDOW = 5
-"""Updates of a window."""
+"""Updates in a window."""
 
 
 class Fall(NamedTuple):
-    """From the best window before to the last; windows are indices [start, end) of the values."""
+    """The fall from the best earlier window to the last; windows are indices [start, end) of the values."""
 
     best: float
     now: float
-    since: float  # mean of all values since it broke
+    since: float  # mean of all values since the break
     window: int  # updates of either
     start: int  # of the best window
     broke: int  # first value of the lower level
     errors: float  # the fall in standard errors of the difference of two windows
-    share: float  # of the height that the best window had above the floor
+    share: float  # of the best window's height above the floor
 
 
 def noise_std(values: Sequence[float]) -> float:
-    """Deviation of single values about a level that changes slowly: by differences of neighbours."""
+    """Return the deviation of single values about a slowly changing level, from differences of neighbours."""
     steps = [(after - before) ** 2 for before, after in pairwise(values)]
     return math.sqrt(math.fsum(steps) / len(steps) / 2) if steps else math.nan
 
 
 def falls(values: Sequence[float]) -> list[Fall]:
-    """The fall by windows of five values, of ten, and so on, the last a fifth of all; none where too few.
+    """Return falls by windows of five values, ten, and so on, the last a fifth of all; empty for too few.
 
-    The floor is 0, or the smallest value where there are negative ones.
+    The floor is 0, or the smallest value if there are negative ones.
     """
     longest = max(MIN_WINDOW, len(values) // 5)
     windows, size = list[int](), MIN_WINDOW
@@ -47,7 +47,7 @@ def _fall(values: Sequence[float], window: int) -> Fall:
     now = means[-1]
     start = max(range(len(means) - window), key=lambda i: means[i])
     best, floor = means[start], min(0.0, *values)
-    # where rewards are rare the best window is one in which they were not, and varies more than others
+    # with rare rewards the best window has more of them, and varies more than others
     single = max(noise_std(values), statistics.stdev(values[start : start + window]))
     error = single * math.sqrt(2 / window)
     broke = start + change_point(values[start:])
@@ -64,16 +64,16 @@ def _fall(values: Sequence[float], window: int) -> Fall:
 
 
 def moving_means(values: Sequence[float], window: int) -> list[float]:
-    """Means of each run of ``window`` values, in order."""
+    """Return the mean of each run of ``window`` values, in order."""
     return [math.fsum(values[i : i + window]) / window for i in range(len(values) - window + 1)]
 
 
 def change_point(values: Sequence[float]) -> int:
-    """Where two levels fit the values best, by least squares, the second of a few values at least."""
+    """Return the best break between two levels, by least squares, the second of at least a few values."""
     total, sums, best, place = math.fsum(values), 0.0, -math.inf, len(values) - MIN_WINDOW
     for i in range(1, len(values) - MIN_WINDOW + 1):
         sums += values[i - 1]
-        # the part of the sum of squares that two means explain
+        # the sum of squares explained by two means
         explained = sums**2 / i + (total - sums) ** 2 / (len(values) - i)
         if explained > best:
             best, place = explained, i

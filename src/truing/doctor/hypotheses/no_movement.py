@@ -1,4 +1,4 @@
-"""Why no update could move the policy: what the record itself says, whatever the tasks are like."""
+"""Recorded reasons why no update moved the policy."""
 
 import math
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from truing.doctor.hypotheses.test_cost import retrain_command
 from truing.utils.format import with_count
 
 SKIPPED_LABEL = "held_back"
-"""The loss label of a step that made no update."""
+"""The loss label of a step without an update."""
 
 MASK_CAUSES = {
     "masked/cut": ('their attempts were cut, and gates.truncated is "mask"', "gates.truncated=keep"),
@@ -23,11 +23,11 @@ MASK_CAUSES = {
         "episode.mask=sampled",
     ),
 }
-"""Why sampled tokens are not trained: the share of them, in words, and the change that trains them."""
+"""Reasons for untrained tokens: the text, and the change that trains them."""
 
 
 def no_movement(story: RunHistory) -> Iterator[Hypothesis]:
-    """What kept every update of the stage from moving a weight; nothing where some did."""
+    """Yield the cause if no update of the stage moved a weight."""
     yield from _nothing_trained(story)
     yield from _skipped(story)
     yield from _no_rate(story)
@@ -41,7 +41,7 @@ def _nothing_trained(story: RunHistory) -> Iterator[Hypothesis]:
     shares = {name: story.last(name) for name in MASK_CAUSES if story.last(name) > 0}
     cause = max(shares, key=lambda name: shares[name], default="")
     why, change = MASK_CAUSES.get(cause, ("the record does not say why", ""))
-    if cause == "masked/cut":  # what is cut teaches nothing good: longer answers come first
+    if cause == "masked/cut":  # cut answers teach nothing useful: raise the limit first
         change = f"sampling.max_new_tokens={2 * story.recipe.sampling.max_new_tokens}"
     share = f"{shares[cause]:.0%} of the sampled tokens: " if cause else ""
     yield Hypothesis(
@@ -64,9 +64,9 @@ def _skipped(story: RunHistory) -> Iterator[Hypothesis]:
     kl = story.last("kl_trained/k3")
     known = "" if math.isnan(kl) else f"; the KL is {kl:.3g} nats per token"
     yield Hypothesis(
-        "updates are held back",
+        "updates are skipped",
         "found",
-        f"{len(held)} of {with_count(len(story.steps), 'update')} were not made, by {by}{known}",
+        f"{len(held)} of {with_count(len(story.steps), 'update')} were skipped by {by}{known}",
         retrain_command(story, change) if change else "",
         changes=(change,) if change else (),
     )

@@ -1,4 +1,4 @@
-"""How the reward went over the updates: whether it rose, with an interval, and whether it fell again."""
+"""The trend of the reward over the updates: whether it rose, with an interval, and whether it fell again."""
 
 import math
 import statistics
@@ -14,57 +14,57 @@ from truing.doctor.rules.rwd010 import Measured, fallen, judge
 from truing.utils.format import with_count
 
 RECENT_UPDATES = 10
-"""Updates at either end that are looked at closely."""
+"""Updates in the mean at either end."""
 
 P_VALUE = 0.01
-"""Of such a rise in noise."""
+"""Significance level of a rise."""
 
 MIN_UPDATES = 8
-"""Updates below which no course can be told."""
+"""The fewest updates for a trend."""
 
 
 @dataclass(frozen=True)
 class RewardTrend:
-    """Mean rewards at both ends, and what lies between."""
+    """Mean rewards at both ends, and the trend between them."""
 
     updates: int
     first: float
     last: float
-    chance: float  # in noise, of a slope or a difference of the ends as unlikely as the less likely of them
-    low: float  # 95 % interval of last − first, by Welch's t; NaN where the ends do not vary
+    chance: float  # p-value of the slope or the difference of the ends, Bonferroni-corrected
+    low: float  # 95 % interval of last − first, by Welch's t; NaN if the ends do not vary
     high: float
-    fell: str  # from where to where, and at which update; "" where it did not
-    broke: int = 0  # how many updates were before the fall; 0 where there was none
+    fell: str  # start, end and update of the fall; "" without one
+    broke: int = 0  # updates before the fall; 0 without one
 
     @property
     def learns(self) -> bool:
-        """Whether the reward rose, over updates enough to tell, and stays up."""
+        """Return whether the reward rose over enough updates, and has not fallen."""
         rose = self.last > self.first and self.chance < P_VALUE
         return rose and self.updates >= MIN_UPDATES and not self.fell
 
     @property
     def gain(self) -> Interval:
-        """Last − first."""
+        """Return last − first."""
         return Interval(self.last - self.first, self.low, self.high, supposes="normal")
 
     def summary(self) -> str:
-        """One sentence."""
+        """Return the trend as one sentence."""
         ends = f"{self.first:.3f} in the first updates, {self.last:.3f} in the last of"
         ends += f" {with_count(self.updates, 'update')}"
         if self.fell:
             return f"the reward fell: {self.fell}"
         if self.learns:
             return f"the run learns: {ends}, {self.gain.signed}"
-        chance = f" (chance of such a course in noise {self.chance:.2g})"
+        chance = f" (p = {self.chance:.2g})"
         return f"the reward does not clearly go up: {ends}{chance}"
 
 
 def reward_trend(rewards: Sequence[float], updates: Sequence[int] = ()) -> RewardTrend:
-    """The course of mean rewards.
+    """Return the trend of mean rewards.
 
     Args:
-        rewards: update by update.
-        updates: the number of each, from 1; they follow one another where none is given.
+        rewards: of each update.
+        updates: the number of each, from 1; consecutive by default.
     """
     if len(rewards) < 3:
         ends = (rewards[0], rewards[-1]) if rewards else (math.nan, math.nan)
@@ -76,7 +76,7 @@ def reward_trend(rewards: Sequence[float], updates: Sequence[int] = ()) -> Rewar
         return RewardTrend(len(rewards), first, last, 1.0, math.nan, math.nan, "")
     slope = float(stats.linregress(range(len(rewards)), rewards).pvalue)
     low, high, ends_apart = _welch(before, after)
-    chance = min(1.0, 2 * min(slope, ends_apart))  # two looks at the same updates
+    chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same updates
     found = Measured(falls(rewards), updates or range(1, len(rewards) + 1))
     fall, claims = fallen(found), list(judge(found))
     fell = claims[0].what.removeprefix("the mean reward fell ") if claims else ""
@@ -85,20 +85,20 @@ def reward_trend(rewards: Sequence[float], updates: Sequence[int] = ()) -> Rewar
 
 
 def before_the_fall(way: RewardTrend, values: Sequence[float]) -> float:
-    """The mean of a number over the updates before the reward broke; NaN where it did not, or nobody knows.
+    """Return the mean of a metric over the updates before the reward fell; NaN without a fall or values.
 
-    What began with the fall, or after it, is no cause of it.
+    A change with the fall, or after it, is no cause of it.
 
     Args:
         way: of the reward.
-        values: of each update that told its reward; NaN where it did not tell this.
+        values: of each update with a reward; NaN if unknown.
     """
     known = [value for value in values[: way.broke] if math.isfinite(value)]
     return math.fsum(known) / len(known) if known else math.nan
 
 
 def _welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
-    """The interval of the difference of two means of equally many values, and the chance of one as large.
+    """Return the interval of the difference of two means of equally many values, and its p-value.
 
     d ± t √((s² + s′²) ÷ n), t of (n − 1) (s² + s′²)² ÷ (s⁴ + s′⁴) degrees of freedom.
     """

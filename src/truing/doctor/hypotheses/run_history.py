@@ -1,4 +1,4 @@
-"""What is on record of a run's last stage with a policy loss: where questions about its reward begin."""
+"""The record of a run's last stage with a policy loss, for hypotheses on its reward."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from truing.record import Event, RunReader, SampleRow, StepRow
 
 @dataclass(frozen=True, eq=False)
 class RunHistory:
-    """What is on record of a run's last stage with a policy loss."""
+    """The record of a run's last stage with a policy loss."""
 
     run: Path
     recipe: Recipe
@@ -27,23 +27,23 @@ class RunHistory:
     recorded: Sequence[StepRow]  # of all stages
     rows: Sequence[SampleRow]  # of its last updates
     evaluations: Sequence[Mapping[str, Any]]
-    evaluation_seconds: float  # of one, at most; NaN where there was none
+    evaluation_seconds: float  # of one, at most; NaN without one
     diagnosis: Diagnosis
-    blocked: tuple[Hypothesis, ...] = ()  # what kept every update from moving a weight
+    blocked: tuple[Hypothesis, ...] = ()  # reasons why no update moved a weight
 
     @cached_property
     def reward_trend(self) -> RewardTrend:
-        """How the mean reward went."""
+        """Return the trend of the mean reward."""
         return reward_trend([value for value in self.series("reward/mean") if math.isfinite(value)])
 
     def before(self, name: str) -> float:
-        """The mean of a metric before the reward fell; NaN where it did not, or nobody knows."""
+        """Return the mean of a metric before the reward fell; NaN without a fall or values."""
         told = [row.metrics for row in self.steps if math.isfinite(row.metrics.get("reward/mean", math.nan))]
         return before_the_fall(self.reward_trend, [metrics.get(name, math.nan) for metrics in told])
 
     @classmethod
     def from_run(cls, run: Path, diagnosis: Diagnosis) -> "RunHistory":
-        """Read a run that was judged already."""
+        """Read a run with its diagnosis."""
         reader = RunReader(run)
         recipe, recorded, events = resolve(reader.run_json()["recipe"]), reader.steps(), reader.events()
         stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
@@ -67,23 +67,23 @@ class RunHistory:
         )
 
     def series(self, name: str) -> list[float]:
-        """A metric of the stage, update by update, where it is known."""
+        """Return the known values of a metric of the stage, by update."""
         return [row.metrics[name] for row in self.steps if name in row.metrics]
 
     def last(self, name: str) -> float:
-        """Its mean over the last updates; NaN where it is not known."""
+        """Return its mean over the last updates; NaN if unknown."""
         values = self.series(name)[-RECENT_UPDATES:]
         return math.fsum(values) / len(values) if values else math.nan
 
 
 def _evaluation_seconds(events: Sequence[Event]) -> float:
-    """The shortest time between what is told of an evaluation and the event before it."""
+    """Return the shortest time between an evaluation's event and the event before it."""
     passed = (now.time - before.time for before, now in pairwise(events) if now.kind == "eval")
     return min(passed, default=math.nan)
 
 
 def has_reward_update(run: Path) -> bool:
-    """Whether a run has an update with a reward."""
+    """Return whether a run has an update with a reward."""
     reader = RunReader(run)
     recipe = resolve(reader.run_json()["recipe"])
     return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.steps())

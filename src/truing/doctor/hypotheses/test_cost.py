@@ -1,4 +1,4 @@
-"""What a test would be typed as, and how long it would take by the seconds that the run itself recorded."""
+"""The command of a test, and its duration from the seconds that the run recorded."""
 
 import math
 import shlex
@@ -7,27 +7,27 @@ from collections.abc import Mapping
 from truing.doctor.hypotheses.run_history import RunHistory
 
 PREFLIGHT = 2
-"""Updates of each stage that ``truing check RECIPE`` makes."""
+"""Updates of each stage in ``truing check RECIPE``."""
 
 
 def command(story: RunHistory, verb: str, *words: str) -> str:
-    """A command on the run's recipe, as one types it; "" where the recipe alone names no tasks."""
+    """Return a command on the run's recipe; "" if the recipe alone names no tasks."""
     if "name" not in story.recipe.env:
         return ""
     return shlex.join(["truing", verb, str(story.run / "recipe.toml"), *words])
 
 
 def retrain_command(story: RunHistory, *changes: str) -> str:
-    """The recipe trained again with some keys changed; in words where that is done from Python."""
+    """Return the command that trains the recipe with changes; a sentence for runs from Python."""
     return command(story, "train", *changes) or f"truing.train again, with {' and '.join(changes)}"
 
 
 def training_minutes(story: RunHistory, changed: Mapping[str, int] = {}) -> float | None:
-    """A run of the whole recipe, its evaluations too; None where a stage was not reached.
+    """Return the minutes of the whole recipe with its evaluations; None if a stage was not reached.
 
     Args:
-        story: of a run, whose updates take as long as those to come.
-        changed: steps of stages that have others than the recipe says.
+        story: of a run; future updates are assumed to take as long.
+        changed: steps of stages that differ from the recipe.
     """
     cfg, evaluations = story.recipe, len(story.recipe.stages) + story.recipe.eval.base
     parts = [evaluations * story.evaluation_seconds]
@@ -39,7 +39,7 @@ def training_minutes(story: RunHistory, changed: Mapping[str, int] = {}) -> floa
 
 
 def check_minutes(story: RunHistory) -> float | None:
-    """Two updates of each stage, on no more rows than the run's first had."""
+    """Return the minutes of two updates of each stage, on at most as many rows as the run's first."""
     parts = []
     for stage in story.recipe.stages:
         first = [sum(row.seconds.values()) for row in story.recorded if row.stage == stage][:PREFLIGHT]
@@ -48,7 +48,7 @@ def check_minutes(story: RunHistory) -> float | None:
 
 
 def evaluation_minutes(story: RunHistory, tasks: int) -> float | None:
-    """An evaluation on so many tasks."""
+    """Return the minutes of an evaluation on this many tasks."""
     return _minutes([story.evaluation_seconds * tasks / story.recipe.eval.tasks])
 
 
@@ -58,7 +58,7 @@ def _minutes(seconds: list[float]) -> float | None:
 
 
 def duration_text(minutes: float) -> str:
-    """A length of time, rounded as a guess is."""
+    """Return a duration as text, rounded as an estimate."""
     if minutes < 1:
         return "less than a minute"
     return f"about {minutes:.0f} min" if minutes < 90 else f"about {minutes / 60:.1f} h"

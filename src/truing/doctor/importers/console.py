@@ -1,4 +1,4 @@
-"""What a run printed: a text that holds lines with metrics among progress bars, warnings and colours."""
+"""Console output of a run: lines with metrics between progress bars, warnings and colours."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,12 +11,12 @@ from truing.doctor.importers.log import Log, decoded, has_step, points
 from truing.errors import RecordError
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
-"""Colours and moves of the cursor (ECMA-48), and titles."""
+"""Colours and cursor movements (ECMA-48), and titles."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it was shown; what a carriage return wrote over is a line of its own."""
+    """A line of output; text overwritten after a carriage return is a line of its own."""
 
     text: str
     where: str
@@ -27,10 +27,10 @@ Record = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class ConsoleFormat:
-    """A trainer's way of printing its metrics."""
+    """A trainer's format of printed metrics."""
 
     name: str
-    example: str  # what its lines look like
+    example: str  # an example line
     records: Callable[[Sequence[Line]], list[Record]] = field(repr=False)
 
 
@@ -44,8 +44,8 @@ CONSOLE_FORMATS = (
 
 
 def read(path: Path) -> Log:
-    """The metrics of a console log, by the first form that has a line in it."""
-    raw = decoded(path.read_bytes(), errors="replace")  # a crash may leave half a character
+    """Return the metrics of a console log, by the first format with a line in it."""
+    raw = decoded(path.read_bytes(), errors="replace")  # a crash may cut a character
     shown = [
         Line(ESCAPE.sub("", part), f"{path}, line {count},")
         for count, line in enumerate(raw.split("\n"), 1)
@@ -56,8 +56,8 @@ def read(path: Path) -> Log:
             counted = not has_step(record for _, record in records)
             return Log(form.name, points(records, counted), steps_counted=counted)
     raise RecordError(
-        f"{path} holds no metrics",
-        got=f"{len(shown)} lines, none of which is a trainer's",
+        f"{path} has no metrics",
+        got=f"{len(shown)} lines, none of a known trainer",
         expected="lines like " + ", ".join(f"`{form.example}`" for form in CONSOLE_FORMATS),
-        remedy="keep what the run prints, or name what W&B or TensorBoard have of it",
+        remedy="save the run's console output, or name its W&B or TensorBoard log",
     )

@@ -1,8 +1,8 @@
 """OpenRLHF's console: a line per step with all its metrics.
 
 ``PPOTrainer.fit`` logs ``Global step N: {…}`` (OpenRLHF 0.11, openrlhf/trainer/ppo_trainer.py, and
-ppo_trainer_async.py), a dict of floats as Python prints it. What it tells W&B and TensorBoard has the same
-names behind ``train/``.
+ppo_trainer_async.py), a dict of floats as Python prints it. W&B and TensorBoard get the same names with the
+prefix ``train/``.
 """
 
 import re
@@ -18,6 +18,6 @@ LINE = re.compile(r"Global step (\d+): \{(.*)\}")
 
 
 def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
-    """The steps of a console log."""
+    """Return the steps of a console log."""
     found = ((line, LINE.search(line.text)) for line in lines)
     return [(line.where, {**pairs(hit[2]), "step": int(hit[1])}) for line, hit in found if hit]

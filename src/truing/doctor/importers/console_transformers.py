@@ -1,7 +1,9 @@
-"""The console of transformers' Trainer, and so of TRL: a dict per log, between the progress bar's states.
+"""The console of transformers' Trainer, and so of TRL: a dict per log, between the states of the progress
+bar.
 
 ``PrinterCallback`` and ``ProgressCallback`` (transformers 5.19, trainer_callback.py) print it, numbers as
-texts of four digits; transformers 4 printed numbers. No step is in it: the bar that stands nearest tells it.
+texts of four digits; transformers 4 printed numbers. It contains no step: the nearest progress bar gives
+it.
 """
 
 import re
@@ -20,16 +22,16 @@ if TYPE_CHECKING:
 DICT = re.compile(r"\{['\"][^{}]*\}")
 OPEN = re.compile(r"\{['\"][^{}]*$")
 LONGEST = 200
-"""Lines of a dict that was printed over several."""
+"""The most lines of one printed dict."""
 BAR = re.compile(r"\|\s*(\d+)/(\d+) \[")
 UPDATE_NAMES = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
-"""One of these, and a printed dict is the log of an update; an evaluation and the summary have others."""
+"""A printed dict with one of these is the log of an update; an evaluation and the summary have others."""
 
 
 def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
-    """The logs of a console log; with the step, where it or the bar tells one for each."""
+    """Return the logs of a console log, with steps if the log or the bar gives one for each."""
     made, bars, last = list[tuple[str, dict[str, float]]](), list[dict[int, int]](), ""
-    reached: dict[int, int] = {}  # of each bar, by its total, where it stood last
+    reached: dict[int, int] = {}  # last position of each bar, by its total
     for line in _joined(lines):
         for hit in DICT.findall(line.text):
             values = pairs(hit)
@@ -47,7 +49,7 @@ def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
 
 
 def _joined(lines: "Sequence[Line]") -> "Iterator[Line]":
-    """Lines, and a dict that goes on over several of them in the one where it begins."""
+    """Yield lines, with a dict over several lines joined into the first."""
     at = 0
     while at < len(lines):
         parts = [lines[at].text]
@@ -62,7 +64,7 @@ def _joined(lines: "Sequence[Line]") -> "Iterator[Line]":
 
 
 def _steps(bars: Sequence[dict[int, int]]) -> list[int]:
-    """Where the bar of the updates stood at each log; empty where none moved on from log to log."""
+    """Return the position of the updates' bar at each log; empty if none advances from log to log."""
     seen = Counter(total for each in bars for total in each)
     for total in sorted(seen, key=lambda total: (seen[total], total), reverse=True):
         steps = [each.get(total, 0) for each in bars]

@@ -1,4 +1,4 @@
-"""verl's console: ``step:3 - actor/pg_loss:0.01 - critic/score/mean:0.5``, behind ray's ``(… pid=…)``.
+"""verl's console: ``step:3 - actor/pg_loss:0.01 - critic/score/mean:0.5``, after ray's ``(… pid=…)``.
 
 ``trainer.logger=["console"]`` prints it (verl 0.8, verl/utils/logger/aggregate_logger.py).
 """
@@ -17,7 +17,7 @@ METRIC = re.compile(rf"(?:^|\s-\s)([^\s:]+):{VALUE}(?![\w.])", re.IGNORECASE)
 
 
 def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
-    """The steps of a console log."""
+    """Return the steps of a console log."""
     found = ((line, LINE.search(line.text)) for line in lines)
     return [
         (line.where, {name: float(value) for name, value in METRIC.findall(hit[2])} | {"step": int(hit[1])})

@@ -1,4 +1,4 @@
-"""Which importer reads a target."""
+"""The choice of an importer for a target."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +14,17 @@ FORMATS = (
     "TensorBoard's events.out.tfevents.*, or the folder of one run",
     "a project of trackio (.db, .parquet)",
     "verl's file log or rollout dumps (.jsonl), or a folder with both",
-    "what TRL, verl or OpenRLHF printed (.log, .txt, .out, .err, .stdout, .stderr)",
+    "console output of TRL, verl or OpenRLHF (.log, .txt, .out, .err, .stdout, .stderr)",
     "scalars with a step (.csv, .tsv, .jsonl)",
 )
 
 
 def read_log(target: Path, run: str | None = None) -> Log:
-    """The log of a foreign run.
+    """Return the log of a foreign run.
 
     Args:
         target: a file or folder.
-        run: which of the runs in it, where one file has several.
+        run: the name of the run, for a file with several.
     """
     if not target.exists():
         raise RecordError(f"{target} does not exist", expected="a recipe, a run, or a log of another trainer")
@@ -32,7 +32,7 @@ def read_log(target: Path, run: str | None = None) -> Log:
 
 
 def _file(path: Path, run: str | None) -> Log:
-    """By its name."""
+    """Return the importer by file name."""
     if path.name.startswith("events.out.tfevents."):
         return tensorboard.read(path)
     match path.suffix:
@@ -55,7 +55,7 @@ def _file(path: Path, run: str | None) -> Log:
 
 
 def _jsonl(path: Path) -> Log:
-    """By its first line."""
+    """Return the importer by the first line."""
     match _kind(path):
         case "metrics":
             return verl_files.read([path], [])
@@ -66,13 +66,13 @@ def _jsonl(path: Path) -> Log:
 
 
 def _kind(path: Path) -> str:
-    """What a file of JSON lines is: metrics or a dump of verl's, or neither."""
+    """Return the kind of a file of JSON lines: verl's metrics, verl's dump, or neither."""
     first = next((record for _, record in json_lines(path)), {})
     return "metrics" if verl_files.is_metrics(first) else "dump" if is_dump(first) else ""
 
 
 def _folder(folder: Path, run: str | None) -> Log:
-    """By what is in it: what tells most comes first."""
+    """Return the importer by the files in a folder, the most informative first."""
     if state := trainer_state.found_in(folder):
         return trainer_state.read(state)
     if logs := wandb.found_in(folder):
@@ -91,7 +91,7 @@ def _folder(folder: Path, run: str | None) -> Log:
 def _one(found: Sequence[Path], folder: Path) -> Path:
     if len(found) > 1:
         raise RecordError(
-            f"{folder} holds {len(found)} runs",
+            f"{folder} has {len(found)} runs",
             got=", ".join(map(str, found[:6])),
             expected="one",
             remedy="name one of them",
@@ -101,7 +101,7 @@ def _one(found: Sequence[Path], folder: Path) -> Path:
 
 def _unknown(target: Path, got: str) -> RecordError:
     return RecordError(
-        f"{target} is neither a run of Truing nor a log that it reads",
+        f"{target} is neither a run of Truing nor a known log",
         got=got,
         expected="run.json, or one of:\n    " + "\n    ".join(FORMATS),
         remedy="export the run's scalars as a .csv with a step column",

@@ -1,4 +1,4 @@
-"""A foreign run judged by every rule whose inputs are there, and how much that leaves open."""
+"""The diagnosis of a foreign run by every rule with all inputs, and its limits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ from truing.errors import RecordError
 from truing.utils.format import with_count
 
 EXACT_KINDS = ("E", "C", "M")
-"""Kinds of rules that prove things."""
+"""Kinds of rules with proofs."""
 
 SHOWN_NAMES = 8
-"""Names that are told of those that nobody judged."""
+"""The most unknown names in a line."""
 
 
 @dataclass(frozen=True)
 class LogDiagnosis:
-    """What the rules came to, and what could not be asked."""
+    """The diagnosis of a log, and its unchecked rules."""
 
     diagnosis: Diagnosis
     imported: ImportedRun
-    exact_not_checked: int  # exact rules that lacked an input in every step
+    exact_not_checked: int  # exact rules without an input in every step
 
     def lines(self, verbose: bool = False) -> Iterator[tuple[str, str]]:
-        """Each with its style, for below a diagnosis; ``verbose`` names every column."""
+        """Yield lines with styles, for below a diagnosis; ``verbose`` names every column."""
         run = self.imported
         kind = "scalars and answers" if run.has_answers else "scalars only"
         yield f"{kind}: {with_count(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
@@ -40,28 +40,28 @@ class LogDiagnosis:
         for note in run.notes:
             yield note, "yellow"
         for name, why in run.changed_meanings.items():
-            yield f"left out: {name} is something else in this run: {why}", "yellow"
+            yield f"left out: {name} has another meaning in this run: {why}", "yellow"
         if run.unknown:
             more = ", …" if len(run.unknown) > SHOWN_NAMES else ""
             names = ", ".join(run.unknown[:SHOWN_NAMES])
-            yield f"not understood, so not judged ({len(run.unknown)}): {names}{more}", "yellow"
+            yield f"unknown, not checked ({len(run.unknown)}): {names}{more}", "yellow"
         if hint := suggestion_text(run.suggestions):
             yield hint, "yellow"
 
     def _columns(self, verbose: bool) -> Iterator[tuple[str, str]]:
-        """Which columns are read, and which are known and not judged."""
+        """Yield the columns in use, and those that are known and unused."""
         run = self.imported
         if not verbose:
-            unused = f", {len(run.unused)} known and judged by no rule" if run.unused else ""
+            unused = f", {len(run.unused)} known and unused" if run.unused else ""
             yield f"columns: {len(run.matched)} read{unused}; --verbose names them", "dim"
             return
         yield "read: " + ", ".join(f"{theirs} = {ours}" for theirs, ours in run.matched.items()), "dim"
         for why in dict.fromkeys(run.unused.values()):
             names = ", ".join(name for name, each in run.unused.items() if each == why)
-            yield f"judged by no rule: {names}: {why}", "dim"
+            yield f"unused: {names}: {why}", "dim"
 
     def facts(self) -> dict[str, Any]:
-        """The same as JSON has it."""
+        """Return the same as JSON."""
         return {
             "scalars_only": not self.imported.has_answers,
             "exact_not_checked": self.exact_not_checked,
@@ -80,13 +80,13 @@ class LogDiagnosis:
 def diagnose_log(
     target: Path, select: Sequence[str] = (), ignore: Sequence[str] = (), run: str | None = None
 ) -> LogDiagnosis:
-    """Every rule over every update of a foreign run.
+    """Apply every rule to every update of a foreign run.
 
     Args:
-        target: a file or folder that another trainer left.
-        select: codes or families of rules; all where none is given.
+        target: a file or folder of another trainer.
+        select: codes or families of rules; all by default.
         ignore: codes or families to leave out.
-        run: which of several runs in one file.
+        run: the name of the run, for a file with several.
     """
     diagnosis = Diagnosis(select_rules(select, ignore))
     found = import_run(read_log(target, run))
@@ -94,11 +94,11 @@ def diagnose_log(
         diagnosis.add(step, final=step is found.steps[-1])
     if not (diagnosis.steps_checked or select or ignore):
         raise RecordError(
-            f"nothing in {target} could be judged",
-            got=", ".join(found.matched.values()) or "no number that is known",
-            expected="numbers that a rule reads, such as reward/mean and length/mean (docs/metrics.md)",
+            f"no rule has its inputs in {target}",
+            got=", ".join(found.matched.values()) or "no known number",
+            expected="numbers for a rule, such as reward/mean and length/mean (docs/metrics.md)",
             remedy=suggestion_text(found.suggestions)
-            or "rename columns to the names of docs/metrics.md that are the same quantity",
+            or "rename columns to the names of the same quantities in docs/metrics.md",
         )
     blind = [
         rule

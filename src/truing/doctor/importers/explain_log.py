@@ -1,4 +1,4 @@
-"""Why does the reward of a foreign run not go up? What its log can tell, and what it excludes."""
+"""Explanations from the log of a foreign run for a reward that does not rise."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,48 +29,48 @@ MANY = 0.3
 
 @dataclass(frozen=True)
 class LogHistory:
-    """What a log tells of its updates."""
+    """The updates of a log."""
 
     log_diagnosis: LogDiagnosis
 
     @property
     def updates(self) -> Sequence[Mapping[str, float]]:
-        """Our names and numbers, record by record."""
+        """Return our names and numbers, by record."""
         return [step.numbers for step in self.log_diagnosis.imported.steps]
 
     def last(self, name: str) -> float:
-        """A number's mean over the last records; NaN where it is not known."""
+        """Return a metric's mean over the last records; NaN if unknown."""
         known = [numbers[name] for numbers in self.updates if math.isfinite(numbers.get(name, math.nan))]
         return math.fsum(known[-RECENT_UPDATES:]) / len(known[-RECENT_UPDATES:]) if known else math.nan
 
     def before(self, name: str) -> float:
-        """Its mean before the reward fell; NaN where it did not, or nobody knows."""
+        """Return its mean before the reward fell; NaN without a fall or values."""
         return before_the_fall(
             self.reward_trend, [step.numbers.get(name, math.nan) for step in self._rewarded]
         )
 
     @property
     def _rewarded(self) -> list[Step]:
-        """Records that tell the reward."""
+        """Return the records with a reward."""
         steps = self.log_diagnosis.imported.steps
         return [step for step in steps if math.isfinite(step.numbers.get("reward/mean", math.nan))]
 
     @cached_property
     def reward_trend(self) -> RewardTrend:
-        """How the mean reward went, by the numbers that the log gives its updates."""
+        """Return the trend of the mean reward, by the log's update numbers."""
         told = self._rewarded
         if not told:
             raise RecordError(
-                f"{self.log_diagnosis.imported.format} tells no reward",
+                f"{self.log_diagnosis.imported.format} has no reward",
                 got=", ".join(self.log_diagnosis.imported.matched),
                 expected="the mean reward of each update",
-                remedy="`truing check` judges what else is in it",
+                remedy="check its other numbers with `truing check`",
             )
         return reward_trend([step.numbers["reward/mean"] for step in told], [step.step + 1 for step in told])
 
 
 def why_log(story: LogHistory) -> list[Hypothesis]:
-    """Every hypothesis: what was found first, then what is open, then what the log excludes."""
+    """Return every hypothesis: found ones first, then open ones, then excluded ones."""
     made = [found for ask in (_rules, _signal, _cut, _size, _not_in_log) for found in ask(story)]
     return sorted(made, key=lambda each: ("found", "open", "ruled out").index(each.state))
 
@@ -94,16 +94,16 @@ def _signal(story: LogHistory) -> Iterator[Hypothesis]:
     share = story.last("group/zero_variance_share")
     if math.isnan(share):
         return
-    told = f"{share:.0%} of groups earn the same, at a mean reward of {story.reward_trend.last:.3g}"
+    told = f"{share:.0%} of groups have equal rewards, at a mean reward of {story.reward_trend.last:.3g}"
     if share < MOSTLY:
         yield Hypothesis("groups have no signal", "ruled out", told)
     elif story.before("group/zero_variance_share") < MOSTLY:
-        before = f"{story.before('group/zero_variance_share'):.0%} did before the reward fell"
+        before = f"{story.before('group/zero_variance_share'):.0%} had before the reward fell"
         yield Hypothesis("groups have no signal", "ruled out", f"{told}; {before}")
     elif story.reward_trend.learns:
         yield Hypothesis("groups have no signal: the tasks are solved", "open", told)
     else:
-        which = "a log does not say how many are all right, and how many all wrong"
+        which = "the log lacks the shares of groups that are all right and all wrong"
         yield Hypothesis("groups have no signal", "open", f"{told}; {which}")
 
 
@@ -124,7 +124,7 @@ def _cut(story: LogHistory) -> Iterator[Hypothesis]:
 def _size(story: LogHistory) -> Iterator[Hypothesis]:
     way, share = story.reward_trend, story.last("group/zero_variance_share")
     rates = [numbers["lr"] for numbers in story.updates if math.isfinite(numbers.get("lr", math.nan))]
-    rate = max(rates, default=math.nan)  # a schedule may have brought the last ones down
+    rate = max(rates, default=math.nan)  # a schedule may lower the last ones
     at = "" if math.isnan(rate) else f"learning rate {rate:.2g}, "
     if way.fell:
         smaller = "train again from before the break, at a tenth of the learning rate"
@@ -134,7 +134,7 @@ def _size(story: LogHistory) -> Iterator[Hypothesis]:
     elif rate == 0:
         yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'record')}")
     elif share >= MOSTLY:
-        because = f"{share:.0%} of groups have no advantage: a larger rate multiplies next to nothing"
+        because = f"{share:.0%} of groups have no advantage: a larger rate has almost no effect"
         yield Hypothesis("updates are too small", "ruled out", because)
     elif way.updates < MIN_UPDATES:
         told = f"{with_count(way.updates, 'record')}: a trend shows over {MIN_UPDATES} or more"

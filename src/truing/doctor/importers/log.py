@@ -1,4 +1,4 @@
-"""What a log told, before anybody knows whose it is."""
+"""A log of scalars, before the trainer is known."""
 
 import codecs
 import json
@@ -11,35 +11,35 @@ from truing.doctor.evidence import Row
 from truing.errors import RecordError
 
 STEP_NAMES = ("train/global_step", "global_step", "step", "_step", "update", "iteration")
-"""What the number of an update is called, in any case: a trainer's own count before a tracker's of calls."""
+"""Names of the update number, case-insensitive: a trainer's own count before a tracker's count of calls."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """What was logged at once."""
+    """Values logged at one time."""
 
-    step: int | None  # None where a tracker was told something beside the updates
-    values: Mapping[str, float]  # by the names that the log has
+    step: int | None  # None for a tracker's record outside the updates
+    values: Mapping[str, float]  # by the names in the log
     where: str  # for errors: the line, or the record
 
 
 @dataclass(frozen=True)
 class Log:
-    """A log of scalars, and the attempts where somebody dumped them."""
+    """A log of scalars, and the attempts of a dump."""
 
-    format: str  # what it was read as, in words
+    format: str  # the detected format, as text
     points: Sequence[Point]  # in the order of the log
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as the trainer declared it
     rows: Mapping[int, Sequence[Row]] = field(default_factory=dict[int, Sequence[Row]])  # by step
-    steps_counted: bool = False  # whether steps are those of the records, for the log has none
+    steps_counted: bool = False  # whether steps count the records, since the log has none
 
 
 def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool = False) -> list[Point]:
-    """Points of records that have the step among their values; what is no number is left out.
+    """Return points of records with the step among their values; other types are left out.
 
     Args:
-        records: where each is, and what it says.
-        counted: whether the records have no step, and are counted.
+        records: the place and the values of each.
+        steps_counted: whether steps count the records, since these have none.
     """
     told = [
         (where, {**record, "step": count} if steps_counted else record)
@@ -47,7 +47,7 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool
     ]
     name = _step_name(record for _, record in told)
     if not told:
-        raise RecordError("the log holds nothing yet", expected="a record per update", remedy="wait for one")
+        raise RecordError("the log is empty", expected="a record per update", remedy="wait for one")
     if name is None:
         raise RecordError(
             f"{told[0][0]} has no step",
@@ -60,7 +60,7 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool
         values = {key: x for key, value in record.items() if (x := to_number(value)) is not None}
         step = values.get(name)
         if step is not None and not step.is_integer():
-            raise RecordError(f"{where} has a step that is none", got=step, expected="a whole number")
+            raise RecordError(f"{where} has an invalid step", got=step, expected="a whole number")
         values = {
             key: x for key, x in values.items() if key.lower() not in STEP_NAMES and not key.startswith("_")
         }
@@ -69,18 +69,18 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool
 
 
 def has_step(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether any record says of which update it is."""
+    """Return whether any record has its update number."""
     return _step_name(records) is not None
 
 
 def _step_name(records: Iterable[Mapping[str, Any]]) -> str | None:
-    """The name under which records have the number of their update; None where they have none."""
+    """Return the name of the update number in records; None without one."""
     known = {name: None for record in records for name in record if name.lower() in STEP_NAMES}
     return min(known, key=lambda name: STEP_NAMES.index(name.lower()), default=None)
 
 
 def to_number(value: object) -> float | None:
-    """The value where it is a number, or a text of one; None for texts, tables and what was not told."""
+    """Return the value of a number, or of its text; None for texts, tables and missing values."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -90,36 +90,38 @@ def to_number(value: object) -> float | None:
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a file of JSON lines, each with its place."""
+    """Yield the objects of a file of JSON lines, each with its place."""
     for count, line in enumerate(read_text(path).splitlines(), 1):
         if line.strip():
             yield f"{path}, line {count},", parse_object(line, f"{path}, line {count},")
 
 
 def read_text(path: Path) -> str:
-    """What a file says."""
+    """Return the text of a file."""
     try:
         return decoded(path.read_bytes())
     except UnicodeDecodeError as error:
         raise RecordError(
-            f"{path} is no text", got=error, expected="UTF-8, or UTF-16 with its mark"
+            f"{path} is not a text", got=error, expected="UTF-8, or UTF-16 with its mark"
         ) from error
 
 
 def decoded(raw: bytes, errors: str = "strict") -> str:
-    """A text in UTF-8, or in UTF-16, as a shell of Windows and Excel write it."""
+    """Return a text from UTF-8, or from UTF-16, which Windows shells and Excel write."""
     wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return raw.decode("utf-16" if wide else "utf-8-sig", errors)
 
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
-    """A JSON object, or an error that says where."""
+    """Return a JSON object, or raise an error with its place."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise RecordError(
-            f"{where} is no JSON", got=error, expected="a JSON object", remedy="copy the file anew"
+            f"{where} is not JSON", got=error, expected="a JSON object", remedy="copy the file again"
         ) from error
     if not isinstance(value, dict):
-        raise RecordError(f"{where} is no JSON object", got=type(value).__name__, expected="names and values")
+        raise RecordError(
+            f"{where} is not a JSON object", got=type(value).__name__, expected="names and values"
+        )
     return value

@@ -1,7 +1,7 @@
-"""Which numbers of other trainers are ours: the same quantity in the same unit, and nothing else.
+"""Names of other trainers' numbers that are ours: the same quantity in the same unit.
 
-Columns that are known and judged by no rule stand in ``unused.py``, each with why; all others are told as
-not understood.
+``unused_columns.py`` has the known columns without a rule, each with the reason; all others are reported as
+unknown.
 """
 
 import difflib
@@ -13,13 +13,13 @@ from truing.metrics.definitions import METRICS, is_metric
 
 @dataclass(frozen=True)
 class Trainer:
-    """Whose numbers these are, and which of them are ours."""
+    """A trainer, and its names of our metrics."""
 
     name: str  # of ``Setup.trainer``
-    signature: frozenset[str]  # one of these, and it is this trainer
+    signature: frozenset[str]  # one of these identifies the trainer
     names: Mapping[str, str]  # theirs → ours
     abs_max_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Ours that is the largest absolute value of several of theirs."""
+    """Our metric that is the largest absolute value of several of theirs."""
 
 
 GENERIC = {
@@ -36,14 +36,14 @@ GENERIC = {
     "completion_length": "length/mean",
     "response_length": "length/mean",
 }
-"""What tables call a number of reinforcement learning, whoever wrote them."""
+"""Common names in tables of reinforcement learning."""
 
 HF = {
     "loss": "loss/total",
     "grad_norm": "grad/norm",  # of the last update since the last log, as is the rate
     "learning_rate": "lr",
 }
-"""What transformers' Trainer logs itself, whatever the loss."""
+"""Logged by transformers' Trainer for every loss."""
 
 TRL = Trainer(
     "trl",
@@ -54,13 +54,13 @@ TRL = Trainer(
     | {
         "reward": "reward/mean",
         "reward_std": "reward/any_std",  # before 0.27 the mean of the groups', since then of all rewards
-        "frac_reward_zero_std": "group/zero_variance_share",  # see declared.py for `scale_rewards`
+        "frac_reward_zero_std": "group/zero_variance_share",  # see setup.py for `scale_rewards`
         "completions/mean_length": "length/mean",  # without the tokens of tools
         "completion_length": "length/mean",  # before 0.16
         "completions/clipped_ratio": "truncated/share",
         # of logits at the temperature of sampling, before any nucleus
         "entropy": "entropy/contract",
-        "kl": "kl/any",  # k3 in GRPO and k1 in RLOO, which log the same names; see declared.py
+        "kl": "kl/any",  # k3 in GRPO and k1 in RLOO, which log the same names; see setup.py
     },
 )
 
@@ -68,12 +68,12 @@ VERL = Trainer(
     "verl",
     frozenset({"actor/pg_loss", "actor/grad_norm", "critic/score/mean", "response_length/mean"}),
     {
-        "critic/score/mean": "reward/mean",  # of attempts that have a token
-        # the tokens of a response; with tools theirs are in it too, as `num_turns/max` above 2 tells
+        "critic/score/mean": "reward/mean",  # of attempts with a token
+        # tokens of a response; includes tool tokens if `num_turns/max` is above 2
         "response_length/mean": "length/mean",
         "response_length/max": "length/max",
-        "response_length/clip_ratio": "truncated/share",  # an answer that just fits is counted with them
-        "actor/entropy": "entropy/contract",  # per token where `loss_agg_mode` is; see declared.py
+        "response_length/clip_ratio": "truncated/share",  # counts answers of exactly the limit too
+        "actor/entropy": "entropy/contract",  # per token if `loss_agg_mode` is; see setup.py
         "actor/grad_norm": "grad/norm",  # the mean over minibatches
         "actor/lr": "lr",
         "critic/advantages/mean": "advantage/mean",
@@ -89,13 +89,13 @@ OPENRLHF = Trainer(
     frozenset({"rollout/reward_mean", "actor_lr", "ppo_clip_ratio"}),
     {
         "rollout/reward_mean": "reward/mean",
-        "reward": "reward/mean",  # before 0.11: of the same attempts, as they were trained on
+        "reward": "reward/mean",  # before 0.11: of the trained attempts
         "rollout/reward_std": "reward/std",
         "rollout/response_length_mean": "length/mean",
         "response_length": "length/mean",
         "rollout/truncated_rate": "truncated/share",
         "truncated": "truncated/share",
-        "actor_grad_norm": "grad/norm",  # 0 also where the engine told none: no rule reads such a 0 alone
+        "actor_grad_norm": "grad/norm",  # 0 also if the engine reports none: no rule uses such a 0 alone
         "actor_lr": "lr",
         "ppo_clip_ratio": "clip/clipped_share",
         "vllm_kl": "mismatch/k1",
@@ -103,48 +103,48 @@ OPENRLHF = Trainer(
 )
 
 TRANSFORMERS = Trainer("transformers", frozenset({"learning_rate", "grad_norm"}), HF)
-"""Any other trainer on transformers' own, such as supervised fine-tuning: its entropy is of given tokens."""
+"""Any other trainer based on transformers, such as supervised fine-tuning: its entropy is of given tokens."""
 
 PLAIN = Trainer("plain", frozenset(), GENERIC)
-"""Numbers that are called as Truing calls its own, or as everybody does."""
+"""Numbers with Truing's names, or common ones."""
 
 TRAINERS = (VERL, OPENRLHF, TRL, TRANSFORMERS)
 
 REWARDS = frozenset(name for name, ours in GENERIC.items() if ours == "reward/mean")
-"""One of these, and the table is not of supervised fine-tuning."""
+"""A table with one of these is not of supervised fine-tuning."""
 
 PREFIX = "train/"
-"""What trackers put before the names of a trainer; what is of an evaluation has another, and stays."""
+"""A tracker's prefix of training metrics; evaluations have another one."""
 
 
 def without_prefix(name: str) -> str:
-    """A trainer's own name for what a tracker has."""
+    """Return a trainer's own name from a tracker's."""
     return name.removeprefix(PREFIX)
 
 
 def trainer_of(names: Set[str]) -> Trainer:
-    """Whose names these are."""
+    """Return the trainer with these names."""
     found = next((each for each in TRAINERS if each.signature & names), PLAIN)
     return PLAIN if found is TRANSFORMERS and names & REWARDS else found
 
 
 def ours_of(trainer: Trainer, name: str) -> str | None:
-    """What we call a number of theirs; None where we have no such number."""
+    """Return our name of their number; None without one."""
     if trainer is PLAIN and name.lower() in GENERIC:
         return GENERIC[name.lower()]
     return trainer.names.get(name) or (name if is_metric(name) else None)
 
 
 MIN_SIMILARITY = 0.85
-"""Of two spellings of one name; `rewards/mean` and `reward/mean` share 0.96, `reward/max` and it 0.76."""
+"""Of two spellings of one name: `rewards/mean` and `reward/mean` have 0.96, `reward/max` and it 0.76."""
 
 
 def close_names(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str]:
-    """Names of a plain table that nobody understood, and what of ours each may be a spelling of.
+    """Return unknown names of a plain table, with our metric of a similar spelling.
 
     Args:
-        unread: names that are no metric.
-        read: theirs → ours; what is read already is meant by no other name.
+        unread: unknown names.
+        read: theirs → ours; a metric already in use is no suggestion.
     """
     spelt = {_letters(metric.name): metric.name for metric in METRICS if metric.name not in read.values()}
     found = {
@@ -154,5 +154,5 @@ def close_names(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str
 
 
 def _letters(name: str) -> str:
-    """A name without its separators."""
+    """Return a name without its separators."""
     return "".join(letter for letter in without_prefix(name).lower() if letter.isalnum())

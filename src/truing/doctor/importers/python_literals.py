@@ -1,4 +1,4 @@
-"""Names and numbers as Python prints them: ``{'loss': 0.5, 'kl': '1e-05', 'x': np.float64(nan)}``."""
+"""Names and numbers in Python's notation: ``{'loss': 0.5, 'kl': '1e-05', 'x': np.float64(nan)}``."""
 
 import re
 
@@ -10,5 +10,5 @@ PAIR = re.compile(rf"""['"]([^'"]+)['"]:\s*{VALUE}(?![\w.])""", re.IGNORECASE)
 
 
 def pairs(text: str) -> dict[str, float]:
-    """Names and numbers of a printed dict; what is no number is left out."""
+    """Return names and numbers of a printed dict; other values are left out."""
     return {name: float(value) for name, value in PAIR.findall(text)}

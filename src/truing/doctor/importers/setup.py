@@ -1,4 +1,4 @@
-"""What a run's configuration settles: its setup, and which of its numbers are ours only under it."""
+"""A setup from a run's configuration, and the numbers whose meaning depends on it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from truing.doctor.importers.metric_names import OPENRLHF, TRANSFORMERS, TRL, VE
 
 K1, K3 = "kl_trained/k1", "kl_trained/k3"
 VERL_KL = {"kl": K1, "k1": K1, "low_var_kl": K3, "k3": K3, "low_var_kl+": K3, "k3+": K3}
-"""By `kl_loss_type`; a plus changes the gradient and not the number."""
+"""By `kl_loss_type`; a plus changes the gradient, not the number."""
 
 CLIP = {
     "clip_ratio/region_mean": "clip/clipped_share",
@@ -17,11 +17,11 @@ CLIP = {
 }
 
 SINGLE_TURN_COUNT = 2
-"""What verl counts as turns where there was one question and one answer."""
+"""verl's count of turns for one question and one answer."""
 
 
 def setup_of(trainer: Trainer, config: Mapping[str, Any], names: Sequence[str]) -> Setup:
-    """What a configuration declares, and the names of a log; what they do not is not known."""
+    """Return the setup from a configuration and the names of a log; other settings are unknown."""
     if trainer is TRL:
         return _trl(config)
     if trainer is VERL:
@@ -64,7 +64,7 @@ def _verl(config: Mapping[str, Any], critic: bool) -> Setup:
 
 
 def config_names(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, str]:
-    """Numbers that are ours under this configuration, theirs → ours."""
+    """Return numbers that are ours under this configuration, theirs → ours."""
     if trainer is TRL and _is_grpo(config):
         by_token = config.get("importance_sampling_level") == "token"
         # weighted by the ratio, unless `use_bias_correction_kl` is off
@@ -80,7 +80,7 @@ def config_names(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, str]:
 def changed_meanings(
     trainer: Trainer, config: Mapping[str, Any], largest: Mapping[str, float]
 ) -> dict[str, str]:
-    """Numbers that mean something else in this run, each with what they mean.
+    """Return numbers with another meaning in this run, each with that meaning.
 
     Args:
         trainer: whose they are.
@@ -102,15 +102,15 @@ def changed_meanings(
 
 
 def _is_grpo(config: Mapping[str, Any]) -> bool:
-    """By what only a ``GRPOConfig`` has."""
+    """Return whether the configuration is a ``GRPOConfig``."""
     return "scale_rewards" in config or config.get("config_class") == "GRPOConfig"
 
 
 def _is_rloo(config: Mapping[str, Any]) -> bool:
-    """By what only an ``RLOOConfig`` has."""
+    """Return whether the configuration is an ``RLOOConfig``."""
     return "normalize_advantages" in config or config.get("config_class") == "RLOOConfig"
 
 
 def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of verl's ``actor_rollout_ref``."""
+    """Return a part of verl's ``actor_rollout_ref``."""
     return config.get("actor_rollout_ref", {}).get(name, {})

@@ -1,4 +1,4 @@
-"""A log as steps of the doctor's: our names, one step an update, and what could not be used."""
+"""A log as steps of the doctor: our names, one step per update, and the unused rest."""
 
 import math
 from collections import defaultdict
@@ -28,26 +28,26 @@ STAGE = "train"
 
 @dataclass(frozen=True)
 class ImportedRun:
-    """A foreign run, and how much of its log was understood."""
+    """A foreign run, and the known and unknown parts of its log."""
 
     format: str
     trainer: str
     steps: Sequence[Step]
     matched: Mapping[str, str]  # theirs → ours
-    unused: Mapping[str, str]  # theirs → why no rule judges it, though it is known
-    unknown: Sequence[str]  # names that nobody knows
-    changed_meanings: Mapping[str, str]  # theirs → what it means in this run
-    suggestions: Mapping[str, str]  # of those that nobody knows, what they may be a spelling of
-    notes: Sequence[str] = ()  # what was made of the order of the log
+    unused: Mapping[str, str]  # known names without a rule → the reason
+    unknown: Sequence[str]  # unknown names
+    changed_meanings: Mapping[str, str]  # theirs → its meaning in this run
+    suggestions: Mapping[str, str]  # unknown name → similar name of ours
+    notes: Sequence[str] = ()  # on the order of the log
 
     @property
     def has_answers(self) -> bool:
-        """Whether attempts are there too."""
+        """Return whether the run has attempts."""
         return any(step.rows for step in self.steps)
 
 
 def import_run(log: Log) -> ImportedRun:
-    """Steps of a log, each with those before; a step is named by the number that the log gave it."""
+    """Return the steps of a log, each with the earlier ones; numbers of steps are those of the log."""
     names = list(dict.fromkeys(without_prefix(name) for point in log.points for name in point.values))
     trainer = trainer_of(set(names))
     other = changed_meanings(trainer, log.config, _largest(log.points))
@@ -58,7 +58,7 @@ def import_run(log: Log) -> ImportedRun:
             got=", ".join(names[:6]) or "none at all",
             expected=f"metrics of {', '.join(each.name for each in TRAINERS)}, or those of docs/metrics.md",
             remedy=suggestion_text(close_names(names, {}))
-            or "rename the columns to the names in docs/metrics.md that are the same quantity",
+            or "rename columns to the names of the same quantities in docs/metrics.md",
         )
     told, notes = _by_step(log.points, set(read))
     numbers = {step: _ours(theirs, read, trainer) for step, theirs in told.items()}
@@ -79,7 +79,7 @@ def import_run(log: Log) -> ImportedRun:
         unused,
         unread,
         {name: why for name, why in other.items() if name in names},
-        close_names(unread, read) if trainer is PLAIN else {},  # another trainer's names are what they are
+        close_names(unread, read) if trainer is PLAIN else {},  # a known trainer's names are exact
         [COUNTED_NOTE, *notes] if log.steps_counted else notes,
     )
 
@@ -88,18 +88,18 @@ COUNTED_NOTE = "the log tells no step: its records are counted, however many upd
 
 
 def updates_per_record(steps: Iterable[int]) -> int:
-    """How many updates a record is of: the smallest distance of two; 1 where there is one record."""
+    """Return the updates per record: the smallest distance of two; 1 for one record."""
     return min((after - before for before, after in pairwise(sorted(steps))), default=1)
 
 
 def suggestion_text(near: Mapping[str, str]) -> str:
-    """A question for each name that is close to one of ours."""
+    """Return a question for each name that is close to one of ours."""
     told = ", ".join(f"{ours} by {theirs}" for theirs, ours in near.items())
     return f"did you mean {told}? Rename what is the same quantity (docs/metrics.md)" if told else ""
 
 
 def _largest(points: Sequence[Point]) -> dict[str, float]:
-    """The largest value of each number."""
+    """Return the largest value of each number."""
     found = dict[str, float]()
     for point in points:
         for name, value in point.values.items():
@@ -110,7 +110,7 @@ def _largest(points: Sequence[Point]) -> dict[str, float]:
 def _read(
     names: Sequence[str], trainer: Trainer, also: Mapping[str, str], other: Mapping[str, str]
 ) -> dict[str, str]:
-    """What each name of the log is in ours; of two that are one number the first is read."""
+    """Return our name of each name in the log; the first wins for two names of one metric."""
     found = dict[str, str]()
     for name in names:
         ours = also.get(name) or ours_of(trainer, name)
@@ -123,7 +123,7 @@ def _read(
 
 
 def _by_step(points: Sequence[Point], wanted: set[str]) -> tuple[dict[int, dict[str, float]], list[str]]:
-    """What is wanted of each step, and where the log goes back: a run that was resumed tells those anew."""
+    """Return the requested numbers of each step, and notes where the log goes back, as after a resumption."""
     series, back = defaultdict[str, dict[int, float]](dict), dict[tuple[int, int], None]()
     for point in points:
         for name, value in point.values.items():
@@ -150,12 +150,12 @@ def _by_step(points: Sequence[Point], wanted: set[str]) -> tuple[dict[int, dict[
 
 
 def _alike(one: float, other: float) -> bool:
-    """Whether two numbers are the same, NaN among them."""
+    """Return whether two numbers are equal, or both NaN."""
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
 def _check_same_value(known: float, value: float, name: str, point: Point) -> None:
-    """Raise where an update is told twice, and not alike."""
+    """Raise if an update has two records with different numbers."""
     if not _alike(known, value):
         raise RecordError(
             f"step {point.step} is logged twice, with two values of {name}",
@@ -166,12 +166,12 @@ def _check_same_value(known: float, value: float, name: str, point: Point) -> No
 
 
 def _went_back(latest: int, step: int) -> str:
-    """What was made of it."""
+    """Return a note on the order of the log."""
     return f"the log goes back from {latest} to {step}: of updates told twice the later telling is read"
 
 
 def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer) -> dict[str, float]:
-    """An update's numbers by our names."""
+    """Return an update's numbers by our names."""
     found = {read[name]: value for name, value in theirs.items() if read[name] not in trainer.abs_max_of}
     for ours, names in trainer.abs_max_of.items():
         if all(name in theirs for name in names):
@@ -180,14 +180,14 @@ def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer
 
 
 def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -> list[Step]:
-    """In the order of the updates."""
+    """Return steps in the order of the updates."""
     made, past = list[Step](), list[Past]()
     for step in sorted(numbers):
         rows = log.rows.get(step, ())
         made.append(
             Step(
                 stage=STAGE,
-                step=step - 1,  # a report counts from 1, as these trainers do
+                step=step - 1,  # these trainers, and reports, count from 1
                 setup=setup,
                 rows=rows,
                 lengths=[0] * len(rows),  # no tokens

@@ -21,23 +21,23 @@ DECIMALS = re.compile(r"(?<=\d),(?=\d+(?:[eE][-+]?\d+)?\s*$)")
 
 
 def read_jsonl(path: Path) -> Log:
-    """A JSON object a line."""
+    """Return the log of a file with a JSON object per line."""
     return log_of(path, list(json_lines(path)))
 
 
 def log_of(path: Path, records: Sequence[tuple[str, Mapping[str, Any]]]) -> Log:
-    """Records of a file; those of transformers, which have an epoch, are counted where none has a step."""
+    """Return the records of a file; without steps, those of transformers, which have an epoch, are counted."""
     told = [record for _, record in records]
     counted = not has_step(told) and any("epoch" in record for record in told)
     return Log(str(path.name), points(records, counted), steps_counted=counted)
 
 
 def read_csv(path: Path, run: str | None) -> Log:
-    """A table with a header.
+    """Return the log of a table with a header.
 
     Args:
         path: of the file.
-        run: which of several runs, where it is a chart's export.
+        run: the name of the run, for a chart's export with several.
     """
     table = _cells(read_text(path))
     if len(table) < 2:
@@ -49,9 +49,9 @@ def read_csv(path: Path, run: str | None) -> Log:
 
 
 def _cells(written: str) -> list[tuple[int, list[str]]]:
-    """The cells of each row that has any, and the line that it ends on; the header is the first without #.
+    """Yield the cells of each nonempty row, and its last line; the header is the first row without #.
 
-    What the header has most of separates cells. Where that is a semicolon, a comma stands before decimals.
+    The most frequent separator of the header separates cells. With a semicolon, a comma is the decimal point.
     """
     told = written.splitlines()
     start = next((i for i, line in enumerate(told) if line.strip() and not line.startswith("#")), len(told))
@@ -72,14 +72,14 @@ def _records(
                 f"{path}, line {count}, has another number of cells than the header",
                 got=len(row),
                 expected=len(header),
-                remedy="export the table anew",
+                remedy="export the table again",
             )
         cells = {name: _cell(text) for name, text in zip(header, row, strict=True) if name}
         yield f"{path}, line {count},", {name: x for name, x in cells.items() if x is not None}
 
 
 def _cell(text: str) -> float | None:
-    """A number, None where there is none."""
+    """Return a number; None for an empty cell."""
     try:
         value = float(text)
     except ValueError:
@@ -88,7 +88,7 @@ def _cell(text: str) -> float | None:
 
 
 def _columns_of_run(header: list[str], run: str | None, path: Path) -> list[str | None]:
-    """Names of metrics; None for columns of other runs, and for the bounds of merged points."""
+    """Return names of metrics; None for columns of other runs, and for the bounds of merged points."""
     runs = {name.partition(" - ")[0] for name in header if " - " in name}
     if not runs:
         return list(header)

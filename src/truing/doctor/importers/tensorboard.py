@@ -1,4 +1,4 @@
-"""TensorBoard's event files, by its own reader."""
+"""TensorBoard's event files, read with TensorBoard's own reader."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ FILES = "events.out.tfevents.*"
 
 
 def found_in(folder: Path) -> list[Path]:
-    """The folders below that hold events: one for each run."""
+    """Return the folders with events below a folder: one for each run."""
     return sorted({path.parent for path in folder.rglob(FILES)})
 
 
 def read(path: Path) -> Log:
-    """All scalars of a file, or of the files of a folder."""
+    """Return all scalars of a file, or of the files of a folder."""
     try:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     except ImportError as error:
@@ -32,5 +32,5 @@ def read(path: Path) -> Log:
         for event in events.Scalars(name)
     ]
     if not told:
-        raise RecordError(f"{path} holds no scalar", expected="what add_scalar wrote", remedy="name the run")
+        raise RecordError(f"{path} has no scalar", expected="events of add_scalar", remedy="name the run")
     return Log("TensorBoard's events", told)

@@ -1,7 +1,7 @@
-"""trackio's projects: the database that it writes, or a table of parquet that it exports.
+"""trackio's projects: its database, or an exported table in parquet.
 
 trackio 0.43 (sqlite_storage.py) has a row per call of ``log`` in the table ``metrics``, with the values as
-JSON, and what a run declared in ``configs``. What JSON has no number for is a text there.
+JSON, and a run's configuration in ``configs``. Values without a JSON number are texts.
 """
 
 import sqlite3
@@ -20,11 +20,11 @@ TEXTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf
 
 
 def read(path: Path, run: str | None) -> Log:
-    """A run of a project.
+    """Return the log of a project's run.
 
     Args:
         path: of the database.
-        run: which run, by its name; None where there is one.
+        run: the name of the run; None for a single one.
     """
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as store:
@@ -32,7 +32,7 @@ def read(path: Path, run: str | None) -> Log:
             configs = dict(store.execute("SELECT run_name, config FROM configs").fetchall())
     except sqlite3.Error as error:
         raise RecordError(
-            f"{path} cannot be read as a project of trackio",
+            f"{path} is not a project of trackio",
             got=error,
             expected="tables `metrics` and `configs`, as trackio 0.43 writes them",
             remedy="name the .db file of the project, in TRACKIO_DIR",
@@ -49,10 +49,10 @@ def read(path: Path, run: str | None) -> Log:
 
 
 def read_parquet(path: Path, run: str | None) -> Log:
-    """A run of an exported table, which has a column for each metric."""
+    """Return the log of a run in an exported table, which has a column for each metric."""
     rows = pyarrow.parquet.read_table(path).to_pylist()
     if not all("run_name" in row and "step" in row for row in rows):
-        raise RecordError(f"{path} is no table of trackio", expected="columns run_name and step")
+        raise RecordError(f"{path} is not a table of trackio", expected="columns run_name and step")
     name = _chosen(path, [row["run_name"] for row in rows], run)
     told = [
         (f"{path}, row {count},", _values(row, row["step"]))
@@ -63,7 +63,7 @@ def read_parquet(path: Path, run: str | None) -> Log:
 
 
 def _chosen(path: Path, names: Sequence[str], run: str | None) -> str:
-    """The run that is meant."""
+    """Return the requested run."""
     runs = sorted(set(names))
     if run is None and len(runs) == 1:
         return runs[0]
@@ -78,6 +78,6 @@ def _chosen(path: Path, names: Sequence[str], run: str | None) -> str:
 
 
 def _values(told: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """What was logged at once, with the tracker's step beside it."""
+    """Return the values of one record, with the tracker's step."""
     kept = {key: TEXTS.get(x, x) if isinstance(x, str) else x for key, x in told.items() if key != "id"}
     return {**kept, "step": step}

@@ -1,6 +1,6 @@
 """``trainer_state.json`` of transformers, and so of TRL: every log of the run, in each checkpoint.
 
-The log holds what the trainer told at each ``logging_steps``: means since the last time, and the norm and
+The log has the trainer's record at each ``logging_steps``: means since the last record, and the norm and
 rate of the last update alone.
 """
 
@@ -19,7 +19,7 @@ CLASSES = ("GRPOConfig", "RLOOConfig")
 
 
 def found_in(folder: Path) -> Path | None:
-    """The file of a folder, or of its last checkpoint."""
+    """Return the file of a folder, or of its last checkpoint."""
     if (folder / NAME).is_file():
         return folder / NAME
     checkpoints = [path for path in folder.glob(f"checkpoint-*/{NAME}") if _count(path).isdigit()]
@@ -31,7 +31,7 @@ def _count(path: Path) -> str:
 
 
 def read(path: Path) -> Log:
-    """The logs of a run; with them the class of its arguments, where those are beside the file."""
+    """Return the logs of a run, with the class of its arguments if these are in the same folder."""
     told = read_text(path)
     if told.lstrip().startswith("["):
         return log_of(path, _numbered(path, json.loads(told)))
@@ -49,12 +49,12 @@ def read(path: Path) -> Log:
 
 
 def _numbered(path: Path, history: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Each log with its place."""
+    """Return each log with its place."""
     return [(f"{path}, log {count},", record) for count, record in enumerate(history, 1)]
 
 
 def _class(arguments: Path) -> str | None:
-    """Which trainer the arguments are of, by the name in the pickle: loading one could run code."""
+    """Return the trainer of the arguments, by the name in the pickle: loading one could run code."""
     if not zipfile.is_zipfile(arguments):
         return None
     with zipfile.ZipFile(arguments) as archive:

@@ -1,6 +1,6 @@
-"""Columns of other trainers that are known and that no rule judges, each with why; names are patterns.
+"""Known columns of other trainers without a rule, each with the reason; names are patterns.
 
-What stands in neither ``names.py`` nor here is told as not understood.
+A column in neither ``metric_names.py`` nor here is reported as unknown.
 """
 
 from collections.abc import Mapping
@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 
 SECONDS = "seconds and speed"
 COUNT = "a clock or counter"
-EVALUATION = "of an evaluation, and not of an update"
-EXTREMES = "of several batches the mean of the smallest or largest"
-PART = "one reward function's; rules judge their sum"
+EVALUATION = "of an evaluation, not of an update"
+EXTREMES = "the mean of the smallest or largest over several batches"
+PART = "one reward function's; rules check their sum"
 PREFERENCE = "of a loss on preferences"
 
 TRANSFORMERS: Mapping[str, str] = {
@@ -27,8 +27,8 @@ TRANSFORMERS: Mapping[str, str] = {
     "step_time": SECONDS,
     "profiling/*": SECONDS,
     "memory*": "bytes held",
-    "entropy": "of given tokens, and not of what was drawn",
-    "mean_token_accuracy": "the share of given tokens that are the likeliest",
+    "entropy": "of given tokens, not of sampled ones",
+    "mean_token_accuracy": "the share of given tokens with the largest probability",
     "aux_loss": "the loss of a mixture's router",
     "rewards/chosen": PREFERENCE,
     "rewards/rejected": PREFERENCE,
@@ -43,17 +43,17 @@ TRL: Mapping[str, str] = TRANSFORMERS | {
     "rewards/*": PART,
     "completions/min_length": EXTREMES,
     "completions/max_length": EXTREMES,
-    "completions/*_terminated_length": "of attempts that were not cut alone; 0 where all were",
+    "completions/*_terminated_length": "of uncut attempts alone; 0 if all are cut",
     "completions": "a table of texts",
-    "clip_ratio*": "shares of tokens or of sequences: importance_sampling_level, which is not told here",
-    "cispo_clip_ratio": "tokens whose weight is capped, and whose gradient is kept",
+    "clip_ratio*": "shares of tokens or of sequences: depends on importance_sampling_level, which is not in the log",
+    "cispo_clip_ratio": "tokens with a capped weight, which keep their gradient",
     "vespo/phi_seq_mean": "the mean weight of sequences",
     "sampling/sampling_logp_difference/*": "absolute differences, which have no null in a log",
-    "sampling/importance_sampling_ratio/*": "weights after they were capped or masked",
+    "sampling/importance_sampling_ratio/*": "weights after capping or masking",
     "policy_loss": "its weight depends on the loss",
-    "entropy_coef": "declared, and not measured",
+    "entropy_coef": "a setting, not a measurement",
     "tools/call_frequency": "tool calls of an attempt",
-    "tools/failure_frequency": "calls that raised; what a tool refuses is not among them",
+    "tools/failure_frequency": "calls that raised; without refused ones",
 }
 """TRL 1.16 (grpo_trainer.py, rloo_trainer.py)."""
 
@@ -73,23 +73,23 @@ VERL: Mapping[str, str] = {
     "response_length_non_aborted/*": "of attempts with a token alone",
     "critic/score/max": "the largest reward",
     "critic/score/min": "the smallest reward",
-    "critic/rewards/*": "less a KL penalty where that is in the reward; critic/score is what was earned",
+    "critic/rewards/*": "minus a KL penalty in the reward; critic/score is the reward itself",
     "critic/returns/max": "the largest return",
     "critic/returns/min": "the smallest return",
     "critic/values/max": "the largest value",
     "critic/values/min": "the smallest value",
-    "critic/advantages/*": "the largest or smallest advantage, where only one of them is told",
+    "critic/advantages/*": "the largest or smallest advantage, if the log has only one of them",
     "critic/vf_loss": "its weight depends on the loss",
-    "critic/vf_clipfrac": "values that are clipped",
+    "critic/vf_clipfrac": "clipped values",
     "critic/vpred_mean": "values during the update",
     "critic/grad_norm": "the critic's own gradient",
     "critic/lr": "the critic's own rate",
     "critic/kl*": "a penalty in the reward, and its weight",
     "actor/pg_loss": "a sum over minibatches",
-    "actor/pg_clipfrac*": "by the policy loss, and a mean over micro-batches of any size",
+    "actor/pg_clipfrac*": "depends on the policy loss; a mean over micro-batches of any size",
     "actor/ppo_kl": "old - new: to another policy than the reference",
-    "actor/kl_loss": "by kl_loss_type and loss_agg_mode, which are not told here",
-    "actor/kl_coef": "declared, and not measured",
+    "actor/kl_loss": "depends on kl_loss_type and loss_agg_mode, which are not in the log",
+    "actor/kl_coef": "a setting, not a measurement",
     "actor/reward_kl_penalty*": "a penalty in the reward, and its weight",
     "actor/entropy_loss": "its weight depends on the loss",
     "actor/loss": "a sum over minibatches",
@@ -102,24 +102,24 @@ VERL: Mapping[str, str] = {
 """verl 0.8 (trainer/ppo/metric_utils.py, ray_trainer.py, workers/actor/dp_actor.py)."""
 
 OPENRLHF: Mapping[str, str] = {
-    "policy_loss": "a share of a window's sum, and no mean",
-    "entropy_loss": "a share of a window's sum, and no mean",
-    "critic_loss": "a share of a window's sum, and no mean",
+    "policy_loss": "a share of a window's sum, not a mean",
+    "entropy_loss": "a share of a window's sum, not a mean",
+    "critic_loss": "a share of a window's sum, not a mean",
     "ptx_loss": "the loss on pre-training text",
-    "kl": "0 where nobody scored a reference, and else by an estimator that is not told",
-    "kl_loss": "by an estimator that is not told",
-    "kl_coef": "declared, and not measured",
-    "logprobs_diff": "0 where nobody scored a reference, and else by an estimator that is not told",
+    "kl": "0 without a reference, and otherwise by an unknown estimator",
+    "kl_loss": "by an unknown estimator",
+    "kl_coef": "a setting, not a measurement",
+    "logprobs_diff": "0 without a reference, and otherwise by an unknown estimator",
     "return": "a sum per attempt",
     "values": "after the update",
     "critic_lr": "the critic's own rate",
     "critic_grad_norm": "the critic's own gradient",
     "group_reward_std": "the mean of the groups' deviations",
     "total_length": "tokens of prompts and answers",
-    "dynamic_filtering_pass_rate": "groups that were kept",
-    "generate_length": "tokens of answers before they were filtered",
+    "dynamic_filtering_pass_rate": "kept groups",
+    "generate_length": "tokens of answers before filtering",
     "rollout/num_samples": COUNT,
-    "rollout/*": "of the attempts before they were filtered",
+    "rollout/*": "of the attempts before filtering",
     "timing/*": SECONDS,
     "perf/*": SECONDS,
     "eval*": EVALUATION,
@@ -127,12 +127,12 @@ OPENRLHF: Mapping[str, str] = {
 """OpenRLHF 0.11 (trainer/ppo_trainer.py, trainer/ray/ppo_actor.py)."""
 
 ANY: Mapping[str, str] = {"epoch": COUNT, "timestamp": COUNT, "time": SECONDS, "*_time": SECONDS}
-"""A table of nobody's in particular."""
+"""A table of no known trainer."""
 
 UNUSED = {"trl": TRL, "transformers": TRANSFORMERS, "verl": VERL, "openrlhf": OPENRLHF, "plain": ANY}
 """By the name of the trainer."""
 
 
 def why_unused(trainer: str, name: str) -> str:
-    """Why no rule judges a column; "" where nobody knows it."""
+    """Return the reason why no rule uses a column; "" for an unknown one."""
     return next((why for pattern, why in UNUSED[trainer].items() if fnmatchcase(name, pattern)), "")

@@ -1,8 +1,8 @@
 """verl's rollout dumps: prompts, answers and scores of each step, and the metrics that follow from them.
 
-Written by ``RayPPOTrainer._dump_generations`` (verl 0.8, verl/trainer/ppo/ray_trainer.py) to
-``trainer.rollout_data_dir``: a file ``{step}.jsonl`` with a line per attempt that has input, output, gts,
-score, step, and what the reward function returned beside the score.
+``RayPPOTrainer._dump_generations`` (verl 0.8, verl/trainer/ppo/ray_trainer.py) writes them to
+``trainer.rollout_data_dir``: a file ``{step}.jsonl`` with a line per attempt: input, output, gts, score,
+step, and the reward function's other results.
 """
 
 import math
@@ -20,34 +20,34 @@ FIELDS = ("input", "output", "score", "step")
 
 
 def is_dump(record: Mapping[str, Any]) -> bool:
-    """Whether a line is an attempt."""
+    """Return whether a line is an attempt."""
     return all(name in record for name in FIELDS)
 
 
 def rollout_rows(path: Path) -> dict[int, list[Row]]:
-    """Attempts of a file, by step."""
+    """Return the attempts of a file, by step."""
     by_step = defaultdict[int, list[Mapping[str, Any]]](list)
     for where, record in json_lines(path):
         step = to_number(record.get("step"))
         if not is_dump(record) or step is None:
             raise RecordError(
-                f"{where} is no attempt of a rollout dump",
+                f"{where} is not an attempt of a rollout dump",
                 got=", ".join(record),
                 expected=", ".join(FIELDS),
-                remedy="keep other files out of trainer.rollout_data_dir",
+                remedy="remove other files from trainer.rollout_data_dir",
             )
         by_step[int(step)].append(record)
     return {step: _rows(attempts) for step, attempts in by_step.items()}
 
 
 def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Attempts of a step. Groups are those of one prompt.
+    """Return the attempts of a step. A group is the attempts with one prompt.
 
     A dump has no uid, so two tasks with the same prompt in one step look like one group. A prompt that
-    recurs more often than most may be such a pair, and its attempts are left in no group.
+    recurs more often than most may be such a pair, and its attempts get no group.
     """
     counts = Counter(str(attempt["input"]) for attempt in attempts)
-    # of several sizes that are as common the smallest: better a group unused than two taken for one
+    # the smallest of equally common sizes: an unused group is better than a wrong one
     usual = min(statistics.multimode(counts.values()))
     groups = {text: f"g{i}" if count <= usual else "" for i, (text, count) in enumerate(counts.items())}
     return [_row(i, attempt, groups[str(attempt["input"])]) for i, attempt in enumerate(attempts)]
@@ -61,13 +61,13 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
         group_id=group,
         task_id="",
         family="",
-        prompt_hash="",  # a group is what has one prompt: to ask whether it has would prove nothing
+        prompt_hash="",  # groups have one prompt by construction: a check would prove nothing
         prompt_length=0,
         turns=(),
         contract=None,
         reward=math.nan if score is None else score,
         reward_parts={},
-        status="",  # not dumped: an attempt that failed has a score like any other
+        status="",  # not dumped: a failed attempt has a score like any other
         truncated=False,
         text=str(attempt["output"]),
         inner_step=0,
@@ -75,7 +75,7 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
 
 
 def reward_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Metrics that follow from the rewards and groups, as truing/metrics/rollout_definitions.py defines them."""
+    """Return metrics of rewards and groups, as defined in truing/metrics/rollout_definitions.py."""
     rewards = [row.reward for row in rows if not math.isnan(row.reward)]
     found = {"reward/mean": statistics.fmean(rewards)} if rewards else {}
     if len(rewards) > 1:

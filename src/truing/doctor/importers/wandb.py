@@ -1,8 +1,8 @@
-"""W&B's local log of a run (``run-*.wandb``), also of an offline one, by the record type of wandb itself.
+"""W&B's local log of a run (``run-*.wandb``), also of an offline one, read with wandb's own record type.
 
-The file is a LevelDB log (https://github.com/google/leveldb/blob/main/doc/log_format.md) behind a header of
-7 bytes: blocks of 32 KiB with parts of records, each behind a checksum, a length and a kind. wandb 0.31
-ships the type of the records and no reader of the file.
+The file is a LevelDB log (https://github.com/google/leveldb/blob/main/doc/log_format.md) after a header of
+7 bytes: blocks of 32 KiB with parts of records, each after a checksum, a length and a kind. wandb 0.31 has
+the type of the records and no reader of the file.
 """
 
 import json
@@ -21,13 +21,13 @@ WHOLE, LAST = 1, 4
 
 
 def found_in(folder: Path) -> list[Path]:
-    """The logs of a folder or, where it holds several, of those in it."""
+    """Return the logs of a folder, or of its runs."""
     inner = {path.resolve() for path in folder.glob("*run-*/*.wandb")}  # `latest-run` is a link to one
     return sorted(folder.glob("*.wandb")) or sorted(inner)
 
 
 def read(path: Path) -> Log:
-    """History and configuration of a run."""
+    """Return history and configuration of a run."""
     try:
         from wandb.proto.wandb_internal_pb2 import Record
     except ImportError as error:
@@ -49,19 +49,21 @@ def read(path: Path) -> Log:
 
 
 def _items(items: Iterable[Any]) -> dict[str, Any]:
-    """Names and values; a nested name is joined as W&B shows it."""
+    """Return names and values; nested names are joined as in W&B."""
     return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Records of a log; of one that is still written, the last may not be whole, and is left out."""
+    """Yield the records of a log; an incomplete last record of a running log is left out."""
     data = path.read_bytes()
     if not data.startswith(HEADER):
-        raise RecordError(f"{path} is no log of W&B", got=data[:7], expected=HEADER, remedy="copy it anew")
+        raise RecordError(
+            f"{path} is not a log of W&B", got=data[:7], expected=HEADER, remedy="copy it again"
+        )
     at, record = len(HEADER), b""
     while at + PART.size <= len(data):
         left = BLOCK - at % BLOCK
-        if left < PART.size:  # too little for a part: a block is filled up
+        if left < PART.size:  # too little for a part: the rest of the block is padding
             at += left
             continue
         _, length, kind = PART.unpack_from(data, at)

@@ -1,1 +1,1 @@
-"""Second implementations, slow and plain, that share no line with the trainer's."""
+"""Second implementations, slow and simple, without any code of the trainer."""

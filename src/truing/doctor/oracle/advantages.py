@@ -1,4 +1,4 @@
-"""What advantages come to once more, token by token, from the rewards, groups and values of an update."""
+"""A second computation of advantages, by token, from the rewards, groups and values of an update."""
 
 import math
 from collections import defaultdict
@@ -13,17 +13,17 @@ from truing.doctor.oracle.credit import gae, group_advantage, mean, sample_std
 from truing.doctor.oracle.rewards import RolloutReward, rollout_rewards
 
 EPS = 1e-4
-"""What is added to the deviation where that is not declared, reward units."""
+"""Default epsilon of the advantage denominator, reward units."""
 
 
 def expected_group_advantages(step: Step) -> Tensor:
-    """Advantages within groups: [N] float64, NaN of rows without a group or a reward."""
+    """Return advantages within groups: [N] float64, NaN for rows without a group or a reward."""
     groups: dict[str, list[RolloutReward]] = defaultdict(list)
     for each in rollout_rewards(step):
         if not math.isnan(each.total_reward):
             groups[each.group_id].append(each)
     everybody = [each for group in groups.values() for each in group]
-    # ours leave failed attempts out of their group; another trainer's update may hold a part of one
+    # Truing leaves failed attempts out of their group; another trainer's update may have a part of one
     least = 2 if step.setup.trainer == "truing" else max(2, step.setup.group_size or 2)
     whole = [group for group in groups.values() if len(group) >= least]
     if step.setup.advantage_per == "turn":
@@ -42,7 +42,7 @@ def expected_group_advantages(step: Step) -> Tensor:
 def _turn_advantages(
     step: Step, groups: Sequence[Sequence[RolloutReward]], everybody: Sequence[RolloutReward]
 ) -> Tensor:
-    """The same turn by turn, each by what was still to be earned from it on; who had ended is in it too."""
+    """Return advantages by turn from the rewards still to come; ended attempts stay in the baseline."""
     expected_N = torch.full((len(step.row_of_token),), math.nan, dtype=torch.float64)
     for group in groups:
         for each in group:
@@ -53,28 +53,28 @@ def _turn_advantages(
 
 
 def _reward_to_go(rollout: RolloutReward, k: int) -> float:
-    """What a rollout earned without its first ``k`` turns."""
+    """Return a rollout's reward without its first ``k`` turns."""
     return rollout.total_reward - math.fsum(share for _, share in rollout.turns[:k])
 
 
 def _advantage(step: Step, reward: float, group: Sequence[float], everybody: Sequence[float]) -> float:
-    """By the declared formula."""
+    """Return the advantage by the declared formula."""
     assert step.setup.advantage is not None
     return group_advantage(reward, group, everybody, step.setup.advantage, step.setup.advantage_eps or 0.0)
 
 
 class Trajectory(NamedTuple):
-    """The tokens that the policy chose in a rollout, and what each of them earned."""
+    """The chosen tokens of a rollout, and the reward of each."""
 
     tokens: list[int]  # places among all N
     values: list[float]
     rewards: list[float]
-    bootstrap_value: float  # what the critic said of the state after a cut end; NaN where there is none
-    total_reward: float  # what the whole rollout earned
+    bootstrap_value: float  # the critic's value after a cut end; NaN without one
+    total_reward: float  # of the whole rollout
 
 
 def trajectories_of(step: Step) -> list[Trajectory]:
-    """One for each rollout that is trained on and has a reward, in the order of its rows."""
+    """Return one for each trained rollout with a reward, in the order of rows."""
     value_N = step.tokens.get("value", torch.zeros(len(step.row_of_token)))
     return [
         Trajectory(
@@ -88,9 +88,9 @@ def trajectories_of(step: Step) -> list[Trajectory]:
 def expected_reinforce_advantages(
     step: Step, chains: Sequence[Trajectory], gamma: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Returns and advantages of REINFORCE, both [N] float64: what is earned from each token on.
+    """Return returns and advantages of REINFORCE, both [N] float64, from each token on.
 
-    Where a baseline is declared, the mean of all other rollouts' rewards is taken off.
+    With a declared baseline, the mean of all other rollouts' rewards is subtracted.
     """
     without = [chain._replace(values=[0.0] * len(chain.tokens)) for chain in chains]
     made = {"bootstrapped": False, "whiten": False, "gamma": gamma, "lam": 1.0}
@@ -114,7 +114,7 @@ def expected_gae(
     gamma: float | None = None,
     lam: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Returns and advantages of GAE, both [N] float64 and NaN where there are none."""
+    """Return returns and advantages of GAE, both [N] float64 and NaN elsewhere."""
     gamma, lam = step.setup.gamma if gamma is None else gamma, step.setup.lam if lam is None else lam
     assert gamma is not None
     assert lam is not None
@@ -129,7 +129,7 @@ def expected_gae(
 
 
 def whitened(step: Step, advantage_N: Tensor) -> Tensor:
-    """Advantages with mean 0 and deviation 1 over all that are trained on; a single one stays as it is."""
+    """Return advantages with mean 0 and deviation 1 over trained tokens; a single one is unchanged."""
     known = [a for a in advantage_N[step.tokens["policy_mask"]].tolist() if not math.isnan(a)]
     if len(known) < 2:
         return advantage_N

@@ -1,16 +1,16 @@
-"""Advantages and returns once more, number by number in Python's floats."""
+"""A second computation of advantages and returns in Python's floats."""
 
 import math
 from collections.abc import Sequence
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean, exactly rounded sum."""
+    """Return the arithmetic mean, from an exactly rounded sum."""
     return math.fsum(values) / len(values)
 
 
 def sample_std(values: Sequence[float]) -> float:
-    """Sample standard deviation (n − 1); 0 of one value."""
+    """Return the sample standard deviation (n − 1); 0 for one value."""
     if len(values) < 2:
         return 0.0
     middle = mean(values)
@@ -20,7 +20,7 @@ def sample_std(values: Sequence[float]) -> float:
 def group_advantage(
     reward: float, group: Sequence[float], batch: Sequence[float], scale: str, eps: float
 ) -> float:
-    """Advantage of one rollout.
+    """Return the advantage of one rollout.
 
     group  (r − mean_g) / (std_g + ε)   https://arxiv.org/abs/2402.03300
     batch  (r − mean_g) / (std + ε)     https://arxiv.org/abs/2508.08221
@@ -29,9 +29,9 @@ def group_advantage(
 
     Args:
         reward: of the rollout.
-        group: rewards of all rollouts of its group, its own among them.
-        everybody: rewards of all rollouts of the step.
-        how: one of the four.
+        group: rewards of all rollouts of its group, including its own.
+        batch: rewards of all rollouts of the step.
+        scale: one of the four.
         eps: ε, reward units.
 
     Returns:
@@ -54,14 +54,14 @@ def gae(
     gamma: float,
     lam: float,
 ) -> tuple[list[float], list[float]]:
-    """Generalised advantage estimation over one episode (https://arxiv.org/abs/1506.02438 eq. 16).
+    """Return generalised advantage estimation over one episode (https://arxiv.org/abs/1506.02438 eq. 16).
 
     δ_k = r_k + γ V_{k+1} − V_k, A_k = δ_k + γ λ A_{k+1}; returns are A_k + V_k.
 
     Args:
-        rewards: what each choice earned.
+        rewards: of each choice.
         values: V of the state before each choice.
-        last_value: V of the state after the last choice; 0 where the episode ended there.
+        last_value: V of the state after the last choice; 0 if the episode ended there.
         gamma: discount per choice.
         lam: λ.
 

@@ -1,9 +1,9 @@
-"""Were tokens drawn from the distribution that is declared? A bet that can be looked at after every token.
+"""An anytime-valid test of whether tokens follow the declared distribution, by betting.
 
-If token a was drawn from p, then for any feature f of it and any λ, e^{λ f(a)} / E_p[e^{λ f}] has mean 1. The
-product over tokens is a wealth that stays a fair game however often it is looked at: that it ever exceeds W
-has probability at most 1/W (Ville; https://arxiv.org/abs/2210.01948). A feature that the real sampler favours
-makes it grow, and names the cause. Several λ are played at the same time, with equal shares.
+If token a was sampled from p, then for any feature f of it and any λ, e^{λ f(a)} / E_p[e^{λ f}] has mean 1.
+The product over tokens is the wealth of a fair game, for any number of checks: the probability that it ever
+exceeds W is at most 1/W (Ville; https://arxiv.org/abs/2210.01948). A feature that the real sampler favours
+makes it grow, and names the cause. Several λ run at the same time, with equal shares.
 """
 
 import math
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 NUCLEUS_MASSES = (0.9, 0.95)
-"""Masses whose complement a truncated sampler never draws from."""
+"""Masses whose complement a truncated sampler never samples."""
 
 EARLY_TOKENS, FIRST_TOKENS = 16, 3
-"""Tokens of a turn in which stops may be banned; and of which a prefix may be forced."""
+"""First tokens of a turn with possibly banned stops, and with a possibly forced prefix."""
 
 MIN_LOGPROB = -30.0
-"""Nats; what is less likely counts as this much, so that one token cannot decide everything."""
+"""Nats; smaller log-probabilities count as this, so that one token cannot decide everything."""
 
 LAMBDAS = {
     "temperature": (-1.0, -0.5, -0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
@@ -37,23 +37,23 @@ LAMBDAS = {
         (-4.0, -2.0, -1.0, -0.3, -0.1, 0.1, 0.3, 1.0, 2.0),
     ),
 }
-"""λ by feature; both signs, for a real sampler may favour it or shun it."""
+"""λ by feature, in both signs: a real sampler may favour or avoid it."""
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnTokens:
-    """K drawn tokens: what each was drawn from by declaration, and what came before it."""
+    """K sampled tokens: the declared distribution of each, and its context."""
 
-    logprob_KV: Tensor  # of every id; −inf where it could not come
-    token_K: Tensor  # [K] int64, what was drawn
-    index_K: Tensor  # [K] int64, tokens of the turn before it
-    seen_KV: Tensor  # [K, V] bool, ids that the turn had said before it
+    logprob_KV: Tensor  # of every id; −inf for impossible ones
+    token_K: Tensor  # [K] int64, the sampled ids
+    index_K: Tensor  # [K] int64, earlier tokens of the turn
+    seen_KV: Tensor  # [K, V] bool, earlier ids of the turn
     prompt_KV: Tensor  # [K, V] bool, ids of the prompt
     stop_ids: Sequence[int]
 
 
 def features(drawn: DrawnTokens) -> dict[str, Tensor]:
-    """The value of each feature for every id that could have come, [K, V] float; bool where it is 0 or 1."""
+    """Return the value of each feature for every possible id, [K, V] float; bool for 0 and 1."""
     logp, (count, vocab) = drawn.logprob_KV, drawn.logprob_KV.shape
     sorted_p, order = logp.exp().sort(dim=1, descending=True)
     before = sorted_p.cumsum(1) - sorted_p
@@ -77,7 +77,7 @@ def features(drawn: DrawnTokens) -> dict[str, Tensor]:
 
 
 def log_wealth_increments(drawn: DrawnTokens) -> dict[str, list[float]]:
-    """What the log of the wealth gains over the K tokens, nats, by feature and λ; it adds up."""
+    """Return the gain of the log wealth over the K tokens, nats, by feature and λ; gains add up."""
     gains = {}
     for name, f_KV in features(drawn).items():
         f_K = f_KV.gather(1, drawn.token_K[:, None])[:, 0].double()
@@ -96,6 +96,6 @@ def log_wealth_increments(drawn: DrawnTokens) -> dict[str, list[float]]:
 
 
 def log10_wealth(gains: Sequence[float]) -> float:
-    """Of all λ of a feature together, each with an equal share."""
+    """Return the wealth of all λ of a feature together, each with an equal share."""
     total = torch.tensor(gains, dtype=torch.float64)
     return (float(torch.logsumexp(total, 0)) - math.log(len(gains))) / math.log(10)

@@ -1,8 +1,8 @@
-"""Draws once more: which token a random number falls on, and how far that is from what was drawn.
+"""A replay of draws: the token that a random number selects, and its distance from the sampled one.
 
-A token is drawn by inverting a cumulative distribution at a uniform number. Where the numbers are known, a
-draw is no chance any more: under another distribution the same number falls on another token, sooner or
-later, and by how much says how different it is (https://en.wikipedia.org/wiki/Inverse_transform_sampling).
+A draw inverts a cumulative distribution at a uniform number. With known numbers the draw is deterministic:
+under another distribution the same number selects another token, sooner or later, and the distance measures
+the difference (https://en.wikipedia.org/wiki/Inverse_transform_sampling).
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from torch import Tensor
 
 
 def interval_distance(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor) -> Tensor:
-    """How far each number is from the interval of the token that was drawn: [K] float64, 0 inside.
+    """Return the distance of each number from the interval of the sampled token: [K] float64, 0 inside.
 
     Args:
-        logprob_KV: of what the K tokens are declared to be drawn from, nats.
-        token_K: what was drawn.
+        logprob_KV: the declared distributions of the K tokens, nats.
+        token_K: the sampled ids.
         uniform_K: in [0, 1).
     """
     mass_KV = logprob_KV.double().exp()
@@ -29,7 +29,7 @@ def interval_distance(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor) ->
 
 
 def other_distributions(logprob_KV: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Distributions that tokens may have been drawn from instead, each with its name in words."""
+    """Yield alternative distributions, each with its name."""
     for temperature in (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5, 2.0):
         yield f"a temperature {temperature} times as high", _log_softmax(logprob_KV / temperature)
     order_KV = logprob_KV.argsort(1, descending=True)
@@ -46,13 +46,13 @@ def other_distributions(logprob_KV: Tensor) -> Iterator[tuple[str, Tensor]]:
 
 
 def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV: Tensor) -> dict[str, Any]:
-    """How far the worst draw is off, which it is, how many are, and what explains them.
+    """Return the largest miss, its token, the number of misses, and the settings that explain them.
 
     Args:
-        logprob_KV: of what tokens are declared to be drawn from, nats.
-        token_K: what was drawn.
-        uniform_K: the numbers that they were drawn by.
-        said_KV: what the same turn had said before, bool.
+        logprob_KV: the declared distributions, nats.
+        token_K: the sampled ids.
+        uniform_K: the random numbers.
+        seen_KV: earlier ids of the same turn, bool.
     """
     miss_K = interval_distance(logprob_KV, token_K, uniform_K)
     found: dict[str, Any] = {"largest": float(miss_K.max()), "worst": int(miss_K.argmax()), "instead": ""}

@@ -1,4 +1,6 @@
-"""Log-probabilities once more: row by row, without padding or tree, the contract step by step."""
+"""A second computation of log-probabilities: row by row, without padding or tree, one sampling parameter at
+a time.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,15 +12,15 @@ from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingParams
 
 Logits = Callable[[Tensor, Tensor], Tensor]
-"""Ids [T] and places [K] to the model's own logits [K, V]: what it says follows each place."""
+"""Maps ids [T] and places [K] to the model's own logits [K, V] of the next token."""
 
 
 def plain_logprobs(logits: Logits, sample: Sample, wanted: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy of tokens under the contract that the sample was drawn by: two [K].
+    """Return log-probability and entropy of tokens under the sample's sampling parameters: two [K].
 
     Args:
-        logits: of the policy, the reference, or whichever model is asked.
-        sample: whose tokens.
+        logits: of the policy, the reference, or another model.
+        sample: the sample with the tokens.
         wanted: indices of K tokens, each at least 1.
     """
     said, entropies = [], []
@@ -30,13 +32,13 @@ def plain_logprobs(logits: Logits, sample: Sample, wanted: Sequence[int]) -> tup
 
 
 def plain_distributions(logits: Logits, sample: Sample, wanted: Sequence[int]) -> list[Tensor]:
-    """What each of K tokens was drawn from: K times log-probabilities [V], −∞ where impossible."""
+    """Return the distribution of each of K tokens: K times log-probabilities [V], −∞ if impossible."""
     logits_KV = logits(sample.token_ids, torch.tensor(wanted) - 1)
     return [_distribution(logits_V, sample, t) for logits_V, t in zip(logits_KV, wanted, strict=True)]
 
 
 def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
-    """Log-probabilities [V] of what token ``t`` could have been."""
+    """Return the log-probabilities [V] of token ``t``."""
     logits_V = logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
     before = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
     scores_V = _process_logits(logits_V, sample.sampling_params, sample.token_ids[before:t].tolist())
@@ -50,8 +52,8 @@ def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     return torch.log_softmax(scores_V, dim=0)
 
 
-def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, said: Sequence[int]) -> Tensor:
-    """Penalties for what the turn has said so far, stops banned while it is short, temperature."""
+def _process_logits(logits_V: Tensor, contract: SamplingParams, said: Sequence[int]) -> Tensor:
+    """Apply penalties on the turn's earlier ids, the ban of early stops, and the temperature."""
     change_V, scores_V = torch.zeros_like(logits_V), logits_V
     for i in sorted(set(said)):
         change_V[i] = sampling_params.presence_penalty + sampling_params.frequency_penalty * said.count(i)
@@ -73,7 +75,7 @@ def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, said: Seq
 
 
 def _support(sample: Sample, t: int, vocabulary: int) -> list[int] | None:
-    """Ids that token ``t`` could have been; None for all."""
+    """Return the possible ids of token ``t``; None for all."""
     if sample.support is None:
         return None
     listed = sample.support.at(t).tolist()

@@ -1,10 +1,10 @@
-"""The learning rate of an update, once more."""
+"""A second computation of an update's learning rate."""
 
 import math
 
 
 def declared_rate(step: int, peak: float, steps: int, warmup: int, schedule: str) -> float:
-    """Linear warm-up from peak/warmup to the peak, then the schedule down to 0 after the last of ``steps``.
+    """Return linear warm-up from peak/warmup to the peak, then the schedule down to 0 after ``steps``.
 
     Args:
         step: of the stage, from 0.

@@ -1,4 +1,4 @@
-"""What each rollout earned once more: its reward, less what being cut, a long turn and the KL cost it."""
+"""A second computation of rollout rewards: the reward minus penalties for cuts, long turns and the KL."""
 
 import math
 from collections import defaultdict
@@ -12,19 +12,19 @@ from truing.types.token import Origin
 
 
 class RolloutReward(NamedTuple):
-    """A rollout that is trained on and has a reward."""
+    """A trained rollout with a reward."""
 
     rollout_id: str
     group_id: str
-    tokens: list[int]  # places among all N of what the policy chose
-    rewards: list[float]  # what each of them earned
+    tokens: list[int]  # places of the chosen tokens among all N
+    rewards: list[float]  # of each token
     total_reward: float  # of the whole rollout
-    turns: list[tuple[range, float]]  # places of each turn, and what it earned; NaN where none is judged
-    bootstrap_value: float  # what the critic said of the state after a cut end; NaN where there is none
+    turns: list[tuple[range, float]]  # places of each turn, and its reward; NaN without turn rewards
+    bootstrap_value: float  # the critic's value after a cut end; NaN without one
 
 
 def rollout_rewards(step: Step) -> list[RolloutReward]:
-    """One for each rollout, in the order of its rows."""
+    """Return one for each rollout, in the order of rows."""
     chosen_N, cost_N = _policy_tokens(step), kl_penalties(step)
     parts: dict[str, list[tuple[int, Row, slice]]] = defaultdict(list)
     for index, row, part in step.slices():
@@ -42,7 +42,7 @@ def rollout_rewards(step: Step) -> list[RolloutReward]:
 def _rollout(
     step: Step, rows: list[Row], where: list[range], chosen_N: Tensor, cost_N: Tensor
 ) -> RolloutReward:
-    """Shares of turns come at their ends, the rest of the reward at the last token that was chosen."""
+    """Place turn rewards at the ends of turns, and the rest at the last chosen token."""
     tokens = [t for places in where for t in places if chosen_N[t]]
     at = {t: k for k, t in enumerate(tokens)}
     rewards = [-float(cost_N[t]) for t in tokens]
@@ -68,7 +68,7 @@ def _rollout(
 
 
 def shaped_reward(step: Step, rows: list[Row]) -> float:
-    """The reward of a rollout, less the declared penalties for being cut and for its longest turn.
+    """Return the reward of a rollout, minus the declared penalties for a cut and for its longest turn.
 
     The latter grows over the last tokens before the limit (https://arxiv.org/abs/2503.14476 eq. 13).
     """
@@ -84,9 +84,9 @@ def shaped_reward(step: Step, rows: list[Row]) -> float:
 
 
 def kl_penalties(step: Step) -> Tensor:
-    """What the KL in the reward takes off each token: [N] float64.
+    """Return the cost of the KL in the reward at each token: [N] float64.
 
-    0 where there is none or it is in the loss, NaN where it is not on record.
+    0 without a KL in the reward, NaN if it is not recorded.
     """
     setup, nothing_N = step.setup, torch.zeros(len(step.row_of_token), dtype=torch.float64)
     weight = step.numbers.get("weight/kl", setup.kl_coef or 0.0)
@@ -104,6 +104,6 @@ def kl_penalties(step: Step) -> Tensor:
 
 
 def _policy_tokens(step: Step) -> Tensor:
-    """Tokens that the policy chose: [N] bool."""
+    """Return the tokens that the policy chose: [N] bool."""
     origin_N = step.tokens.get("origin")
     return step.tokens["policy_mask"].bool() if origin_N is None else origin_N == Origin.SAMPLED

@@ -1,10 +1,10 @@
-"""The gradient of the declared loss by each token's log-probability, in closed form: how hard it must pull.
+"""The token gradients of the declared loss in closed form: −∂loss/∂log-probability of each token.
 
-    pull_t = −∂L/∂log π_t = c_t · r_t A_t [not clipped] − β c′_t r_t k′(log π_t − log π_ref,t) + w s_t / S
+    gradient_t = −∂L/∂log π_t = c_t · r_t A_t [not clipped] − β c′_t r_t k′(log π_t − log π_ref,t) + w s_t / S
 
-c_t is what the aggregation multiplies a token by, k′ is 1 (k1), x (k2) or 1 − e^{−x} (k3), s_t is 1 on
+c_t is the aggregation's weight of a token, k′ is 1 (k1), x (k2) or 1 − e^{−x} (k3), s_t is 1 on
 demonstrated tokens. On-policy r = 1, so this is the score function's weight A_t · c_t: mask, sign, clip,
-denominators and aggregation are all in it, and nothing of the model is.
+denominators and aggregation are all in it, and the model is not.
 """
 
 import math
@@ -20,7 +20,7 @@ BOUND_TOLERANCE = 1e-5
 
 
 def expected_token_gradients(step: Step) -> Tensor:
-    """What the recorded advantages and log-probabilities come to, [N] float64; 0 where nothing may pull."""
+    """Return the token gradients from recorded advantages and log-probabilities, [N] float64; 0 outside the loss."""
     pull_N = torch.zeros(len(step.row_of_token), dtype=torch.float64)
     inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     for number in inner[inner >= 0].unique().tolist():
@@ -29,7 +29,7 @@ def expected_token_gradients(step: Step) -> Tensor:
 
 
 def near_bound(step: Step) -> Tensor:
-    """Tokens so near to a bound of their ratio that rounding decides on which side they are: [N] bool."""
+    """Return tokens with a ratio within rounding of a bound: [N] bool."""
     setup = step.setup
     new_N, old_N, drawn_N = (
         _stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob")
@@ -49,10 +49,10 @@ def near_bound(step: Step) -> Tensor:
 
 
 def complete_minibatches(step: Step) -> Tensor:
-    """Tokens of minibatches all of whose rows are on record, to be counted: [N] bool.
+    """Return tokens of minibatches with a complete record, so that their rows can be counted: [N] bool.
 
-    Each row has the numbers of its last update. Where an update was held back within an epoch, rows that had
-    been in it left the minibatches of the epoch before, and those were divided by more than remains of them.
+    Each row has the numbers of its last update. If an update was skipped within an epoch, its rows
+    left the minibatches of the epoch before, whose denominators counted more rows than remain.
     """
     inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     if not step.numbers.get("gate/held_back"):
@@ -61,7 +61,7 @@ def complete_minibatches(step: Step) -> Tensor:
 
 
 def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
-    """Where a logarithm is that of a bound, but for rounding."""
+    """Return where a logarithm is that of a bound, up to rounding."""
     near_N = torch.zeros(len(log_N), dtype=torch.bool)
     for bound in bounds:
         if bound is not None and bound > 0 and bound != 1:
@@ -70,7 +70,7 @@ def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
 
 
 def expected_entropy_gradients(step: Step) -> Tensor:
-    """−∂L/∂H_t of the first minibatch: how hard the bonus pulls each token's entropy up, [N] float64."""
+    """Return −∂L/∂H_t of the first minibatch, from the entropy bonus, [N] float64."""
     weight = step.numbers.get("weight/entropy", step.setup.entropy_coef or 0.0)
     inner_N = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     mask_N = step.tokens["policy_mask"] & (inner_N == 0)
@@ -82,16 +82,16 @@ def expected_entropy_gradients(step: Step) -> Tensor:
 def expected_value_gradients(
     value_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float
 ) -> Tensor:
-    """−∂L/∂V of L = c · mean ½ (V − R)² over the tokens of a minibatch, before its first update: [N] float64.
+    """Return −∂L/∂V of L = c · mean ½ (V − R)² over the tokens of a minibatch, before its first update: [N] float64.
 
-    There no value has moved yet, so a clip around the old values bites nowhere.
+    There no value has moved yet, so a clip around the old values has no effect.
     """
     error_N = torch.where(mask_N, value_N - returns_N, 0.0).double()
     return -coefficient * error_N / mask_N.sum().clamp(min=1)
 
 
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
-    """The pull on the tokens of one minibatch; elsewhere it means nothing."""
+    """Return the token gradients of one minibatch; other entries are meaningless."""
     demonstrated_N, shown_N = _stream(step, "supervised_mask").bool() & here_N, _demonstrated(step)
     pull_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~shown_N)
     if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
@@ -129,10 +129,10 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
 
 
 def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
-    """What declared gates and corrections multiply a token's policy loss by; 1 without any.
+    """Return the factor of declared gates and corrections on a token's policy loss; 1 without any.
 
-    A gate leaves out tokens whose ratio θ ÷ old is off its bounds; a correction weighs by ρ = old ÷ sampler:
-    min(ρ, high), ρ within its bounds, or the whole row where its mean log ρ is within them.
+    A gate leaves out tokens with a ratio θ ÷ old outside its bounds; a correction weighs by ρ = old ÷ sampler:
+    min(ρ, high), ρ within its bounds, or the whole row if its mean log ρ is within them.
     """
     setup, weight_N = step.setup, torch.ones(len(mask_N), dtype=torch.float64)
     new_N, old_N, drawn_N = (
@@ -157,7 +157,7 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
 
 
 def _kl(step: Step, drawn_N: Tensor) -> Tensor:
-    """Minus the gradient of the KL term, over all that the policy chose (k3, where its ratio is live)."""
+    """Return minus the gradient of the KL term, over all chosen tokens (k3, if its ratio is live)."""
     mask_N = _stream(step, "kl_mask").bool() & drawn_N
     new_N, old_N, ref_N = (_stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
     x_N = torch.where(mask_N, new_N - ref_N, 0.0)
@@ -175,7 +175,7 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
 
 
 def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
-    """What the aggregation multiplies a token's loss by: 1/tokens, 1/(rows · own), 1/(rows · budget)."""
+    """Return the aggregation's weight of a token: 1/tokens, 1/(rows · own), 1/(rows · budget)."""
     setup = step.setup
     rows = int((_per_row(step, drawn_N) > 0).sum())
     if setup.aggregation == "token_mean":
@@ -187,7 +187,7 @@ def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
 
 
 def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
-    """Where the clip takes the gradient away: beyond the band, on the side that the advantage pulls to."""
+    """Return where the clip removes the gradient: beyond the band, in the direction of the advantage."""
     assert setup.clip_low is not None
     assert setup.clip_high is not None
     return ((advantage_N > 0) & (ratio_N > 1 + setup.clip_high)) | (
@@ -196,22 +196,22 @@ def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
 
 
 def _demonstrated(step: Step) -> Tensor:
-    """Tokens of rows that are demonstrations: [N] bool."""
+    """Return tokens of demonstration rows: [N] bool."""
     return _per_row(step, _stream(step, "supervised_mask"))[step.row_of_token] > 0
 
 
 def _per_row(step: Step, x_N: Tensor) -> Tensor:
-    """The sum over each row: [B] float64."""
+    """Return the sum over each row: [B] float64."""
     return torch.zeros(len(step.rows), dtype=torch.float64).index_add(0, step.row_of_token, x_N.double())
 
 
 def _exp(log: Tensor) -> Tensor:
-    """A ratio, any one shape, of which 0 times is 0: float64 holds e^700."""
+    """Return a finite ratio of any shape: float64 holds e^700, so that 0 times it is 0."""
     return log.clamp(max=700.0).exp()
 
 
 def _stream(step: Step, name: str) -> Tensor:
-    """A stream as float64, 0 where it is not there."""
+    """Return a stream as float64, 0 if it is absent."""
     if name not in step.tokens:
         return torch.zeros(len(step.row_of_token), dtype=torch.float64)
     return step.tokens[name].double().nan_to_num()

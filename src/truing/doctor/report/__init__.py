@@ -1,1 +1,1 @@
-"""Diagnoses as text, SARIF and JUnit; summaries of a run."""
+"""Reports of diagnoses as text, SARIF and JUnit, and summaries of a run."""

@@ -1,4 +1,4 @@
-"""Chat headers inside answers: what opens a message in the prompt, drawn once more by the policy."""
+"""Chat headers inside answers: the opening of a message in the prompt, sampled again by the policy."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,17 +9,17 @@ from truing.doctor.evidence import Row, Step
 from truing.types.token import Origin
 
 SHOWN_TOKENS = 4
-"""Tokens of a header that are shown: in most templates it has three, and a line break."""
+"""The most tokens of a header in a report: most templates have three, and a line break."""
 
 MIN_CHARACTERS = 3
-"""Characters that a header made of letters has at the least; a shorter one may be part of any text."""
+"""The fewest characters of a header of letters; a shorter one may be part of any text."""
 
 
 def header_lines(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[str]:
-    """Sentences that name each kind of header in the turns of a row, with its first place.
+    """Yield a sentence on each kind of header in the turns of a row, with its first place.
 
-    A header is a special token that the template wrote into the row's prompt, stop ids and scaffolding of
-    calls left out; for a template of plain text, what it writes in front of an answer.
+    A header is a special token of the template in the row's prompt, stop ids and scaffolding of
+    calls left out; for a template of plain text, its opening before an answer.
     """
     ids, origin = (step.tokens[name][part] for name in ("token_ids", "origin"))
     start = row.turns[0].start
@@ -45,17 +45,17 @@ def header_lines(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[
         for turn in row.turns:
             answer = ids[turn.start : turn.end].tolist()
             if header in tokenizer.decode(answer, clean_up_tokenization_spaces=False):
-                yield f"chat header inside an answer: {header!r}, in the turn from token {turn.start} on"
+                yield f"chat header inside an answer: {header!r}, in the turn from token {turn.start}"
 
 
 def _special(ids: Sequence[int], tokenizer: Any) -> set[int]:
-    """Those of the ids that are special tokens, which no text is encoded to."""
+    """Return the special tokens among the ids, which no text is encoded to."""
     added = tokenizer.added_tokens_decoder
     return {i for i in ids if i in added and added[i].special}
 
 
 def _plain_header(ids: torch.Tensor, origin: torch.Tensor, start: int, tokenizer: Any) -> str:
-    """The template's text in front of an answer; "" where it is too short to be told from other text."""
+    """Return the template's text before an answer; "" if it is too short to identify."""
     other = (origin[:start] != Origin.TEMPLATE).nonzero()
     first = int(other[-1]) + 1 if len(other) else 0
     text = tokenizer.decode(ids[first:start].tolist(), clean_up_tokenization_spaces=False).strip()

@@ -1,4 +1,6 @@
-"""An update by task family: lengths of answers beside demonstrations, entropy, how rewards are spread."""
+"""An update by task family: lengths of answers and demonstrations, entropy, and the distribution of
+rewards.
+"""
 
 import math
 from collections import Counter, defaultdict
@@ -12,13 +14,13 @@ from truing.doctor.facts.answer_lengths import ByFamily, Lengths, answer_lengths
 from truing.utils.format import with_count
 
 MAX_DISTINCT = 4
-"""Values of a component of the reward that are counted one by one; of more, quantiles are told."""
+"""The most values of a reward component with a count each; for more, quantiles are reported."""
 
 QUANTILES = {"least": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "most": 1.0}
 
 
 def family_lines(step: Step) -> list[tuple[str, str]]:
-    """Lengths and entropy of each task family; demonstrations may be those of an earlier stage."""
+    """Return lengths and entropy of each task family; demonstrations may be those of an earlier stage."""
     parts: dict[str, list[slice]] = defaultdict(list)
     for _, row, part in step.slices():
         parts[row.family].append(part)
@@ -33,7 +35,7 @@ def family_lines(step: Step) -> list[tuple[str, str]]:
 
 
 def demonstration_lengths(step: Step) -> ByFamily:
-    """Lengths of the demonstrations that each family had last, in an update before this one."""
+    """Return the lengths of each family's latest demonstrations, in an earlier update."""
     found: dict[str, Mapping[str, Lengths]] = {}
     for past in step.past:
         for family, kinds in past.facts.get("lengths", {}).items():
@@ -43,7 +45,7 @@ def demonstration_lengths(step: Step) -> ByFamily:
 
 
 def entropy_text(step: Step, parts: Sequence[slice]) -> str:
-    """Mean entropy of rows; where they were not computed, as their draws estimate it."""
+    """Return the mean entropy of rows as text; without computed entropy, estimated from their draws."""
     for name, sign, how in (("entropy", 1, ""), ("sampler_logprob", -1, ", estimated from the draws")):
         if name not in step.tokens:
             continue
@@ -54,7 +56,7 @@ def entropy_text(step: Step, parts: Sequence[slice]) -> str:
 
 
 def reward_lines(step: Step) -> list[tuple[str, str]]:
-    """How each component of the reward is spread over the rollouts of an update."""
+    """Return the distribution of each reward component over the rollouts of an update."""
     rollouts = {row.rollout_id: row.reward_parts for row in step.rows}
     values: dict[str, list[float]] = defaultdict(list)
     for parts in rollouts.values():
@@ -67,7 +69,7 @@ def reward_lines(step: Step) -> list[tuple[str, str]]:
 
 
 def distribution_text(values: Sequence[float]) -> str:
-    """Mean and distribution of numbers: each value with its count where there are few, else quantiles."""
+    """Return mean and distribution as text: each value with its count if there are few, else quantiles."""
     mean = f"{math.fsum(values) / len(values):.3g} on average over {with_count(len(values), 'rollout')}"
     counts: Counter[Any] = Counter(values)
     if len(counts) <= MAX_DISTINCT:

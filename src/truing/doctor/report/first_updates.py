@@ -1,4 +1,4 @@
-"""The first updates as text: where prompts end and answers begin, each line with the rules that guard it."""
+"""The first updates as text: the end of prompts and the start of answers, each line with its rules."""
 
 import json
 from collections import defaultdict
@@ -12,23 +12,23 @@ from truing.doctor.report.token_texts import token_decoder
 from truing.utils.format import with_count
 
 SHOWN_CHARACTERS = 120
-"""Of text that are shown on each side of the boundary, and at the end of a longer answer."""
+"""Characters of text on each side of the boundary, and at the end of a longer answer."""
 
 SHOWN_TOKENS = 8
-"""Tokens that are told apart on each side of the boundary."""
+"""Separate tokens on each side of the boundary."""
 
 SAMPLES_PER_FAMILY = 2
-"""Samples of each task family that are shown."""
+"""Samples of each task family in the report."""
 
 SHOWN_UPDATES = 2
-"""Updates of a stage whose first tokens are shown as they are made; those of others are on record."""
+"""Updates of a stage with their first tokens in the output; the record has those of others."""
 
 Line = tuple[str, str]
-"""A text, and the codes of the rules that guard what it says."""
+"""A text, and the codes of the rules that check it."""
 
 
 def boundary_lines(step: Step, tokenizer: Any) -> list[Line]:
-    """Samples of each task family at their boundary, then lengths, entropy and rewards of all.
+    """Return samples of each task family at their boundary, then lengths, entropy and rewards of all.
 
     Args:
         step: with ids, origins and masks.
@@ -41,11 +41,11 @@ def boundary_lines(step: Step, tokenizer: Any) -> list[Line]:
 
 
 def _shown(step: Step) -> list[tuple[Row, slice]]:
-    """Samples of each family: of different groups first, and of those the ones that are trained on."""
+    """Return samples of each family: of different groups first, and among those trained ones."""
     by_family: dict[str, list[tuple[bool, bool, int]]] = defaultdict(list)
     slices, groups = list(step.slices()), set[tuple[str, str]]()
     for index, row, _ in slices:
-        if row.turns:  # an attempt may have failed before its first word
+        if row.turns:  # an attempt may have failed before its first token
             by_family[row.family].append(((row.family, row.group_id) in groups, not row.kept, index))
             groups.add((row.family, row.group_id))
     chosen = [index for rows in by_family.values() for *_, index in sorted(rows)[:SAMPLES_PER_FAMILY]]
@@ -53,7 +53,7 @@ def _shown(step: Step) -> list[tuple[Row, slice]]:
 
 
 def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
-    """A sample: text and tokens at the boundary of its first answer, what is trained, how its turns end."""
+    """Return a sample: text and tokens at the boundary of its first answer, trained tokens, ends of turns."""
     ids = step.tokens["token_ids"][part].tolist()
     first, last = row.turns[0], row.turns[-1]
     prompt, answer = ids[: first.start], ids[first.start : first.end]
@@ -64,7 +64,7 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
     each = token_decoder(tokenizer)
     lines = [
         (
-            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, which end:"
+            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, the end:"
             f" {_text(prompt, tokenizer, last=True)}",
             "TOK002",
         ),
@@ -92,20 +92,20 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
 
 
 def _edges(ids: Sequence[int], tokenizer: Any) -> str:
-    """How an answer begins, and how it ends where it is longer."""
+    """Return the start of an answer, and the end of a longer one."""
     start, end = _text(ids, tokenizer), _text(ids, tokenizer, last=True)
     return start if start == end else f"{start} … {end}"
 
 
 def _text(ids: Sequence[int], tokenizer: Any, *, last: bool = False) -> str:
-    """The first or last characters of a text, quoted, special tokens included."""
+    """Return the first or last characters of a text, quoted, including special tokens."""
     near = (
         4 * SHOWN_CHARACTERS
-    )  # ids that hold so many characters: one takes at most four bytes, an id at least one
+    )  # enough ids: a character takes at most four bytes, an id at least one
     text = tokenizer.decode(ids[-near:] if last else ids[:near], clean_up_tokenization_spaces=False)
     return json.dumps(text[-SHOWN_CHARACTERS:] if last else text[:SHOWN_CHARACTERS], ensure_ascii=False)
 
 
 def _joined_tokens(pieces: Sequence[str]) -> str:
-    r"""Tokens side by side, each told apart: ``Hello|,| world|\n``."""
+    r"""Return tokens with separators: ``Hello|,| world|\n``."""
     return "|".join(json.dumps(piece, ensure_ascii=False)[1:-1] for piece in pieces) or "(nothing)"

@@ -1,4 +1,4 @@
-"""What rules told while a run went on, as its events have it: the inverse of ``live.told``."""
+"""Findings of rules during a run, from its events: the inverse of ``live_doctor``'s event."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
@@ -12,7 +12,7 @@ from truing.record import Event
 
 @dataclass(frozen=True)
 class RecordedFinding:
-    """A finding of a rule as the run told it while it went on."""
+    """A finding of a rule from the events of a run."""
 
     code: str
     name: str
@@ -27,32 +27,32 @@ class RecordedFinding:
     expected: str
     remedy: str
     log10_odds: float | None
-    marks: Marks  # all that it means, where sample_id and [start, end) are what shows it best
+    marks: Marks  # all marked tokens; sample_id and [start, end) are the clearest place
     time: float  # seconds since 1970, UTC
-    undone: str = ""  # what became of the update, where it is no longer the run's
+    undone: str = ""  # the reason, if the update is no longer part of the run
 
     @classmethod
     def from_event(cls, event: Event) -> "RecordedFinding":
-        """A finding from its event."""
+        """Return a finding from its event."""
         told = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
         told |= {"time": event.time, "undone": ""}
         if missing := [name for name, value in told.items() if value is MISSING]:
-            raise RecordError("a finding in events.jsonl is not whole", got=f"no {', '.join(missing)}")
+            raise RecordError("a finding in events.jsonl is incomplete", got=f"no {', '.join(missing)}")
         try:
             return cls(**told | {"verdict": Verdict(told["verdict"]), "marks": _marks(told["marks"])})
         except (ValueError, TypeError, AttributeError) as error:
-            raise RecordError("a finding in events.jsonl is not as it should be", got=error) from error
+            raise RecordError("a finding in events.jsonl is malformed", got=error) from error
 
 
 def _marks(told: Mapping[str, Sequence[Sequence[int]]]) -> Marks:
-    """Marks from JSON."""
+    """Return marks from JSON."""
     return {name: tuple((start, end) for start, end in spans) for name, spans in told.items()}
 
 
 def recorded_findings(
     events: Iterable[Event], kind: Literal["finding", "fact"] = "finding"
 ) -> list[RecordedFinding]:
-    """All that rules found, or stated as facts, in the order of the run; what was undone is told so."""
+    """Return all findings and facts of rules, in the order of the run; undone ones carry the reason."""
     found: list[RecordedFinding] = []
     standing = UndoTracker()
     for event in events:
@@ -63,13 +63,13 @@ def recorded_findings(
                 found.append(told)
         for index in standing.undone(event):
             kept = event.payload.get("kept")
-            why = f"undone by a rollback: see {kept}" if kept else "made anew when the run was resumed"
+            why = f"undone by a rollback: see {kept}" if kept else "repeated when the run was resumed"
             found[index] = replace(found[index], undone=why)
     return found
 
 
 def current_findings(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
-    """Code, verdict, stage and update of everything that rules told, less what was undone since."""
+    """Return code, verdict, stage and update of every finding that was not undone."""
     found, latest = set[tuple[str, str, str, int]](), UndoTracker()
     for event in events:
         if event.kind in ("finding", "fact") and "code" in event.payload:
@@ -81,7 +81,7 @@ def current_findings(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
 
 
 def strongest_by_rule(found: Sequence[RecordedFinding]) -> tuple[RecordedFinding, ...]:
-    """Of each rule the strongest and earliest, of what still holds if anything does; strong rules first."""
+    """Return each rule's strongest and earliest finding, preferably not undone; strong rules first."""
     by_code: dict[str, RecordedFinding] = {}
     for each in sorted(found, key=lambda each: (VERDICT_ORDER.index(each.verdict), bool(each.undone))):
         by_code.setdefault(each.code, each)

@@ -1,4 +1,4 @@
-"""What a rule says update after update, told once: where it is plainest, since when, and how often."""
+"""A rule's findings over updates as one: the clearest, the first, and the number of updates."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from truing.utils.format import with_count
 
 @dataclass(frozen=True)
 class RuleFindings:
-    """All findings of one rule."""
+    """The findings of one rule."""
 
     shown: Finding  # the strongest, of equals the earliest
-    first: Finding  # the earliest, be it only suspected: from there on nothing is known to be right
-    updates: int  # that it was found in
+    first: Finding  # the earliest, even if only suspected: later numbers may be wrong
+    updates: int  # with a finding
 
     @property
     def repeats(self) -> str:
-        """Since when and how often, where that is more than the place that is shown."""
+        """Return the first update and the number of updates as text, if they differ from the place shown."""
         moved = update_of(self.first) != update_of(self.shown)
         since = f", first {self.first.claim.verdict} at {self.first.where}" if moved else ""
         return since + (f", in {with_count(self.updates, 'update')}" if self.updates > 1 else "")
 
 
 def findings_by_rule(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> list[RuleFindings]:
-    """One for each rule that is not suppressed, the strongest verdict first.
+    """Return one for each rule that is not suppressed, the strongest verdict first.
 
     Args:
         findings: of a run, those of a rule in the order of its updates.
-        suppressed: rules that are meant.
+        suppressed: rules to leave out.
     """
     by_code: dict[str, list[Finding]] = {}
     for each in findings:
@@ -40,11 +40,11 @@ def findings_by_rule(findings: Iterable[Finding], suppressed: Mapping[str, str] 
 
 
 def _rule_findings(shown: Finding, found: list[Finding]) -> RuleFindings:
-    # what CANNOT TELL, and a FACT, begin no taint: they fit health as well
+    # a CANNOT TELL or a FACT taints nothing: it also occurs in healthy runs
     counts = [each for each in found if each.claim.verdict in FINDING_VERDICTS] or found
     return RuleFindings(shown, counts[0], len({update_of(each) for each in counts}))
 
 
 def update_of(found: Finding) -> tuple[str, int]:
-    """Of which update a finding is."""
+    """Return the update of a finding."""
     return found.stage, found.step

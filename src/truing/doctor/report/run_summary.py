@@ -1,4 +1,4 @@
-"""What the first screen says of a run: is it alive, where is it, what does it earn, what was found.
+"""The run summary: state, stages, reward, findings and pace of a run.
 
 The board, the panel of `truing train` and `truing tail` show the same facts, from the record alone.
 """
@@ -23,10 +23,10 @@ from truing.record.update_columns import UpdateColumns
 RunState = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
 
 RECENT_UPDATES = 10
-"""Updates that the reward, and the pace, are averaged over."""
+"""Updates in the mean of the reward, and of the pace."""
 
 END_EVENTS = ("finished", "gave_up", "stopped", "resumed")
-"""Events that say how a run ended; the last counts, and one that was resumed has not ended."""
+"""Events at the end of a run; the last counts, and a resumed run has not ended."""
 
 STATE_OF_ERROR: Mapping[str, RunState] = {
     "ProvenError": "stopped by a finding",
@@ -34,42 +34,42 @@ STATE_OF_ERROR: Mapping[str, RunState] = {
     "GateError": "stopped",
     "KeyboardInterrupt": "stopped",
 }
-"""What an error that ended a run says of it; any other is a crash."""
+"""The state of a run by the error that ended it; any other error is a crash."""
 
-UNDONE_TEXT = "these updates were undone by a guard, and kept"
-KILLED_TEXT = "no process writes it, and it did not say why: it was killed, or the machine went down"
+UNDONE_TEXT = "a guard undid these updates, and kept them"
+KILLED_TEXT = "no process writes it, and it recorded no reason: it was killed, or the machine went down"
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The facts of a first screen."""
+    """The summary of a run."""
 
     name: str
     state: RunState
-    why: str  # it is in that state, where there is more to say
-    stages: tuple[tuple[str, int, int], ...]  # each with the updates it has, and is to have
-    reward: Interval | None  # mean of the last updates of the last stage that has any, as if all were alike
+    why: str  # the reason for the state, or ""
+    stages: tuple[tuple[str, int, int], ...]  # each with its updates so far, and in all
+    reward: Interval | None  # mean of the last updates of the last stage with rewards, assumed alike
     evaluations: Mapping[str, Estimate]
     findings: tuple[RecordedFinding, ...]  # one for each rule, the strongest first
-    facts: tuple[RecordedFinding, ...]  # that rules state; none is a fault
+    facts: tuple[RecordedFinding, ...]  # facts from rules; none is a fault
     incidents: int
-    seconds: float  # that updates took
-    tokens: float  # that the policy drew
+    seconds: float  # of all updates
+    tokens: float  # sampled by the policy
     tokens_per_s: float  # of the last update; NaN before it
-    loss: str  # what the last one meant
-    left: float  # seconds until its stage is done, at the pace of its last updates; NaN where it stands still
+    loss: str  # the label of the last loss
+    left: float  # seconds to the end of its stage, at the pace of its last updates; NaN if it is not running
     pass_at: Mapping[str, Mapping[int, Estimate]] = field(  # by evaluation and k
         default_factory=dict[str, Mapping[int, Estimate]]
     )
 
     @property
     def current_stage(self) -> tuple[str, int, int] | None:
-        """The stage that the run is in, or ended in; None before the first update."""
+        """Return the current or last stage of the run; None before the first update."""
         return next((each for each in reversed(self.stages) if each[1]), None)
 
 
 def run_summary(run: IncrementalReader) -> RunSummary:
-    """Everything at the first screen, as of the run's last refresh."""
+    """Return the summary, as of the run's last refresh."""
     columns, (state, why) = run.columns, _state(run)
     evaluated = current_evaluations(run.events)
     stages = _stages(run)
@@ -97,7 +97,7 @@ def run_summary(run: IncrementalReader) -> RunSummary:
 def _seconds_left(
     columns: UpdateColumns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]
 ) -> float:
-    """Seconds until the stage is done, at the pace of its own last updates; NaN before the first."""
+    """Return the seconds to the end of the stage, at the pace of its own last updates; NaN before the first."""
     plan = {name: steps - done for name, done, steps in stages}
     for name, start, end in reversed(columns.stages):
         return plan.get(name, 0) * float(pace_N[start:end][-RECENT_UPDATES:].mean())
@@ -105,13 +105,13 @@ def _seconds_left(
 
 
 def update_seconds(columns: UpdateColumns) -> NDArray[np.float64]:
-    """What each update took, all phases, [n] seconds."""
+    """Return the duration of each update, all phases, [n] seconds."""
     phases = [values for name, values in columns.numbers.items() if name.startswith("seconds/")]
     return np.nansum(phases, axis=0) if phases else np.zeros(len(columns))
 
 
 def reward_series(columns: UpdateColumns) -> NDArray[np.float64]:
-    """The mean reward of each update of the last stage that has any, [n]."""
+    """Return the mean reward of each update of the last stage with rewards, [n]."""
     for _, start, end in reversed(columns.stages):
         reward_N = columns.column("reward/mean")[start:end]
         reward_N = reward_N[~np.isnan(reward_N)]
@@ -121,7 +121,7 @@ def reward_series(columns: UpdateColumns) -> NDArray[np.float64]:
 
 
 def _state(run: IncrementalReader) -> tuple[RunState, str]:
-    """Whether it goes on, and how it ended."""
+    """Return whether the run goes on, and how it ended."""
     end = next((event for event in reversed(run.events) if event.kind in END_EVENTS), None)
     kind, told = ("", {}) if end is None else (end.kind, end.payload)
     if kind == "finished":
@@ -136,9 +136,9 @@ def _state(run: IncrementalReader) -> tuple[RunState, str]:
 
 
 def _reason(told: Mapping[str, Any]) -> str:
-    """Why a run stopped: what an error of truing's own says, and of another its name and first line."""
+    """Return the reason of a stop: the text of a Truing error, or the name and first line of another."""
     if told["reason"] == "KeyboardInterrupt":
-        return "somebody stopped it"
+        return "a user stopped it"
     if told["reason"] != told.get("error"):
         return told["reason"]
     said = str(told.get("message", "")).partition("\n")[0]
@@ -146,7 +146,7 @@ def _reason(told: Mapping[str, Any]) -> str:
 
 
 def _stages(run: IncrementalReader) -> tuple[tuple[str, int, int], ...]:
-    """Each stage of the recipe with the updates that are on record, and those that it is to have."""
+    """Return each stage of the recipe with its recorded updates, and its total."""
     done = {name: int(run.columns.step[end - 1]) + 1 for name, _, end in run.columns.stages}
     names = run.run_value("recipe", "stages")
     listed = [str(name) for name in names] if isinstance(names, list) else []
@@ -157,7 +157,7 @@ def _stages(run: IncrementalReader) -> tuple[tuple[str, int, int], ...]:
 
 
 def _mean(values_N: NDArray[np.float64]) -> Interval:
-    """A mean and Student's interval, as if updates were alike and had nothing to do with each other."""
+    """Return a mean and Student's interval, assuming alike and independent updates."""
     mean, count = float(values_N.mean()), len(values_N)
     if count < 2 or values_N.min() == values_N.max():
         return Interval(mean, math.nan, math.nan)

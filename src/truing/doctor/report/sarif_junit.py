@@ -1,4 +1,4 @@
-"""A diagnosis for other programs: SARIF 2.1.0 (code scanning) and JUnit XML (CI)."""
+"""Diagnoses for other programs: SARIF 2.1.0 (code scanning) and JUnit XML (CI)."""
 
 from typing import Any
 from xml.etree import ElementTree
@@ -12,11 +12,11 @@ LEVELS = {Verdict.PROVEN: "error", Verdict.EVIDENCE: "error", Verdict.SUSPECT: "
 
 
 def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
-    """Findings by https://docs.oasis-open.org/sarif/sarif/v2.1.0/, each with its place in the run.
+    """Return findings in the format of https://docs.oasis-open.org/sarif/sarif/v2.1.0/, each with its place in the run.
 
     Args:
-        diagnosis: what was found.
-        uri: of the file that the findings are of.
+        diagnosis: of the run.
+        uri: of the file with the findings.
     """
     results = [
         {
@@ -55,17 +55,17 @@ def _text(each: RuleFindings) -> str:
 
 
 def _suppressions(reason: str) -> dict[str, Any]:
-    """Why a finding is meant, where it is."""
+    """Return the reason of a suppression, if any."""
     return {"suppressions": [{"kind": "external", "justification": reason}]} if reason else {}
 
 
 def junit(diagnosis: Diagnosis, target: str, strict: bool = False) -> str:
-    """A test case per rule: failed where it fails the check, skipped where it could not look.
+    """Return a test case per rule: failed if it fails the check, skipped if it lacks inputs.
 
     Args:
-        diagnosis: what was found.
-        target: what was judged, as one types it.
-        strict: whether what is only suspected fails; else it is told in the output of its case.
+        diagnosis: of the run.
+        target: the checked target.
+        strict: whether a SUSPECT fails; otherwise it is in the output of its case.
     """
     results = diagnosis.results()
     suite = ElementTree.Element("testsuite", name=f"truing check {target}", tests=str(len(results)))

@@ -1,4 +1,4 @@
-"""A diagnosis as a person reads it: what is wrong, with carets under the tokens, and what was ruled out."""
+"""A diagnosis as text: findings, with carets under their tokens, and clean and unchecked rules."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ from truing.doctor.verdict import FINDING_VERDICTS, Finding, RuleResult, Verdict
 from truing.utils.format import escape_control, with_count
 
 CONTEXT_TOKENS = 6
-"""Tokens that are shown on each side of what is meant, and of what is meant at most twice as many."""
+"""Tokens on each side of the marked ones; at most twice as many marked ones."""
 
 
 def with_excerpt(finding: Finding, step: Step, decode: Decode) -> Finding:
-    """The finding with the text around its place."""
+    """Return the finding with the text around its place."""
     claim = finding.claim
     if claim.row is None or claim.end <= claim.start or "token_ids" not in step.tokens:
         return finding
@@ -35,12 +35,12 @@ def with_excerpt(finding: Finding, step: Step, decode: Decode) -> Finding:
 
 
 def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[tuple[str, str]]:
-    """Every line with its style, findings first.
+    """Yield every line with its style, findings first.
 
     Args:
         diagnosis: of a run.
-        target: what was judged, as one types it.
-        verbose: whether rules that could not look are named, each with what it lacks.
+        target: the checked target.
+        verbose: whether to name unchecked rules, each with its missing inputs.
     """
     results = diagnosis.results()
     found, facts = _findings_and_facts(diagnosis, results)
@@ -63,7 +63,7 @@ def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> It
 def _findings_and_facts(
     diagnosis: Diagnosis, results: Sequence[RuleResult]
 ) -> tuple[list[RuleFindings], list[RuleFindings]]:
-    """What was found, and what is stated as a fact; without what is suppressed."""
+    """Return findings and facts, without suppressed ones."""
     every = [found for each in results for found in each.findings]
     shown = findings_by_rule(every, diagnosis.suppressed)
     facts = [each for each in shown if each.shown.claim.verdict is Verdict.FACT]
@@ -87,15 +87,15 @@ def _finding(each: RuleFindings, target: str) -> Iterator[tuple[str, str]]:
     if claim.verdict is Verdict.SUSPECT:
         yield f"    {'healthy':<9} {suspect_rate_text(found.code)}", ""
     if claim.verdict in FINDING_VERDICTS and rule.taints:
-        tainted = "; ".join(TAINTS[taint] for taint in rule.taints)
-        yield f"    {'tainted':<9} from {each.first.stage} {each.first.step + 1} on: {tainted}", ""
-    own = found.sample_id and not is_saved_audit(Path(target))  # the x-ray is of Truing's own runs
-    look = f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if own else ""
-    yield f"    {'more':<9} truing explain {found.code}{look}", "dim"
+        affected = "; ".join(TAINTS[taint] for taint in rule.taints)
+        yield f"    {'affects':<9} from {each.first.stage} {each.first.step + 1} on: {affected}", ""
+    own = found.sample_id and not is_saved_audit(Path(target))  # `truing tokens` reads Truing's own runs
+    tokens = f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if own else ""
+    yield f"    {'more':<9} truing explain {found.code}{tokens}", "dim"
 
 
 def carets(excerpt: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
-    """The text of tokens on one line, and below it a caret under each character that is meant."""
+    """Yield the text of tokens on one line, and below it a caret under each marked character."""
     if not excerpt:
         return
     shown = [(escape_control(text), meant) for text, meant in excerpt]
@@ -122,11 +122,11 @@ def _summary(results: Sequence[RuleResult], verbose: bool) -> Iterator[tuple[str
     for need, codes in _by_need(unchecked):
         yield f"not checked: needs {need}: {', '.join(codes)}", "dim"
     if any(len(each.missing) > 1 for each in unchecked):
-        yield "some of these need more; --json has all that each lacks", "dim"
+        yield "some of these lack more; --json lists all missing inputs", "dim"
 
 
 def _by_need(unchecked: Sequence[RuleResult]) -> Iterator[tuple[str, list[str]]]:
-    """Each rule once, under the input that most of those left lack: few lines name every rule."""
+    """Return each rule once, under the input that most remaining rules lack, for few lines."""
     left = list(unchecked)
     while left:
         lacking = Counter(need for each in left for need in each.missing)
@@ -136,7 +136,7 @@ def _by_need(unchecked: Sequence[RuleResult]) -> Iterator[tuple[str, list[str]]]
 
 
 def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
-    """A diagnosis as JSON has it."""
+    """Return a diagnosis as JSON."""
     results = diagnosis.results()
     every = findings_by_rule(found for each in results for found in each.findings)
     said = [finding_facts(each, diagnosis.suppressed) for each in every]
@@ -149,7 +149,7 @@ def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def finding_facts(each: RuleFindings, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
-    """A rule's findings as JSON has them: the strongest, since when and how often; updates count from 1."""
+    """Return a rule's findings as JSON: the strongest, the first and the number; updates count from 1."""
     found, claim = each.shown, asdict(each.shown.claim)
     del claim["row"], claim["specificity"]
     return {

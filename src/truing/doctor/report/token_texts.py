@@ -1,4 +1,4 @@
-"""Text of single tokens, for reports."""
+"""Texts of single tokens, for reports."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,16 +10,16 @@ from truing.errors import ModelError, RecordError
 from truing.record import RunReader
 
 Decode = Callable[[Sequence[int]], list[str]]
-"""Ids to the text of each alone, specials included."""
+"""Maps ids to the text of each alone, including special tokens."""
 
 
 def token_decoder(tokenizer: Any) -> Decode:
-    """By a tokenizer of transformers."""
+    """Return the texts by a tokenizer of transformers."""
     return lambda ids: [tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids]
 
 
 def run_decoder(run: Path) -> Decode:
-    """By the tokenizer of run.json: a path, also within the run, or a hub id."""
+    """Return the texts by the tokenizer of run.json: a path, also within the run, or a hub id."""
     named = RunReader(run).run_json().get("tokenizer")
     if named is None:
         raise RecordError(f"run.json of {run} names no tokenizer", expected="a path or hub id")

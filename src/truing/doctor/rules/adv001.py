@@ -1,21 +1,23 @@
-"""ADV001: Advantages are not what the rewards of their groups come to.
+"""ADV001: Advantages differ from a recomputation from the rewards of their groups.
 
-What: The advantage of a rollout, computed once more by the declared formula from its reward and those of its
-group, is not the advantage that its tokens were trained with.
+What: The trainer used an advantage that differs from the declared formula, recomputed from the reward of
+the rollout and the rewards of its group.
 
-Why it is silent: Any numbers of about the right size will train something. Rewards of other groups, a
-shuffled order, a missing baseline or another denominator change which answers are reinforced, and no scalar
-shows it.
+Why it is silent: Any numbers of about the right size train something. Rewards of other groups, a shuffled
+order, a missing baseline or another denominator change which answers are reinforced, and no scalar shows
+it.
 
-How it is measured: From the rewards and group ids of the record, each rollout once however many sequences
-it was cut into, by a second implementation in Python's floats; every trained token is compared.
+How it is measured: A second implementation in Python's floats recomputes each advantage from the recorded
+rewards and group ids. It counts each rollout once, even if the rollout is cut into several sequences. It
+compares every trained token.
 
-Healthy look-alikes: Advantages of 0 throughout a group of equal rewards. A group that lost a member to an
-error: its baseline is of those that remain. What a KL in the reward costs, and declared penalties for cut
-or long attempts, are taken off the rewards; where each turn is judged, each has an advantage of its own.
+Healthy look-alikes: A group of equal rewards has advantages of 0 throughout. A group that lost a member to
+an error has a baseline over the remaining members. The cost of a KL in the reward and declared penalties
+for cut or long attempts are subtracted from the rewards. With a reward for each turn, each turn has its own
+advantage.
 
-Fix: Group rewards by the group's id and not by their position; compute mean and deviation over rollouts,
-not over sequences or tokens, before anything is sharded or shuffled.
+Fix: Group rewards by group id, not by position. Compute mean and deviation over rollouts, not over
+sequences or tokens, before sharding or shuffling.
 
 References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.20783,
 https://arxiv.org/abs/2402.14740
@@ -39,7 +41,7 @@ ROUNDING = 1e-4
 
 
 class Measured(NamedTuple):
-    """Tokens with another advantage, and the worst of them."""
+    """Tokens whose advantage differs, and the worst of them."""
 
     wrong: Places
     got: float
@@ -51,9 +53,9 @@ def measure(step: Step) -> Measured:
     """Recompute, and compare every token under the policy loss."""
     expected_N = expected_group_advantages(step)
     got_N = step.tokens["advantage"].double()
-    looked_at_N = step.tokens["policy_mask"] & ~expected_N.isnan()
-    differs_N = looked_at_N & ~((got_N - expected_N).abs() <= ROUNDING)
-    found = places(step, differs_N, int(looked_at_N.sum()))
+    compared_N = step.tokens["policy_mask"] & ~expected_N.isnan()
+    differs_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING)
+    found = places(step, differs_N, int(compared_N.sum()))
     token = step.starts[found.row] + found.start if found else 0
     opposite_N = differs_N & (got_N * expected_N < 0)
     share = float(opposite_N.sum() / differs_N.sum()) if found else 0.0
@@ -61,13 +63,13 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """The formula has one value."""
+    """Claim any difference: the formula has one value."""
     if found.wrong:
         turned = f", {found.opposite:.0%} of them with the other sign" if found.opposite else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(found.wrong.tokens, 'token')} of {with_count(found.wrong.rows, 'row')} with another"
-            f" advantage than their rewards come to{turned}",
+            f"{with_count(found.wrong.tokens, 'token')} of {with_count(found.wrong.rows, 'row')} whose"
+            f" advantage differs from a recomputation from the rewards{turned}",
             got=f"{found.got:.5g} at row {found.wrong.row}",
             expected=f"{found.expected:.5g}",
             **found.wrong.claim_fields,
@@ -76,7 +78,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Rewards were shuffled on their way to the advantages."""
+    """Rewards are shuffled before the advantages are computed."""
     healthy = example_step()
     shuffled = healthy.tokens["advantage"].flip(0).nan_to_num(0.5)
     return changed_step(healthy, advantage=shuffled.masked_fill(~healthy.tokens["policy_mask"], torch.nan))
@@ -103,7 +105,7 @@ RULE = Rule(
     applies=lambda step: (
         step.setup.advantage in ("group", "batch", "none", "loo", None)
         and step.setup.algo in ("grpo", "rloo", None)
-        # rows of updates that were held back are not on record
+        # the record lacks the rows of skipped updates
         and not step.numbers.get("gate/held_back")
     ),
     measure=measure,

@@ -1,22 +1,22 @@
 """ADV002: An advantage is larger than its group allows.
 
-What: An advantage that was divided by the deviation of its group is beyond (G − 1)/√G, which no G rewards
-can give. It was divided by another number, or computed over another group.
+What: An advantage divided by the deviation of its group is beyond (G − 1)/√G, the largest value that G
+rewards can give. The denominator is wrong, or comes from another group.
 
 Why it is silent: Advantages are expected to be of the order of 1, and 3 looks like a good answer among bad
 ones. A denominator from another group, or one that is nearly 0, gives some rows several times their weight.
 
-How it is measured: Among G numbers none can be farther from their mean than (G − 1)/√G sample deviations. G
-is the number of rollouts of the group on record, or the declared one where that is larger, so the bound is
-never too narrow. Divided by the deviation of a population the bound is √(G − 1): beyond that it is wrong by
-any definition.
+How it is measured: Among G numbers none is farther from their mean than (G − 1)/√G sample deviations. G is
+the number of recorded rollouts of the group, or the declared number if that is larger, so the bound is
+never too narrow. For a division by the population deviation the bound is √(G − 1). Beyond that, an
+advantage is wrong by any definition.
 
-Healthy look-alikes: An advantage at the bound itself: one right answer among wrong ones has it. An
-advantage that was divided by the deviation of all rewards, or by nothing: those have no such bound, and the
-rule is not asked.
+Healthy look-alikes: An advantage at the bound itself: one right answer among wrong ones has it. The rule
+does not apply to advantages that are divided by the deviation of all rewards, or are not divided: those
+have no such bound.
 
-Fix: Compute mean and deviation over the very rollouts that the advantage is of, and test the order with
-rewards that tell rows apart.
+Fix: Compute mean and deviation over the rollouts of the same group, and test the order with rewards that
+tell rows apart.
 
 References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.20783
 """
@@ -68,11 +68,11 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Beyond the bound there is nothing; between the two bounds it is a matter of definition."""
+    """Claim proof beyond the wider bound; between the two bounds the definition decides."""
     beyond = found.largest > found.bound * (1 + ROUNDING)
     if beyond:
         sure = found.ours or found.largest > found.wide * (1 + ROUNDING)
-        note = "" if sure else "; within √(G − 1), which a population's deviation would allow"
+        note = "" if sure else "; within √(G − 1), the bound for the population deviation"
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"an advantage of {found.largest:.4g} in group {found.group} of {found.size}{note}",
@@ -90,7 +90,7 @@ def example() -> Step:
 
 
 def one_right() -> Step:
-    """One right answer among wrong ones has the largest advantage that there is."""
+    """One right answer among wrong ones has the largest possible advantage."""
     return example_step(rewards=(1.0, 0.0, 0.0, 0.0) * 2, setup={"advantage_eps": 0.0})
 
 

@@ -1,21 +1,21 @@
-"""ADV003: Rollouts that all earned the same have an advantage.
+"""ADV003: Rollouts of equal reward have an advantage.
 
-What: All rewards of a group are equal, so that none is better than another, and still its tokens are
-pulled.
+What: All rewards of a group are equal, so no rollout is better than another. Its tokens still have an
+advantage.
 
-Why it is silent: A mean of equal numbers differs from them by rounding, and a deviation of rounding is
-divided by itself. The result is of the order of 1, and looks like any other advantage.
+Why it is silent: A mean of equal numbers differs from them by rounding, and the code divides that rounding
+by its own deviation. The result is of the order of 1, and looks like any other advantage.
 
-How it is measured: Groups that are on record as a whole, whose largest reward is the smallest, and the
-largest advantage of their tokens. What rounding leaves behind a denominator of 1e-4 is a few thousandths:
-that pulls at nothing, and is not told.
+How it is measured: The rule takes the groups with a complete record and equal rewards, and finds the
+largest advantage of their tokens. Rounding over a denominator of 1e-4 leaves a few thousandths. That has no
+effect, and the rule ignores it.
 
-Healthy look-alikes: Rewards that differ by little: ADV007 speaks of those. A group of which a part only is
-on record: the others may have earned something else. KL in the reward, a penalty for length, or an
-advantage per turn: then equal rewards are not all that counts, and the rule is not asked.
+Healthy look-alikes: Rewards that differ by little: ADV007 covers those. A group with an incomplete record:
+the other rollouts may have another reward. The rule does not apply with a KL in the reward, a penalty for
+length, or an advantage per turn: then more than the rewards counts.
 
-Fix: Set advantages to 0 where the largest reward of a group is its smallest, before anything is divided;
-compute mean and deviation in float64.
+Fix: Set advantages to 0 if the largest reward of a group is its smallest, before any division. Compute mean
+and deviation in float64.
 
 References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.14476
 """
@@ -34,18 +34,18 @@ from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
 NOTHING = 1e-2
-"""An advantage that pulls at nothing: float32 over a denominator of 1e-4 leaves 0.003."""
+"""An advantage without effect: float32 over a denominator of 1e-4 leaves 0.003."""
 
 
 class Measured(NamedTuple):
     """Groups of equal reward whose tokens have an advantage."""
 
     groups: int
-    equal: int  # groups of equal reward that were looked at
+    equal: int  # groups of equal reward
     largest: float
     reward: float  # of the group with the largest
     where: Places
-    whole: bool  # whether it is declared how many a group has
+    whole: bool  # whether the group size is declared
 
 
 def measure(step: Step) -> Measured:
@@ -71,7 +71,7 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Equal rewards have no advantage, beyond what rounding leaves."""
+    """Claim advantages beyond rounding in groups of equal reward."""
     if found.groups:
         yield Claim(
             Verdict.PROVEN if found.whole else Verdict.SUSPECT,
@@ -84,7 +84,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """The deviation of rounding is divided by itself."""
+    """Rounding is divided by its own deviation."""
     healthy = example_step(rewards=(0.1,) * 4 + (1.0, 0.0, 0.0, 1.0))
     sign_N = torch.where(healthy.row_of_token % 2 == 0, 0.5, -0.5)
     wrong_N = torch.where(healthy.row_of_token < 4, sign_N, healthy.tokens["advantage"])

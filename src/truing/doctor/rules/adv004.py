@@ -1,24 +1,24 @@
-"""ADV004: Nearly all groups earned the same throughout, and teach nothing.
+"""ADV004: Nearly all groups have equal rewards, and teach nothing.
 
-What: In four of five groups, over five steps, every attempt earned the same. Tokens were drawn for them,
-and nothing is learned from any.
+What: Over five steps, every attempt has the same reward in four of five groups. The policy sampled tokens
+for them and learns nothing from any.
 
-Why it is silent: Loss, ratios and the norm of the gradient are computed from the few groups that are left,
-and look as they always do, only noisier. The mean reward stands still, at one end or the other.
+Why it is silent: Loss, ratios and gradient norm come from the few remaining groups. They look as usual,
+only noisier. The mean reward stays constant, at one end or the other.
 
-How it is measured: The share of groups whose rewards are all equal, in this step and the four before it,
-and how many of those are all right, and all wrong. The cost is the share of sampled tokens that lie in such
-groups. A log of scalars may have the first share alone, or a deviation of rewards, which is 0 only where all
-groups are of equal reward. Then the share is a mean over a fifth of the log, and it is asked whether that
-many groups could be all right: no more than the mean reward ÷ the largest, where none is below 0.
+How it is measured: The rule takes the share of groups with equal rewards in this step and the four before
+it, and how many of those are all right and all wrong. The cost is the share of sampled tokens in such
+groups. A log of scalars may have the first share alone, or a deviation of rewards, which is 0 only if all
+groups have equal rewards. Then the share is a mean over a fifth of the log, and the rule checks whether
+that many groups can be all right: no more than the mean reward ÷ the largest, if no reward is below 0.
 
-Healthy look-alikes: Tasks that the policy has learned: all is right, and there is nothing left to do. That
-fits health, and is told as such. A single step of a small batch. A method without groups, whose critic
-learns from equal rewards too: then the rule is not asked.
+Healthy look-alikes: Tasks that the policy has learned: all answers are right, and nothing is left to learn.
+The finding names that reading. A single step of a small batch. The rule does not apply to a method without
+groups, whose critic learns from equal rewards too.
 
-Fix: All wrong: grade a known right answer to see whether the verifier ever says yes; if it does, take
-easier tasks, larger groups, or demonstrations first. All right: take harder tasks. Else leave such groups
-out and draw others (`gates.equal_groups`).
+Fix: All wrong: grade a known right answer to see whether the verifier accepts it; if it does, use easier
+tasks, larger groups, or demonstrations first. All right: use harder tasks. Otherwise leave such groups out
+and sample others (`gates.equal_groups`).
 
 References: https://arxiv.org/abs/2503.14476, docs/control.md
 """
@@ -43,11 +43,12 @@ STEPS = 5
 SHARES = ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share")
 
 DEVIATION = "reward/any_std"
-"""Of another trainer: of all rewards, or the mean of the groups'. 0 is all groups alike in either sense."""
+"""Of another trainer: the deviation of all rewards, or the mean of the groups' deviations. Either is 0
+only if all groups have equal rewards."""
 
 
 class Measured(NamedTuple):
-    """Means over the last steps, and what this one cost; NaN where it is not known."""
+    """Means over the last steps, and the cost of this one; NaN if unknown."""
 
     steps: int
     equal: float
@@ -55,7 +56,7 @@ class Measured(NamedTuple):
     wrong: float
     tokens: float  # share of this step's sampled tokens
     reward: Ends
-    solvable: float  # share of groups that may be all right, by the mean reward; NaN where nobody tells it
+    solvable: float  # share of groups that may be all right, by the mean reward; NaN if unknown
 
 
 def measure(step: Step) -> Measured:
@@ -65,14 +66,14 @@ def measure(step: Step) -> Measured:
     every = history(step)
     named = bool(groups) or SHARES[1] in step.numbers
     steps = STEPS if named else max(STEPS, len(every) // 5)
-    known = [s for s in [*map(_told, every[-steps:-1]), _now(groups, equal) or _told(step.numbers)] if s]
+    known = [s for s in [*map(_logged, every[-steps:-1]), _now(groups, equal) or _logged(step.numbers)] if s]
     means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
     rewards = [numbers.get("reward/mean", math.nan) for numbers in every]
     return Measured(len(known), *means, _cost(step, equal), ends(rewards), _solvable(rewards, steps))
 
 
 def _solvable(rewards: Sequence[float], steps: int) -> float:
-    """The mean reward of the last steps ÷ the largest of all, which is 1 where all lie in [0, 1]."""
+    """The mean reward of the last steps ÷ the largest of all, which is 1 if all lie in [0, 1]."""
     known = [reward for reward in rewards if math.isfinite(reward)]
     low, high = min(known, default=math.nan), max(known, default=math.nan)
     floor, top = min(0.0, low), 1.0 if low >= 0 and high <= 1 else high
@@ -81,7 +82,7 @@ def _solvable(rewards: Sequence[float], steps: int) -> float:
 
 
 def _cost(step: Step, equal: set[str]) -> float:
-    """The share of sampled tokens that lie in groups of equal reward; NaN without tokens."""
+    """Return the share of sampled tokens in groups of equal reward; NaN without tokens."""
     if "origin" in step.tokens:
         sampled_N = step.tokens["origin"] == Origin.SAMPLED
     elif "policy_mask" in step.tokens:
@@ -109,7 +110,7 @@ def _now(groups: Mapping[str, list[float]], equal: set[str]) -> tuple[float, ...
     return tuple(count / len(groups) for count in counts)
 
 
-def _told(numbers: Mapping[str, float]) -> tuple[float, ...]:
+def _logged(numbers: Mapping[str, float]) -> tuple[float, ...]:
     if SHARES[0] in numbers:
         return tuple(numbers.get(name, math.nan) for name in SHARES)
     if DEVIATION in numbers:
@@ -118,35 +119,39 @@ def _told(numbers: Mapping[str, float]) -> tuple[float, ...]:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Four of five groups, over five steps."""
+    """Claim four of five groups, over five steps."""
     if found.steps >= STEPS and found.equal >= 0.8:
         named, reward = not math.isnan(found.right), found.reward
         solved = found.right >= 0.9 * found.equal if named else _may_be_solved(found)
-        told = f"all right {found.right:.0%}, all wrong {found.wrong:.0%}"
+        detail = f"all right {found.right:.0%}, all wrong {found.wrong:.0%}"
         if not named:
-            told = f"mean reward {reward.last:.3g}, at first {reward.first:.3g}"
-        lost = f"; {found.tokens:.0%} of this step's tokens were drawn for nothing"
+            detail = f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}"
+        lost = f"; {found.tokens:.0%} of this step's tokens teach nothing"
         yield Claim(
             Verdict.CANNOT_TELL if solved else Verdict.SUSPECT,
-            f"{found.equal:.0%} of the groups of the last {with_count(found.steps, 'step')} are of equal reward:"
-            + (" the tasks are learned, or too easy" if solved else " nothing is learned from them"),
-            got=told + ("" if math.isnan(found.tokens) else lost),
+            f"{found.equal:.0%} of the groups of the last {with_count(found.steps, 'step')} have"
+            " equal rewards:"
+            + (
+                " the policy has learned the tasks, or they are too easy"
+                if solved
+                else " the policy learns nothing from them"
+            ),
+            got=detail + ("" if math.isnan(found.tokens) else lost),
             expected="groups in which some attempts are better than others",
-            remedy="evaluate on tasks that were not trained on: where those are solved too, stop, or take"
-            " harder ones"
+            remedy="evaluate on held-out tasks: if the policy solves those too, stop, or use harder ones"
             if solved
             else "",
         )
 
 
 def _may_be_solved(found: Measured) -> bool:
-    """Whether such groups may all be right, of a log that does not say which are."""
+    """Return whether all such groups may be right, for a log without that share."""
     unknown = math.isnan(found.solvable)
     return unknown or found.reward.rose or found.solvable >= 0.9 * found.equal
 
 
 def example() -> Step:
-    """Nothing was right for five steps."""
+    """No answer is right for five steps."""
     shares = {"group_zero_variance_share": 1.0, "group_all_right_share": 0.0, "group_all_wrong_share": 1.0}
     return changed_step(
         example_step(rewards=(0.0,) * 8), past=[past_step(step, **shares) for step in range(4)]
@@ -154,16 +159,16 @@ def example() -> Step:
 
 
 def one_step() -> Step:
-    """A single step in which all groups are of equal reward."""
+    """A single step in which all groups have equal rewards."""
     return example_step(rewards=(0.0,) * 8)
 
 
 def solved() -> Step:
-    """A log of a run that was good from the start: most groups are of equal reward, and may be right."""
-    told = {"group_zero_variance_share": 0.88, "reward_mean": 0.92}
+    """A log of a run that is good from the start: most groups have equal rewards, and may be right."""
+    detail = {"group_zero_variance_share": 0.88, "reward_mean": 0.92}
     numbers = {"group/zero_variance_share": 0.88, "reward/mean": 0.92}
     bare = changed_step(example_step(), rows={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
-    return changed_step(bare, past=[past_step(number, **told) for number in range(20)], numbers=numbers)
+    return changed_step(bare, past=[past_step(number, **detail) for number in range(20)], numbers=numbers)
 
 
 RULE = Rule(
@@ -177,7 +182,7 @@ RULE = Rule(
     taints=(),
     applies=lambda step: (
         step.setup.algo in ("grpo", "rloo")
-        # rows alone do not tell whether a critic learns from groups of equal reward too
+        # rows alone do not show whether a critic learns from groups of equal reward too
         or (step.setup.algo is None and (SHARES[0] in step.numbers or not step.rows))
     ),
     measure=measure,

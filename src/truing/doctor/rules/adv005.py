@@ -1,19 +1,19 @@
-"""ADV005: Advantages are brought to mean 0 inside each rollout.
+"""ADV005: Each rollout's advantages are normalised to mean 0.
 
-What: The advantages of every single rollout add up to 0, whatever it earned. They were normalised along the
-trajectory, and say no longer whether it ended well.
+What: The advantages of every single rollout add up to 0, whatever its reward. They were normalised along
+the trajectory, and no longer show whether it ended well.
 
-Why it is silent: Normalised advantages are what many recipes ask for, and these have mean 0 and deviation
-1, over the batch too. The critic learns as it should. Only which attempts are better is gone: late tokens
-are pulled up or down against early ones, in good rollouts as in bad ones.
+Why it is silent: Many recipes ask for normalised advantages, and these have mean 0 and deviation 1, over
+the batch too. The critic learns as it should. Only the comparison between attempts is lost: the loss
+reinforces late tokens against early ones, or the reverse, in good and bad rollouts alike.
 
-How it is measured: The mean over the trained tokens of each rollout whose advantages vary, in float64. It
+How it is measured: The mean over the trained tokens of each rollout with varying advantages, in float64. It
 is 0 to rounding in all of them, though their rewards differ.
 
 Healthy look-alikes: One advantage for all tokens of a rollout, as in GRPO: it does not vary. Advantages
-that are brought to mean 0 over the whole batch. A single rollout in a step, which is the batch.
+normalised to mean 0 over the whole batch. A single rollout in a step, which is the batch.
 
-Fix: Whiten over all trained tokens of the step, after returns have been made from advantages as they were.
+Fix: Whiten over all trained tokens of the step, after computing returns from the raw advantages.
 
 References: https://arxiv.org/abs/2006.05990, https://arxiv.org/abs/1506.02438
 """
@@ -31,7 +31,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-4
-"""Of the largest advantage: float32 keeps 6e-8 of a number, and a small deviation divides what it lost."""
+"""Of the largest advantage: float32 keeps 6e-8 of a number, and a small deviation amplifies the rounding."""
 
 RESOLVED = 1e-3
 """Of the largest reward: smaller differences are lost in critics and whitening."""
@@ -40,7 +40,7 @@ ROLLOUTS = 4
 
 
 class Measured(NamedTuple):
-    """Rollouts whose advantages vary, and how many of those have mean 0."""
+    """Rollouts with varying advantages, and how many of those have mean 0."""
 
     rollouts: int
     centred: int
@@ -83,15 +83,15 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """All of several rollouts, of different reward."""
-    differ = found.rewards > RESOLVED * found.largest  # beside a large offset float32 keeps no difference
+    """Claim mean 0 in all of several rollouts of different rewards."""
+    differ = found.rewards > RESOLVED * found.largest  # next to a large offset float32 keeps no difference
     if found.rollouts >= ROLLOUTS and found.centred == found.rollouts and differ:
         yield Claim(
             Verdict.PROVEN,
             f"the advantages of each of {found.rollouts} rollouts have mean 0, though their rewards differ by"
             f" up to {found.rewards:.3g}",
             got=f"mean 0, deviation {found.deviation:.3g} within each rollout",
-            expected="rollouts that earned more have larger advantages",
+            expected="rollouts with higher rewards have larger advantages",
             row=found.row,
             start=0,
             end=found.tokens,
@@ -111,8 +111,8 @@ def _scored(advantage_T: torch.Tensor) -> torch.Tensor:
     return (advantage_T - known.mean()) / known.std()
 
 
-def beside_an_offset() -> Step:
-    """Rewards of a million and a little: what differs is lost before it is an advantage."""
+def with_large_offset() -> Step:
+    """Rewards of a million and a little: rounding loses the difference before the advantage."""
     step = example()
     return changed_step(step, rows={i: {"reward": 1e6 + row.reward} for i, row in enumerate(step.rows)})
 
@@ -134,5 +134,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(varied, example_step, beside_an_offset),
+    lookalikes=(varied, example_step, with_large_offset),
 )

@@ -1,25 +1,25 @@
-"""ADV006: Advantages and returns are not what rewards and values come to.
+"""ADV006: Advantages and returns differ from a recomputation from rewards and values.
 
-What: Generalised advantage estimation, made again from the recorded values and rewards, has other results:
-another discount or λ, a value from beyond the end, a reward at the wrong token, or advantages that were
-normalised over something else.
+What: Generalised advantage estimation, recomputed from the recorded values and rewards, gives other
+results. The trainer used another discount or λ, a value from beyond the end, a reward at the wrong token,
+or another normalisation.
 
-Why it is silent: Any advantage that has about the right size will train something, and a critic learns
-whatever returns it is given. Where a value is read one place too late, or an episode that was cut counts as
-one that ended, only the direction of small differences is wrong.
+Why it is silent: Any advantage of about the right size trains something, and a critic learns any returns.
+If the code reads a value one token too late, or treats a cut episode as one that ended, only the direction
+of small differences is wrong.
 
-How it is measured: Along the tokens that the policy chose, all rows of a rollout one after the other, δ = r
-+ γ V′ − V and A = δ + γ λ A′ are computed in Python's floats. The reward is at the last of them, less
-declared penalties, what a turn earned at the turn's last, and what a KL in the reward costs at each. A cut
-attempt is worth what the critic said of its end, or nothing: as it is declared, and where it is not either.
-Where it is declared, advantages are then brought to mean 0 and deviation 1 over all trained tokens. What
-differs is tried against the usual mistakes.
+How it is measured: Along the tokens that the policy chose, all rows of a rollout in order, Python's floats
+give δ = r + γ V′ − V and A = δ + γ λ A′. The reward is at the last of them, less declared penalties. The
+reward of a turn is at the turn's last token, and the cost of a KL in the reward is at each. The end of a
+cut attempt has the critic's value, or 0, as declared; if neither is declared, either is accepted. If
+declared, advantages are then normalised to mean 0 and deviation 1 over all trained tokens. The rule tries
+the usual mistakes on any difference.
 
 Healthy look-alikes: Tokens of tools, templates and forced prefixes have no value and take no time. Tokens
-that a mask excludes stay in the chain. A step in which one token is trained is not normalised.
+that a mask excludes stay in the chain. A step with one trained token is not normalised.
 
-Fix: Make returns from advantages before these are normalised; read V of the next choice, and 0, or the
-critic's own word, after the last one; normalise once, over the batch.
+Fix: Compute returns from the advantages before normalising them. Read V of the next choice, and 0, or the
+critic's value, after the last one. Normalise once, over the batch.
 
 References: https://arxiv.org/abs/1506.02438, https://arxiv.org/abs/2006.05990,
 https://arxiv.org/abs/1707.06347
@@ -44,19 +44,19 @@ ROUNDING = 1e-3
 
 
 class Measured(NamedTuple):
-    """What differs from the second computation, and the mistake that it looks like."""
+    """Differences from the second computation, and the mistake that explains them."""
 
     returns: Places
     advantages: Places
     got: float  # at the first place
     expected: float
-    cut: int  # rollouts that were cut, with a value of their end
-    bootstrapped: bool  # whether those are worth that value
+    cut: int  # cut rollouts with a value at their end
+    bootstrapped: bool  # whether their end counts with that value
     reading: str
 
 
 def measure(step: Step) -> Measured:
-    """The variant that fits best, of those that are legal; where none fits, the mistake that does."""
+    """Compare with the legal variant that fits best; if none fits, name the mistake that does."""
     chains = trajectories_of(step)
     cut = sum(not math.isnan(chain.bootstrap_value) for chain in chains)
     whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
@@ -83,7 +83,7 @@ def measure(step: Step) -> Measured:
 
 
 def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
-    """Where recorded returns, and advantages of trained tokens, are others."""
+    """Return the places where recorded returns, and advantages of trained tokens, differ."""
     nothing_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     found = []
     for name, expected_N in zip(("returns", "advantage"), expected, strict=True):
@@ -98,7 +98,7 @@ def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Plac
 def at_first(
     step: Step, expected: tuple[Tensor, Tensor], returns: Places, advantages: Places
 ) -> tuple[float, float]:
-    """What stands at the first place that differs, and what should; 0 and 0 where none does."""
+    """Return the recorded and the expected value at the first difference; 0 and 0 without one."""
     returns_N, advantage_N = expected
     name, where, right_N = (
         ("returns", returns, returns_N) if returns else ("advantage", advantages, advantage_N)
@@ -110,7 +110,7 @@ def at_first(
 
 
 def _reading(step: Step, chains: Sequence[Trajectory], bootstrapped: bool, whiten: bool) -> str:
-    """The usual mistake that gives what is on record, in words."""
+    """Return the usual mistake that gives the recorded numbers, as text."""
     gamma, lam = step.setup.gamma, step.setup.lam
     mistakes = {
         "γ and λ are exchanged": {"gamma": lam, "lam": gamma},
@@ -118,33 +118,33 @@ def _reading(step: Step, chains: Sequence[Trajectory], bootstrapped: bool, white
         "λ is 0": {"lam": 0.0},
         "γ is 1": {"gamma": 1.0},
         "advantages are not normalised": {"whiten": False},
-        "advantages are normalised, and it is not declared": {"whiten": True},
+        "advantages are normalised, and no normalisation is declared": {"whiten": True},
     }
-    for told, changes in mistakes.items():
+    for mistake, changes in mistakes.items():
         tried = expected_gae(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
         if not any(differing(step, tried)):
-            return told
+            return mistake
     shifted = [chain._replace(values=[*chain.values[1:], chain.values[-1]]) for chain in chains]
     if not any(differing(step, expected_gae(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
-        return "each value is read one choice too late"
+        return "each value is read one token too late"
     free = changed_step(step, setup={"kl_where": "loss", "truncated": "keep", "overlong_tokens": 0})
     if not any(
         differing(step, expected_gae(free, trajectories_of(free), bootstrapped=bootstrapped, whiten=whiten))
     ):
-        return "a KL or a penalty that is declared to be in the reward is not"
+        return "a KL or a penalty declared in the reward is missing"
     return ""
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """The recursion has one result, up to what a cut attempt is worth."""
+    """Claim any difference: the recursion has one result, up to the value of a cut end."""
     wrong = found.returns or found.advantages
     if wrong:
         name = "returns" if found.returns else "advantages"
-        cut = f"; {found.cut} rollouts were cut, and their end is worth" if found.cut else ""
-        worth = (" what the critic says" if found.bootstrapped else " nothing") if found.cut else ""
+        cut = f"; {found.cut} rollouts were cut, and their end counts with" if found.cut else ""
+        worth = (" the critic's value" if found.bootstrapped else " nothing") if found.cut else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{wrong.tokens} of {wrong.compared} {name} are not what rewards and values come to"
+            f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from rewards and values"
             + (f": {found.reading}" if found.reading else ""),
             got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}{cut}{worth}",
             expected=f"{found.expected:.6g}",
@@ -167,12 +167,12 @@ def valued(**changes: float) -> Step:
 
 
 def example() -> Step:
-    """γ and λ are handed over in the wrong order."""
+    """γ and λ are passed in the wrong order."""
     return valued(gamma=0.9, lam=0.99)
 
 
 def with_a_cut() -> Step:
-    """The last attempt was cut, and is worth what the critic expects from there."""
+    """The last attempt was cut, and its end counts with the critic's value."""
     step = valued()
     last = len(step.rows) - 1
     step = changed_step(step, rows={last: {"truncated": True, "bootstrap_value": 0.4}})
@@ -197,7 +197,7 @@ RULE = Rule(
     applies=lambda step: (
         step.setup.algo in ("ppo", None)
         and step.setup.advantage in ("gae", None)
-        and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record
+        and not step.numbers.get("gate/held_back")  # the record lacks the rows of skipped updates
     ),
     measure=measure,
     judge=judge,

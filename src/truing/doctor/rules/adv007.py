@@ -1,20 +1,19 @@
-"""ADV007: Differences that mean nothing have become full advantages.
+"""ADV007: Tiny reward differences give full advantages.
 
-What: The rewards of some groups differ by a thousandth of what rewards differ by elsewhere, and their
-tokens are pulled as hard as those of any other. The division by the group's deviation has made noise into
-signal.
+What: The rewards of some groups differ by a thousandth of the usual difference, and their tokens have
+advantages as large as those of any other group. The division by the group's deviation amplifies noise.
 
-Why it is silent: It is what the formula says. An advantage that is divided by the deviation of its group
-does not know how large that was, so 0.5001 against 0.5 counts like 1 against 0.
+Why it is silent: The formula says so. An advantage divided by the deviation of its group does not depend on
+the size of that deviation, so 0.5001 against 0.5 counts like 1 against 0.
 
-How it is measured: Groups whose rewards differ, but by less than a thousandth of the range of all rewards
-of the step, and the largest advantage in each against the largest that its size allows. Two groups, and a
-tenth of those that differ at all, are needed.
+How it is measured: The rule takes groups whose rewards differ by less than a thousandth of the range of all
+rewards of the step. It compares the largest advantage in each with the largest that its size allows. It
+needs two such groups, and a tenth of the groups with unequal rewards.
 
-Healthy look-alikes: A grader whose smallest difference is meant. One group of near-equal answers among
-many. Advantages that are divided by nothing, or by the deviation of all rewards: these stay small.
+Healthy look-alikes: A grader with an intended smallest difference. One group of near-equal answers among
+many. Advantages that are not divided, or divided by the deviation of all rewards: these stay small.
 
-Fix: Round rewards to what the grader can tell apart, or do not divide by the group's deviation
+Fix: Round rewards to the grader's resolution, or do not divide by the group's deviation
 (`grpo.advantage_scale = "none"`, or "batch").
 
 References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2508.08221
@@ -35,10 +34,10 @@ TINY = 1e-3
 
 
 class Measured(NamedTuple):
-    """Groups that differ by next to nothing, and how hard they are pulled."""
+    """Groups of near-equal rewards, and their advantages."""
 
     groups: int  # whose rewards differ
-    promoted: int  # of those, by next to nothing, with an advantage of at least half the bound
+    promoted: int  # groups of near-equal rewards with an advantage of at least half the bound
     gap: float  # of the first of them, reward units
     span: float  # of all rewards
     largest: float  # advantage there
@@ -66,30 +65,30 @@ def measure(step: Step) -> Measured:
         if gap < TINY * span and largest[name][0] >= 0.5 * _bound(len(rewards[name]))
     ]
     first = promoted[0] if promoted else ""
-    pull, row = largest.get(first, (0.0, 0))
+    largest_advantage, row = largest.get(first, (0.0, 0))
     return Measured(
         len(differing),
         len(promoted),
         differing.get(first, 0.0),
         span,
-        pull,
+        largest_advantage,
         row,
         step.lengths[row] if step.lengths else 0,
     )
 
 
 def _bound(size: int) -> float:
-    """The largest advantage that a group of that size allows, where it is divided by its deviation."""
+    """Return the largest advantage that a group of that size allows, divided by its deviation."""
     return (size - 1) / math.sqrt(size)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Two groups, and a tenth of those that differ."""
+    """Claim two groups, and a tenth of those with unequal rewards."""
     if found.promoted >= 2 and found.promoted >= 0.1 * found.groups:
         yield Claim(
             Verdict.SUSPECT,
-            f"rewards of {found.promoted} of {found.groups} groups differ by next to nothing, and count in"
-            " full",
+            f"rewards of {found.promoted} of {found.groups} groups differ by almost nothing, and have full"
+            " advantages",
             got=f"a gap of {found.gap:.2g} gives an advantage of {found.largest:.3g}; all rewards span"
             f" {found.span:.3g}",
             expected="small advantages for small differences",
@@ -101,7 +100,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """A length term in the sixth digit decides among answers that are all wrong."""
+    """A length term in the sixth digit decides between answers that are all wrong."""
     noise = tuple(1e-6 * i for i in range(4))
     return example_step(
         answers=(4,) * 12,
@@ -111,7 +110,7 @@ def example() -> Step:
 
 
 def undivided() -> Step:
-    """The same rewards, and advantages that are divided by nothing."""
+    """The same rewards, and advantages without a division."""
     healthy = example()
     step = example_step(
         answers=(4,) * 12, rewards=[row.reward for row in healthy.rows], setup={"advantage": "none"}

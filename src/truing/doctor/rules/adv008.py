@@ -1,21 +1,20 @@
 """ADV008: A group holds attempts at different tasks.
 
-What: Rollouts that share a baseline answer different prompts, or there are more of them than a group has.
+What: Rollouts that share a baseline answer different prompts, or a group has too many rollouts.
 
-Why it is silent: The mean of a group is a number, whatever was averaged. If one task is easier than the
-other, its attempts are all better than the mean, and are reinforced for being asked it.
+Why it is silent: The mean of a group is a number, whatever it averages. If one task is easier than the
+other, its attempts are all better than the mean, and the loss reinforces them for the task alone.
 
-How it is measured: Within a group, the ids of tasks must be one and the same, and so must the prompts, id
-for id, less any prefix that was forced. No group may have more rollouts than declared; one that has fewer
-lost them to errors.
+How it is measured: Within a group, task ids must be equal. Prompts must be equal too, id for id, without
+forced prefixes. No group may have more rollouts than declared. A group with fewer lost some to errors.
 
-Healthy look-alikes: Later rows of one rollout, where the chat template wrote the past anew: only its first
-row begins with the task's prompt. A prefix that was forced on some attempts. Demonstrations beside
-rollouts, which have groups of their own. A world that opens one task in several ways: then prompts differ,
-and the task is one.
+Healthy look-alikes: Later rows of one rollout, if the chat template re-renders earlier turns: only its
+first row begins with the task's prompt. A prefix that was forced on some attempts. Demonstrations with
+rollouts in one batch: they have groups of their own. An environment that opens one task in several ways:
+then prompts differ, and the task is one.
 
-Fix: Let the sampler repeat prompts, and give the group's id to each repetition at that moment. Do not
-derive it from the position after a shuffle, or across ranks.
+Fix: Let the sampler repeat prompts, and set the group id of each repetition at that moment. Do not derive
+it from the position after a shuffle, or across ranks.
 
 References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2402.14740
 """
@@ -37,7 +36,7 @@ class Measured(NamedTuple):
     groups: int
     tasks: int
     prompts: int
-    nameless: bool  # whether tasks have no ids, so that prompts alone name them
+    nameless: bool  # whether tasks have no ids, so that prompts identify them
     crowded: int
     size: int | None
     largest: int
@@ -56,7 +55,7 @@ def measure(step: Step) -> Measured:
             continue
         known = len(tasks[row.group_id]), len(prompts[row.group_id])
         rollouts[row.group_id].add(row.rollout_id)
-        if not row.kept:  # one that failed may have ended before its first word
+        if not row.kept:  # a failed attempt may have ended before its first token
             continue
         tasks[row.group_id].add(row.task_id)
         if _is_first(row):
@@ -80,12 +79,12 @@ def measure(step: Step) -> Measured:
 
 
 def _is_first(row: Row) -> bool:
-    """Whether a rollout begins with this row."""
+    """Return whether a rollout begins with this row."""
     return row.sample_id.rpartition("#")[2] == "0" if "#" in row.sample_id else True
 
 
 def _prompt(step: Step, row: Row, part: slice) -> object:
-    """The ids of a prompt less what was forced, or else its hash."""
+    """Return the ids of a prompt without forced tokens, or else its hash."""
     if "token_ids" not in step.tokens or "origin" not in step.tokens:
         return row.prompt_hash
     ids_P = step.tokens["token_ids"][part][: row.prompt_length]
@@ -94,14 +93,14 @@ def _prompt(step: Step, row: Row, part: slice) -> object:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """One group, one task; the prompts of one task may differ, and should not."""
+    """Claim several tasks in a group as proof, several prompts of one task as suspicion."""
     place = {"row": found.row, "start": 0, "end": found.end}
     if found.tasks or (found.prompts and found.nameless):
         what, count = ("tasks", found.tasks) if found.tasks else ("prompts", found.prompts)
         yield Claim(
             Verdict.PROVEN,
-            f"{count} of {found.groups} groups hold attempts at different {what}",
-            got=f"another one at row {found.row}",
+            f"{count} of {found.groups} groups contain attempts at different {what}",
+            got=f"a different one at row {found.row}",
             expected="one prompt per group",
             specificity=3,
             **place,
@@ -109,8 +108,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     elif found.prompts:
         yield Claim(
             Verdict.SUSPECT,
-            f"in {found.prompts} of {found.groups} groups attempts at one task began with different prompts",
-            got=f"another one at row {found.row}",
+            f"in {found.prompts} of {found.groups} groups, attempts at one task start with different prompts",
+            got=f"a different one at row {found.row}",
             expected="one prompt per group",
             specificity=2,
             **place,
@@ -118,7 +117,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.crowded:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.crowded} of {found.groups} groups have more rollouts than a group may have",
+            f"{found.crowded} of {found.groups} groups have more rollouts than the declared group size",
             got=str(found.largest),
             expected=f"at most {found.size}",
             specificity=2.5,
@@ -126,13 +125,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Group ids are given by position, after the batch was shuffled."""
+    """Group ids follow positions, after a shuffle of the batch."""
     healthy = example_step()
     return changed_step(healthy, rows={1: {"group_id": "g1"}, 5: {"group_id": "g0"}})
 
 
 def forced() -> Step:
-    """All attempts of a group began with a prefix that was forced on them, one of them with another."""
+    """All attempts of a group begin with a forced prefix, one of them with a different one."""
     step = example_step()
     origin_N, ids_N = step.tokens["origin"].clone(), step.tokens["token_ids"].clone()
     for start in step.starts[:4]:

@@ -1,21 +1,20 @@
-"""ADV009: The advantages of a group do not cancel.
+"""ADV009: The advantages of a group do not add up to 0.
 
 What: Each rollout is compared with the mean of its group, so the advantages of a whole group add up to 0.
-Here they do not: the baseline is another one's, or some advantages were changed afterwards.
+Here they do not: the baseline is that of another group, or the trainer changed some advantages afterwards.
 
-Why it is silent: All attempts of a group are pulled up a little, or all down. That moves the policy towards
-saying what it says, or away from it, whatever it earned; entropy falls or rises, and nobody looks for it in
-the baseline.
+Why it is silent: The loss raises the probability of all attempts of a group a little, or lowers it. That
+moves the policy towards its own samples, or away from them, whatever their rewards. Entropy falls or rises,
+and the baseline looks unrelated.
 
-How it is measured: The advantage of each rollout is taken from its trained tokens, and added up over each
-group that is on record as a whole. It holds whatever the sum is divided by, so it needs no formula, only
-that there is a mean to compare with.
+How it is measured: The rule takes the advantage of each rollout from its trained tokens, and sums over each
+group with a complete record. The sum is 0 for any denominator, so the rule needs no formula.
 
-Healthy look-alikes: A group that lost attempts to errors, of which less than a whole group is on record. A
-rollout that a mask or a gate leaves out: then its group is not added up. An advantage per turn or per
-token: nor is that one.
+Healthy look-alikes: A group that lost attempts to errors: its record is incomplete. A rollout that a mask
+or a gate leaves out: the rule does not sum its group. An advantage per turn or per token: the rule does not
+sum those either.
 
-Fix: Subtract the mean of the group from each of its rewards, once; do not clip, drop or whiten advantages
+Fix: Subtract the mean of the group from each of its rewards, once. Do not clip, drop or whiten advantages
 after that.
 
 References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2402.14740
@@ -40,15 +39,15 @@ ROUNDING = 1e-3
 
 
 class Measured(NamedTuple):
-    """Groups that do not add up to 0, and the worst of them."""
+    """Groups whose advantages do not add up to 0, and the worst of them."""
 
-    groups: int  # that were added up
+    groups: int  # in the check
     wrong: int
     mean: float  # advantage, over the worst group
     group: str
     row: int  # of its first rollout
     tokens: int
-    whole: bool  # whether it is declared how many a group has
+    whole: bool  # whether the group size is declared
 
 
 def measure(step: Step) -> Measured:
@@ -88,7 +87,7 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Deviations from a mean add up to 0."""
+    """Claim sums other than 0: deviations from a mean add up to 0."""
     if found.wrong:
         yield Claim(
             Verdict.PROVEN if found.whole else Verdict.SUSPECT,
@@ -103,13 +102,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Negative advantages were dropped."""
+    """The trainer drops negative advantages."""
     healthy = example_step(setup={"trainer": "trl", "advantage_eps": None})
     return with_token_gradients(changed_step(healthy, advantage=healthy.tokens["advantage"].clamp(min=0)))
 
 
 def lost_one() -> Step:
-    """Two attempts failed: the others are compared with each other."""
+    """Two attempts failed: the baseline is over the others."""
     step = example_step()
     lost = {index: {"kept": False, "inner_step": -1, "reward": math.nan} for index in (3, 7)}
     left = [row.reward for index, row in enumerate(step.rows) if index not in lost]

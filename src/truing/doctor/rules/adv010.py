@@ -1,21 +1,21 @@
-"""ADV010: REINFORCE's advantages are not what its returns come to.
+"""ADV010: REINFORCE's returns or advantages differ from a recomputation.
 
-What: Returns made again from the recorded rewards, or advantages made again from these, are others: another
-discount, no baseline or another one, a penalty or the cost of the KL that is left out.
+What: Returns recomputed from the recorded rewards, or advantages recomputed from the returns, differ. The
+trainer used another discount, a missing or different baseline, or left out a penalty or the cost of the KL.
 
-Why it is silent: Without its baseline REINFORCE still learns, only from far more attempts. With another
+Why it is silent: Without its baseline REINFORCE still learns, but needs far more attempts. With another
 discount it reinforces the last tokens alone. No scalar is wrong.
 
-How it is measured: Along the tokens that the policy chose, R = r + γ R′ in Python's floats, with the reward
-at the last of them, what a turn earned at the turn's last, and what a KL in the reward costs at each. From
-it the mean reward of all other attempts is taken, where that is declared, and the whole is brought to mean
-0 and deviation 1 over the trained tokens, where that is.
+How it is measured: Along the tokens that the policy chose, R = r + γ R′ in Python's floats. The reward is
+at the last of them, the reward of a turn is at the turn's last token, and the cost of a KL in the reward is
+at each. If declared, the mean reward of all other attempts is subtracted, and the result is normalised to
+mean 0 and deviation 1 over the trained tokens.
 
 Healthy look-alikes: A step of one attempt, whose baseline is its own reward. Tokens of tools and templates,
 which take no time. Declared penalties for cut or long attempts.
 
-Fix: The baseline is over the step's attempts, each once, and without the attempt itself; the discount is
-per chosen token.
+Fix: Compute the baseline over the step's attempts, each once, without the attempt itself. Apply the
+discount per chosen token.
 
 References: https://link.springer.com/article/10.1007/BF00992696, https://arxiv.org/abs/2402.14740
 """
@@ -33,7 +33,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """What differs from the second computation, and the mistake that it looks like."""
+    """Differences from the second computation, and the mistake that explains them."""
 
     returns: Places
     advantages: Places
@@ -57,32 +57,32 @@ def measure(step: Step) -> Measured:
 
 
 def _reading(step: Step) -> str:
-    """The usual mistake that gives what is on record, in words."""
+    """Return the usual mistake that gives the recorded numbers, as text."""
     declared = step.setup
     mistakes = {
         "the baseline is left out": changed_step(step, setup={"baseline": "none"}),
         "γ is 1": changed_step(step, setup={"gamma": 1.0}),
         "they are not normalised": changed_step(step, setup={"whiten": False}),
-        "they are normalised, and it is not declared": changed_step(step, setup={"whiten": True}),
+        "they are normalised, and no normalisation is declared": changed_step(step, setup={"whiten": True}),
         "the KL in the reward costs nothing": changed_step(step, setup={"kl_where": "loss"}),
         "penalties are left out": changed_step(step, setup={"truncated": "keep", "overlong_tokens": 0}),
     }
-    for told, tried in mistakes.items():
+    for mistake, tried in mistakes.items():
         if tried.setup != declared and not any(
             differing(step, expected_reinforce_advantages(tried, trajectories_of(tried)))
         ):
-            return told
+            return mistake
     return ""
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """The sums have one value."""
+    """Claim any difference: the sums have one value."""
     wrong = found.returns or found.advantages
     if wrong:
         name = "returns" if found.returns else "advantages"
         yield Claim(
             Verdict.PROVEN,
-            f"{wrong.tokens} of {wrong.compared} {name} are not what the rewards come to"
+            f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from the rewards"
             + (f": {found.reading}" if found.reading else ""),
             got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}",
             expected=f"{found.expected:.6g}",
@@ -95,7 +95,7 @@ DECLARED = {"algo": "reinforce", "advantage": "return", "gamma": 0.9, "baseline"
 
 
 def returned(**changes: object) -> Step:
-    """A step of REINFORCE; made by what is declared, or by ``changes`` of it."""
+    """Return a step of REINFORCE, computed with the declared settings or with ``changes``."""
     step = changed_step(example_step(setup=DECLARED), setup=changes)
     returns_N, advantage_N = expected_reinforce_advantages(step, trajectories_of(step))
     recorded = with_token_gradients(
@@ -110,7 +110,7 @@ def example() -> Step:
 
 
 def penalised() -> Step:
-    """The last attempt was cut, and pays for it."""
+    """The last attempt was cut, and has a penalty."""
     step = changed_step(
         example_step(setup=DECLARED | {"truncated": "penalize", "truncated_penalty": 0.5}),
         rows={7: {"truncated": True}},
@@ -128,7 +128,7 @@ RULE = Rule(
     applies=lambda step: (
         step.setup.algo in ("reinforce", None)
         and step.setup.advantage in ("return", None)
-        and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record
+        and not step.numbers.get("gate/held_back")  # the record lacks the rows of skipped updates
     ),
     measure=measure,
     judge=judge,

@@ -1,22 +1,22 @@
-"""KLD001: The KL that is shown is not that of the recorded log-probabilities.
+"""KLD001: A reported KL differs from the recorded log-probabilities.
 
-What: A metric of the distance from the reference differs from what the policy's and the reference's
-log-probabilities come to, or is negative where it cannot be.
+What: A metric of the distance from the reference differs from a recomputation from the policy's and the
+reference's log-probabilities, or is negative although it cannot be.
 
-Why it is silent: Any small number looks like a KL. With the sign exchanged it falls as the policy leaves; a
-sum in the place of a mean grows with the answers; exp(x) − x − 1 in float32 is negative near 0. Whoever
-sets a target or a cap by it steers by something else.
+Why it is silent: Any small number looks like a KL. With the sign exchanged it falls as the policy leaves
+the reference. A sum in place of a mean grows with the answers. exp(x) − x − 1 in float32 is negative near
+0. A target or a cap on this number controls something else.
 
 How it is measured: k1 = log π − log π_ref, k2 = its square ÷ 2 and k3 = expm1(x) − x with x = −k1 are
-averaged again over policy tokens and over all sampled tokens, in float64. What differs is tried with policy
-and reference exchanged. k2 and k3 are squares, or never below 0, under any definition.
+averaged over policy tokens and over all sampled tokens, in float64. The rule also tries any difference with
+policy and reference exchanged. k2 and k3 are never below 0, under any definition.
 
-Healthy look-alikes: k1 below 0 in a single step: its expectation is a KL, a sample of it need not be. k3
-far above k1 where one token has become very likely for the reference. Other trainers average in other ways:
-of theirs only an exchange that fits exactly is told, or a number that cannot be.
+Healthy look-alikes: k1 below 0 in a single step: its expectation is a KL, and one sample may be negative.
+k3 far above k1 if one token has become very likely for the reference. Other trainers average in other ways:
+the rule reports only an exact exchange, or an impossible number.
 
-Fix: Take log π − log π_ref at tokens that π drew, under one contract, with `expm1`; a mean over tokens says
-so, and so does a sum over sequences.
+Fix: Compute log π − log π_ref at tokens that π sampled, with one set of sampling parameters, with `expm1`.
+State whether the metric is a mean over tokens or a sum over sequences.
 
 References: http://joschu.net/blog/kl-approx.html, https://arxiv.org/abs/2512.21852
 """
@@ -37,35 +37,35 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
 ROUNDING = 1e-6
-"""Of the mean size of what is averaged."""
+"""Of the mean absolute value of the averaged numbers."""
 
 BELOW = -1e-6
-"""Nats: less than that rounding does not leave, under any formula."""
+"""Nats: rounding leaves at least that much, under any formula."""
 
 
-class Told(NamedTuple):
-    """A metric as it is shown, as it is, and with policy and reference exchanged."""
+class ReportedKl(NamedTuple):
+    """A metric as reported, as recomputed, and with policy and reference exchanged."""
 
     shown: float
     value: float
     exchanged: float
-    scale: float  # the mean size of what is averaged
+    scale: float  # the mean absolute value of the averaged numbers
     square: bool  # whether it is never below 0
 
 
 class Measured(NamedTuple):
-    """Each metric that is shown and can be computed again."""
+    """Each reported metric that the rule can recompute."""
 
-    metrics: Mapping[str, Told]
-    ours: bool  # whether they are told by the definitions of docs/metrics.md
+    metrics: Mapping[str, ReportedKl]
+    ours: bool  # whether they follow the definitions of docs/metrics.md
 
 
 def measure(step: Step) -> Measured:
-    """Average again, over the tokens that docs/metrics.md names."""
+    """Recompute each mean, over the tokens that docs/metrics.md names."""
     k1_N = step.tokens["new_logprob"].double() - step.tokens["ref_logprob"].double()
     origin_N, mask_N = step.tokens.get("origin"), step.tokens["policy_mask"]
     sampled_N = mask_N if origin_N is None else origin_N == Origin.SAMPLED
-    found: dict[str, Told] = {}
+    found: dict[str, ReportedKl] = {}
     for use, chosen_N in (("kl_trained", mask_N), ("kl_all", sampled_N)):
         k1_n = k1_N[chosen_N & ~k1_N.isnan()]
         if len(k1_n):
@@ -77,59 +77,61 @@ def measure(step: Step) -> Measured:
     return Measured(found, step.setup.trainer == "truing")
 
 
-def _note(found: dict[str, Told], step: Step, metric: str, name: str, k1_n: Tensor, count: int) -> None:
-    """Add a metric, if it is shown: the sum of an estimator over tokens, divided by a count."""
+def _note(found: dict[str, ReportedKl], step: Step, metric: str, name: str, k1_n: Tensor, count: int) -> None:
+    """Add a metric, if reported: the sum of an estimator over tokens, divided by a count."""
     if metric in step.numbers:
         each_n, other_n = (_estimate(name, x_n) for x_n in (k1_n, -k1_n))
         sums = (float(x.sum()) / count for x in (each_n, other_n, each_n.abs()))
-        found[metric] = Told(step.numbers[metric], *sums, name != "k1")
+        found[metric] = ReportedKl(step.numbers[metric], *sums, name != "k1")
 
 
 def _estimate(name: str, k1_n: Tensor) -> Tensor:
-    """k1, k2 or k3 of each token: [n] nats."""
+    """Return k1, k2 or k3 of each token: [n] nats."""
     return {"k1": k1_n, "k2": k1_n.square() / 2, "k3": torch.expm1(-k1_n) + k1_n}[name]
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Each has one value; some have a sign."""
-    for metric, told in found.metrics.items():
-        size = ROUNDING * max(told.scale, abs(told.value), 1e-9)
-        wrong = not abs(told.shown - told.value) <= size
-        exchanged = wrong and abs(told.shown - told.exchanged) <= size
-        impossible = told.square and told.shown < BELOW
+    """Claim a wrong value or an impossible sign."""
+    for metric, reported in found.metrics.items():
+        size = ROUNDING * max(reported.scale, abs(reported.value), 1e-9)
+        wrong = not abs(reported.shown - reported.value) <= size
+        exchanged = wrong and abs(reported.shown - reported.exchanged) <= size
+        impossible = reported.square and reported.shown < BELOW
         if impossible or (wrong and (found.ours or exchanged)):
             why = (
                 ": policy and reference are exchanged"
                 if exchanged
-                else ": it is below 0, and cannot be"
+                else ": it is below 0, which is impossible"
                 if impossible
                 else ""
             )
             yield Claim(
                 Verdict.PROVEN,
-                f"{metric} is not the KL of the recorded log-probabilities{why}",
-                got=f"{told.shown:.6g}" if math.isfinite(told.shown) else str(told.shown),
-                expected=f"{told.value:.6g}",
+                f"{metric} differs from the KL of the recorded log-probabilities{why}",
+                got=f"{reported.shown:.6g}" if math.isfinite(reported.shown) else str(reported.shown),
+                expected=f"{reported.value:.6g}",
                 specificity=1.5 if exchanged else 1.2,
             )
-            return  # the others are of the same numbers
+            return  # the other metrics use the same numbers
 
 
 def shown() -> Step:
-    """A step whose policy has left the reference, and that tells its KL."""
+    """Return a step whose policy has left the reference, and that reports its KL."""
     step = compared()
     noise_N = 0.2 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     step = changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N)
     names = [f"{use}/{k}" for use in ("kl_trained", "kl_all") for k in ("k1", "k2", "k3")]
     blank = changed_step(step, numbers=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
-    step = changed_step(blank, numbers={name: told.value for name, told in measure(blank).metrics.items()})
+    step = changed_step(
+        blank, numbers={name: reported.value for name, reported in measure(blank).metrics.items()}
+    )
     return with_token_gradients(replace(step, step=3))
 
 
 def example() -> Step:
-    """The reference's log-probabilities are the minuend."""
+    """The metric subtracts in the wrong order."""
     step = shown()
-    exchanged = {name: told.exchanged for name, told in measure(step).metrics.items()}
+    exchanged = {name: reported.exchanged for name, reported in measure(step).metrics.items()}
     return changed_step(step, numbers=exchanged)
 
 

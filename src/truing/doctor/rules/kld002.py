@@ -1,23 +1,22 @@
 """KLD002: The mean KL to the reference is below 0.
 
-What: Over many steps the mean of log π − log π_ref, at tokens that π itself drew, lies below 0 by more than
-chance explains. A KL cannot be negative.
+What: Over many steps the mean of log π − log π_ref, at tokens that π itself sampled, is significantly below
+0. A KL cannot be negative.
 
-Why it is silent: One negative step is nothing: the estimate scatters to both sides. Only over many steps is
-it plain, and then it looks like a policy that has come back to its reference. The sign is wrong, or policy
-and reference are exchanged, or the tokens are another policy's.
+Why it is silent: One negative step is normal: the estimate scatters to both sides. Only many steps show it,
+and then it looks like a policy that has returned to its reference. The sign is wrong, or policy and
+reference are exchanged, or another policy sampled the tokens.
 
-How it is measured: The mean over all steps of the stage, against its standard error from step to step: it
-must not lie six of those below 0, over twelve steps or more. Only where each step makes one update, and the
-KL is in the loss, so that every attempt was scored; or where another trainer's log has a KL that it scored
-so. The k3 estimate is not below 0 for any token, whatever drew it: a mean of less than −0.02 is proven, for
-arithmetic in bfloat16 leaves no more than −0.01.
+How it is measured: The mean over all steps of the stage, against its standard error from step to step. The
+rule fires at six standard errors below 0, over twelve steps or more. It applies only if each step makes one
+update, and the KL is in the loss, so that every attempt has a KL; or if another trainer's log has such a
+KL. The k3 estimate is never below 0 for any token: a mean below −0.02 is proof, since arithmetic in
+bfloat16 leaves at least −0.01.
 
-Healthy look-alikes: Negative values in single steps. Several updates per batch: its tokens are then of an
-older policy, and the mean may be negative. Attempts that were scored because of their reward: a choice, and
-no sample.
+Healthy look-alikes: Negative values in single steps. Several updates per batch: an older policy sampled its
+tokens, and the mean may be negative. Attempts selected by reward: they are no random sample.
 
-Fix: Compare the sign with `kl_all/k3`, which is near k1 and never below 0; KLD001 tells whether policy and
+Fix: Compare the sign with `kl_all/k3`, which is near k1 and never below 0. KLD001 shows whether policy and
 reference are exchanged.
 
 References: http://joschu.net/blog/kl-approx.html
@@ -42,31 +41,31 @@ NEVER = -0.02
 
 K3 = ("kl_all/k3", "kl_trained/k3", "kl/weighted_k3")
 THEIRS = ("kl_trained/k1", "kl/any")
-"""Of other trainers: TRL's RLOO scores what was drawn by the weights that drew, and its GRPO tells k3."""
+"""Of other trainers: TRL's RLOO scores samples with the weights that sampled, and its GRPO reports k3."""
 
 
 class Measured(NamedTuple):
-    """The mean of an estimate over the stage, how sure it is, and k3 now."""
+    """The mean of an estimate over the stage, its standard error, and k3 of this step."""
 
     steps: int
     mean: float
     error: float  # of the mean
-    k3: float  # of this step; NaN where it is not known
+    k3: float  # of this step; NaN if unknown
 
 
 def measure(step: Step) -> Measured:
-    """Mean and standard error over all steps of the stage."""
+    """Return mean and standard error over all steps of the stage."""
     k3 = next((step.numbers[name] for name in K3 if name in step.numbers), math.nan)
     name = _signed(step)
     numbers = [*(past.numbers for past in step.past_of_stage), step.numbers] if name else []
-    told = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
-    if not told:
+    known = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
+    if not known:
         return Measured(0, 0.0, 0.0, k3)
-    return Measured(len(told), mean(told), sample_std(told) / math.sqrt(len(told)), k3)
+    return Measured(len(known), mean(known), sample_std(known) / math.sqrt(len(known)), k3)
 
 
 def _signed(step: Step) -> str:
-    """The estimate whose mean cannot be below 0 here; empty where there is none."""
+    """Return the estimate whose mean cannot be below 0 here; empty without one."""
     setup = step.setup
     if setup.trainer == "trl":
         return next((name for name in THEIRS if name in step.numbers), "")
@@ -76,33 +75,35 @@ def _signed(step: Step) -> str:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Six standard errors, for it is looked at after every step; k3 has no error but rounding."""
+    """Claim six standard errors, since the test repeats after every step; k3 has only rounding."""
     if found.k3 < NEVER:
         yield Claim(
             Verdict.PROVEN,
-            f"the mean of k3, exp(x) − x − 1 of each token, is {found.k3:.3g}, and no token's can be below 0",
+            f"the mean of k3, exp(x) − x − 1 of each token, is {found.k3:.3g}, although no token's"
+            " value can be below 0",
             got=f"{found.k3:.6g}",
-            expected="at least 0, to rounding",
+            expected="at least 0, up to rounding",
             specificity=2,
         )
     if found.steps >= STEPS and found.mean < ERRORS * found.error:
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean KL of {with_count(found.steps, 'step')} is {found.mean:.3g} nats per token, and cannot be"
+            f"the mean KL of {with_count(found.steps, 'step')} is {found.mean:.3g} nats per token,"
+            " although a KL cannot be"
             " below 0",
             got=f"{found.mean:.3g} ± {found.error:.2g}",
-            expected="at least 0, to a few standard errors",
+            expected="at least 0, up to a few standard errors",
             specificity=1,
         )
 
 
 def _series(*values: float) -> Step:
-    """A stage whose steps told these KLs."""
+    """Return the last step of a stage with these KLs."""
     step = example_step(
         setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3", "reference_moves": True}
     )
-    told = [Past("grpo", number, {"kl_all/k1": value}, {}) for number, value in enumerate(values[:-1])]
-    return changed_step(step, numbers={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=told)
+    past = [Past("grpo", number, {"kl_all/k1": value}, {}) for number, value in enumerate(values[:-1])]
+    return changed_step(step, numbers={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=past)
 
 
 def example() -> Step:
@@ -116,7 +117,7 @@ def rounded() -> Step:
 
 
 def scattered() -> Step:
-    """A KL near 0, to both sides."""
+    """A KL near 0, on both sides."""
     return _series(*(1e-3 * math.sin(7 * step) for step in range(16)))
 
 

@@ -2,18 +2,17 @@
 
 What: The KL of an update is ten times the largest of all updates before it, and above half a nat per token.
 
-Why it is silent: Where the KL has no weight in the loss nobody reads it, and where it has, one update adds a
-term that outweighs the reward, which the clip of the gradient then hides.
+Why it is silent: Without a weight in the loss the KL has no visible effect. With one, a single update adds
+a term that outweighs the reward, and the clip of the gradient then hides it.
 
-How it is measured: The recorded KL against the largest of the stage so far, which is of five updates or
-more.
+How it is measured: The recorded KL against the largest of the stage so far, over five updates or more.
 
-Healthy look-alikes: A KL that grows from 0, quickly at first: it is never ten times all that came before. A
-reference that is synced, from which the KL begins anew. k3 has a heavy tail, so a single token that the
-reference finds impossible can make a jump that the next update does not show.
+Healthy look-alikes: A KL that grows from 0, quickly at first: it is never ten times its own maximum. A
+synced reference: the KL starts again from there. k3 has a heavy tail, so a single token that is very
+unlikely for the reference can make a jump that the next update does not show.
 
-Fix: Look at the update's longest ratios and its learning rate; see whether the reference's weights are still
-those of the start (REF001), and whether the reward falls from there on (RWD010).
+Fix: Check the update's largest ratios and its learning rate. Check whether the reference's weights are
+still those of the start (REF001), and whether the reward falls from there on (RWD010).
 
 References: http://joschu.net/blog/kl-approx.html, https://arxiv.org/abs/2503.14476
 """
@@ -30,39 +29,39 @@ from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
 
 TIMES = 10.0
-"""Of the largest before: growth from 0 doubles an update at the most, once there are five."""
+"""Of the largest before: growth from 0 at most doubles from update to update, after five."""
 
 NATS = 0.5
-"""Per token: below it is no answer that the reference finds odd."""
+"""Per token: below it no answer is unlikely for the reference."""
 
 BEFORE = 5
-"""Updates that tell what is usual."""
+"""Updates that establish the usual KL."""
 
 NAMES = (*K3, "kl_all/k1", *THEIRS)
 
 
 class Measured(NamedTuple):
-    """The KL of this update, nats per token, and the largest before it; NaN where there were too few."""
+    """The KL of this update, nats per token, and the largest before it; NaN with too few."""
 
     now: float
     largest: float
-    before: int  # updates that told it
+    before: int  # updates with a KL
 
 
 def measure(step: Step) -> Measured:
-    """By the first estimate that this update tells."""
+    """Compare the first estimate that this update reports."""
     name = next(name for name in NAMES if name in step.numbers)
-    told = [numbers.get(name, math.nan) for numbers in history(step)]
-    known = [abs(value) for value in told[:-1] if math.isfinite(value)]
-    return Measured(told[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
+    series = [numbers.get(name, math.nan) for numbers in history(step)]
+    known = [abs(value) for value in series[:-1] if math.isfinite(value)]
+    return Measured(series[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Ten times what there ever was."""
+    """Claim ten times the largest so far."""
     if found.now >= NATS and found.now >= TIMES * found.largest:
         yield Claim(
             Verdict.SUSPECT,
-            f"the KL jumped to {found.now:.3g} nats per token, and was at most {found.largest:.2g} in the"
+            f"the KL jumped to {found.now:.3g} nats per token, after at most {found.largest:.2g} in the"
             f" {found.before} updates before",
             got=f"{found.now:.3g}",
             expected="a KL that grows from update to update",
@@ -70,22 +69,22 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _kl(*values: float) -> Step:
-    told = [Past("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=told, numbers={"kl_all/k3": values[-1]})
+    past = [Past("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=past, numbers={"kl_all/k3": values[-1]})
 
 
 def example() -> Step:
-    """One update moved the policy to where the reference never is."""
+    """One update moved the policy far from the reference."""
     return _kl(0.0, 0.004, 0.02, 0.03, 0.05, 0.06, 0.05, 14.7)
 
 
 def growing() -> Step:
-    """A KL that has no weight, and grows from 0."""
+    """A KL without a weight that grows from 0."""
     return _kl(*(0.02 * number**1.5 for number in range(20)))
 
 
 def small() -> Step:
-    """Fifty times what it was, and still next to nothing."""
+    """Fifty times as large, and still almost 0."""
     return _kl(*(1e-5,) * 8, 5e-4)
 
 

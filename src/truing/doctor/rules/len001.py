@@ -3,21 +3,21 @@
 What: Over the last five updates attempts have less than a third of the tokens that they had over the first
 three of the stage, and the reward has not risen.
 
-Why it is silent: Short answers are fast, cheap and well behaved. Every number per token looks fine, for
-there are few tokens left to disagree about.
+Why it is silent: Short answers are fast and cheap. Every number per token looks fine, since few tokens are
+left to differ.
 
 How it is measured: Mean tokens of an attempt, all its samples together, over the stage's first three
-updates and its last five, which do not overlap. The same of the mean reward; it has risen if it did by three
-standard errors of such a difference, or by three deviations of single updates since the lowest of the first
-three. The deviation is that of neighbouring updates.
+updates and its last five, which do not overlap. The same for the mean reward. The reward has risen if the
+rise is three standard errors of such a difference, or three deviations of single updates above the lowest
+of the first three. The deviation is that of neighbouring updates.
 
-Healthy look-alikes: A learner that finds out how to be brief earns more for it, be it within the first
-records of a log that has one for every ten updates, or as much where nearly all groups are all right
-already. A template that writes the past anew cuts attempts into shorter samples: attempts are counted, and
-not samples. Another stage begins anew.
+Healthy look-alikes: A learner that becomes brief earns more for it. The rise may lie within the first
+records of a log with one record for every ten updates. If nearly all groups are all right already, the
+reward stays as high as it was. A template that re-renders earlier turns cuts attempts into shorter samples:
+the rule counts attempts, not samples. Another stage has a baseline of its own.
 
-Fix: Read a few of the short answers. Where they are empty, see LEN004; where they give up early, see what a
-wrong answer costs beside a long one: penalties for length, and losses that divide by it.
+Fix: Read a few of the short answers. If they are empty, see LEN004. If they give up early, compare the cost
+of a wrong answer with that of a long one: penalties for length, and losses that divide by it.
 
 References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2503.14476
 """
@@ -33,53 +33,53 @@ from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 FIRST, LAST = 3, 5
-"""Updates at the beginning of a stage, and at its end, that are averaged."""
+"""Updates in the mean at the start of a stage, and at its end."""
 
 THIRD = 1 / 3
-"""Of what it was."""
+"""Of the length at the start."""
 
 MOSTLY = 0.5
-"""Of all groups: then there is little left to rise to."""
+"""Of all groups: then the reward can hardly rise."""
 
 
 class Ends(NamedTuple):
-    """The mean of a number at the beginning of a stage and at its end; NaN where it is not known."""
+    """The mean of a number at the start of a stage and at its end; NaN if unknown."""
 
     first: float
     last: float
     lowest: float  # of the first window
-    spread: float  # deviation of single updates about their level, by how much neighbours differ
+    spread: float  # deviation of single updates about their level, from differences of neighbours
 
     @property
     def rose(self) -> bool:
-        """Whether it rose by more than chance: since the first window, or since the lowest of it."""
+        """Return whether it rose significantly: since the first window, or since its lowest."""
         error = self.spread * math.sqrt(1 / FIRST + 1 / LAST)
         return self.last - self.first > 3 * error or self.last - self.lowest > 3 * self.spread
 
 
 class Measured(NamedTuple):
-    """How lengths and rewards began, and where they are."""
+    """Lengths and rewards at the start and now."""
 
     length: Ends
     reward: Ends
-    right: float  # share of groups that are all right by now
+    right: float  # share of groups that are all right now
 
 
 def measure(step: Step) -> Measured:
-    """Both ends of the stage so far."""
-    told = history(step)
-    length = [_tokens(numbers) for numbers in told]
-    reward = [numbers.get("reward/mean", math.nan) for numbers in told]
-    return Measured(ends(length), ends(reward), right_by_now(told))
+    """Compare both ends of the stage so far."""
+    updates = history(step)
+    length = [_tokens(numbers) for numbers in updates]
+    reward = [numbers.get("reward/mean", math.nan) for numbers in updates]
+    return Measured(ends(length), ends(reward), right_by_now(updates))
 
 
 def history(step: Step) -> list[Mapping[str, float]]:
-    """The numbers of every update of the stage, this one the last."""
+    """Return the metrics of every update of the stage, this one last."""
     return [*(past.numbers for past in step.past_of_stage), step.numbers]
 
 
 def ends(values: Sequence[float]) -> Ends:
-    """First and last window of what is known; NaN where they would overlap."""
+    """Return the first and last window of the known values; NaN if they overlap."""
     known = [value for value in values if not math.isnan(value)]
     if len(known) < FIRST + LAST:
         return Ends(math.nan, math.nan, math.nan, math.nan)
@@ -87,27 +87,27 @@ def ends(values: Sequence[float]) -> Ends:
     return Ends(first, last, min(known[:FIRST]), noise_std(known))
 
 
-def right_by_now(told: Sequence[Mapping[str, float]]) -> float:
-    """Share of groups that are all right, over the last window; 0 where nobody tells.
+def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
+    """Return the share of groups that are all right, over the last window; 0 if unknown.
 
-    A log may tell rewards alone. Where all lie in [0, 1], 2 × mean − 1 of the attempts earn half or more.
+    A log may have rewards alone. If all lie in [0, 1], at least 2 × mean − 1 of the attempts earn half or more.
     """
-    last = told[-LAST:]
-    rewards = [numbers.get("reward/mean", math.nan) for numbers in told]
+    last = updates[-LAST:]
+    rewards = [numbers.get("reward/mean", math.nan) for numbers in updates]
     if not any("group/all_right_share" in numbers for numbers in last):
-        bounded = all(0 <= reward <= 1 for reward in rewards)  # NaN is not
+        bounded = all(0 <= reward <= 1 for reward in rewards)  # false for NaN
         return max(0.0, 2 * math.fsum(rewards[-LAST:]) / len(last) - 1) if bounded else 0.0
     shares = [numbers.get("group/all_right_share", 0.0) for numbers in last]
     return math.fsum(shares) / len(shares)
 
 
 def _tokens(numbers: Mapping[str, float]) -> float:
-    """Mean tokens of an attempt: of a sample, times the samples of an attempt."""
+    """Return the mean tokens of an attempt: of a sample, times the samples of an attempt."""
     return numbers.get("length/mean", math.nan) * (1 + numbers.get("turns/restarts_mean", 0.0))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Brief is fine where it pays."""
+    """Claim short answers without a higher reward."""
     length, reward = found.length, found.reward
     if not length.last < THIRD * length.first or reward.rose or found.right >= MOSTLY:
         return
@@ -116,24 +116,24 @@ def judge(found: Measured) -> Iterator[Claim]:
         Verdict.SUSPECT if known else Verdict.CANNOT_TELL,
         f"attempts have {length.last:.3g} tokens over the last {LAST} updates, {length.first:.3g} over the"
         f" first {FIRST} of the stage",
-        got=f"mean reward {reward.last:.3g}, at first {reward.first:.3g}" if known else "no reward is known",
+        got=f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}" if known else "no known reward",
         expected="a reward that rises as answers get shorter",
         remedy=""
         if known
-        else "record the mean reward of each update: brief answers are fine where they pay",
+        else "record the mean reward of each update: brief answers are fine if the reward rises",
     )
 
 
 def _collapsed(reward: float, **also: float) -> Step:
     lengths = (90.0, 96.0, 87.0, 70.0, 30.0, 14.0, 9.0, 8.0, 8.0)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
-    told = [
+    past = [
         past_step(i, length_mean=length, reward_mean=paid, **also)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
     now = {"length/mean": 8.0, "reward/mean": reward}
     now |= {name.replace("_", "/", 1): value for name, value in also.items()}
-    return changed_step(example_step(), past=told, numbers=now)
+    return changed_step(example_step(), past=past, numbers=now)
 
 
 def example() -> Step:
@@ -142,14 +142,14 @@ def example() -> Step:
 
 
 def learned_at_once() -> Step:
-    """The reward went from 0.15 to 0.95 within the first records of a log."""
+    """The reward rises from 0.15 to 0.95 within the first records of a log."""
     rewards = (0.15, 0.9, 0.94, 0.96, 0.95, 0.94, 0.96, 0.95, 0.95, 0.95)
     lengths = (90.0, 96.0, 87.0, 40.0, 20.0, 14.0, 9.0, 8.0, 8.0, 8.0)
-    told = [
+    records = [
         past_step(i, length_mean=length, reward_mean=paid)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=told[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
+    return changed_step(example_step(), past=records[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
 
 
 def brief_and_right() -> Step:
@@ -158,7 +158,7 @@ def brief_and_right() -> Step:
 
 
 def right_from_the_start() -> Step:
-    """Nearly everything was right already, and long answers cost something."""
+    """Nearly everything is right already, and long answers cost something."""
     return _collapsed(0.3, group_all_right_share=0.9)
 
 

@@ -1,21 +1,21 @@
 """LEN002: Entropy has collapsed.
 
-What: Over the last five updates the entropy of what is drawn is less than a tenth of what it was over the
+What: Over the last five updates the entropy of sampled tokens is less than a tenth of its value over the
 first three of the stage.
 
-Why it is silent: A policy that always says the same has no spread in its groups, so advantages, losses and
-gradients are 0, as they are in a run that is done.
+Why it is silent: A policy that always gives the same answer has no spread in its groups. Advantages, losses
+and gradients are then 0, as they are at the end of a good run.
 
-How it is measured: The mean of −log-probability of drawn tokens over the stage's first three updates and
-its last five, or, of another trainer's log, the mean entropy of what they were drawn from; beside the mean
-reward over the same. There is no healthy value of entropy for all models: an instruct model may begin at
-0.3 nats.
+How it is measured: The mean of −log-probability of sampled tokens over the stage's first three updates and
+its last five. For another trainer's log, the mean entropy of the sampling distribution. The mean reward
+over the same updates decides. No single value of entropy is healthy for all models: an instruct model may
+begin at 0.3 nats.
 
-Healthy look-alikes: Entropy is spent on reward. Where the reward rose, or nearly all groups are all right,
-converged and collapsed look alike, and the rule says that it cannot tell.
+Healthy look-alikes: Entropy falls as reward rises. If the reward rose, or nearly all groups are all right,
+convergence and collapse look alike, and the rule answers CANNOT TELL.
 
-Fix: Look for what makes the policy sharper without telling it what is right: too high a learning rate, a
-bonus for entropy with the wrong sign, a clip that lets only likely tokens grow, groups that are all alike.
+Fix: Look for what makes the policy sharper without better answers: too high a learning rate, an entropy
+bonus with the wrong sign, a clip that lets only likely tokens grow, groups of equal rewards.
 
 References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
 """
@@ -31,31 +31,31 @@ from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history,
 from truing.doctor.verdict import Claim, Verdict
 
 TENTH = 0.1
-"""Of what it was."""
+"""Of the entropy at the start."""
 
 ENTROPIES = ("entropy/drawn", "entropy/contract")
-"""The better first: of all groups, and not of those alone that were computed."""
+"""In order of preference: over all groups, then over the groups in the update."""
 
 
 class Measured(NamedTuple):
-    """How entropy and reward began, and where they are."""
+    """Entropy and reward at the start and now."""
 
     entropy: Ends
     reward: Ends
-    right: float  # share of groups that are all right by now
+    right: float  # share of groups that are all right now
 
 
 def measure(step: Step) -> Measured:
-    """Both ends of the stage so far."""
-    told = history(step)
+    """Compare both ends of the stage so far."""
+    updates = history(step)
     names = (next(name for name in ENTROPIES if name in step.numbers), "reward/mean")
     return Measured(
-        *(ends([numbers.get(name, math.nan) for numbers in told]) for name in names), right_by_now(told)
+        *(ends([numbers.get(name, math.nan) for numbers in updates]) for name in names), right_by_now(updates)
     )
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Spent on reward, or lost."""
+    """Claim a collapse, or CANNOT TELL if the reward is high."""
     entropy, reward = found.entropy, found.reward
     if not entropy.last < TENTH * entropy.first:
         return
@@ -64,32 +64,32 @@ def judge(found: Measured) -> Iterator[Claim]:
         Verdict.SUSPECT if unpaid else Verdict.CANNOT_TELL,
         f"entropy is {entropy.last:.2g} nats per token over the last {LAST} updates, {entropy.first:.2g} over"
         f" the first {FIRST} of the stage",
-        got=f"mean reward {reward.last:.3g}, at first {reward.first:.3g}",
-        expected="a reward that rose" if unpaid else "converged, or collapsed: both look like this",
+        got=f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}",
+        expected="a reward that rose" if unpaid else "converged or collapsed: both look the same",
         remedy=""
         if unpaid
-        else "go on from here at temperature 1 on other tasks: what has converged earns there"
-        " too, and what has collapsed says the same to all of them",
+        else "continue at temperature 1 on other tasks: a converged policy earns reward there"
+        " too, and a collapsed one gives the same answer to all of them",
     )
 
 
 def _narrow(entropy: float, reward: float) -> Step:
     entropies = (0.35, 0.36, 0.33, 0.2, 0.1, *(entropy,) * 4)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
-    told = [
+    past = [
         past_step(i, entropy_drawn=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(example_step(), past=past, numbers={"entropy/drawn": entropy, "reward/mean": reward})
 
 
 def example() -> Step:
-    """A hundredth of the entropy is left, and the reward is what it was."""
+    """A hundredth of the entropy is left, and the reward has not changed."""
     return _narrow(0.004, 0.31)
 
 
 def low_from_the_start() -> Step:
-    """An instruct model at a third of a nat, which learns, and spends half of it."""
+    """An instruct model at a third of a nat learns, and loses half of it."""
     return _narrow(0.15, 0.8)
 
 

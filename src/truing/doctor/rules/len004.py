@@ -1,21 +1,21 @@
-"""LEN004: Answers are a stop token and nothing else.
+"""LEN004: Answers consist of a stop token alone.
 
 What: Nine of ten turns of an update consist of one token, a stop.
 
-Why it is silent: There is an answer for every prompt, and each has a reward. All of them are alike, so
-groups have no spread and the loss is 0. If it is so from the first update, no curve ever falls.
+Why it is silent: Every prompt has an answer, and every answer a reward. All of them are alike, so groups
+have no spread and the loss is 0. If this holds from the first update, no curve ever falls.
 
-How it is measured: Turns with a sampled token are counted, and those of them whose only token is a stop id.
-Where the record has both, the entropy of the model's own output at these places is set beside that of what
-was drawn from.
+How it is measured: The rule counts turns with a sampled token, and those whose only token is a stop id. If
+the record has both, it compares the entropy of the model's own output at these places with that of the
+sampling distribution.
 
-Healthy look-alikes: One-word answers, which have a stop behind the word. Tasks where silence is right: then
-it earns more than nothing, and no attempt of the update earns more.
+Healthy look-alikes: One-word answers, which have a stop after the word. Tasks with an empty right answer:
+then an empty answer earns more than nothing, and no attempt of the update earns more.
 
-Fix: Ask which of the two it is. If the model's own output gives the stop most of the mass, look at what
-silence earns beside a wrong answer. If it does not, something between model and sampler does: a penalty
-that counts the prompt, a template that has the answer end before it begins, a minimum of tokens with the
-wrong sign.
+Fix: Decide which of the two it is. If the model's own output gives the stop most of the mass, compare the
+reward of an empty answer with that of a wrong one. If it does not, the sampler changes the distribution: a
+penalty that counts the prompt, a template that ends the answer before it begins, a minimum of tokens with
+the wrong sign.
 
 References: https://github.com/OpenRLHF/OpenRLHF/issues/985, docs/templates.md
 """
@@ -36,17 +36,17 @@ MOST = 0.9
 """Of all turns."""
 
 ENOUGH = 8
-"""Turns; of fewer nothing is said."""
+"""The fewest turns for a claim."""
 
 
 class Measured(NamedTuple):
-    """Turns, those that only stop, what these earn, and how sure the model was there."""
+    """Turns, those with a stop alone, their rewards, and the entropy there."""
 
     turns: int
     empty: int
     earned: float  # mean reward of attempts with such a turn
     best: float  # reward of the update
-    entropy: float  # nats, of what was drawn from, at these places; NaN where it is not recorded
+    entropy: float  # nats, of the sampling distribution at these places; NaN if not recorded
     raw_entropy: float  # nats, of the model's own output
     row: int  # the first with such a turn
     at: int
@@ -60,11 +60,11 @@ def measure(step: Step) -> Measured:
     for index, row, part in step.slices():
         for turn in row.turns:
             first = part.start + turn.start
-            said = turn.end - turn.start
-            if said < 1 or not sampled_N[first : first + said].any():
+            length = turn.end - turn.start
+            if length < 1 or not sampled_N[first : first + length].any():
                 continue
             turns += 1
-            if said == 1 and stop_N[first]:
+            if length == 1 and stop_N[first]:
                 found.append((index, turn.start))
                 earned[row.rollout_id] = row.reward
     rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
@@ -81,21 +81,21 @@ def measure(step: Step) -> Measured:
 
 
 def _mean(step: Step, name: str, at: torch.Tensor) -> float:
-    """The mean of a stream over some tokens, NaN where it is not known."""
+    """Return the mean of a stream over some tokens, NaN if unknown."""
     values = step.tokens[name][at] if name in step.tokens else torch.empty(0)
     return float(values[~values.isnan()].double().mean())
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Silence is an answer where it pays."""
+    """Claim empty answers that earn less than the best."""
     pays = found.earned > 0 and found.earned >= found.best
     if found.turns < ENOUGH or found.empty < MOST * found.turns or pays:
         return
-    told = f"nats there: {found.raw_entropy:.2g} of the model, {found.entropy:.2g} of what was drawn from"
+    entropies = f"nats there: {found.raw_entropy:.2g} of the model, {found.entropy:.2g} of the sampler"
     yield Claim(
         Verdict.SUSPECT,
-        f"{found.empty} of {found.turns} turns are a stop token and nothing else",
-        got="" if math.isnan(found.entropy + found.raw_entropy) else told,
+        f"{found.empty} of {found.turns} turns consist of a stop token alone",
+        got="" if math.isnan(found.entropy + found.raw_entropy) else entropies,
         expected="answers",
         row=found.row,
         start=found.at,
@@ -105,12 +105,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Everybody stops at once, and nobody earns anything."""
+    """All attempts stop at once, and none earns a reward."""
     return example_step(answers=(1,) * 8, rewards=(0.0,) * 8)
 
 
 def silence_is_right() -> Step:
-    """Nothing was to be said, and saying nothing earns all there is."""
+    """The right answer is empty, and earns the full reward."""
     return example_step(answers=(1,) * 8, rewards=(1.0,) * 8)
 
 

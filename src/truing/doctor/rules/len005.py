@@ -1,26 +1,26 @@
-"""LEN005: A turn or an attempt ends otherwise than its record says.
+"""LEN005: The recorded end of a turn or an attempt contradicts its tokens.
 
-What: A turn that ended by length is shorter or longer than `max_new_tokens`, one that ended by a stop has no
-declared stop id at its end or has one before it, or an attempt that was cut counts as done.
+What: A turn that ended by length is shorter or longer than `max_new_tokens`. Or one that ended by a stop
+has no declared stop id at its end, or has one before it. Or a cut attempt counts as done.
 
-Why it is silent: Whoever decides when to stop writes the reason himself. An answer that somebody else's stop
-ended is graded as if the policy had meant it, one that was cut too early counts as too long, and both look
-like a policy that has something to learn about length.
+Why it is silent: The component that decides when to stop also writes the reason. An answer that an
+undeclared stop ended has a reward as if the policy had meant it. One that was cut too early counts as too
+long. Both look like a policy that has to learn about length.
 
-How it is measured: Each turn's ids are held against the sampling contract: a turn that ended by length has
-`max_new_tokens` ids and no stop id, any other ends with the first stop id that it has, and not before
-`min_new_tokens`. Each attempt is held against its own end: it is truncated where a limit ended it, and only
-then; a limit of turns was reached where it is the reason. One id repeated behind a stop may be pads, which
-the mask is to leave out (MSK005); other ids there were drawn.
+How it is measured: The rule compares each turn's ids with the sampling parameters. A turn that ended by
+length has `max_new_tokens` ids and no stop id. Any other ends with its first stop id, and not before
+`min_new_tokens`. Each attempt is compared with its own end: it is truncated if and only if a limit ended
+it, and a limit of turns was reached if it is the reason. One id repeated after a stop may be padding, which
+the mask must leave out (MSK005). Other ids there were sampled.
 
 Healthy look-alikes: An attempt that time, the context or the limit of turns ended: its last turn ended by a
-stop. A forced prefix, which is context and counts for no limit. Demonstrations, which nobody sampled.
-Another trainer's answers, which a full context may have cut: there a shorter one is suspected only where a
-row of the same step is longer, and stop strings end without a stop id.
+stop. A forced prefix, which is context and counts for no limit. Demonstrations, which no sampler sampled.
+Another trainer's answers, which a full context may have cut: the rule suspects a shorter one only if a row
+of the same step is longer. Stop strings end without a stop id.
 
-Fix: Where ids end in one that no recipe declares, look at what the sampler stops at: the tokenizer's and the
-generation configuration's `eos_token_id`, stop strings, a special token of another template. Where all are
-short by the same number, look for what is taken off `max_new_tokens`.
+Fix: If ids end in an undeclared one, check the sampler's stops: the tokenizer's and the generation
+configuration's `eos_token_id`, stop strings, a special token of another template. If all are short by the
+same number, look for what the code subtracts from `max_new_tokens`.
 
 References: https://huggingface.co/docs/transformers/main_classes/text_generation, docs/notation.md
 """
@@ -45,11 +45,11 @@ STOPPED = (FinishReason.STOP, FinishReason.TOOL)
 """A call ends with a stop id too."""
 
 LIMITS = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
-"""What cuts an attempt."""
+"""Reasons that cut an attempt."""
 
 
 class Kind(NamedTuple):
-    """A contradiction: what it is, and what is expected instead."""
+    """A contradiction: its description, and the expectation."""
 
     what: str
     expected: str
@@ -60,25 +60,27 @@ SHORT = Kind("ended by length before `max_new_tokens`", "{} ids in a turn that e
 PERHAPS = SHORT._replace(sure=False)
 LONG = Kind("are longer than `max_new_tokens`", "at most {} ids")
 UNDECLARED = Kind(
-    "say that they stopped, and end with an id that is no declared stop", "one of {} at the end"
+    "are recorded as stopped, and end with an id that is no declared stop", "one of {} at the end"
 )
-UNTOLD = Kind("say that they were cut, and end with a stop id", "the reason `stop`")
-BEHIND = Kind("go on behind a stop id", "nothing behind the first of {}")
-DRAWN_ON = Kind("are drawn on behind a stop id", "nothing behind the first of {}")
-BANNED = Kind("stopped before `min_new_tokens`", "a stop id behind {} others at the earliest")
+UNRECORDED_STOP = Kind("are recorded as cut, and end with a stop id", "the reason `stop`")
+BEHIND = Kind("go on after a stop id", "nothing after the first of {}")
+DRAWN_ON = Kind("have further sampled ids after a stop id", "nothing after the first of {}")
+BANNED = Kind("stopped before `min_new_tokens`", "a stop id after {} others at the earliest")
 AS_DONE = Kind("were ended by a limit and count as done", "the status `truncated`")
-AS_CUT = Kind("were ended by the world and count as truncated", "the status `done`")
-NOT_CUT = Kind("say that length ended them, and their last turn stopped", "a last turn that ended by length")
-WENT_ON = Kind("go on behind a turn that was cut", "an end there")
-TURNS = Kind("say that the limit of turns ended them, and have another number", "{} turns")
-TOO_MANY = Kind("have more turns than are declared", "at most {} turns")
+AS_CUT = Kind("were ended by the environment and count as truncated", "the status `done`")
+NOT_CUT = Kind(
+    "are recorded as ended by length, and their last turn stopped", "a last turn that ended by length"
+)
+WENT_ON = Kind("go on after a cut turn", "an end there")
+TURNS = Kind("are recorded as ended by the limit of turns, and have another number", "{} turns")
+TOO_MANY = Kind("have more turns than declared", "at most {} turns")
 
 
 class Found(NamedTuple):
     """One contradiction."""
 
     kind: Kind
-    limit: str  # what is declared
+    limit: str  # the declared value
     got: str
     row: int
     start: int  # tokens of the row
@@ -86,7 +88,7 @@ class Found(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Contradictions, among so many turns and attempts."""
+    """Contradictions, and the number of turns and attempts in the check."""
 
     found: tuple[Found, ...]
     turns: int
@@ -94,7 +96,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Hold every sampled turn, and every attempt, against what ended it."""
+    """Compare every sampled turn, and every attempt, with its recorded end."""
     found, turns = list[Found](), 0
     longest = max((step.lengths[i] for i, row in enumerate(step.rows) if len(row.turns) == 1), default=0)
     rows: dict[str, list[int]] = {}
@@ -109,7 +111,7 @@ def measure(step: Step) -> Measured:
 
 
 def _sampled(step: Step, row: Row, part: slice) -> list[TurnSpan]:
-    """Turns that the sampler drew."""
+    """Yield the sampled turns."""
     reasons = (*STOPPED, FinishReason.LENGTH)
     spoken = [turn for turn in row.turns if turn.finish_reason in reasons and turn.end > turn.start]
     origins = step.tokens["origin"][part]
@@ -117,32 +119,34 @@ def _sampled(step: Step, row: Row, part: slice) -> list[TurnSpan]:
 
 
 def _of_turn(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Found]:
-    """What contradicts the reason that a turn gives for its end."""
+    """Yield contradictions to the recorded end of a turn."""
     kinds = _by_length(step, index, row, turn, longest)
     for kind, limit, got, start in (*kinds, *(_by_stop(step, index, row, turn) if row.contract else ())):
         yield Found(kind, str(limit), got, index, turn.start + start, turn.end)
 
 
 Told = tuple[Kind, object, str, int]
-"""A contradiction within a turn: what it is, what is declared, what there is, and at which of its ids."""
+"""A contradiction within a turn: its kind, the declared value, the found one, and the index of its id."""
 
 
 def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Told]:
-    """What the number of its ids contradicts."""
+    """Yield contradictions in the number of its ids."""
     most, length = step.setup.max_new_tokens, turn.end - turn.start
     assert most is not None
     declared = row.contract is not None
     if turn.finish_reason is FinishReason.LENGTH and length < most:
         if declared:
             yield SHORT, most, with_count(length, "id"), length - 1
-        elif len(row.turns) == 1 and step.lengths[index] < longest:  # else the context may have been full
+        elif (
+            len(row.turns) == 1 and step.lengths[index] < longest
+        ):  # otherwise the context may have been full
             yield PERHAPS, most, with_count(length, "id"), length - 1
     if declared and length > most:
         yield LONG, most, with_count(length, "id"), most
 
 
 def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]:
-    """What its stop ids contradict, or that it has none."""
+    """Yield contradictions in its stop ids, or their absence."""
     assert row.contract is not None
     first, stops = step.starts[index] + turn.start, step.setup.stop_ids
     ids_L = step.tokens["token_ids"][first : first + turn.end - turn.start]
@@ -151,19 +155,19 @@ def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]
     if stops and stopped and not stop_L[-1]:
         yield UNDECLARED, list(stops), f"id {int(ids_L[-1])}", last
     if not stopped and stop_L[-1]:
-        yield UNTOLD, "", f"id {int(ids_L[-1])}", last
+        yield UNRECORDED_STOP, "", f"id {int(ids_L[-1])}", last
     if stop_L[:-1].any():
         place = int(stop_L.nonzero()[0])
-        alike = len(set(ids_L[place + 1 :].tolist())) == 1  # pads, or one id that was drawn: nobody knows
+        alike = len(set(ids_L[place + 1 :].tolist())) == 1  # padding or a repeated sample: ambiguous
         kind = BEHIND if alike else DRAWN_ON
-        yield kind, list(stops or ()), f"{with_count(last - place, 'id')} behind it", place
+        yield kind, list(stops or ()), f"{with_count(last - place, 'id')} after it", place
     drawn_last = bool(step.tokens["origin"][first + last] == Origin.SAMPLED)
     if stop_L[-1] and drawn_last and last < least:
         yield BANNED, least, f"{with_count(last, 'id')} before it", last
 
 
 def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
-    """What contradicts the reason that an attempt gives for its end."""
+    """Yield contradictions to the recorded end of an attempt."""
     rows, most = [step.rows[i] for i in parts], step.setup.max_turns
     turns = [turn for row in rows for turn in row.turns]
     last = rows[-1]
@@ -189,15 +193,15 @@ def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
 
 
 LIKELY = {BEHIND: 1.4, DRAWN_ON: 3.5}
-"""Pads are a fault of the mask, MSK005; other ids behind a stop were drawn, and the mask is not to blame."""
+"""Padding is a fault of the mask, MSK005; other ids after a stop were sampled, and the mask is right."""
 
 ATTEMPTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """What is declared holds of every turn, or it is not what was drawn by."""
+    """Claim every contradiction: the declared parameters hold for each turn."""
     every = found.found
-    if any(each.kind is DRAWN_ON for each in every):  # who draws on is the sampler, and none of it is a pad
+    if any(each.kind is DRAWN_ON for each in every):  # the sampler goes on, and none of it is padding
         every = [each._replace(kind=DRAWN_ON) if each.kind is BEHIND else each for each in every]
     kinds = Counter(each.kind for each in every)
     for kind, count in kinds.most_common():
@@ -217,14 +221,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def ended(step: Step, row: int, reason: FinishReason, by: EndedBy, status: Status) -> Step:
-    """The step, of which one attempt tells another end."""
+    """Return the step with another recorded end of one attempt."""
     turns = step.rows[row].turns
-    told = (*turns[:-1], replace(turns[-1], finish_reason=reason))
-    return changed_step(step, rows={row: {"turns": told, "ended_by": str(by), "status": str(status)}})
+    changed = (*turns[:-1], replace(turns[-1], finish_reason=reason))
+    return changed_step(step, rows={row: {"turns": changed, "ended_by": str(by), "status": str(status)}})
 
 
 def cut(length: int = 8) -> Step:
-    """An attempt that was cut after so many ids, where 8 are declared."""
+    """Return a step with an attempt cut after this many ids; 8 are declared."""
     step = example_step(answers=(4, 3, 5, length, 4, 3, 4, 5))
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[3] + step.lengths[3] - 1] = 30
@@ -234,17 +238,17 @@ def cut(length: int = 8) -> Step:
 
 
 def example() -> Step:
-    """The sampler counts one id that the turn has not."""
+    """The sampler counts one id too many."""
     return cut(7)
 
 
 def out_of_time() -> Step:
-    """A turn that ended by a stop, in an attempt that time cut short."""
+    """A turn that ended by a stop, in an attempt that time cut."""
     return ended(example_step(), 3, FinishReason.TOOL, EndedBy.TIME, Status.TRUNCATED)
 
 
 def full_context() -> Step:
-    """Another trainer's answer, cut where the context was full."""
+    """Another trainer's answer, cut by a full context."""
     step = cut(6)
     return changed_step(
         step, rows={index: {"contract": None, "ended_by": ""} for index in range(len(step.rows))}

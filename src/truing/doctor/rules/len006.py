@@ -1,19 +1,20 @@
 """LEN006: Entropy has exploded.
 
-What: Over the last five updates the entropy of what is drawn is ten times what it was over the first three
-of the stage, and above one nat per token, while the reward has not risen.
+What: Over the last five updates the entropy of sampled tokens is ten times its value over the first three
+of the stage, and above one nat per token, and the reward has not risen.
 
-Why it is silent: Much entropy is taken for exploration. A policy that says anything at all has ratios near
-1, a small loss, and groups that are all wrong, whose gradient is 0.
+Why it is silent: High entropy looks like exploration. A policy that samples nearly at random has ratios
+near 1, a small loss, and groups of wrong answers alone, whose gradient is 0.
 
-How it is measured: As LEN002 does: the mean of −log-probability of drawn tokens, or the mean entropy of
-what they were drawn from, over the stage's first three updates and its last five, beside the mean reward.
+How it is measured: As in LEN002: the mean of −log-probability of sampled tokens, or the mean entropy of the
+sampling distribution, over the stage's first three updates and its last five. The mean reward over the same
+updates decides.
 
-Healthy look-alikes: A bonus on the entropy that lifts it within bounds. A policy whose reward rises as it
-says more different things. Entropy that rose for a while and came back.
+Healthy look-alikes: An entropy bonus that raises entropy within bounds. A policy whose reward rises with
+more varied answers. Entropy that rose for a while and fell again.
 
-Fix: Take the weight of the entropy bonus back, or its sign; lower the learning rate; go back to a checkpoint
-from before the reward fell (RWD010).
+Fix: Lower the weight of the entropy bonus, or correct its sign. Lower the learning rate. Return to a
+checkpoint from before the reward fell (RWD010).
 
 References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
 """
@@ -29,14 +30,14 @@ from truing.doctor.rules.len002 import Measured, measure
 from truing.doctor.verdict import Claim, Verdict
 
 TIMES = 10.0
-"""Of what it was."""
+"""Of the entropy at the start."""
 
 NAT = 1.0
-"""Per token: below it a policy is still sure of most tokens."""
+"""Per token: below it most tokens are still likely."""
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Where the reward is known, and has not risen."""
+    """Claim a rise with a known reward that has not risen."""
     entropy, reward = found.entropy, found.reward
     exploded = entropy.last >= max(NAT, TIMES * entropy.first)
     if exploded and not math.isnan(reward.last) and not reward.rose:
@@ -44,28 +45,28 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.SUSPECT,
             f"entropy is {entropy.last:.2g} nats per token over the last {LAST} updates, {entropy.first:.2g}"
             f" over the first {FIRST} of the stage",
-            got=f"mean reward {reward.last:.3g}, at first {reward.first:.3g}",
-            expected="a policy that is as sure of its tokens as it was, or earns more",
+            got=f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}",
+            expected="an entropy as at the start, or a higher reward",
         )
 
 
 def _wide(entropy: float, reward: float) -> Step:
     entropies = (0.15, 0.16, 0.14, 0.2, 0.7, *(entropy,) * 4)
     rewards = (0.80, 0.84, 0.79, 0.8, 0.6, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
-    told = [
+    past = [
         past_step(i, entropy_drawn=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(example_step(), past=past, numbers={"entropy/drawn": entropy, "reward/mean": reward})
 
 
 def example() -> Step:
-    """Nearly any token is as good as any other, and the reward is a little less."""
+    """Nearly all tokens are equally likely, and the reward is slightly lower."""
     return _wide(7.3, 0.7)
 
 
 def explores() -> Step:
-    """Six times as much entropy, and the reward is what it was."""
+    """Six times as much entropy, and the same reward."""
     return _wide(0.9, 0.8)
 
 

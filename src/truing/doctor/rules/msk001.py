@@ -1,19 +1,19 @@
-"""MSK001: The loss reads tokens that the policy did not choose.
+"""MSK001: The loss trains tokens that the policy did not choose.
 
 What: The mask of the policy loss is on at tokens of the prompt, of the template, of a tool's answer, or at
-forced tokens; or that of the supervised loss at tokens that no demonstration wrote.
+forced tokens. Or the mask of the supervised loss is on at tokens outside demonstrations.
 
-Why it is silent: The loss falls all the same, since prompts and tool answers are easy to learn. What is
-pulled up is text that the environment will write anyway, and the policy forgets how to act.
+Why it is silent: The loss falls all the same, since prompts and tool answers are easy to learn. The update
+reinforces text that the environment writes anyway, and the policy forgets how to act.
 
-How it is measured: Each token carries where it came from. The mask of the policy loss must lie within
-SAMPLED, that of the supervised loss within DEMO: id for id, without any number in between.
+How it is measured: Each token carries its origin. The mask of the policy loss must lie within SAMPLED, that
+of the supervised loss within DEMO: id for id, without any threshold.
 
-Healthy look-alikes: A mask that is smaller than what was sampled, under a declared mask policy (MSK002
+Healthy look-alikes: A mask that is smaller than the sampled tokens, under a declared mask policy (MSK002
 compares it). A stop token at the end of a turn: the policy chose it.
 
-Fix: Derive masks from where tokens came from, when they are joined, and never from ids, lengths or padding.
-Look at the row with `truing tokens`.
+Fix: Derive masks from token origins, when rows are joined, and never from ids, lengths or padding. Inspect
+the row with `truing tokens`.
 
 References: https://github.com/huggingface/trl/issues/6357
 """
@@ -31,7 +31,7 @@ from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
-    """Tokens under each loss that are from elsewhere, and where from."""
+    """Tokens under each loss with another origin, and that origin."""
 
     policy: Places
     supervised: Places
@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Where a mask is on at a token of another origin."""
+    """Return the places where a mask is on at a token of another origin."""
     origin_N, tokens = step.tokens["origin"], step.tokens
     policy_N = tokens["policy_mask"] & (origin_N != Origin.SAMPLED)
     supervised_N = tokens["supervised_mask"] & (origin_N != Origin.DEMO)
@@ -49,12 +49,12 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """One token is enough."""
+    """Claim even one token."""
     for loss, where in (("policy", found.policy), ("supervised", found.supervised)):
         if where:
             yield Claim(
                 Verdict.PROVEN,
-                f"the {loss} loss reads {with_count(where.tokens, 'token')} that came from {found.origins}",
+                f"the {loss} loss trains {with_count(where.tokens, 'token')} of origin {found.origins}",
                 got=str(where),
                 expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
                 **where.claim_fields,

@@ -1,22 +1,21 @@
-"""MSK002: The mask of a loss is not the declared one.
+"""MSK002: The mask of a loss differs from the declared one.
 
 What: A sampled token that the declared mask policy keeps is not under the policy loss, or one that it drops
-is; or a token that a demonstration wrote is not under the supervised loss.
+is. Or a demonstrated token is not under the supervised loss.
 
-Why it is silent: The loss, its gradient and the reward all look right with any mask that is not empty. What
-is left out is never learned, and what is kept by mistake is learned by nobody's wish.
+Why it is silent: The loss, its gradient and the reward all look right with any mask that is not empty. The
+policy never learns the missing tokens, and learns the extra ones by mistake.
 
-How it is measured: Origin, scaffolding and turns are read from the record, and a second implementation says
-for each sampled token whether "sampled", "no_structure" or "action" keeps it. The recorded mask is compared
-token by token. What was not sampled is MSK001's.
+How it is measured: A second implementation reads origin, scaffolding and turns from the record, and decides
+for each sampled token whether "sampled", "no_structure" or "action" keeps it. It compares the recorded mask
+token by token. MSK001 covers the tokens that were not sampled.
 
-Healthy look-alikes: A whole row without a trained token, where the record says why: its attempt failed, was
-left out, earned too little for rejection sampling, or was cut under a gate that masks cut attempts. Half of
-a row is never left out for these. A turn behind forced tokens under "action", scaffolding under
-"no_structure".
+Healthy look-alikes: A whole row without a trained token, with a recorded reason: its attempt failed, a gate
+left it out, its reward was too low for rejection sampling, or a gate masks cut attempts. These reasons
+never leave out half of a row. A turn after forced tokens under "action", scaffolding under "no_structure".
 
-Fix: Compute the mask once, where rows are joined, from where tokens came from, and hand it through
-unchanged. Look for a second mask that somebody multiplies in: by ids, by padding, by length.
+Fix: Compute the mask once, from token origins, when rows are joined, and pass it on unchanged. Look for a
+second mask multiplied into it: by ids, by padding, by length.
 
 References: docs/agents.md, https://arxiv.org/abs/1506.02438
 """
@@ -40,13 +39,13 @@ from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
-    """Where the mask differs from the declared one."""
+    """Places where the mask differs from the declared one."""
 
-    missing: Places  # kept by declaration, and not under the loss
-    extra: Places  # dropped by declaration, and under the loss
-    unlearned: Places  # written by a demonstration, and not under the supervised loss
+    missing: Places  # kept by the mask policy, and not under the loss
+    extra: Places  # dropped by the mask policy, and under the loss
+    unlearned: Places  # demonstrated, and not under the supervised loss
     policy: str
-    reasons: str  # that the record gives for what is missing
+    reasons: str  # recorded reasons for the missing tokens
 
 
 def measure(step: Step) -> Measured:
@@ -59,20 +58,20 @@ def measure(step: Step) -> Measured:
         cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
         cut_B = torch.tensor([row.rollout_id in cut for row in step.rows], dtype=torch.bool)
         extra_N |= mask_N & cut_B[step.row_of_token]
-    looked_at = int(sampled_N.sum())
-    found = (places(step, each_N, looked_at) for each_N in (missing_N, extra_N, _unlearned(step)))
-    said = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
-    reasons = ", ".join(Excluded(each).name for each in said)
+    compared = int(sampled_N.sum())
+    found = (places(step, each_N, compared) for each_N in (missing_N, extra_N, _unlearned(step)))
+    codes = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
+    reasons = ", ".join(Excluded(each).name for each in codes)
     return Measured(*found, step.setup.mask or "", reasons)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """The declared policy says of each token whether it is trained."""
-    told = f" (the record says {found.reasons})" if found.reasons else ""
+    """Claim any difference: the mask policy decides each token."""
+    reasons = f" (recorded reason: {found.reasons})" if found.reasons else ""
     for where, what in (
-        (found.missing, f"not under the policy loss, and should be{told}"),
+        (found.missing, f"not under the policy loss, and should be{reasons}"),
         (found.extra, "under the policy loss, and should not be"),
-        (found.unlearned, "of demonstrations, and not under their loss"),
+        (found.unlearned, "demonstrated, and not under the supervised loss"),
     ):
         if where:
             yield Claim(
@@ -87,14 +86,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _unlearned(step: Step) -> Tensor:
-    """Tokens of demonstrations that the supervised loss leaves out, of rows that it reads: [N] bool."""
+    """Return demonstrated tokens that the supervised loss leaves out, of rows that it trains: [N] bool."""
     out_N = (step.tokens["origin"] == Origin.DEMO) & ~step.tokens["supervised_mask"]
     read = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
     return out_N & read[step.row_of_token]
 
 
 def declared_mask(step: Step) -> Tensor:
-    """Which tokens the declared mask policy keeps, whatever became of their attempt: [N] bool."""
+    """Return the tokens that the declared mask policy keeps, for any end of the attempt: [N] bool."""
     keeps_N = step.tokens["origin"] == Origin.SAMPLED
     if step.setup.mask == "no_structure":
         return keeps_N & ~step.tokens["structure"]
@@ -104,7 +103,7 @@ def declared_mask(step: Step) -> Tensor:
 
 
 def _begun_for_it(step: Step) -> Tensor:
-    """Tokens of turns that came right behind forced ones: [N] bool."""
+    """Return tokens of turns directly after forced ones: [N] bool."""
     begun_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     forced_N = step.tokens["origin"] == Origin.FORCED
     for _, row, part in step.slices():
@@ -117,7 +116,7 @@ def _begun_for_it(step: Step) -> Tensor:
 
 
 def declared_exclusions(step: Step) -> Tensor:
-    """Tokens of rows that no policy loss reads, and may leave alone: [N] bool."""
+    """Return tokens of rows that the policy loss may leave out: [N] bool."""
     reasons_N = step.tokens.get("excluded")
     cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
     may_be_cut = step.setup.truncated in ("mask", None)
@@ -135,7 +134,7 @@ def declared_exclusions(step: Step) -> Tensor:
 
 
 def masked(step: Step, off_N: Tensor, why: Excluded) -> Step:
-    """The step with some tokens out of the policy loss, and all its other numbers as they are then."""
+    """Return the step without some tokens in the policy loss, and consistent numbers."""
     was_N = step.tokens["policy_mask"]
     now_N = was_N & ~off_N
     return with_token_gradients(
@@ -149,13 +148,13 @@ def masked(step: Step, off_N: Tensor, why: Excluded) -> Step:
 
 
 def example() -> Step:
-    """Somebody's mask begins two tokens late."""
+    """The mask begins two tokens late."""
     healthy = example_step()
     return masked(healthy, (healthy.position_in_row >= 4) & (healthy.position_in_row < 6), Excluded.STRUCTURE)
 
 
 def without_structure() -> Step:
-    """Scaffolding is declared to be left out."""
+    """The mask policy leaves out scaffolding."""
     step = example_step(setup={"mask": "no_structure"})
     structure_N = step.position_in_row == 4
     return masked(changed_step(step, structure=structure_N), structure_N, Excluded.STRUCTURE)
@@ -170,21 +169,21 @@ def some_begun() -> Step:
     rows = []
     for index, row in enumerate(step.rows):
         prompt, end = (5, step.lengths[index]) if index % 2 else (4, step.lengths[index] - 1)
-        told = f"{row.prompt_hash}{' and a forced token' * (index % 2)}"
+        prompt_hash = f"{row.prompt_hash}{' and a forced token' * (index % 2)}"
         turn = replace(row.turns[0], start=prompt, end=end)
-        rows.append(replace(row, prompt_length=prompt, turns=(turn,), prompt_hash=told))
+        rows.append(replace(row, prompt_length=prompt, turns=(turn,), prompt_hash=prompt_hash))
     tokens = {name: stream[keep_N] for name, stream in {**step.tokens, "origin": origin_N}.items()}
     return replace(step, rows=rows, lengths=[row.turns[0].end for row in rows], tokens=tokens)
 
 
 def begun_with_forced_tokens() -> Step:
-    """Every second attempt was begun for the policy, and "action" leaves its turn out."""
+    """Every second attempt begins with a forced token, and "action" leaves its turn out."""
     step = changed_step(some_begun(), setup={"mask": "action"})
     return masked(step, step.row_of_token % 2 == 1, Excluded.FORCED_ACTION)
 
 
 def cut_ones_masked() -> Step:
-    """Attempts that were cut are declared to teach nothing."""
+    """A gate masks cut attempts."""
     step = example_step(answers=(4, 8, 5, 4, 4, 3, 4, 5), setup={"truncated": "mask"})
     ids_N = step.tokens["token_ids"].clone()
     ids_N[(step.row_of_token == 1) & (step.position_in_row == step.lengths[1] - 1)] = 30
@@ -194,7 +193,7 @@ def cut_ones_masked() -> Step:
 
 
 def a_group_left_out() -> Step:
-    """A group is on record only."""
+    """The trainer left out one group, which is in the record alone."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     rows = {index: {"kept": False, "inner_step": -1} for index in range(4)}
     return masked(changed_step(step, rows=rows), step.row_of_token < 4, Excluded.NOT_KEPT)

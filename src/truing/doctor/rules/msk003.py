@@ -1,25 +1,24 @@
-"""MSK003: The loss pulls at tokens otherwise than the declared loss does.
+"""MSK003: The token gradient differs from the declared loss.
 
-What: The gradient of the loss by each token's log-probability is not what the declared loss comes to for
-the recorded advantages, ratios and masks: it reaches tokens it must not reach, misses some, has the wrong
-sign, ignores the clip, or is divided by another number.
+What: The gradient of the loss with respect to each token's log-probability differs from the closed form of
+the declared loss with the recorded advantages, ratios and masks. It reaches tokens it must not reach,
+misses some, has the wrong sign, ignores the clip, or has the wrong denominator.
 
-Why it is silent: A scalar loss hides where its gradient goes. In GRPO it is near 0 in any case, so a
-shifted mask, a wrong denominator or a term with the wrong sign leaves no trace in it.
+Why it is silent: A scalar loss hides its gradient. In GRPO it is near 0 in any case, so a shifted mask, a
+wrong denominator or a term with the wrong sign leaves no trace in it.
 
 How it is measured: For one token the gradient of every policy loss has a closed form: its advantage, times
-its ratio where the clip lets it pass, times what the aggregation divides by; less the slope of the KL term.
-A second implementation computes it from the record alone, and each token is compared.
+its ratio unless the clip cuts it, divided by the denominator of the aggregation, less the slope of the KL
+term. A second implementation computes it from the record alone, and compares each token.
 
-Healthy look-alikes: A gradient of 0 where the advantage is 0, or the clip bites. A loss near 0 with a
-gradient that is not: right on-policy. A token that was the only possible one is pulled too; it cannot move.
-A ratio that is a bound of the clip, to the last digit: such tokens are not compared. Nor are those of the
-updates before one that was held back: rows that were in both have the numbers of the later, and what an
-update was divided by is not known where some of its rows are no longer among its own.
+Healthy look-alikes: A gradient of 0 at an advantage of 0, or under the clip. A loss near 0 with a gradient:
+right on-policy. The only possible token has a gradient too, and cannot move. A ratio exactly at a bound of
+the clip: such tokens are not compared. Nor are those of the updates before a skipped one: rows that were in
+both have the numbers of the later, and the denominator of an update is unknown without some of its rows.
 
-Fix: Tokens that are pulled and should be left alone (FORCED, TOOL, PROMPT): the loss reads another mask than
-the one on record; look for a second mask, or one that is lost on the way to the loss. A constant factor is a
-denominator; the opposite sign a sign; neighbours exchanged a shift; one row in all a row's own weight.
+Fix: Tokens with a gradient that must have none (FORCED, TOOL, PROMPT): the loss uses another mask than the
+recorded one; look for a second mask, or one that is lost on the way to the loss. A constant factor is a
+denominator, the opposite sign a sign, exchanged neighbours a shift, one whole row a row's own weight.
 
 References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2402.03300,
 https://arxiv.org/abs/2503.20783
@@ -41,11 +40,11 @@ from truing.types.token import Origin
 from truing.utils.format import with_count
 
 ROUNDING = 1e-3
-"""Of the largest expected pull: float32 leaves 1e-6."""
+"""Of the largest expected token gradient: float32 leaves 1e-6."""
 
 
 class Apart(NamedTuple):
-    """Tokens at which the gradient is another than its closed form."""
+    """Tokens whose gradient differs from its closed form."""
 
     where: Places
     origins: str  # where they come from
@@ -54,20 +53,20 @@ class Apart(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """How far the gradient is from its closed form."""
+    """Differences between the token gradient and its closed form."""
 
-    extra: Apart  # tokens that must not be reached, and are
-    missed: Apart  # tokens that must be reached, and are not
-    other: Apart  # tokens that are reached otherwise
-    factor: float  # median of got ÷ expected, where both are not 0
-    spread: float  # how far that quotient varies: 0 where all differ by one factor
+    extra: Apart  # tokens with a gradient that must have none
+    missed: Apart  # tokens without a gradient that must have one
+    other: Apart  # tokens with a different gradient
+    factor: float  # median of got ÷ expected, over tokens with neither 0
+    spread: float  # how far that quotient varies: 0 if all differ by one factor
 
 
 def measure(step: Step) -> Measured:
-    """Compare token by token; how near is near is a matter of float32, not of opinion."""
+    """Compare token by token; the tolerance follows from float32."""
     expected_N, got_N = expected_token_gradients(step), step.tokens["pull"].double().nan_to_num()
-    untold_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
-    got_N = torch.where(untold_N, expected_N, got_N)
+    unknown_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
+    got_N = torch.where(unknown_N, expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
     reached_N, wanted_N = got_N.abs() > scale, expected_N.abs() > scale
     both_N = reached_N & wanted_N
@@ -75,16 +74,16 @@ def measure(step: Step) -> Measured:
     factor = float(quotient_N.median()) if len(quotient_N) else 1.0
     spread = float((quotient_N - factor).abs().max()) if len(quotient_N) else 0.0
     other_N = both_N & ((got_N - expected_N).abs() > scale)
-    looked_at = int((wanted_N | reached_N).sum())
+    compared = int((wanted_N | reached_N).sum())
     found = [
-        _apart(step, each_N, got_N, expected_N, looked_at)
+        _apart(step, each_N, got_N, expected_N, compared)
         for each_N in (reached_N & ~wanted_N, wanted_N & ~reached_N, other_N)
     ]
     return Measured(*found, factor, spread)
 
 
-def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, looked_at: int) -> Apart:
-    where = places(step, wrong_N, looked_at)
+def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compared: int) -> Apart:
+    where = places(step, wrong_N, compared)
     if not where:
         return Apart(where, "", 0.0, 0.0)
     found = step.tokens["origin"][wrong_N].unique().tolist() if "origin" in step.tokens else []
@@ -94,47 +93,50 @@ def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, looke
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Any difference beyond rounding is a fault, and its pattern says which."""
+    """Claim any difference beyond rounding; its pattern names the fault."""
     extra, missed, other = found.extra.where, found.missed.where, found.other.where
     if extra:
         origins = f" ({found.extra.origins})" if found.extra.origins else ""
-        what = f"the loss pulls at {with_count(extra.tokens, 'token')}{origins} that the declared loss leaves alone"
-        yield _claim(what, found.extra, likely=2)
+        what = f"{with_count(extra.tokens, 'token')}{origins} outside the declared loss have a gradient"
+        yield _claim(what, found.extra, specificity=2)
     if missed:
-        what = f"no gradient reaches {with_count(missed.tokens, 'token')} that should be pulled"
-        yield _claim(what, found.missed, likely=2)
+        what = f"no gradient reaches {with_count(missed.tokens, 'token')} of the declared loss"
+        yield _claim(what, found.missed, specificity=2)
     if other:
         if found.spread < ROUNDING and not extra and not missed:
             sign = (
-                "with the wrong sign"
+                "the wrong sign"
                 if abs(found.factor + 1) < ROUNDING
-                else f"{found.factor:.4g} times as hard"
+                else f"{found.factor:.4g} times the declared size"
             )
-            what = f"every token is pulled {sign}: a sign, a weight or a denominator is not as declared"
-            yield _claim(what, found.other, likely=2.5)
+            what = (
+                f"every token gradient has {sign}: a sign, a weight or a denominator differs from the recipe"
+            )
+            yield _claim(what, found.other, specificity=2.5)
         else:
             yield _claim(
-                f"{with_count(other.tokens, 'token is', 'tokens are')} pulled otherwise than declared",
+                f"{with_count(other.tokens, 'token has', 'tokens have')} a gradient that differs"
+                " from the declared loss",
                 found.other,
-                likely=1,
+                specificity=1,
             )
 
 
-def _claim(what: str, found: Apart, likely: float) -> Claim:
+def _claim(what: str, found: Apart, specificity: float) -> Claim:
     where = found.where
     return Claim(
         Verdict.PROVEN,
         what,
-        got=f"{where}: a pull of {found.got:.3g}",
+        got=f"{where}: a gradient of {found.got:.3g}",
         expected=f"{found.expected:.3g} there, and the closed form at all {where.compared} tokens"
-        " that may be pulled",
+        " of the loss",
         **where.claim_fields,
-        specificity=likely,
+        specificity=specificity,
     )
 
 
 def example() -> Step:
-    """The loss is divided by the tokens of the batch, and declared to be averaged by sequences first."""
+    """The loss divides by the tokens of the batch; the recipe declares a mean over sequences first."""
     healthy = example_step()
     mask = healthy.tokens["policy_mask"]
     advantage = torch.where(mask, healthy.tokens["advantage"], 0.0)
@@ -142,13 +144,13 @@ def example() -> Step:
 
 
 def held_back() -> Step:
-    """The third of four updates was held back, and half of each minibatch before it was in it again."""
+    """The third of four updates was skipped, and half of each minibatch before it was in it again."""
     step = example_step(setup={"inner_steps": 4})
     rows = {index: {"inner_step": number} for index, number in enumerate((0, 0, 1, 1, 0, 0, 1, 1))}
-    pull_N = expected_token_gradients(changed_step(step, rows=rows)).float()
-    pull_N = pull_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
+    gradient_N = expected_token_gradients(changed_step(step, rows=rows)).float()
+    gradient_N = gradient_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
     later = {index: {"inner_step": 2} for index in (0, 2, 4, 6)}
-    return changed_step(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=pull_N)
+    return changed_step(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=gradient_N)
 
 
 RULE = Rule(

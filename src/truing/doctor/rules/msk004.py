@@ -1,20 +1,20 @@
 """MSK004: The token that ends a turn is not trained.
 
-What: A turn ended because the policy drew a stop token. Other tokens of the turn are under the policy loss,
-and the stop is not.
+What: A turn ended because the policy sampled a stop token. Other tokens of the turn are under the policy
+loss, and the stop is not.
 
-Why it is silent: One token in a hundred is missing. Loss and reward look as ever, but nothing rewards an
-ending, and nothing punishes one: answers drift to the limit, and the limit gets the blame.
+Why it is silent: One token in a hundred is missing. Loss and reward look as usual, but no update reinforces
+or discourages an ending. Answers drift to the limit, and the limit looks like the cause.
 
-How it is measured: Of each turn that ended in a stop, the last id is looked up among the stop ids. Where it
-was sampled, and other tokens of the turn are under the loss, it must be too.
+How it is measured: The rule looks up the last id of each turn that ended in a stop among the stop ids. If
+it was sampled, and other tokens of the turn are under the loss, it must be too.
 
-Healthy look-alikes: A turn of which nothing is trained. A stop that a grammar forced: nobody chose it.
-Scaffolding, under a mask that leaves it out. A turn that was cut has no stop. A sampler with stop strings
-ends without a stop id: it is only asked about where no turn has one.
+Healthy look-alikes: A turn without any trained token. A stop that a grammar forced: it was no choice.
+Scaffolding, under a mask that leaves it out. A cut turn has no stop. A sampler with stop strings ends
+without a stop id: the rule reports a missing stop id only if no turn has one.
 
-Fix: Build masks from lengths and origins, never from `ids != pad`: where the pad id is the stop id, that
-comparison takes every stop away. Let the sampler hand out the stop token with the others.
+Fix: Build masks from lengths and origins, never from `ids != pad`: if the pad id is the stop id, that
+comparison removes every stop. Let the sampler return the stop token with the others.
 
 References: https://github.com/huggingface/trl/pull/6357, https://github.com/huggingface/trl/issues/1623
 """
@@ -38,15 +38,15 @@ STOPPED = (FinishReason.STOP, FinishReason.TOOL)
 
 
 class Measured(NamedTuple):
-    """Stops that are left out, and turns that stopped without one."""
+    """Untrained stops, and turns that stopped without one."""
 
     untrained: Places
-    stopped: int  # turns that say they stopped, and were sampled
-    without: int  # the part of them whose last id is no stop id
+    stopped: int  # sampled turns with the finish reason stop
+    without: int  # those whose last id is no stop id
 
 
 def measure(step: Step) -> Measured:
-    """Look at the last token of each turn that stopped."""
+    """Check the last token of each turn that stopped."""
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
     wrong_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     structure_N = step.tokens.get("structure", wrong_N)
@@ -65,12 +65,12 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A stop was drawn like any other token."""
+    """Claim untrained stops: a stop is a sampled token like any other."""
     if found.untrained:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.untrained.tokens} of {found.stopped} turns end in a stop token that is not trained,"
-            " while the rest of the turn is",
+            f"{found.untrained.tokens} of {found.stopped} turns end in an untrained stop token,"
+            " while the rest of the turn is trained",
             got=str(found.untrained),
             expected="the stop under the loss, like the tokens before it",
             **found.untrained.claim_fields,
@@ -79,21 +79,21 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.stopped and found.without == found.stopped:
         yield Claim(
             Verdict.SUSPECT,
-            f"all {found.stopped} turns say that they stopped, and none has a stop token to be trained",
-            expected="a stop id at the end of a turn, unless the sampler ends at stop strings",
-            remedy="see whether the sampler leaves the stop token out of what it returns",
+            f"all {found.stopped} turns have the finish reason stop, and none has a stop token",
+            expected="a stop id at the end of a turn, unless the sampler uses stop strings",
+            remedy="check whether the sampler leaves the stop token out of its result",
         )
 
 
 def example() -> Step:
-    """The pad id is the stop id, and the mask leaves pads out."""
+    """The pad id is the stop id, and the mask leaves out padding."""
     healthy = example_step()
     lengths_N = torch.tensor(healthy.lengths)[healthy.row_of_token]
     return masked(healthy, healthy.position_in_row == lengths_N - 1, Excluded.STRUCTURE)
 
 
 def forced_by_a_grammar() -> Step:
-    """The grammar left the stop alone: it is no choice, and is not trained."""
+    """The grammar allowed the stop alone: it is no choice, and is not trained."""
     healthy = example_step()
     lengths_N = torch.tensor(healthy.lengths)[healthy.row_of_token]
     last_N = healthy.position_in_row == lengths_N - 1

@@ -1,19 +1,19 @@
-"""MSK005: Tokens behind the end of a turn are trained.
+"""MSK005: Tokens after the end of a turn are trained.
 
-What: Within a turn, tokens that come after its first stop token are under the loss.
+What: Within a turn, tokens after its first stop token are under the loss.
 
-Why it is silent: What follows a stop is padding, or what a sampler drew because nobody stopped it. The
-reward is that of the answer in front; the tokens behind it get the same advantage and water every mean
-down. Where pads count, all answers are as long as the longest.
+Why it is silent: Tokens after a stop are padding, or samples that no component stopped. The reward is that
+of the answer before them. The tokens after it get the same advantage and dilute every mean. If padding
+counts, all answers are as long as the longest.
 
-How it is measured: In each turn the first stop id is looked up. No token behind it, as far as the turn goes
-on without a word of anybody else, may be under the policy loss.
+How it is measured: The rule finds the first stop id in each turn. No token after it may be under the policy
+loss, up to the next message of another role.
 
 Healthy look-alikes: An agent's row has several turns, and a stop id ends each. A stop id in the prompt or
-in a tool's answer. The stop itself is trained. Before `min_new_tokens` there is none to be drawn.
+in a tool's answer. The stop itself is trained. Before `min_new_tokens` the sampler can sample no stop.
 
-Fix: Cut each answer behind its first stop before rows are joined, and take lengths from the sampler and not
-from the width of a padded batch.
+Fix: Cut each answer after its first stop before rows are joined. Take lengths from the sampler and not from
+the width of a padded batch.
 
 References: https://github.com/bingreeky/MemGen/pull/33, https://github.com/huggingface/trl/issues/2892
 """
@@ -34,19 +34,19 @@ from truing.types.token import Excluded, Origin
 from truing.utils.format import with_count
 
 OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])
-"""Who speaks between two turns."""
+"""Origins between two turns."""
 
 
 class Measured(NamedTuple):
-    """Tokens behind a stop."""
+    """Tokens after a stop."""
 
     policy: Places
     supervised: Places
-    same: float  # share of all these that repeat the stop, right behind it
+    same: float  # share of these that repeat the stop, directly after it
 
 
 def measure(step: Step) -> Measured:
-    """Tokens under a loss behind the first stop of their turn."""
+    """Find tokens under a loss after the first stop of their turn."""
     ids_N, tokens = step.tokens["token_ids"], step.tokens
     behind_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
     again_N = behind_N.clone()
@@ -64,7 +64,7 @@ def measure(step: Step) -> Measured:
             behind_N[after:until] = True
             again_N[after:until] = torch.cumprod((ids_N[after:until] == ids_N[after - 1]).long(), 0).bool()
     policy_N = behind_N & tokens["policy_mask"]
-    # who demonstrates several turns, or a template's line break, has other tokens behind a stop
+    # demonstrations of several turns, or with a template's line break, have other tokens after a stop
     supervised_N = again_N & tokens.get("supervised_mask", torch.zeros_like(behind_N))
     found_N = policy_N | supervised_N
     same = float(again_N[found_N].double().mean()) if found_N.any() else 0.0
@@ -72,8 +72,8 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Nothing is drawn behind a stop; what a demonstration means by one, nobody knows."""
-    told = f", {found.same:.0%} of them the stop again" if found.same else ""
+    """Claim sampled tokens after a stop; a stop inside a demonstration is ambiguous."""
+    repeats = f", {found.same:.0%} of them the stop again" if found.same else ""
     for where, loss, verdict in (
         (found.policy, "policy", Verdict.PROVEN),
         (found.supervised, "supervised", Verdict.SUSPECT),
@@ -81,16 +81,17 @@ def judge(found: Measured) -> Iterator[Claim]:
         if where:
             yield Claim(
                 verdict,
-                f"the {loss} loss reads {with_count(where.tokens, 'token')} behind the stop of their turn{told}",
+                f"the {loss} loss trains {with_count(where.tokens, 'token')} after the stop of"
+                f" their turn{repeats}",
                 got=str(where),
-                expected="nothing behind the first stop of a turn",
+                expected="nothing after the first stop of a turn",
                 **where.claim_fields,
                 specificity=3,
             )
 
 
 def example() -> Step:
-    """Two answers are padded to the longest with their stop, and the pads are taken for tokens."""
+    """Two answers are padded to the longest with their stop, and the padding counts as tokens."""
     healthy = example_step(answers=(5, 5, 5, 5, 5, 5, 5, 5))
     ids = healthy.tokens["token_ids"].clone()
     ids[((healthy.row_of_token == 1) | (healthy.row_of_token == 5)) & (healthy.position_in_row >= 6)] = (
@@ -100,12 +101,12 @@ def example() -> Step:
 
 
 def two_turns() -> Step:
-    """Every attempt speaks twice, a tool answers in between, and a stop ends each turn."""
+    """Every attempt has two turns, a tool answers in between, and a stop ends each turn."""
     step = example_step(answers=(9,) * 8)
     tool_N, template_N = step.position_in_row == 7, step.position_in_row == 8
     between_N = tool_N | template_N
     ids_N = step.tokens["token_ids"].clone()
-    ids_N[(step.position_in_row == 6) | template_N] = STOP_ID  # that of the template is nobody's
+    ids_N[(step.position_in_row == 6) | template_N] = STOP_ID  # the template's stop belongs to no turn
     origin_N = step.tokens["origin"].masked_fill(tool_N, Origin.TOOL).masked_fill(template_N, Origin.TEMPLATE)
     turns = (TurnSpan(4, 7, FinishReason.TOOL, 0, "a"), TurnSpan(9, 13, FinishReason.STOP, 0, "a"))
     numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")

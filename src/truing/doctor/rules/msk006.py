@@ -1,23 +1,23 @@
 """MSK006: Bad attempts are never trained.
 
-What: Attempts that earned less than the mean of their group have no token under the policy loss, while the
-others have some.
+What: Attempts below the mean reward of their group have no token under the policy loss, while the others
+have some.
 
-Why it is silent: The good attempts are reinforced, so the reward may even rise. But nothing is ever pushed
-down: a malformed call costs nothing, and goes on being made. It comes from code that cannot tell which
-tokens of a broken answer were chosen, and masks all of them.
+Why it is silent: The update reinforces the good attempts, so the reward may even rise. But no probability
+is ever lowered: a malformed call costs nothing, and stays as frequent. The cause is code that cannot
+identify the chosen tokens of a broken answer, and masks all of them.
 
-How it is measured: For each attempt, the tokens that the declared mask policy keeps and those that the loss
-reads. An attempt is silenced where there are some of the first and none of the second. Silenced attempts
-are counted below the mean of their group, and not below it; and how likely it is that as many, taken
-blindly, are the worst of each group.
+How it is measured: For each attempt, the rule counts the tokens that the declared mask policy keeps and
+those under the loss. An attempt is silenced if it has some of the first and none of the second. The rule
+counts silenced attempts below and not below the mean of their group, and computes the probability that a
+random choice of as many gives the worst of each group.
 
-Healthy look-alikes: Attempts that failed, or whose group was left out, are in no update. Cut ones, where
-they are declared to be masked. Rejection sampling keeps the good ones, and says so. In a group of equal
-reward nobody is below its mean, and it is not counted.
+Healthy look-alikes: Attempts that failed, or whose group was left out, are in no update. Cut attempts, if
+the recipe masks them. Rejection sampling keeps the good ones, and declares it. In a group of equal reward
+no attempt is below the mean, and the group does not count.
 
-Fix: An answer that cannot be parsed is still made of tokens that the policy chose: keep its mask as
-sampling made it, and let its low reward speak. Where bad attempts are left out on purpose, declare it.
+Fix: The policy chose the tokens of an answer that cannot be parsed: keep the mask of sampling, and let the
+low reward act. If the recipe leaves out bad attempts on purpose, declare it.
 
 References: docs/agents.md, https://arxiv.org/abs/2402.03300
 """
@@ -39,51 +39,53 @@ from truing.types.status import FinishReason
 from truing.types.token import Excluded
 
 ENOUGH = 4
-"""Silenced attempts; of fewer nothing is said."""
+"""The fewest silenced attempts for a claim."""
 
 CHANCE = 1e-4
-"""That the silenced ones are the worst of every group, if outcome had no part in it."""
+"""Probability that the silenced ones are the worst of every group, independent of the outcome."""
 
 
 class Measured(NamedTuple):
-    """Attempts of groups of unequal reward: below the mean of theirs, and others; the silenced of each."""
+    """Attempts of groups of unequal reward: below the mean and others, with the silenced of each."""
 
     below: int
     below_silenced: int
     others: int
     others_silenced: int
-    chance: float  # that silenced attempts, taken blindly, are the worst of each group; 1 where they are not
-    explained: bool  # the record gives a reason, or no reasons are on record
-    row: int  # of the first that is silenced
+    chance: (
+        float  # probability that a random choice gives the worst of each group; 1 if they are not the worst
+    )
+    explained: bool  # the record gives a reason, or has no reasons at all
+    row: int  # of the first silenced one
 
 
 @dataclass
 class Attempt:
-    """What the loss reads of an attempt, over all its rows."""
+    """The trained tokens of an attempt, over all its rows."""
 
     group: str
     reward: float
     row: int
     wanted: int = 0
     trained: int = 0
-    may_be_out: bool = False  # cut, and perhaps declared to be left out
+    may_be_out: bool = False  # cut, and perhaps masked by the recipe
     explained: bool = False
 
     @property
     def silenced(self) -> bool:
-        """Whether nothing of it is read, though there is something to read."""
+        """Return whether no token is trained, though the mask policy keeps some."""
         return self.wanted > 0 and self.trained == 0 and not self.may_be_out
 
 
 def measure(step: Step) -> Measured:
-    """Count attempts by outcome, and by whether the loss reads them."""
+    """Count attempts by outcome, and by whether they are trained."""
     groups: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in _attempts(step):
         groups[attempt.group].append(attempt)
     below, others, chance = list[Attempt](), list[Attempt](), 1.0
     for group in groups.values():
         rewards = [attempt.reward for attempt in group]
-        if len(set(rewards)) > 1:  # in a group of equal reward nobody is better
+        if len(set(rewards)) > 1:  # in a group of equal reward no attempt is better
             mean = math.fsum(rewards) / len(rewards)
             below += [attempt for attempt in group if attempt.reward < mean]
             others += [attempt for attempt in group if attempt.reward >= mean]
@@ -101,7 +103,7 @@ def measure(step: Step) -> Measured:
 
 
 def _chance(group: Sequence[Attempt]) -> float:
-    """That as many attempts of a group, taken blindly, are its worst; infinite where these are not."""
+    """Return how many random choices give the worst of a group once; infinite if these are not."""
     silenced = sorted(attempt.reward for attempt in group if attempt.silenced)
     heard = [attempt.reward for attempt in group if not attempt.silenced]
     if not silenced or not heard:
@@ -113,9 +115,9 @@ def _chance(group: Sequence[Attempt]) -> float:
 
 
 def _attempts(step: Step) -> list[Attempt]:
-    """All attempts of the update that have a reward."""
+    """Return all attempts of the update with a reward."""
     wanted_N, mask_N = declared_mask(step), step.tokens["policy_mask"]
-    if step.setup.mask is None and "structure" in step.tokens:  # then it may be declared to be out
+    if step.setup.mask is None and "structure" in step.tokens:  # then the recipe may leave it out
         wanted_N = wanted_N & ~step.tokens["structure"]
     reasons_N = step.tokens.get("excluded")
     given = torch.tensor([Excluded.NOT_KEPT, Excluded.CUT])
@@ -132,13 +134,13 @@ def _attempts(step: Step) -> list[Attempt]:
 
 
 def _cut(row: Row) -> bool:
-    """Whether an attempt was cut, by any sign of it."""
+    """Return whether any field records the attempt as cut."""
     ended = row.turns[-1].finish_reason if row.turns else None
     return row.truncated or row.status == "truncated" or ended == FinishReason.LENGTH
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Who is silenced must not depend on what was earned, unless somebody declares it."""
+    """Claim silenced attempts that depend on the reward without a declaration."""
     if found.below_silenced < ENOUGH:
         return
     every = found.below_silenced == found.below and not found.others_silenced
@@ -147,17 +149,17 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN if every and not found.explained else Verdict.SUSPECT,
             f"{found.below_silenced} of {found.below} attempts below the mean of their group have no trained"
             f" token, and {found.others_silenced} of the {found.others} others",
-            got="the loss reads good attempts alone"
+            got="the loss trains good attempts alone"
             if every
-            else f"they are the worst of every group, by chance {found.chance:.1g}",
-            expected="the mask as it is for any other attempt, and an advantage below 0",
+            else f"they are the worst of every group (p = {found.chance:.1g})",
+            expected="the same mask as for any other attempt, and an advantage below 0",
             row=found.row,
             specificity=3,
         )
 
 
 def example() -> Step:
-    """Whoever wrote a broken call is masked whole, and the record calls it scaffolding."""
+    """Attempts with a broken call are masked whole, with scaffolding as the recorded reason."""
     healthy = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0))
     bad = [row.reward == 0 for row in healthy.rows]
     return masked(healthy, torch.tensor(bad)[healthy.row_of_token], Excluded.STRUCTURE)

@@ -1,19 +1,19 @@
-"""MSK007: Demonstrations are pulled at otherwise than a cross-entropy does.
+"""MSK007: The supervised loss differs from a mean cross-entropy.
 
-What: In supervised fine-tuning, or rejection sampling, the gradient of the loss by each token's
-log-probability is not the same for all demonstrated tokens and 0 everywhere else.
+What: In supervised fine-tuning, or rejection sampling, the gradient of the loss with respect to each
+token's log-probability is not the same for all demonstrated tokens and 0 everywhere else.
 
 Why it is silent: The loss falls with any mask and any weight. A mask that is one token off, a mean over
-padded sequences, or a sum over micro-batches of unequal size still learns something, only not what was
-declared.
+padded sequences, or a sum over micro-batches of unequal size still learns something, but not the declared
+objective.
 
-How it is measured: The cross-entropy is a mean over demonstrated tokens. Its gradient by each of their
-log-probabilities is −1 ÷ their number, over the whole update, and 0 for all others. The recorded gradient
-is compared with that, token by token.
+How it is measured: The cross-entropy is a mean over demonstrated tokens. Its gradient with respect to each
+of their log-probabilities is −1 ÷ their number, over the whole update, and 0 for all others. The rule
+compares the recorded gradient with that, token by token.
 
-Healthy look-alikes: Answers that were not good enough for rejection sampling are in the batch, and not
-pulled. Long demonstrations weigh more than short ones: the mean is over tokens. The learning rate is not in
-it.
+Healthy look-alikes: Answers below the threshold of rejection sampling are in the batch, and have no
+gradient. Long demonstrations weigh more than short ones: the mean is over tokens. The learning rate is no
+part of it.
 
 Fix: Divide by the demonstrated tokens of the whole update, counted before it is split. Shift logits and
 labels by one, once, in one place.
@@ -46,7 +46,7 @@ SFT = Setup(
 
 
 def shown() -> Step:
-    """A healthy step of supervised fine-tuning: the answers of ``made`` as demonstrations."""
+    """Return a healthy step of supervised fine-tuning: the answers of ``made`` as demonstrations."""
     drawn = example_step()
     demo_N = drawn.tokens["policy_mask"]
     rows = {
@@ -73,12 +73,12 @@ def shown() -> Step:
 
 
 def example() -> Step:
-    """Each sequence counts the same, and the mean over tokens was declared."""
+    """Each sequence counts the same, although the recipe declares the mean over tokens."""
     healthy = shown()
     demo_N = healthy.tokens["supervised_mask"]
     own_N = torch.bincount(healthy.row_of_token[demo_N]).double()[healthy.row_of_token]
-    pull_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
-    return changed_step(healthy, pull=pull_N.float())
+    gradient_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
+    return changed_step(healthy, pull=gradient_N.float())
 
 
 def some_too_bad() -> Step:

@@ -3,18 +3,18 @@
 What: The stop at the end of a demonstrated turn is not under the supervised loss, or the demonstration has
 none.
 
-Why it is silent: The loss falls as it should, for one token in many is missing. Only in sampling does the
-policy talk on to the limit; then the limit is raised, or the reward is given a penalty for length.
+Why it is silent: The loss falls as it should, since one token in many is missing. Only in sampling does the
+policy continue to the limit. Then the limit is raised, or the reward gets a penalty for length.
 
-How it is measured: Of each demonstrated turn that is trained, the last token is looked up among the stop
-ids of the sampler. It must be one of them, and be trained. A stop that stands right behind the turn as part
-of the template counts as one that is not trained.
+How it is measured: The rule looks up the last token of each trained demonstrated turn among the sampler's
+stop ids. It must be one of them, and be trained. A stop directly after the turn, as part of the template,
+counts as untrained.
 
-Healthy look-alikes: Rejection sampling may keep an answer that was cut: it has no stop. A grammar may have
-forced the stop of a kept answer. A single demonstration that was cut to fit is only suspect.
+Healthy look-alikes: Rejection sampling may keep a cut answer: it has no stop. A grammar may have forced the
+stop of a kept answer. A single demonstration that was cut to fit is only suspect.
 
-Fix: Let the demonstrated ids be those that the policy would draw, its stop among them. Where stop ids of
-template and sampler differ, name the template's in the sampler's.
+Fix: Let the demonstrated ids be those that the policy would sample, including its stop. If the stop ids of
+template and sampler differ, add the template's to the sampler's.
 
 References: https://github.com/huggingface/trl/issues/1623, https://github.com/verl-project/verl/issues/535
 """
@@ -36,20 +36,20 @@ from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 VARIED = 3
-"""So many lengths: what is cut to a limit has one, of the turn or of the row."""
+"""The most lengths of turns that a limit cut: the limit of the turn or of the row."""
 
 
 class Measured(NamedTuple):
-    """Demonstrated turns, and how they end."""
+    """Demonstrated turns, and their ends."""
 
-    untrained: Places  # stops that are there and not trained
+    untrained: Places  # untrained stops
     endless: Places  # last tokens of turns without a stop
     turns: int
-    lengths: int  # different lengths of the endless turns, or of their rows, whichever is less
+    lengths: int  # different lengths of the endless turns, or of their rows, the smaller
 
 
 def measure(step: Step) -> Measured:
-    """Look at the end of each turn that is trained and was not cut."""
+    """Check the end of each trained turn that was not cut."""
     origin_N, trained_N = step.tokens["origin"], step.tokens["supervised_mask"]
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
     untrained_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
@@ -63,7 +63,7 @@ def measure(step: Step) -> Measured:
                 continue
             turns += 1
             stops = stop_N[first : last + 1].nonzero()[:, 0]
-            if len(stops):  # behind the last one a template may have written a line break
+            if len(stops):  # after the last one a template may write a line break
                 untrained_N[first + stops[-1]] = not trained_N[first + stops[-1]]
             elif last + 1 < part.stop and stop_N[last + 1]:
                 untrained_N[last + 1] = not trained_N[last + 1]
@@ -76,11 +76,11 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A stop that is there must be trained; turns without any may have been cut."""
+    """Claim untrained stops; turns without any may have been cut."""
     if found.untrained:
         yield _claim(
             Verdict.PROVEN,
-            f"{found.untrained.tokens} of {found.turns} demonstrated turns end in a stop that is not trained",
+            f"{found.untrained.tokens} of {found.turns} demonstrated turns end in an untrained stop",
             found.untrained,
         )
     if found.endless:
@@ -103,20 +103,22 @@ def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
     )
 
 
-def _pulled(step: Step) -> Step:
-    pull_N = expected_token_gradients(step).float()
-    return changed_step(step, pull=pull_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
+def _with_gradients(step: Step) -> Step:
+    gradient_N = expected_token_gradients(step).float()
+    return changed_step(step, pull=gradient_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
 
 
 def example() -> Step:
-    """Labels are −100 wherever the id is the pad's, which is the stop's too."""
+    """Labels are −100 at every pad id, which is the stop id too."""
     healthy = shown()
     stops_N = torch.isin(healthy.tokens["token_ids"], torch.tensor(healthy.setup.stop_ids or ()))
-    return _pulled(changed_step(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N))
+    return _with_gradients(
+        changed_step(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N)
+    )
 
 
 def a_cut_one_kept() -> Step:
-    """Rejection sampling kept an answer that was cut at the limit."""
+    """Rejection sampling kept an answer cut at the limit."""
     step = shown()
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[2] + step.lengths[2] - 1] = 31

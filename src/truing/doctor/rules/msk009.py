@@ -1,24 +1,22 @@
 """MSK009: No token is trained.
 
-What: Update after update, no token is under the policy loss or a supervised one.
+What: In update after update, no token is under the policy loss or a supervised one.
 
-Why it is silent: Everything else goes on as ever: attempts are drawn and graded, and rewards are shown. The
-loss and the gradient are 0, as they also are where no group has a signal, and the weights stay what they
-were.
+Why it is silent: Everything else continues: the policy samples attempts, graders score them, and rewards
+appear. The loss and the gradient are 0, as they also are if no group has a signal, and the weights do not
+change.
 
-How it is measured: Tokens under a loss are counted in each update, and so are updates in a row without any.
-Why tokens are left out is on record with each of them, and is named. It is proven of a stage that never
-trained a token, after ten updates or at its end. That no attempt was good enough to be kept is a fact of
-the policy, and suspected only of a stage that never kept any.
+How it is measured: The rule counts tokens under a loss in each update, and updates in a row without any.
+Each token has a recorded reason, and the finding names it. It is proven for a stage that never trained a
+token, after ten updates or at its end. If no attempt was good enough, that is a fact of the policy: the
+rule suspects it only in a stage that never kept any.
 
-Healthy look-alikes: One update of which all attempts were cut, or all groups left out because they are
-equal: the next may be another. Groups of equal reward that are kept: their tokens are trained, with an
-advantage of 0.
+Healthy look-alikes: One update with all attempts cut, or all groups left out for equal rewards: the next
+may differ. Groups of equal reward that are kept: their tokens are trained, with an advantage of 0.
 
-Fix: Where turns began with forced tokens, `episode.mask = "action"` leaves them out whole: lower
-`episode.force_rate`, or take `mask = "sampled"`. Where all attempts were cut, raise
-`sampling.max_new_tokens`, or fine-tune on demonstrations first, so that answers end. Where all failed, mend
-the tool or the environment.
+Fix: If turns began with forced tokens, `episode.mask = "action"` leaves them out whole: lower
+`episode.force_rate`, or use `mask = "sampled"`. If all attempts were cut, raise `sampling.max_new_tokens`,
+or fine-tune on demonstrations first, so that answers end. If all failed, fix the tool or the environment.
 
 References: docs/agents.md, docs/control.md
 """
@@ -37,7 +35,7 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
 
 TOLD, SURE, LEAST = 3, 10, 3
-"""Updates in a row: to be told of, to be proven, and the shortest stage that is judged at its end."""
+"""Updates in a row for a claim, for proof, and the shortest stage with a claim at its end."""
 
 REASONS = {
     Excluded.NOT_SAMPLED: "the policy chose none",
@@ -51,14 +49,14 @@ REASONS = {
 class Measured(NamedTuple):
     """Updates without a trained token."""
 
-    idle: int  # in a row, up to this one
+    idle: int  # in a row, including this one
     updates: int  # of the stage, so far
     ends: bool  # whether the stage ends here
-    reason: Excluded | None  # why most tokens that were drawn are left out
+    reason: Excluded | None  # of most sampled tokens
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update to the last that trained a token."""
+    """Count back from this update to the last with a trained token."""
     mask_N = step.tokens["policy_mask"]
     trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
     before = [each.numbers.get("tokens/trained") for each in step.past_of_stage]
@@ -69,7 +67,7 @@ def measure(step: Step) -> Measured:
 
 
 def _reason(step: Step) -> Excluded | None:
-    """Why most tokens that were drawn are left out."""
+    """Return the reason that leaves out most sampled tokens."""
     if "excluded" not in step.tokens or "origin" not in step.tokens:
         return None
     drawn_N = step.tokens["origin"] == Origin.SAMPLED
@@ -79,7 +77,7 @@ def _reason(step: Step) -> Excluded | None:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A stage that trains nothing is none; groups that are left out may be others some day."""
+    """Claim a stage without training; left-out groups may differ later."""
     if found.idle < TOLD:
         return
     always = found.idle == found.updates and (found.idle >= SURE or (found.ends and found.idle >= LEAST))
@@ -91,14 +89,14 @@ def judge(found: Measured) -> Iterator[Claim]:
         f"no token was trained in {found.idle} updates in a row"
         + (", nor in any before" if found.idle == found.updates else "")
         + why,
-        got="0 tokens under a loss; the weights are what they were",
+        got="0 tokens under a loss; the weights have not changed",
         expected="tokens under the policy loss",
         specificity=4,
     )
 
 
 def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
-    """A step without a trained token, behind others without any."""
+    """Return a step without a trained token, after others without any."""
     step = example_step(setup={"steps": steps})
     none_N, sampled_N = torch.zeros_like(step.tokens["policy_mask"]), step.tokens["policy_mask"]
     why_N = torch.where(sampled_N, reason, step.tokens["excluded"]).to(torch.uint8)
@@ -114,13 +112,13 @@ def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
 
 
 def example() -> Step:
-    """Every turn begins with forced tokens, and the mask leaves such turns out."""
+    """Every turn begins with forced tokens, and the mask leaves out such turns."""
     step = idle(10, Excluded.FORCED_ACTION)
     return changed_step(step, setup={"mask": "action"})
 
 
 def all_cut_once() -> Step:
-    """The second update whose attempts were all cut."""
+    """The second update with all attempts cut."""
     return changed_step(idle(2, Excluded.CUT), setup={"truncated": "mask"})
 
 

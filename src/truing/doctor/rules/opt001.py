@@ -1,21 +1,21 @@
-"""OPT001: The weights did not move, or moved with nothing to move them.
+"""OPT001: The weights did not move, or moved without a gradient.
 
-What: An update with a gradient and a learning rate above 0 left every weight bit for bit as it was; or one
-without either changed some. Or one weight of many was pulled by its gradient, and stayed.
+What: An update with a gradient and a learning rate above 0 left every weight bit for bit unchanged. Or one
+without either changed some. Or one weight of many has a gradient, and did not move.
 
-Why it is silent: Loss, reward and gradient norm are all computed before the weights are touched, and look
-as they always do. A frozen parameter, an optimiser that holds other tensors, a scaler that skips, a rate of
-0: the reward stays flat, and hyper-parameters get the blame.
+Why it is silent: Loss, reward and gradient norm are computed before the optimizer step, and look as usual.
+The cause is a frozen parameter, an optimizer that holds other tensors, a scaler that skips, or a rate of 0.
+The reward stays flat, and hyper-parameters look like the cause.
 
 How it is measured: A digest over the bits of the trained weights before and after the update, against the
-recorded norm of the gradient and the learning rate; and one over each weight by itself, of those in
-float32 whose gradient is so large that AdamW moves them by its whole rate.
+recorded gradient norm and the learning rate. One digest for each float32 weight with a gradient so large
+that AdamW moves it by its whole rate.
 
 Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0. After an
-update that had a gradient momentum moves weights without one: that is stated as a FACT. Of a large model
-another part is summed each time.
+update with a gradient, momentum moves weights without one: that is a FACT. In a large model each digest
+covers another part.
 
-Fix: Print which parameters require a gradient, and whether the optimiser holds these very objects; look for
+Fix: Print which parameters require a gradient, and whether the optimizer holds these very objects. Look for
 a scheduler that begins at 0, and for weights in bfloat16, where small updates vanish.
 
 References: https://github.com/huggingface/trl/issues/2872
@@ -32,18 +32,18 @@ from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
-    """Whether weights moved, and what could have moved them."""
+    """Whether weights moved, and the possible causes."""
 
     moved: bool
     gradient: float
     rate: float
     updates: int | None
-    still: tuple[str, ...]  # weights that were pulled, and did not move
+    still: tuple[str, ...]  # weights with a gradient that did not move
     before: bool  # whether an earlier update of the stage had a gradient
 
 
 def measure(step: Step) -> Measured:
-    """Digests before and after, gradient norm and learning rate."""
+    """Compare digests before and after, with gradient norm and learning rate."""
     weights = step.facts["weights"]
     return Measured(
         weights["before"] != weights["after"],
@@ -56,42 +56,46 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A gradient moves weights, and nothing else does."""
-    told = f"gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}"
+    """Claim a gradient without movement, and movement without a gradient."""
+    detail = f"gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}"
     if found.gradient > 0 and found.rate > 0 and not found.moved:
         yield Claim(
             Verdict.PROVEN,
             "the update had a gradient, and changed no weight",
-            got=told,
+            got=detail,
             expected="another digest after the update",
             specificity=3,
         )
     elif found.still and found.rate > 0:
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(len(found.still), 'weight was', 'weights were')} pulled by the gradient and did not"
+            f"{with_count(len(found.still), 'weight has', 'weights have')} a gradient and did not"
             f" move, such as {found.still[0]}",
-            got=told,
-            expected="every weight with a gradient to move: does the optimiser hold it?",
+            got=detail,
+            expected="every weight with a gradient moves: does the optimizer hold it?",
             specificity=3,
         )
-    # of several updates in a step the record has the last one's gradient alone
+    # for several updates in a step the record has the last one's gradient alone
     if found.gradient == 0 and found.updates == 1 and found.moved:
-        by = "momentum of those before moves them" if found.before else "weight decay does that, or somebody"
+        by = (
+            ("momentum of earlier updates moves them")
+            if found.before
+            else "weight decay moves them, or other code"
+        )
         yield Claim(
             Verdict.FACT if found.before else Verdict.SUSPECT,
             f"weights changed in an update without a gradient: {by}",
-            got=told,
+            got=detail,
         )
 
 
 def example() -> Step:
-    """The optimiser holds copies."""
+    """The optimizer holds copies."""
     return changed_step(example_step(), facts={"weights": {"before": "a", "after": "a", "next": "a"}})
 
 
 def warming_up() -> Step:
-    """A learning rate of 0: nothing moves, and nothing should."""
+    """A learning rate of 0: no weight moves."""
     return changed_step(example(), numbers={"lr": 0.0})
 
 

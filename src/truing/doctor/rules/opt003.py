@@ -1,22 +1,22 @@
-"""OPT003: The optimiser's step is not the one that its formula makes.
+"""OPT003: The optimizer step differs from AdamW's formula.
 
-What: Some weights of an update, computed a second time from their gradient and moments by AdamW's formula,
-end up elsewhere than the optimiser left them.
+What: Some weights of an update, recomputed from their gradient and moments by AdamW's formula, differ from
+the optimizer's result.
 
-Why it is silent: Weights move, the gradient has a norm, and the loss answers. Another learning rate, a
-decay that is applied twice, moments of another parameter or a step that is counted wrong change how far and
-where to, and no scalar shows by how much.
+Why it is silent: Weights move, the gradient has a norm, and the loss responds. Another learning rate, a
+decay applied twice, moments of another parameter or a wrong step count change the size and direction of the
+step, and no scalar shows it.
 
-How it is measured: Beside one weight of each update its gradient and moments are read before the step, θ −
-η (m̂ ÷ (√v̂ + ε) + λ θ) is computed in float64 with the recipe's numbers, and compared with what the step
-left. A hundredth of the step, or eight roundings of the weight, are allowed.
+How it is measured: For one weight of each update the check reads gradient and moments before the step,
+computes θ − η (m̂ ÷ (√v̂ + ε) + λ θ) in float64 with the recipe's numbers, and compares it with the result.
+The tolerance is a hundredth of the step, or eight roundings of the weight.
 
-Healthy look-alikes: A step that is smaller than what float32 keeps of the weight, so that nothing changes.
-A weight whose gradient is 0, as one factor of an adapter's first update has. Weight decay, which moves
-weights without a gradient, where it is declared.
+Healthy look-alikes: A step below the float32 resolution of the weight, so that nothing changes. A weight
+whose gradient is 0, as one factor of an adapter's first update has. Weight decay, which moves weights
+without a gradient, if declared.
 
-Fix: Compare the optimiser's groups with the recipe: rate, betas, ε, decay; look for a second `step`, a
-scheduler that was called after the rate was read, or a state that was loaded for other parameters.
+Fix: Compare the optimizer's groups with the recipe: rate, betas, ε, decay. Look for a second `step`, a
+scheduler that runs after the rate is read, or a state loaded for other parameters.
 
 References: https://arxiv.org/abs/1711.05101, https://arxiv.org/abs/1412.6980
 """
@@ -31,29 +31,29 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """How far some entries of a weight are from where the formula puts them."""
+    """Differences between some entries of a weight and the formula."""
 
     weight: str
     largest: float  # difference
-    step: float  # the largest step that the formula makes
+    step: float  # the largest step of the formula
     rounding: float  # of the weight's own numbers
 
 
 def measure(step: Step) -> Measured:
-    """As it was compared beside the update."""
+    """Read the comparison recorded with the update."""
     update = step.facts["update"]
     return Measured(update["weight"], update["largest"], update["step"], update["rounding"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A hundredth of the step, or what rounding takes."""
+    """Claim more than a hundredth of the step, and more than rounding."""
     bound = max(1e-2 * found.step, 8 * found.rounding)
     if not found.largest <= bound:
         whole = found.step > 0 and abs(found.largest / found.step - 1) < 1e-2
-        how = ", by as much as the step itself: it was not made, or made twice" if whole else ""
+        how = ", by as much as the step itself: the step is missing, or made twice" if whole else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{found.weight} is not where AdamW's formula puts it{how}",
+            f"{found.weight} differs from AdamW's formula{how}",
             got=f"{found.largest:.3g} away, with a step of {found.step:.3g}",
             expected=f"within {bound:.2g}",
             specificity=2,
@@ -61,13 +61,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """The optimiser was given half the rate."""
+    """The optimizer has half the rate."""
     update = {"weight": "layers.0.weight", "largest": 5e-4, "step": 1e-3, "rounding": 1e-8}
     return changed_step(example_step(), facts={"update": update})
 
 
 def lost() -> Step:
-    """A step that float32 cannot keep: the weight stays where it was."""
+    """A step below the float32 resolution: the weight does not change."""
     update = {"weight": "norm.weight", "largest": 1e-9, "step": 1e-9, "rounding": 1.2e-7}
     return changed_step(example_step(), facts={"update": update})
 

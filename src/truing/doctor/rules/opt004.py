@@ -1,19 +1,19 @@
-"""OPT004: The learning rate is not the declared one.
+"""OPT004: The learning rate differs from the declared one.
 
-What: The update was made with another rate than the recipe's peak, warm-up and schedule come to.
+What: The update used another rate than the recipe's peak, warm-up and schedule give.
 
-Why it is silent: A rate is set once and looked at never. A schedule that multiplies instead of replacing, a
-rate that is scaled by the number of processes, a warm-up that is left out, or one that a resumed optimiser
-brought along: learning is fast and then collapses, or never begins.
+Why it is silent: Code sets a rate once, and no metric checks it. A schedule that multiplies instead of
+replacing, a rate scaled by the number of processes, a missing warm-up, or one from a resumed optimizer:
+learning is fast and then collapses, or never begins.
 
-How it is measured: The recorded rate of the update against the schedule, computed a second time. Where only
+How it is measured: The recorded rate of the update against a second computation of the schedule. If only
 the peak is known, a rate above it.
 
-Healthy look-alikes: A lower rate, in warm-up or under a schedule; or after a guard has lowered it, which is
-then what is declared. A critic, or a group of weights, with a rate of its own, which is not this one.
+Healthy look-alikes: A lower rate, in warm-up or under a schedule. A rate that a guard has lowered, which is
+then the declared one. A critic, or a group of weights, with a rate of its own: the rule does not check it.
 
-Fix: Set the rate of each group before each step from the schedule alone, and read back what the optimiser
-has.
+Fix: Set the rate of each group before each step from the schedule alone, and read back the optimizer's
+rate.
 
 References: https://arxiv.org/abs/1711.05101
 """
@@ -29,7 +29,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """The rate of the update, and the declared one: of this update, or else the peak."""
+    """The rate of the update, and the declared one of this update, or else the peak."""
 
     rate: float
     declared: float
@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """As the optimiser had it, and as the recipe has it."""
+    """Compare the optimizer's rate with the recipe's."""
     setup, rate = step.setup, step.numbers["lr"]
     assert setup.learning_rate is not None
     if setup.schedule is None or setup.warmup_steps is None or setup.steps is None:
@@ -47,7 +47,7 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A schedule has one value; where none is known, it only lowers the rate."""
+    """Claim any difference from the schedule; without one, a rate above the peak."""
     above = found.rate > found.declared * (1 + 1e-6)
     if above or (found.exact and found.rate < found.declared * (1 - 1e-6)):
         yield Claim(
@@ -62,7 +62,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """The rate is scaled by the number of processes."""
+    """The trainer scales the rate by the number of processes."""
     return changed_step(example_step(), numbers={"lr": 8e-3})
 
 

@@ -1,26 +1,25 @@
-"""OPT005: The gradient is nothing, or not a number.
+"""OPT005: The gradient is 0 or not finite.
 
-What: For five updates in a row the gradient is exactly 0, though tokens have advantages, or demonstrations
-are shown; or a term of the loss, or the norm of the gradient, is not finite.
+What: For five updates in a row the gradient is exactly 0, although tokens have advantages, or the batch has
+demonstrations. Or a term of the loss, or the gradient norm, is not finite.
 
-Why it is silent: A loss near 0 is right in GRPO, so nobody doubts it. A gradient of 0 beside it is a loss
-that was detached, a mask that is empty, or weights that require none. A scaler that skips infinite
-gradients skips them without a word.
+Why it is silent: A loss near 0 is right in GRPO, so it raises no alarm. A gradient of 0 with it means a
+detached loss, an empty mask, or weights that require no gradient. A scaler skips infinite gradients without
+a message.
 
-How it is measured: The norms of this update and the four before it, in steps whose largest advantage is not
-0, where something pulls and something is left to chance. Of a trainer that does not tell its advantages:
-in which not all groups are of equal reward. Where a log has a record for every ten updates, the norm is of
-the last of them alone, and the share of groups of equal reward a mean: that all groups of that one update
-were of equal reward has a chance of that share at most, and the chances of records in a row are multiplied.
+How it is measured: The norms of this update and the four before it, in steps with a largest advantage above
+0, a token gradient and an uncertain token. For a trainer without recorded advantages: in steps whose groups
+do not all have equal rewards. If a log has a record for every ten updates, the norm is of the last of them
+alone, and the share of groups of equal reward is a mean. The probability that all groups of that one update
+have equal rewards is at most that share, and the rule multiplies the probabilities of records in a row.
 Terms of the loss and the norm must be finite.
 
-Healthy look-alikes: Steps in which all groups are of equal reward. A policy that is certain of every token:
-its log-probabilities are 0, and so is their gradient. A clip that holds every token back. One infinite norm
-under a gradient scaler, which is looking for its factor.
+Healthy look-alikes: Steps in which all groups have equal rewards. A policy that is certain of every token:
+its log-probabilities are 0, and so is their gradient. A clip that cuts every token. One infinite norm under
+a gradient scaler, which is searching for its factor.
 
-Fix: Ask the loss whether it requires a gradient, and follow it back: `no_grad`, `detach`, a reference that
-was scored in place of the policy. For numbers that are not finite look at the step's tokens first (`truing
-tokens`).
+Fix: Check whether the loss requires a gradient, and trace it back: `no_grad`, `detach`, a reference scored
+in place of the policy. For numbers that are not finite inspect the step's tokens first (`truing tokens`).
 
 References: https://github.com/huggingface/trl/issues/3452, https://arxiv.org/abs/1710.03740
 """
@@ -37,20 +36,20 @@ from truing.doctor.verdict import Claim, Verdict
 STEPS = 5
 
 CHANCE = 1e-6
-"""Of a row of records, each of several updates, whose last ones all had nothing to learn."""
+"""Of a row of records, each of several updates, all of whose last ones have equal rewards."""
 
 
 class Measured(NamedTuple):
-    """Updates in a row without a gradient that had something to learn, and numbers that are none."""
+    """Updates in a row with a signal and no gradient, and numbers that are not finite."""
 
     without: int
     advantage: float  # the largest of this step
     not_finite: tuple[str, ...]
-    chance: float  # at most, that they had nothing to learn: 0 where each record is of one update
+    chance: float  # bound on the probability that they had no signal: 0 if each record is of one update
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update, and look through its numbers."""
+    """Count back from this update, and check its numbers."""
     numbers = [step.numbers, *(past.numbers for past in reversed(step.past_of_stage))]
     supervised = step.setup.algo in ("sft", "rft")
     without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
@@ -64,23 +63,23 @@ def measure(step: Step) -> Measured:
         without,
         step.numbers.get("advantage/max_abs", 0.0),
         tuple(name for name, value in shown.items() if not math.isfinite(value)),
-        0.0 if supervised else chance,  # demonstrations always teach
+        0.0 if supervised else chance,  # demonstrations always have a signal
     )
 
 
 def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
-    """Whether something should pull, by the metrics of a step."""
+    """Return whether a step has a signal, by its metrics."""
     if supervised:
         return numbers.get("loss/supervised", numbers.get("loss/total", 0.0)) > 1e-3
     uncertain = numbers.get("entropy/contract", numbers.get("entropy/drawn", 0.0)) > 1e-2
-    pulling = numbers.get("clip/active_share", 1.0) > 0
-    # a group whose rewards differ has advantages, however they are scaled
+    active = numbers.get("clip/active_share", 1.0) > 0
+    # a group with unequal rewards has advantages, at any scale
     spread = numbers.get("advantage/max_abs", 1 - numbers.get("group/zero_variance_share", 1.0))
-    return spread > 0 and uncertain and pulling
+    return spread > 0 and uncertain and active
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Once may be chance."""
+    """Claim several updates in a row: a single one may be chance."""
     if found.not_finite:
         yield Claim(
             Verdict.SUSPECT,
@@ -91,7 +90,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.without >= STEPS and found.chance < CHANCE:
         yield Claim(
             Verdict.SUSPECT,
-            f"{found.without} updates in a row had something to learn, and a gradient of exactly 0",
+            f"{found.without} updates in a row had a signal, and a gradient of exactly 0",
             got=f"a norm of 0 with advantages of up to {found.advantage:.3g}"
             if found.advantage
             else "a norm of 0",
@@ -111,17 +110,17 @@ def example() -> Step:
 
 
 def equal() -> Step:
-    """All groups of the last steps were of equal reward."""
+    """All groups of the last steps have equal rewards."""
     known = {"grad_norm": 0.0, "advantage_max_abs": 0.0, "entropy_contract": 1.0}
     return changed_step(example(), past=[past_step(number, **known) for number in range(4)])
 
 
 def every_fifth() -> Step:
-    """A log of every fifth update, where most groups are of equal reward: in some updates all are."""
+    """A log of every fifth update; most groups have equal rewards, and in some updates all have."""
     known = {"grad_norm": 0.0, "group_zero_variance_share": 0.8, "entropy_contract": 0.1}
     numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/contract": 0.1}
-    told = [past_step(number, **known) for number in range(9)]
-    return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=told)
+    past = [past_step(number, **known) for number in range(9)]
+    return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=past)
 
 
 RULE = Rule(

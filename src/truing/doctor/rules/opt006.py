@@ -1,22 +1,21 @@
-"""OPT006: The gradient is not the one that a plain backward gives.
+"""OPT006: The gradient differs from a plain backward.
 
-What: The gradient that the update used, and the one that a plain computation of the same loss makes from
-the same rows, differ by more than the trainer differs from itself.
+What: The gradient of the update, and that of a plain computation of the same loss from the same rows,
+differ by more than the trainer differs from itself.
 
-Why it is silent: A gradient of the wrong rows, of a part of the weights, or through a path that was cut has
-a norm like any other. The pull on each log-probability may be as declared, and still not arrive at the
-weights.
+Why it is silent: A gradient of the wrong rows, of a part of the weights, or through a cut path has a norm
+like any other. The token gradients may be as declared, and still not reach the weights.
 
-How it is measured: Some rows are computed again one at a time in float32, without packing, recomputation or
-a shared prefix, and their loss goes backward through the model's own forward. Both gradients are compared
-as vectors: the length of their difference, their angle, and the ratio of their lengths. What is normal is
-the trainer against itself in other micro-batches.
+How it is measured: A plain forward computes some rows again one at a time in float32, without packing,
+recomputation or a shared prefix, and their loss goes backward through the model's own forward. The rule
+compares both gradients as vectors: the length of their difference, their angle, and the ratio of their
+lengths. The normal difference is the trainer against itself in other micro-batches.
 
-Healthy look-alikes: A difference of a hundredth in bfloat16, where the trainer is as far from itself. Rows
+Healthy look-alikes: A difference of a hundredth in bfloat16, if the trainer is as far from itself. Rows
 without an advantage, whose gradient is 0 in both. On a GPU the comparison is never proof.
 
-Fix: The angle says where to look: none and another length is a denominator or a weight; a right angle is
-other rows, or a detached part; the opposite is a sign.
+Fix: The angle shows the cause. The same direction with another length is a denominator or a weight; a right
+angle is other rows, or a detached part; the opposite direction is a sign.
 
 References: https://arxiv.org/abs/1604.06174, docs/control.md
 """
@@ -33,18 +32,18 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 RELATIVE, MEASURED, TIMES = 0.02, 2e-3, 20
-"""Of the gradient's length, where nobody measured how far the trainer is from itself, and where somebody did;
+"""Of the gradient's length, without and with a measurement of the trainer against itself;
 and multiples of that."""
 
 FLOOR = 1e-4
-"""Of what pulls: a shorter gradient is of tokens that are certain, and float32 keeps nothing of it."""
+"""Of the token gradients: a shorter gradient is of certain tokens, and is lost in float32."""
 
 NOTHING = 1e-4
-"""Sum of what pulls: below it pulls are themselves the rounding of log-probabilities."""
+"""Sum of token gradients: below it they are rounding of log-probabilities."""
 
 
 FAR = 0.25
-"""Of the gradient's length, in another precision than float32: a router that chooses another expert for a few
+"""Of the gradient's length, in another precision than float32: a router with another expert for a few
 tokens changes less."""
 
 
@@ -52,18 +51,18 @@ class Measured(NamedTuple):
     """Two gradients of the same rows."""
 
     difference: float  # length of their difference
-    plain: float  # length of the plain one
+    plain: float  # length of the plain gradient
     trainer: float
     cosine: float
-    null: float  # length of the trainer's difference to itself
-    pulled: float  # sum of what pulls at log-probabilities
+    null: float  # length of the trainer's difference from itself
+    pulled: float  # sum of absolute token gradients
     rows: int
     device: str
-    rounding: float | None = None  # length of what rounding at random changes; not asked in float32
+    rounding: float | None = None  # length of the change by random rounding; None in float32
 
     @property
     def sure(self) -> bool:
-        """Whether it was compared in float32 on a CPU; in another precision, and the two are far apart."""
+        """Return whether it is float32 on a CPU, or another precision with a large difference."""
         if self.rounding is None:
             return self.device == "cpu"
         far = self.difference > max(TIMES * self.rounding, FAR * self.plain)
@@ -71,31 +70,31 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """As it was compared beside the update."""
+    """Read the comparison recorded with the update."""
     return compared(step.facts["gradient"])
 
 
 def compared(known: Mapping[str, Any]) -> Measured:
-    """Two gradients as they are on record."""
+    """Return the two recorded gradients."""
     lengths = (known[name] for name in ("difference", "norm", "trainer"))
-    told = (known.get("null", 0.0), known["pulled"], known["rows"], known["device"], known.get("rounding"))
-    return Measured(*lengths, known.get("cosine", math.nan), *told)
+    rest = (known.get("null", 0.0), known["pulled"], known["rows"], known["device"], known.get("rounding"))
+    return Measured(*lengths, known.get("cosine", math.nan), *rest)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Two thousandths, or twenty times what the trainer differs from itself."""
+    """Claim two thousandths, or twenty times the trainer's difference from itself."""
     if differ(found):
         yield Claim(
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"the gradient of {with_count(found.rows, 'row')} is not that of a plain backward{reading(found)}",
+            f"the gradient of {with_count(found.rows, 'row')} differs from a plain backward{reading(found)}",
             got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
-            expected=f"a length of {found.plain:.3g}; the trainer is {found.null:.2g} from itself",
+            expected=f"a length of {found.plain:.3g}; the trainer differs from itself by {found.null:.2g}",
             specificity=0.8,
         )
 
 
 def differ(found: Measured, relative: float = RELATIVE) -> bool:
-    """Whether it is more than rounding makes."""
+    """Return whether the difference exceeds rounding."""
     relative = min(relative, MEASURED) if found.null else relative
     least = max(relative * found.plain, RELATIVE * FLOOR * found.pulled, TIMES * found.null)
     if found.rounding is not None:
@@ -104,17 +103,17 @@ def differ(found: Measured, relative: float = RELATIVE) -> bool:
 
 
 def reading(found: Measured) -> str:
-    """What angle and length say, in words."""
+    """Return the diagnosis from angle and length, as text."""
     if found.trainer < 1e-6 * found.plain:
-        return ": none arrives, as where the loss is detached"
+        return ": it is 0, as with a detached loss"
     if found.plain and abs(found.difference - abs(found.trainer - found.plain)) < 0.1 * found.difference:
         times = found.trainer / found.plain
-        return f": it is {times:.3g} times as long, as with another denominator or weight"
+        return f": it is {times:.3g} times as long, as with a wrong denominator or weight"
     if found.cosine < -0.9:
-        return ": it points the other way, as with a wrong sign"
+        return ": it has the opposite direction, as with a wrong sign"
     if abs(found.cosine) < 0.1:
-        return ": they have nothing in common, as of other rows"
-    return ": a part of it is missing, or of other rows, or of chance as with dropout"
+        return ": the two are orthogonal, as with other rows"
+    return ": a part is missing, from other rows, or random as with dropout"
 
 
 def _of(**lengths: float) -> Step:
@@ -131,7 +130,7 @@ def _of(**lengths: float) -> Step:
 
 
 def a_kl_alone_at_the_start() -> Step:
-    """Groups of equal reward, and a reference that is the policy: only rounding pulls."""
+    """Groups of equal reward, and a reference equal to the policy: the gradient is rounding."""
     return _of(norm=1e-9, trainer=9e-10, difference=4e-10, pulled=3e-8)
 
 
@@ -141,12 +140,12 @@ def example() -> Step:
 
 
 def bfloat16() -> Step:
-    """The trainer is as far from itself."""
+    """The trainer differs from itself as much."""
     return _of(difference=0.015, null=0.01)
 
 
 def certain() -> Step:
-    """All tokens are nearly certain: what is left of the gradient is rounding."""
+    """All tokens are nearly certain: the gradient is rounding."""
     return _of(norm=1e-9, trainer=2e-8, cosine=0.0, difference=2e-8, null=1e-9)
 
 

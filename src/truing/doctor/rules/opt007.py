@@ -1,20 +1,19 @@
-"""OPT007: Weights that are not trained have changed.
+"""OPT007: Frozen weights have changed.
 
-What: The digest of the weights that an adapter stands on, or of a frozen part, is not the one that was
-noted.
+What: The digest of an adapter's base weights, or of a frozen part, differs from the recorded one.
 
-Why it is silent: A base that drifts computes like any other. An adapter that is merged and taken out again
-leaves rounding behind each time; a parameter that slipped into the optimiser is moved by decay alone. What
-is saved is the adapter, so the model that was trained is lost.
+Why it is silent: A drifting base computes like any other. Merging an adapter and removing it again leaves
+rounding each time. Weight decay alone moves a parameter that is in the optimizer by mistake. The checkpoint
+holds the adapter alone, so the trained model is lost.
 
-How it is measured: A digest over the bits of all weights that are not trained, beside the update, against
-the one from before the stage.
+How it is measured: A digest over the bits of all frozen weights, with the update, against the one from
+before the stage.
 
-Healthy look-alikes: Buffers and caches that a model keeps beside its weights: they are no part of it. Equal
-digests prove nothing, for they are sums; unequal ones do.
+Healthy look-alikes: Buffers and caches of a model: they are no weights. Equal digests prove nothing, since
+they are sums; unequal ones do.
 
-Fix: Merge into a copy, never in place; give the optimiser only what requires a gradient; load the base
-once.
+Fix: Merge into a copy, never in place. Give the optimizer only parameters that require a gradient. Load the
+base once.
 
 References: https://arxiv.org/abs/2106.09685
 """
@@ -36,16 +35,16 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """The digest now, and as it was noted."""
+    """Return the digest now, and the recorded one."""
     return Measured(step.facts["frozen"]["digest"], step.facts["frozen"]["declared"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Digests are equal or not."""
+    """Claim unequal digests."""
     if found.digest != found.declared:
         yield Claim(
             Verdict.PROVEN,
-            "weights that are not trained have changed",
+            "frozen weights have changed",
             got=found.digest,
             expected=found.declared,
             specificity=2.5,
@@ -53,12 +52,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """An adapter was merged in place, and taken out again."""
+    """An adapter was merged in place, and removed again."""
     return changed_step(example_step(), facts={"frozen": {"digest": "c", "declared": "b"}})
 
 
 def still() -> Step:
-    """Nothing has changed."""
+    """No weight has changed."""
     return changed_step(example_step(), facts={"frozen": {"digest": "b", "declared": "b"}})
 
 

@@ -1,19 +1,19 @@
-"""OPT008: The optimiser did not get the gradient that was clipped as declared.
+"""OPT008: The optimizer's gradient is not clipped as declared.
 
-What: The norm of the gradient at the optimiser's step is not the norm that was found, or the declared
-largest one where that is smaller.
+What: The gradient norm at the optimizer step is neither the measured norm nor, if that is larger, the
+declared maximum.
 
-Why it is silent: The norm that is shown is that before clipping, whatever becomes of it. A clip that is
-left out shows only when one bad batch moves the policy far; a clip that is applied twice, or over all
-processes' sum, makes every step smaller.
+Why it is silent: The reported norm is that before clipping, whatever follows. A missing clip shows only
+when one bad batch moves the policy far. A clip applied twice, or over all processes' sum, makes every step
+smaller.
 
-How it is measured: The norm over all gradients when the optimiser is called, against min(norm, largest
-norm). Adapters and small models alone: of others it would cost too much.
+How it is measured: The norm over all gradients when the optimizer runs, against min(norm, maximum norm).
+Adapters and small models alone: for others it costs too much.
 
-Healthy look-alikes: A norm below the largest, which is not clipped. A critic's gradient, which is clipped
-by itself. A gradient in bfloat16, of which the clip leaves two or three digits.
+Healthy look-alikes: A norm below the maximum, which is not clipped. A critic's gradient, which is clipped
+by itself. A gradient in bfloat16: two or three digits remain after the clip.
 
-Fix: Clip once, after the last micro-batch and before the step, and by the norm over all that is trained.
+Fix: Clip once, after the last micro-batch and before the step, by the norm over all trained weights.
 
 References: https://arxiv.org/abs/1211.5063
 """
@@ -27,56 +27,56 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING, DIGITS = 1e-3, 8
-"""Of the norm; and as many times the last digit that the gradient has."""
+"""Of the norm; and as many units in the last place of the gradient."""
 
 
 class Measured(NamedTuple):
-    """Norms of the gradient: as found, as the optimiser got it, and as large as it may be."""
+    """Norms of the gradient: as measured, at the optimizer, and the declared maximum."""
 
     found: float
     got: float
     largest: float
-    eps: float  # the last digit of a gradient of 1, in the coarsest type that there is
+    eps: float  # the machine epsilon of the coarsest gradient type
 
 
 def measure(step: Step) -> Measured:
-    """As they were recorded."""
+    """Read the recorded norms."""
     assert step.setup.max_grad_norm is not None
     clip = step.facts["clip"]
     return Measured(step.numbers["grad/norm"], clip["norm"], step.setup.max_grad_norm, clip["eps"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """One norm follows from the other."""
+    """Claim a norm that does not follow from the other."""
     expected = min(found.found, found.largest)
     if abs(found.got - expected) > max(ROUNDING, DIGITS * found.eps) * expected:
         yield Claim(
             Verdict.PROVEN,
             "the gradient was not clipped"
             if found.got > found.largest
-            else "the gradient was changed on its way",
-            got=f"a norm of {found.got:.4g} at the optimiser",
+            else "the gradient changed before the optimizer step",
+            got=f"a norm of {found.got:.4g} at the optimizer",
             expected=f"{expected:.4g}, of {found.found:.4g} clipped to {found.largest:.4g}",
             specificity=2,
         )
 
 
 def example() -> Step:
-    """The clip was left out."""
+    """The clip is missing."""
     return changed_step(
         example_step(setup={"max_grad_norm": 0.1}), facts={"clip": {"norm": 1.0, "eps": 1e-7}}
     )
 
 
 def small() -> Step:
-    """A norm that needs no clip."""
+    """A norm below the maximum."""
     return changed_step(
         example_step(setup={"max_grad_norm": 2.0}), facts={"clip": {"norm": 1.0, "eps": 1e-7}}
     )
 
 
 def bfloat16() -> Step:
-    """A gradient that was clipped in bfloat16 has three digits."""
+    """A gradient clipped in bfloat16 has three digits."""
     return changed_step(
         example_step(setup={"max_grad_norm": 0.5}), facts={"clip": {"norm": 0.4935, "eps": 2**-7}}
     )

@@ -1,28 +1,28 @@
-"""OPT009: The optimiser got another gradient than the update's rows make.
+"""OPT009: The optimizer's gradient differs from the sum over the update's rows.
 
-What: The gradient at the optimiser's step is not the sum of the rows' own, clipped as declared.
+What: The gradient at the optimizer step is not the sum of the rows' own gradients, clipped as declared.
 
-Why it is silent: Each token's pull is as it should be, and what is done to the gradient afterwards is seen
-by nobody: a micro-batch that is lost or counted twice, a layer whose gradient is cleared, a sign, a clip of
-each micro-batch by itself, a gradient that was left over from the update before. The loss and its parts are
-those of a sound run, and the norm is a number like any other.
+Why it is silent: Each token gradient is right, and no metric shows later changes to the gradient: a
+micro-batch lost or counted twice, a layer whose gradient is cleared, a sign, a clip of each micro-batch, a
+gradient left over from the update before. The loss and its parts are those of a healthy run, and the norm
+is a number like any other.
 
-How it is measured: At a look all rows of the update go backward in small parts, before the update is
-computed, and their gradients are added up. Once the optimiser is called, its gradient is compared with the
-sum as a vector: length, angle, and the length of the difference. In TRL the sum is that of a plain forward
-of each row, pulled at each log-probability as the trainer's own loss pulled. In another precision than
-float32 the sum is taken once more with each module rounded at random: four times what that changes is
-allowed, and twenty times are proof. A weight without a gradient is moved by a hundredth: if
-log-probabilities follow, and half as far by half of it, a path is cut.
+How it is measured: In an audit all rows of the update go backward in small parts, before the update, and
+the check adds up their gradients. When the optimizer runs, the check compares its gradient with the sum as
+a vector: length, angle, and the length of the difference. In TRL the sum is that of a plain forward of each
+row, with the token gradients of the trainer's own loss. In another precision than float32 the check
+computes the sum once more with random rounding in each module: four times that change is allowed, and
+twenty times is proof. The check changes a weight without a gradient by a hundredth: if log-probabilities
+change, and half as much with half the change, a path is cut.
 
-Healthy look-alikes: Rounding in another order, a few millionths in float32. Tokens that are certain, of
-which only rounding is left. A of an adapter whose B is still 0: it has no gradient, and moves
-nothing. Dropout and noise, which make another gradient each time: there nothing is compared. On a GPU the
-comparison is never proof.
+Healthy look-alikes: Rounding in another order, a few millionths in float32. Certain tokens, whose gradient
+is rounding. A of an adapter whose B is still 0: it has no gradient, and changes nothing. Dropout and noise,
+which make another gradient each time: the rule does not compare them. On a GPU the comparison is never
+proof.
 
-Fix: The angle says where to look: the opposite is a sign; none and another length is a micro-batch that
-counts twice, a wrong number of accumulated micro-batches, or a clip of each; anything else is a part that
-is lost, cleared, or left over.
+Fix: The angle shows the cause. The opposite direction is a sign. The same direction with another length is
+a micro-batch that counts twice, a wrong number of accumulated micro-batches, or a clip of each. Anything
+else is a part that is lost, cleared, or left over.
 
 References: https://huggingface.co/blog/gradient_accumulation, docs/control.md
 """
@@ -43,25 +43,25 @@ RELATIVE = 2e-3
 """Of the gradient's length."""
 
 FREE = 1e-3
-"""Sum of what pulls at tokens that are not certain: beside it a gradient of exactly 0 is no rounding."""
+"""Sum of token gradients at uncertain tokens: above it a gradient of exactly 0 is not rounding."""
 
 MOVED = 1e-4
-"""Nats per pull that log-probabilities move by, far beyond rounding where nobody measured that."""
+"""Nats per unit of token gradient by which log-probabilities move: far beyond unmeasured rounding."""
 
 
 class Measured(NamedTuple):
-    """What the optimiser got, and what it could not have got."""
+    """The optimizer's gradient, and weights that lack one."""
 
     gradients: Gradients
-    free: float  # Σ |pull| (1 − p)
-    weight: str  # on which log-probabilities depend, and which gets no gradient; "" where there is none
-    moved: float  # nats per pull, by a nudge of that weight
+    free: float  # Σ |token gradient| (1 − p)
+    weight: str  # log-probabilities depend on it, and it has no gradient; "" without one
+    moved: float  # nats per unit of token gradient, by a small change of that weight
     silent: int  # weights without a gradient
-    least: float  # nats per pull that rounding does not explain
+    least: float  # nats per unit of token gradient beyond rounding
 
 
 def measure(step: Step) -> Measured:
-    """As the optimiser got it, beside the sum of the rows' own."""
+    """Read the recorded comparison with the sum over rows."""
     known = step.facts["arrival"]
     cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
     least = tolerance(stage_rounding(step), None, MOVED) or MOVED
@@ -69,13 +69,13 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Two thousandths: rounding is a thousand times less."""
+    """Claim two thousandths: rounding is a thousand times smaller."""
     gradients = found.gradients
     verdict = Verdict.PROVEN if gradients.sure else Verdict.SUSPECT
     if differ(gradients, RELATIVE):
         yield Claim(
             verdict,
-            f"the optimiser's gradient is not the sum of its {with_count(gradients.rows, 'row')}"
+            f"the optimizer's gradient is not the sum over its {with_count(gradients.rows, 'row')}"
             f"{reading(gradients)}",
             got=f"a length of {gradients.trainer:.3g}, cosine {gradients.cosine:.3g},"
             f" {gradients.difference:.3g} apart",
@@ -86,18 +86,18 @@ def judge(found: Measured) -> Iterator[Claim]:
     elif gradients.plain == gradients.trainer == 0 and found.free > FREE:
         yield Claim(
             verdict,
-            f"{gradients.rows} rows pull at their tokens, and no weight that is trained gets any gradient",
+            f"{gradients.rows} rows have token gradients, and no trained weight has a gradient",
             got="0 at all of them",
-            expected="a gradient: some of what the answers depend on is to be trained",
+            expected="a gradient: the answers depend on trained weights",
             specificity=1.5,
         )
     if found.moved > found.least:
         yield Claim(
             verdict,
-            f"no gradient comes to {found.weight}, though the answers depend on it: the path is cut",
-            got=f"0 at {found.silent} weights; a change of this one by a hundredth moves log-probabilities by"
+            f"no gradient reaches {found.weight}, although the answers depend on it: the path is cut",
+            got=f"0 at {found.silent} weights; changing this one by a hundredth moves log-probabilities by"
             f" {found.moved:.2g} nats",
-            expected="a gradient of what a weight does",
+            expected="a gradient for each weight with an effect",
             specificity=2,
         )
 
@@ -110,7 +110,7 @@ def _of(**lengths: object) -> Step:
 
 
 def example() -> Step:
-    """A sign was turned."""
+    """A sign is wrong."""
     return _of(cosine=-1.0, difference=1.0)
 
 
@@ -125,12 +125,12 @@ def rounded() -> Step:
 
 
 def certain() -> Step:
-    """All tokens are nearly certain: what is left of the gradient is rounding, or nothing."""
+    """All tokens are nearly certain: the gradient is rounding, or 0."""
     return _of(norm=0.0, trainer=0.0, difference=0.0, free=1e-7)
 
 
 def of_noise() -> Step:
-    """What is left of the gradient is rounding."""
+    """The gradient is rounding."""
     return _of(norm=1e-9, trainer=2e-8, cosine=0.0, difference=2e-8)
 
 

@@ -1,22 +1,22 @@
-"""OPT010: The optimiser's moments changed between two updates.
+"""OPT010: The optimizer's moments changed between two updates.
 
-What: The moments that an update begins with are not those that the update before left. They were cleared,
-belong to another optimiser, or were loaded from an older state.
+What: An update begins with other moments than the previous update left. They were cleared, belong to
+another optimizer, or come from an older state.
 
-Why it is silent: An optimiser without a past moves weights all the same, and further: each step is as long
-as the rate, whatever the gradient's noise. AdamW's formula holds of every single step, since a first step
-is a step too; loss and norm look as ever.
+Why it is silent: A reset optimizer moves weights all the same, and further: each step is as long as the
+rate, whatever the gradient's noise. AdamW's formula holds for every single step, since a first step is a
+step too. Loss and norm look as usual.
 
-How it is measured: The digest over the bits of the optimiser's state right after a step, against the one
-right before the next, within an update of several steps and from one update to the next. Of more than two
-million entries it is another part each time.
+How it is measured: The digest over the bits of the optimizer's state directly after a step, against the one
+directly before the next, within an update of several steps and from one update to the next. Of more than
+two million entries the digest covers another part each time.
 
-Healthy look-alikes: The first update of a stage, which begins with a new optimiser. A stage that was set
-back by a guard, or resumed: moments are those of the checkpoint, bit for bit. An update that was held back,
-and left no digest. A weight whose first gradient comes late: its moments begin within the step.
+Healthy look-alikes: The first update of a stage, which begins with a new optimizer. A stage that a guard
+set back, or that was resumed: moments are those of the checkpoint, bit for bit. A skipped update, which has
+no digest. A weight with a late first gradient: its moments begin within the step.
 
-Fix: Look for an optimiser that is made anew, `state.clear()`, a `load_state_dict` or a wrapper that drops
-its state; make the optimiser once per stage. If restarts are meant, suppress the rule, and say why.
+Fix: Look for a new optimizer, `state.clear()`, a `load_state_dict` or a wrapper that drops its state.
+Create the optimizer once per stage. If restarts are intended, suppress the rule, and state why.
 
 References: https://arxiv.org/abs/1711.05101, https://arxiv.org/abs/2307.05695
 """
@@ -33,15 +33,15 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """What the update before left and what this one found, both "" where there was none before."""
+    """Digests after the previous update and before this one; both "" without a previous one."""
 
     left: str
     found: str
-    changed: int  # steps of this update that did not find what the one before left
+    changed: int  # steps of this update with other moments than the step before left
 
 
 def measure(step: Step) -> Measured:
-    """Digests of the same part of the moments, after one step and before the next."""
+    """Compare digests of the same part of the moments, after one step and before the next."""
     now = step.facts["moments"]
     before = [each for each in step.past_of_stage if each.step == step.step - 1 and "moments" in each.facts]
     left = before[-1].facts["moments"].get("next", "") if before else ""
@@ -49,12 +49,12 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Between two steps nothing may write into the moments."""
+    """Claim any write into the moments between two steps."""
     if found.left != found.found or found.changed:
         whose = "step" if found.left == found.found else "update"
         yield Claim(
             Verdict.PROVEN,
-            f"the optimiser's moments are not those that the {whose} before left",
+            f"the optimizer's moments differ from those after the previous {whose}",
             got=f"digest {found.found}" if whose == "update" else f"{found.changed} steps with other moments",
             expected=f"digest {found.left}" if whose == "update" else "none",
             specificity=2.5,
@@ -62,7 +62,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _second(left: str, found: str, changed: int = 0) -> Step:
-    """An update behind another, with what one left of the moments and the other found."""
+    """Return an update after another, with the digests after the first and before the second."""
     weights = {"before": "x", "after": "y", "next": "y"}
     earlier = past_step(0, facts={"weights": weights, "moments": {"before": "o", "changed": 0, "next": left}})
     now = {"moments": {"before": found, "changed": changed, "next": "z"}}
@@ -76,7 +76,7 @@ def example() -> Step:
 
 
 def kept() -> Step:
-    """The second update found what the first one left."""
+    """The second update starts with the moments of the first."""
     step = _second("m", "m")
     return drawn_by(changed_step(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}}), "y", 1)
 

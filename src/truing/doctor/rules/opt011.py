@@ -1,23 +1,21 @@
-"""OPT011: Rows of a batch were used more often than others, or than is declared.
+"""OPT011: Rows of a batch were used more often than others, or than declared.
 
-What: An update went through a row twice, some rows of a batch were in none of its updates while others were
-in several, or a batch was trained on after its updates were over.
+What: An update used a row twice. Or some rows of a batch were in none of its updates and others in several.
+Or a batch was trained after its updates were over.
 
-Why it is silent: Every row that is used is a right row: masks, ratios, advantages and the gradient by its
-closed form fit. What is left out leaves no trace, and a batch that is used for too long learns, at first,
-faster.
+Why it is silent: Every used row is a valid row: masks, ratios, advantages and the closed form of the
+gradient fit. A missing row leaves no trace, and an overused batch learns faster at first.
 
-How it is measured: Rows are named when they are drawn. Beside each update it is counted which went forward
-and backward, and in how many updates of their batch they were. Over all updates of a batch each row is in
-as many as there are declared passes over the batch.
+How it is measured: Rows get names when they are sampled. With each update the check counts which rows went
+forward and backward, and in how many updates of their batch they were. Over all updates of a batch each row
+is in as many as the declared passes over the batch.
 
-Healthy look-alikes: Several passes over one batch, which are declared. A batch of which some updates were
-held back, or are still to come: nobody knows yet what will be left out. Rows that no term of the loss
-reads, and that therefore go through no forward. Accumulation over more micro-batches than a generation has,
-with several passes: then an update has rows twice.
+Healthy look-alikes: Several declared passes over one batch. A batch with skipped or future updates: its
+counts are not final. Rows that no term of the loss uses, and that therefore have no forward. Accumulation
+over more micro-batches than a generation has, with several passes: then an update has rows twice.
 
-Fix: Look at how a batch is cut into minibatches and micro-batches, and when the next one is fetched: an
-index that is not moved on, a buffer that is not renewed, an order that is drawn with replacement.
+Fix: Check how the code splits a batch into minibatches and micro-batches, and when it fetches the next one:
+an index that does not advance, a buffer that is not renewed, an order sampled with replacement.
 
 References: https://arxiv.org/abs/1707.06347, docs/control.md
 """
@@ -32,38 +30,38 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Batch(NamedTuple):
-    """How often the rows of one batch were used."""
+    """Usage counts of the rows of one batch."""
 
-    rows: Sequence[int]  # how many were used never, once, twice, …
-    allowed: int  # updates that each is declared to be in
-    whole: bool  # whether all updates of the batch were made
-    twice: Sequence[str]  # rows that one update used more than once
+    rows: Sequence[int]  # how many were used 0, 1, 2, … times
+    allowed: int  # declared updates for each row
+    whole: bool  # whether all updates of the batch are over
+    twice: Sequence[str]  # rows used more than once by one update
     most: str
     least: str
 
 
 def measure(step: Step) -> list[Batch]:
-    """As it was counted beside the update."""
+    """Read the counts recorded with the update."""
     uses: list[dict[str, Any]] = step.facts["uses"]
     return [Batch(**each) for each in uses]
 
 
 def judge(found: list[Batch]) -> Iterator[Claim]:
-    """Each row as often as any other, and as is declared."""
+    """Claim rows with other counts than declared."""
     for batch in found:
-        told = ", ".join(f"{rows} rows {times} times" for times, rows in enumerate(batch.rows) if rows)
+        counts = ", ".join(f"{rows} rows {times} times" for times, rows in enumerate(batch.rows) if rows)
         wrong = {
             f"row {', '.join(batch.twice)} is in one update more than once": bool(batch.twice),
-            f"row {batch.most} was trained on again after the updates of its batch": len(batch.rows)
+            f"row {batch.most} was trained again after the updates of its batch": len(batch.rows)
             > batch.allowed + 1,
-            f"row {batch.least} was not trained on as often as others of its batch": batch.whole
+            f"row {batch.least} was trained less often than others of its batch": batch.whole
             and any(batch.rows[: batch.allowed]),
         }
         if what := [each for each, true in wrong.items() if true]:
             yield Claim(
                 Verdict.PROVEN,
                 what[0],
-                got=told,
+                got=counts,
                 expected=f"each row in {batch.allowed} update{'s' * (batch.allowed > 1)}, once in each",
                 specificity=2.6,
             )
@@ -75,7 +73,7 @@ def _used(rows: Sequence[int], *, allowed: int = 1, whole: bool = True, twice: S
 
 
 def example() -> Step:
-    """The first minibatch of two was taken in the place of the second, too."""
+    """The first of two minibatches is used in place of the second."""
     return _used([4, 0, 4])
 
 
@@ -85,7 +83,7 @@ def passes() -> Step:
 
 
 def to_come() -> Step:
-    """The first half of a batch; the second is to come."""
+    """The first half of a batch; the second follows."""
     return _used([4, 4], whole=False)
 
 

@@ -1,18 +1,18 @@
-"""OPT012: A batch of an earlier update was trained on again.
+"""OPT012: A batch of an earlier update was trained again.
 
-What: Rows of this update have the names of rows that an earlier update of the stage was made of. The batch
-was kept where a new one should have been drawn.
+What: Rows of this update have the names of rows of an earlier update of the stage. The trainer kept the
+batch instead of sampling a new one.
 
-Why it is silent: The batch is a right one, and the loss of a batch that is repeated falls beautifully.
-Ratios drift away from 1 as they do in any run with several passes, and the clip hides the rest.
+Why it is silent: The batch is valid, and the loss of a repeated batch falls quickly. Ratios drift away from
+1 as in any run with several passes, and the clip hides the rest.
 
-How it is measured: Truing names each row by stage, update, task and attempt; the names of this update's
-first rows against those of every update before.
+How it is measured: Truing names each row by stage, update, task and attempt. The rule compares the names of
+this update's first rows with those of every update before.
 
-Healthy look-alikes: An epoch that begins anew: the same tasks, under new names. A stage that was set back
-by a guard makes its updates once more, under their old names; those that were undone are on record no more.
+Healthy look-alikes: A new epoch: the same tasks, under new names. A stage that a guard set back repeats its
+updates under their old names; the record no longer has the undone ones.
 
-Fix: Look for what keeps a batch: a cache, an iterator that is made once, an early return.
+Fix: Look for code that keeps a batch: a cache, an iterator created once, an early return.
 
 References: https://arxiv.org/abs/2505.24298, docs/control.md
 """
@@ -29,15 +29,15 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Rows that an earlier update had."""
+    """Rows of an earlier update."""
 
     again: tuple[str, ...]
-    rows: int  # that were compared
+    rows: int  # compared
     update: int  # the earlier one, from 0
 
 
 def measure(step: Step) -> Measured:
-    """Names that are in an earlier update's batch."""
+    """Find names of an earlier update's batch."""
     names = [name for name, *_ in step.facts["batch"]["rows"]]
     for earlier in step.past_of_stage:
         known = {name for name, *_ in earlier.facts.get("batch", {"rows": ()})["rows"]}
@@ -47,19 +47,19 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A name is given once."""
+    """Claim repeated names."""
     if found.again:
         yield Claim(
             Verdict.PROVEN,
-            f"rows of update {found.update + 1} are trained on again",
+            f"rows of update {found.update + 1} are trained again",
             got=f"{len(found.again)} of {found.rows} rows, such as {found.again[0]}",
-            expected="rows that were drawn for this update",
+            expected="rows sampled for this update",
             specificity=2.7,
         )
 
 
 def batched(step: Step, number: int, names: str, total: int | None = 24) -> Step:
-    """The step with the fact of a batch whose rows have these names before their index."""
+    """Return the step with a batch whose row names have this prefix."""
     rows = [
         (f"{names}{index}", step.tokens["token_ids"][where], row.prompt_length)
         for index, row, where in step.slices()
@@ -71,7 +71,7 @@ def batched(step: Step, number: int, names: str, total: int | None = 24) -> Step
 
 
 def example() -> Step:
-    """The first update's batch is trained on by the second."""
+    """The second update trains the first update's batch."""
     step = batched(example_step(), 0, "grpo/0/")
     return changed_step(replace(step, step=1), past=[past_step(0, facts={"batch": step.facts["batch"]})])
 

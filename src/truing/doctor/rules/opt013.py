@@ -1,22 +1,22 @@
-"""OPT013: Every update is held back.
+"""OPT013: Every update is skipped.
 
-What: Update after update, a gate of the recipe holds the whole update back: attempts are drawn and graded, a
-gradient may be computed, and no weight changes.
+What: In update after update, a gate of the recipe skips the whole update: the policy samples attempts,
+graders score them, a gradient may exist, and no weight changes.
 
-Why it is silent: Each time the gate does what it was declared for. A policy that is held back stays where it
-is, and so does what the gate measures: beyond `kl.cap` the next batch is drawn by the same policy, as far
-from the same reference. Rewards and lengths go on, level.
+Why it is silent: Each time the gate acts as declared. The policy does not change, and so neither does the
+gate's metric: beyond `kl.cap` the same policy samples the next batch, at the same distance from the same
+reference. Rewards and lengths stay level.
 
-How it is measured: Updates in a row of which not one inner step was made are counted. It is proven after
-twenty of them, or at the end of a stage of which they are half or more, and five at the least.
+How it is measured: The rule counts updates in a row without any inner step. It is proven after twenty of
+them, or at the end of a stage with half or more, and at least five.
 
-Healthy look-alikes: A batch that is held back, or a few: the next is another sample. A stage whose later
-inner steps are held back, while its first ones are made.
+Healthy look-alikes: One skipped batch, or a few: the next is another sample. A stage whose later inner
+steps are skipped, while its first ones are made.
 
-Fix: Beyond `kl.cap`, lower the learning rate and start anew, raise the cap or `kl.coef`, let the reference
-follow (`reference.sync_every`), or take `kl.cap_action = "rollback"` with a guard. Below
-`gates.min_trained_tokens` or `gates.min_trained_share`, see why so little is trained (MSK009, LEN003) or
-lower the gate.
+Fix: Beyond `kl.cap`, lower the learning rate and start again, raise the cap or `kl.coef`, sync the
+reference (`reference.sync_every`), or use `kl.cap_action = "rollback"` with a guard. Below
+`gates.min_trained_tokens` or `gates.min_trained_share`, find out why so little is trained (MSK009, LEN003)
+or lower the gate.
 
 References: docs/control.md, https://spinningup.openai.com/en/latest/algorithms/ppo.html
 """
@@ -31,50 +31,50 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 TOLD, SURE = 5, 20
-"""Updates in a row: to be told of, and to be proven."""
+"""Updates in a row for a claim, and for proof."""
 
 
 class Measured(NamedTuple):
-    """Updates that were not made."""
+    """Skipped updates."""
 
-    held: int  # in a row, up to this one
+    held: int  # in a row, including this one
     updates: int  # of the stage, so far
     ends: bool  # whether the stage ends here
     kl: float | None  # nats per token, to the reference
 
 
 def measure(step: Step) -> Measured:
-    """Count back from this update to the last that was made."""
-    told = [each.numbers for each in step.past_of_stage]
+    """Count back from this update to the last one with an inner step."""
+    updates = [each.numbers for each in step.past_of_stage]
     held = int(_held_back(step.numbers))
-    while held and held <= len(told) and _held_back(told[-held]):
+    while held and held <= len(updates) and _held_back(updates[-held]):
         held += 1
     ends = step.step + 1 == step.setup.steps
-    return Measured(held, len(told) + 1, ends, step.numbers.get("kl_all/k3"))
+    return Measured(held, len(updates) + 1, ends, step.numbers.get("kl_all/k3"))
 
 
 def _held_back(numbers: Mapping[str, float]) -> bool:
-    """Whether no inner step was made, because of a gate: then there is no norm."""
+    """Return whether a gate skipped every inner step: then there is no norm."""
     return numbers.get("gate/held_back", 0.0) > 0 and "grad/norm" not in numbers
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """What changes nothing will not be another the next time."""
+    """Claim a row of skipped updates: without a change the next one is skipped too."""
     if found.held < TOLD:
         return
     half = found.ends and 2 * found.held >= found.updates
     kl = "" if found.kl is None else f"; the KL to the reference is {found.kl:.3g} nats per token"
     yield Claim(
         Verdict.PROVEN if found.held >= SURE or half else Verdict.SUSPECT,
-        f"the last {found.held} of {found.updates} updates were all held back{kl}",
+        f"the last {found.held} of {found.updates} updates were all skipped{kl}",
         got="no weight has changed since",
-        expected="a gate that holds back a batch, and lets others through",
+        expected="a gate that skips some batches, and passes others",
         specificity=4,
     )
 
 
 def _held(times: int, made_before: int = 0) -> Step:
-    """An update that was held back, behind others; ``made_before`` were made."""
+    """Return a skipped update after others; ``made_before`` were made."""
     step = example_step(setup={"steps": 100})
     earlier = [past_step(i, grad_norm=1.0) for i in range(made_before)]
     earlier += [past_step(i, gate_held_back=1.0) for i in range(made_before, made_before + times - 1)]
@@ -85,7 +85,7 @@ def _held(times: int, made_before: int = 0) -> Step:
 
 
 def example() -> Step:
-    """The policy is beyond the cap, and stays there."""
+    """The policy stays beyond the cap."""
     return _held(20, made_before=3)
 
 

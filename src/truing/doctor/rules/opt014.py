@@ -1,23 +1,24 @@
-"""OPT014: What backward passes handed over is not what the optimiser got.
+"""OPT014: The optimizer's gradient differs from the sum of the backward passes.
 
-What: Between the backward passes of an update and the optimiser's step, the gradient of some weight was
-lost, cleared, turned, scaled or added to; or a backward pass gave a weight nothing that its rows depend on.
+What: Between the backward passes of an update and the optimizer step, the gradient of some weight was lost,
+cleared, negated, scaled or added to. Or a backward pass gave no gradient to a weight that its rows depend
+on.
 
-Why it is silent: It may happen once, to one layer: a gradient that is cleared where memory runs out, a hook
-that fires at the wrong time, a scaler that unscales a part twice. Each token's pull is as it should be, the
-weights move, and the norm is a number like any other.
+Why it is silent: It may happen once, to one layer: a gradient cleared at low memory, a hook that fires at
+the wrong time, a scaler that unscales a part twice. Each token gradient is right, the weights move, and the
+norm is a number like any other.
 
-How it is measured: In every update, 16 entries of each weight's gradient are added up as autograd hands them
-over, and compared with the same entries at the optimiser's step. Clipping multiplies all weights by one
-factor: the median over weights, which must be that of the declared clip. A weight that some pass gave
-nothing, while others do, is moved by a hundredth: if log-probabilities follow, and half as far by half of
-it, the path was cut.
+How it is measured: In every update, the check adds up 16 entries of each weight's gradient as autograd
+returns them, and compares the sums with the same entries at the optimizer step. Clipping multiplies all
+weights by one factor: the median over weights, which must be that of the declared clip. If some pass gives
+a weight no gradient, while others do, the check changes it by a hundredth: if log-probabilities change, and
+half as much with half the change, the path is cut.
 
-Healthy look-alikes: Rounding of sums. A of an adapter whose B is still 0: it is handed zeros. Experts that
-no token was sent to: moving them moves nothing. A clip of the whole gradient.
+Healthy look-alikes: Rounding of sums. A of an adapter whose B is still 0: its gradient is 0. Experts
+without tokens: changing them changes nothing. A clip of the whole gradient.
 
-Fix: The names of the weights say where to look: one layer is a hook, a freeze or a checkpoint of its own;
-all by one factor is a denominator or a scaler; weights that got what nobody handed over were not cleared
+Fix: The names of the weights show the cause. One layer is a hook, a freeze or a checkpoint of its own. One
+factor for all is a denominator or a scaler. Weights with a gradient from no backward pass were not cleared
 before.
 
 References: https://pytorch.org/docs/stable/notes/autograd.html, docs/control.md
@@ -35,32 +36,32 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 CLIP = 1e-3
-"""Of the clip's factor: what a norm in another order leaves."""
+"""Of the clip's factor: the rounding of a norm in another order."""
 
 MOVED = 1e-4
-"""Nats per pull, far beyond rounding where nobody measured that."""
+"""Nats per unit of token gradient, far beyond unmeasured rounding."""
 
 
 class Measured(NamedTuple):
-    """What was handed over, and what arrived."""
+    """Gradients of the backward passes, and at the optimizer."""
 
     weights: int
-    wrong: tuple[str, ...]  # the first whose gradient is another
+    wrong: tuple[str, ...]  # the first with a different gradient
     count: int
-    relative: float  # how far the first is off, of its own length
-    foreign: tuple[str, ...]  # weights that got what nobody handed over
-    steps: int  # of the optimiser, as the update has them
-    calls: int  # that were made
-    factor: float  # that most gradients were multiplied by; NaN where all are 0
-    clip: float  # the declared one; NaN where it is not known
-    cut: str  # a weight that a pass gave nothing, and its rows depend on; "" where there is none
-    moved: float  # nats per pull, by a nudge of it
+    relative: float  # difference of the first, relative to its length
+    foreign: tuple[str, ...]  # weights with a gradient from no backward pass
+    steps: int  # of the optimizer, in the update
+    calls: int  # of the optimizer
+    factor: float  # median factor on gradients; NaN if all are 0
+    clip: float  # the declared one; NaN if unknown
+    cut: str  # a weight without a gradient in a pass whose rows depend on it; "" without one
+    moved: float  # nats per unit of token gradient, by a small change of it
     silent: int
-    least: float  # nats per pull that rounding does not explain
+    least: float  # nats per unit of token gradient beyond rounding
 
 
 def measure(step: Step) -> Measured:
-    """As it was compared beside the update."""
+    """Read the comparison recorded with the update."""
     known = step.facts["handed"]
     cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
     most, norm = step.setup.max_grad_norm, step.numbers.get("grad/norm", math.nan)
@@ -83,36 +84,37 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Sums are sums, and one clip has one factor."""
+    """Claim any difference, and a factor other than the clip's."""
     if found.count:
         yield _claim(
-            f"{found.count} of {with_count(found.weights, 'weight')} got another gradient than backward passes"
-            f" handed over, such as {found.wrong[0]}",
-            f"{found.relative:.3g} of its own length away",
-            "the sum of what was handed over, times the clip's factor",
+            f"{found.count} of {with_count(found.weights, 'weight')} have another gradient than"
+            " the sum of the"
+            f" backward passes, such as {found.wrong[0]}",
+            f"a difference of {found.relative:.3g} of its length",
+            "the sum of the backward passes, times the clip's factor",
         )
     if found.foreign:
         yield _claim(
-            f"{found.foreign[0]} got a gradient, and no backward pass of the update handed it any",
+            f"{found.foreign[0]} has a gradient from no backward pass of the update",
             with_count(len(found.foreign), "such weight") + " at least",
-            "gradients of this update alone: were those before cleared?",
+            "gradients of this update alone: were earlier ones cleared?",
         )
     if found.calls > found.steps:
         yield _claim(
-            "the optimiser made more steps than the update has",
+            "the optimizer made more steps than the update has",
             with_count(found.calls, "step"),
             f"{found.steps}, one for each minibatch",
         )
     if abs(found.factor - found.clip) > CLIP * found.clip:
         yield _claim(
-            "all gradients were multiplied on their way, by another factor than the clip's",
+            "all gradients were multiplied by another factor than the clip's",
             f"{found.factor:.5g}",
             f"{found.clip:.5g}",
         )
     if found.moved > found.least:
         yield _claim(
-            f"a backward pass gave {found.cut} nothing, though its rows depend on it: the path is cut",
-            f"no gradient at {with_count(found.silent, 'weight')}; a change of this one by a hundredth moves"
+            f"a backward pass gave {found.cut} no gradient, although its rows depend on it: the path is cut",
+            f"no gradient at {with_count(found.silent, 'weight')}; changing this one by a hundredth moves"
             f" log-probabilities by {found.moved:.2g} nats",
             "a gradient in each backward pass",
         )
@@ -129,17 +131,17 @@ def _handed(**known: object) -> Step:
 
 
 def example() -> Step:
-    """A layer's gradient was cleared."""
+    """A layer's gradient is cleared."""
     return _handed(wrong=["layers.1.mlp.weight"], count=9, relative=1.0)
 
 
 def clipped() -> Step:
-    """All by the clip's factor."""
+    """All gradients have the clip's factor."""
     return changed_step(_handed(factor=0.25), numbers={"grad/norm": 4.0})
 
 
 def experts() -> Step:
-    """No token was sent to an expert, and moving it moves nothing."""
+    """An expert has no tokens, and changing it changes nothing."""
     return _handed(silent=["layers.1.experts.3.weight"], silent_count=1, unheard={})
 
 

@@ -1,20 +1,19 @@
-"""RAT001: Old log-probabilities were filled in with zeros.
+"""RAT001: Missing old log-probabilities are filled in with zeros.
 
 What: Tokens under the policy loss have an old log-probability of exactly 0, and their ratio is the
 probability itself: exp(new − 0).
 
 Why it is silent: A wrong key with a default of 0 raises no error. The ratio is then about exp(−entropy),
-0.05 to 0.5, and reads like tokens that are out of step; the clip cuts nearly every token with a negative
-advantage.
+0.05 to 0.5, and looks like off-policy tokens. The clip cuts nearly every token with a negative advantage.
 
-How it is measured: Sampled tokens with an old log-probability of exactly 0 whose log-probability, as the
-sampler recorded it or as the trainer computes it, is not 0.
+How it is measured: Sampled tokens with an old log-probability of exactly 0 whose log-probability by the
+sampler or the trainer is not 0.
 
-Healthy look-alikes: A log-probability of 0 where the token was the only possible one: under top-p 0.95, one
-position in six of a small model; then new and old are both 0.
+Healthy look-alikes: A log-probability of 0 if the token was the only possible one: under top-p 0.95, one
+position in six of a small model. Then new and old are both 0.
 
-Fix: Look up log-probabilities with a strict key, and let what is missing be an error. Numbers that were not
-recorded are NaN, never 0.
+Fix: Look up log-probabilities with a strict key, and raise an error on a missing one. A missing number is
+NaN, never 0.
 
 References: docs/control.md
 """
@@ -31,21 +30,21 @@ from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
 CERTAIN = 1e-3
-"""Nats: a token that had to come has a log-probability of 0 to rounding."""
+"""Nats: the only possible token has a log-probability of 0 up to rounding."""
 
 
 class Measured(NamedTuple):
-    """Tokens whose old log-probability is 0 and should not be."""
+    """Uncertain tokens with an old log-probability of 0."""
 
     zeros: Places
     median_ratio: float  # over those tokens
 
 
 def measure(step: Step) -> Measured:
-    """Exact zeros among tokens under the policy loss that were not certain."""
+    """Find exact zeros among uncertain tokens under the policy loss."""
     old_N, new_N = step.tokens["old_logprob"], step.tokens["new_logprob"]
-    said_N = step.tokens.get("sampler_logprob", new_N)
-    uncertain_N = (new_N.abs() > CERTAIN) & ~(said_N.abs() <= CERTAIN) | (said_N.abs() > CERTAIN)
+    sampler_N = step.tokens.get("sampler_logprob", new_N)
+    uncertain_N = (new_N.abs() > CERTAIN) & ~(sampler_N.abs() <= CERTAIN) | (sampler_N.abs() > CERTAIN)
     zero_N = step.tokens["policy_mask"] & (old_N == 0) & uncertain_N
     ratio_N = new_N[zero_N].exp()
     ratio_N = ratio_N[~ratio_N.isnan()]
@@ -54,26 +53,26 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A probability of exactly 1 that neither sampler nor trainer ever saw."""
+    """Claim probabilities of exactly 1 that neither sampler nor trainer computed."""
     if found.zeros:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.zeros.tokens} old log-probabilities are exactly 0 at tokens that were not certain",
+            f"{found.zeros.tokens} old log-probabilities are exactly 0 at uncertain tokens",
             got=f"{found.zeros}; their median ratio is {found.median_ratio:.3g}, the probability itself",
-            expected="what the sampler recorded",
+            expected="the sampler's log-probabilities",
             **found.zeros.claim_fields,
             specificity=3,
         )
 
 
 def example() -> Step:
-    """A lookup that found nothing gave zeros."""
+    """A failed lookup gives zeros."""
     healthy = example_step()
     return changed_step(healthy, old_logprob=torch.zeros_like(healthy.tokens["old_logprob"]))
 
 
 def certain() -> Step:
-    """Some tokens were the only possible ones: all log-probabilities are 0 there."""
+    """Some tokens are the only possible ones: all log-probabilities are 0 there."""
     step = example_step()
     streams = {name: step.tokens[name].clone() for name in ("sampler_logprob", "old_logprob", "new_logprob")}
     for stream in streams.values():

@@ -1,29 +1,29 @@
-"""RAT002: Before the first update the trainer's log-probabilities are not those that the sampler recorded.
+"""RAT002: Before the first update the trainer's log-probabilities differ from the sampler's.
 
-What: The sampler draws tokens and records the log-probability of each. Before the first update of a batch
-the trainer has the same weights, and scores the same tokens; so both should say the same, and the ratio
-exp(trainer − sampler) should be 1 at every token. Here it is not.
+What: The sampler records the log-probability of each sampled token. Before the first update of a batch the
+trainer has the same weights, and scores the same tokens. Both should agree, and the ratio exp(trainer −
+sampler) should be 1 at every token. Here it is not.
 
-Why it is silent: A ratio that is off looks like a policy that has moved. The clip cuts tokens that nobody
-moved, advantages are weighted as if they had, and the reward still rises a little, so the learning rate gets
-the blame.
+Why it is silent: A wrong ratio looks like a policy that has moved. The clip cuts unmoved tokens, the loss
+weighs advantages as if they had moved, and the reward still rises a little, so the learning rate looks like
+the cause.
 
-How it is measured: Both log-probabilities are compared at each sampled token, of rows whose numbers are
-those of the first update of their batch. Two forwards never agree to the last digit: how far the trainer is
-from itself, on the same tokens in another batch, is what counts as normal. Where that was not measured, a
-difference counts only where its median, or k3 (an estimate of the KL between the two), is far above what
-engines in bfloat16 show. Whether few rows differ or all, always in one direction, or as if shifted by a
-token, says where it comes from. It is proven where a plain forward in float32 finds one of the two wrong,
-or where most tokens differ by more than rounding, measured in the stage, explains of any; never on a GPU.
+How it is measured: The rule compares both log-probabilities at each sampled token, of rows whose numbers
+are those of the first update of their batch. Two forwards never agree to the last digit: the normal
+difference is the trainer from itself, on the same tokens in another batch. Without that measurement, a
+difference counts only if its median, or k3 (an estimate of the KL between the two), is far above that of
+engines in bfloat16. The pattern shows the cause: a few rows or all, one direction, or a shift by a token.
+It is proven if a plain forward in float32 finds one of the two wrong, or if most tokens differ by more than
+the rounding measured in the stage; never on a GPU.
 
-Healthy look-alikes: Ratios of exactly 1: that is right, and there is a gradient all the same. Differences
-of 5e-5 nats in float32, or with a standard deviation of 0.05 in bfloat16. A second update of the same
-batch, whose weights have moved. A declared correction, or dropout: then the rule is not asked.
+Healthy look-alikes: Ratios of exactly 1: that is right, and the gradient is not 0. Differences of 5e-5 nats
+in float32, or with a standard deviation of 0.05 in bfloat16. A second update of the same batch, whose
+weights have moved. The rule does not apply with a declared correction, or dropout.
 
-Fix: SMP004 and SMP005 tell which of the two is wrong. Then look for what differs between them: divide
-logits, and not log-probabilities, by the temperature, on both sides; normalise over the ids that could be
-drawn (top-k, top-p); score the very ids that were drawn, not their text encoded anew, with the positions and
-the attention mask of that row alone.
+Fix: SMP004 and SMP005 show which of the two is wrong. Then look for a difference between them. Divide
+logits, not log-probabilities, by the temperature, on both sides. Normalise over the possible ids (top-k,
+top-p). Score the sampled ids themselves, not their text encoded again, with the positions and the attention
+mask of that row alone.
 
 References: https://github.com/huggingface/trl/issues/6789, https://github.com/huggingface/trl/issues/4159,
 https://arxiv.org/abs/2510.26788
@@ -47,25 +47,25 @@ from truing.types.token import Origin
 from truing.utils.format import with_count
 
 MEDIAN, K3 = 0.05, 0.01
-"""Nats, more than an engine in bfloat16 shows: its median is 0.03 and its k3 0.001."""
+"""Nats, more than the noise of an engine in bfloat16, with median 0.03 and k3 0.001."""
 
 FLOOR, APART = 1e-3, 1e-2
-"""Nats, and nats from a plain forward in float32; both where nobody measured what a plain forward rounds."""
+"""Nats, and nats from a plain forward in float32; both without a measured rounding of a plain forward."""
 
 
 class Measured(NamedTuple):
-    """How far the sampler is from the trainer, how it lies, and what is normal."""
+    """The difference between sampler and trainer, its pattern, and the normal difference."""
 
     tokens: int
     median: float
     largest: float
     k3: float
-    lower: float  # share of the tokens that differ at which the trainer's is the lower
+    lower: float  # share of differing tokens with the trainer's number lower
     slope: float  # trainer's ≈ slope · sampler's
-    explained: float  # share of the squared difference that this slope takes away
-    shift: int  # tokens by which the two would fit best
-    left: float  # what the best shift leaves of the mean difference
-    worst_rows: int  # that hold nine tenths of the difference
+    explained: float  # share of the squared difference that this slope explains
+    shift: int  # tokens, the best fit of the two
+    left: float  # share of the mean difference left by the best shift
+    worst_rows: int  # rows with nine tenths of the difference
     rows: int
     null: float | None  # nats, the trainer from itself, on a CPU
     plain: float | None  # nats, the farther of the two from a plain forward, on a CPU
@@ -74,16 +74,16 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Sampler against trainer, at all tokens of the first inner step."""
-    said_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
-    difference_N = torch.where(_first(step), new_N - said_N, torch.nan)
+    """Compare sampler and trainer, at all tokens of the first inner step."""
+    sampler_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
+    difference_N = torch.where(_first(step), new_N - sampler_N, torch.nan)
     apart_n = difference_N[~difference_N.isnan()]
     if not len(
         apart_n
-    ):  # later updates of the step are on record: what the trainer told of the first is left
-        told = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
+    ):  # the record has later updates of the step: the trainer's metrics of the first remain
+        metrics = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
         return Measured(
-            0, math.nan, *told, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal(step), places(step, difference_N > 0)
+            0, math.nan, *metrics, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal(step), places(step, difference_N > 0)
         )
     return Measured(
         len(apart_n),
@@ -91,8 +91,8 @@ def measure(step: Step) -> Measured:
         float(apart_n.abs().max()),
         float((torch.expm1(apart_n) - apart_n).mean()),
         float((apart_n < 0).sum() / (apart_n != 0).sum().clamp(min=1)),
-        *_slope(said_N[~difference_N.isnan()], apart_n),
-        *_shift(step, said_N, new_N, difference_N),
+        *_slope(sampler_N[~difference_N.isnan()], apart_n),
+        *_shift(step, sampler_N, new_N, difference_N),
         *_rows(step, difference_N),
         *normal(step),
         places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
@@ -100,7 +100,7 @@ def measure(step: Step) -> Measured:
 
 
 def _first(step: Step) -> Tensor:
-    """Sampled tokens whose numbers are those of the first update: [N] bool."""
+    """Return sampled tokens whose numbers are those of the first update: [N] bool."""
     inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
     sampled_N = (
         step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
@@ -109,18 +109,18 @@ def _first(step: Step) -> Tensor:
 
 
 def _slope(said_n: Tensor, apart_n: Tensor) -> tuple[float, float]:
-    """The slope of trainer's by sampler's through 0, and what it explains of the difference."""
+    """Return the slope of trainer's by sampler's through 0, and the explained share of the difference."""
     square = float(said_n.square().sum())
     slope = 1 + float((said_n * apart_n).sum()) / square if square else 1.0
     left, whole = (apart_n - (slope - 1) * said_n).square().sum(), apart_n.square().sum()
     return slope, 1 - float(left / whole) if whole else 0.0
 
 
-def _shift(step: Step, said_N: Tensor, new_N: Tensor, difference_N: Tensor) -> tuple[int, float]:
-    """By how many tokens the two fit best, and the share of the mean difference that is left there."""
+def _shift(step: Step, sampler_N: Tensor, new_N: Tensor, difference_N: Tensor) -> tuple[int, float]:
+    """Return the shift in tokens of the best fit, and the share of the mean difference left there."""
     means = {0: float(difference_N.abs().nanmean())}
     for shift in (-2, -1, 1, 2):
-        moved_N = torch.roll(new_N, -shift) - said_N
+        moved_N = torch.roll(new_N, -shift) - sampler_N
         same_row_N = torch.roll(step.row_of_token, -shift) == step.row_of_token
         moved_n = moved_N[same_row_N & ~difference_N.isnan() & ~moved_N.isnan()]
         if len(moved_n) >= 32:
@@ -130,7 +130,7 @@ def _shift(step: Step, said_N: Tensor, new_N: Tensor, difference_N: Tensor) -> t
 
 
 def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
-    """How few rows hold nine tenths of the difference, and how many there are."""
+    """Return the number of rows with nine tenths of the difference, and of all rows."""
     zero_B = torch.zeros(len(step.rows), dtype=torch.float64)
     sum_B = zero_B.index_add(0, step.row_of_token, difference_N.abs().nan_to_num())
     compared = int((zero_B.index_add(0, step.row_of_token, (~difference_N.isnan()).double()) > 0).sum())
@@ -139,20 +139,20 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Beyond what the trainer shows against itself; proven where a plain forward was asked in the stage."""
+    """Claim more than the trainer's difference from itself; proof needs a plain forward in the stage."""
     most = tolerance(found.rounding, found.null, FLOOR)
     bound = math.inf if most is None else most
     apart = max(APART, bound) if found.rounding is None else bound
     expected = (
-        "0 to rounding; nobody measured how far the trainer is from itself"
+        "0 up to rounding; the trainer's difference from itself is not measured"
         if most is None
-        else f"within {bound:.2g}: the trainer is {found.null:.2g} from itself"
+        else f"within {bound:.2g}: the trainer differs from itself by {found.null:.2g}"
         if found.rounding is None
         else f"within {bound:.2g}: a plain forward rounds by {found.rounding:.2g}"
     )
     most_off = found.median > (typical(found.rounding, found.tokens) or math.inf)
     if found.median > MEDIAN or found.k3 > K3 or found.largest > bound or most_off:
-        # a plain forward finds one of the two wrong; or it was not asked now, and said what rounding comes to
+        # a plain forward finds one of the two wrong; or an earlier one measured rounding
         looked = found.plain is not None and (found.plain > apart or most_off)
         sure = looked or (found.rounding is not None and found.median > bound)
         yield Claim(
@@ -169,37 +169,35 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _pattern(found: Measured) -> str:
-    """What the difference looks like, in words."""
+    """Return the pattern of the difference, as text."""
     if found.tokens < 32:
         return ""
     if found.shift and found.left < 0.2:
-        return (
-            f"; {abs(found.shift)} tokens {'later' if found.shift > 0 else 'earlier'} they would fit: a shift"
-        )
+        return f"; they fit {abs(found.shift)} tokens {'later' if found.shift > 0 else 'earlier'}: a shift"
     if found.worst_rows <= 0.2 * found.rows:
         return (
-            f"; {found.worst_rows} of {found.rows} rows hold nearly all of it: a fault of rows, not of tokens"
+            f"; {found.worst_rows} of {found.rows} rows have nearly all of it: a fault of rows, not of tokens"
         )
     if found.explained > 0.8 and abs(found.slope - 1) > 0.02:
         return f"; one is {found.slope:.2f} times the other, as with two temperatures"
     if found.lower > 0.95:
         return (
-            "; the trainer's is the lower nearly everywhere: it counts more ids than could be drawn, or lacks"
-            " something that they follow from"
+            "; the trainer's is lower nearly everywhere: it counts more ids than the sampler, or lacks"
+            " a part of the context"
         )
     if found.lower < 0.05:
-        return "; the trainer's is the higher nearly everywhere: it counts fewer ids than could be drawn"
+        return "; the trainer's is higher nearly everywhere: it counts fewer ids than the sampler"
     return ""
 
 
 def example() -> Step:
-    """The trainer divides log-probabilities, and not logits, by a temperature of 0.8."""
+    """The trainer divides log-probabilities, not logits, by a temperature of 0.8."""
     healthy = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     return with_token_gradients(changed_step(healthy, new_logprob=healthy.tokens["new_logprob"] / 0.8))
 
 
 def noisy() -> Step:
-    """An engine in bfloat16: differences with a standard deviation of 0.05, to either side."""
+    """An engine in bfloat16: differences with a standard deviation of 0.05, on either side."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     noise_N = 0.05 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     return with_token_gradients(changed_step(step, new_logprob=step.tokens["new_logprob"] + noise_N))

@@ -1,26 +1,26 @@
-"""RAT005: Old log-probabilities are those of other rows.
+"""RAT005: Old log-probabilities belong to other rows.
 
-What: The old log-probabilities of a row are, token for token, the new ones of another row. Rows were
-shuffled, sorted or gathered on their way, and one of the two streams was not.
+What: The old log-probabilities of a row are, token for token, the new ones of another row. The trainer
+shuffled, sorted or gathered rows, and left out one of the two streams.
 
 Why it is silent: All shapes fit, and each number is one that the policy gave to some token. The median
-ratio stays near 1, the mean is far above it, the clip hides the rest. What remains looks like noise.
+ratio stays near 1, the mean is far above it, and the clip hides the rest, which looks like noise.
 
-How it is measured: A row that does not fit itself is laid over every other row with as many numbers. Its
-old numbers are another one's where they fit that one's new ones at every token, and the two rows differ at
-three of them, in what is old and in what is new: then neither row fits itself. That is proof where the
-other row's new numbers are still those that it was drawn with, for then its old ones had to be the same.
-Where weights may have moved, or nobody recorded what was drawn with, rows must differ by a quarter of a
-nat, and pass their numbers round: from each to another, and back to the first. Two such rows are needed.
+How it is measured: The rule compares a row that does not fit itself with every other row of as many
+numbers. Its old numbers belong to another row if they fit that row's new ones at every token, and the two
+rows differ at three of them, in old and in new numbers: then neither row fits itself. That is proof if the
+other row's new numbers are still those of sampling, since then its old ones must equal them. If weights may
+have moved, or sampling numbers are missing, rows must differ by a quarter of a nat and form a cycle: each
+row's numbers belong to the next, and the last one's to the first. At least two such rows are needed.
 
-Healthy look-alikes: Rows that are the same, as where one prompt was answered twice alike. Where they are of
-two minibatches, one is scored before an update and the other after it: the old numbers of the one that
-moved are then exactly the new ones of the one that did not. But these are that one's old numbers too. Rows
-of a policy that has collapsed are nearly the same, and one may come to lie where another was; they all go
-one way, and never change places. Rows that begin alike: what they share tells nothing. Ratios off 1 after
-several updates, which fit no other row either.
+Healthy look-alikes: Identical rows, as with two equal answers to one prompt. If they are in two
+minibatches, one is scored before an update and the other after it: the old numbers of the moved row then
+equal the new ones of the other. But these are its old numbers too. Rows of a collapsed policy are nearly
+equal, and one may move to the place of another; they all move in one direction, and never exchange places.
+Rows with an equal start: the shared part shows nothing. Ratios other than 1 after several updates, which
+fit no other row either.
 
-Fix: Carry a row's id with every tensor that is made for it, and compare ids before they meet. Sort once, or
+Fix: Carry a row's id with every tensor of the row, and compare ids before combining them. Sort once, or
 never; undo a shuffle by its own permutation.
 
 References: https://arxiv.org/abs/1707.06347, docs/notation.md
@@ -40,19 +40,19 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 NEAR, DIFFERENT = 1e-3, 1e-2
-"""Nats: what counts as the same number, and as another."""
+"""Nats: the largest difference of equal numbers, and the smallest of different ones."""
 
 FAR = 0.25
-"""Nats: another number also where weights moved, and engines round."""
+"""Nats: a different number even if weights moved, and engines round."""
 
 TELLING = 3
-"""Tokens that must tell two rows apart: one fits by chance in a few of a thousand pairs."""
+"""Tokens that must differ between two rows: one fits by chance in a few of a thousand pairs."""
 
 LOOKED_AT = 256
-"""Rows of one length that are laid over all others: where rows are exchanged, most of them are."""
+"""Rows of one length in the comparison with all others: an exchange affects most rows."""
 
 PROBED = 8
-"""Tokens at which rows are compared first: hardly any that is not the one fits there."""
+"""Tokens in the first comparison: hardly any wrong row fits there."""
 
 
 class Known(NamedTuple):
@@ -61,11 +61,11 @@ class Known(NamedTuple):
     index: int
     new_K: Tensor
     old_K: Tensor
-    still: bool  # whether the new ones are those that it was drawn with
+    still: bool  # whether the new ones equal those of sampling
 
 
 class Measured(NamedTuple):
-    """Rows that are another one's, and the first pair."""
+    """Rows with numbers of another row, and the first pair."""
 
     exchanged: int
     compared: int
@@ -92,7 +92,7 @@ def measure(step: Step) -> Measured:
 
 
 def _exchanged(rows: list[Known]) -> Iterator[tuple[int, int]]:
-    """Rows whose old numbers are another's new ones: index of each, and of the other."""
+    """Return rows whose old numbers are another's new ones: index of each, and of the other."""
     new_RK, old_RK = torch.stack([row.new_K for row in rows]), torch.stack([row.old_K for row in rows])
     sure_RR, far_RR = (torch.zeros(len(rows), len(rows), dtype=torch.bool) for _ in range(2))
     still_R = torch.tensor([row.still for row in rows])
@@ -108,14 +108,14 @@ def _exchanged(rows: list[Known]) -> Iterator[tuple[int, int]]:
 
 
 def _fitting(new_RK: Tensor, old_K: Tensor) -> Tensor:
-    """Rows [M] whose new numbers are these old ones, at every token."""
+    """Return rows [M] whose new numbers are these old ones, at every token."""
     few = old_K.abs().topk(min(PROBED, len(old_K))).indices
     some_M = ((new_RK[:, few] - old_K[few]).abs() <= NEAR).all(1).nonzero()[:, 0]
     return some_M[((new_RK[some_M] - old_K).abs() <= NEAR).all(1)]
 
 
 def _round(owner_RR: Tensor) -> Tensor:
-    """Rows [R] from which one comes from owner to owner for ever: there is a ring of them."""
+    """Return rows [R] whose chain of owners never ends: it contains a cycle."""
     in_R = owner_RR.any(1)
     while not torch.equal(in_R, left_R := (owner_RR & in_R).any(1)):
         in_R = left_R
@@ -123,12 +123,12 @@ def _round(owner_RR: Tensor) -> Tensor:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Two rows that are each another's."""
+    """Claim two rows with numbers of others."""
     if found.exchanged >= 2:
         yield Claim(
             Verdict.PROVEN,
-            f"old log-probabilities of {with_count(found.exchanged, 'row')} are those of other rows",
-            got=f"those of row {found.row} are the new ones of row {found.other}, at every token",
+            f"old log-probabilities of {with_count(found.exchanged, 'row')} belong to other rows",
+            got=f"those of row {found.row} equal the new ones of row {found.other}, at every token",
             expected=f"each row's own, in all {found.compared} rows",
             row=found.row,
             start=0,
@@ -138,7 +138,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """The batch was sorted by length after old log-probabilities were taken."""
+    """The batch is sorted by length after computing old log-probabilities."""
     healthy = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     return with_token_gradients(
         changed_step(healthy, old_logprob=torch.roll(healthy.tokens["old_logprob"], healthy.lengths[0]))
@@ -146,7 +146,7 @@ def example() -> Step:
 
 
 def twins() -> Step:
-    """All rows of a group gave one answer, and a second update moved it."""
+    """All rows of a group have one answer, and a second update moved it."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
     rows = {index: {"inner_step": 1} for index in range(16)}
@@ -155,7 +155,7 @@ def twins() -> Step:
 
 
 def minibatches() -> Step:
-    """Of two rows with one answer, one was scored before the first update and the other after it."""
+    """Of two rows with one answer, one is scored before the first update and the other after it."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2})
     width = step.lengths[0]
     first_N = torch.cat([step.tokens["old_logprob"][: 2 * width].view(2, width)[i // 8] for i in range(16)])
@@ -166,7 +166,7 @@ def minibatches() -> Step:
 
 
 def collapsed() -> Step:
-    """A policy that says nearly the same in each row; an update moved each to where the next one was."""
+    """A policy with nearly equal rows; an update moved each to the place of the next."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
     old_N = first_N - 0.05 * step.row_of_token

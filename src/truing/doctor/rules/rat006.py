@@ -1,20 +1,20 @@
-"""RAT006: The share of clipped tokens is not what the clip does.
+"""RAT006: The share of clipped tokens differs from the clip.
 
-What: The recorded share of clipped tokens differs from the one that ratios and advantages come to: most
-often it counts all ratios outside the band, whichever way their advantage pulls.
+What: The recorded share of clipped tokens differs from a recomputation from ratios and advantages. Most
+often it counts all ratios outside the band, whatever the sign of the advantage.
 
-Why it is silent: It is a number that is shown, and nothing is trained with it. But it is read: as a sign
-that the learning rate is too high, or that the policy has stopped to learn.
+Why it is silent: It is a reported number, and no update uses it. But users read it as a sign of a high
+learning rate, or of a policy that has stopped learning.
 
-How it is measured: The clip takes the gradient away where A > 0 and r > 1 + high, or A < 0 and r < 1 − low,
-and nowhere else. The share is counted again over all policy tokens that have a ratio, or an advantage of 0,
-with one ratio per token or per sequence as declared.
+How it is measured: The clip removes the gradient if A > 0 and r > 1 + high, or A < 0 and r < 1 − low, and
+nowhere else. The rule counts again over all policy tokens that have a ratio, or an advantage of 0, with one
+ratio per token or per sequence as declared.
 
 Healthy look-alikes: Shares of 40 % with a ratio per sequence, whose band is a thousand times narrower. A
-share of 0 on-policy. Other trainers divide by other tokens: of theirs only the wrong definition is told,
-where it fits exactly.
+share of 0 on-policy. Other trainers divide by other tokens: the rule reports only the wrong definition, and
+only on an exact fit.
 
-Fix: Count with the sign of the advantage. The weights are as they should be.
+Fix: Count with the sign of the advantage. The weights are right.
 
 References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2507.18071,
 https://github.com/huggingface/trl/issues/3120
@@ -37,17 +37,17 @@ ROUNDING = 1e-6
 
 
 class Measured(NamedTuple):
-    """The share as it is told, as it is, and as the wrong definition has it."""
+    """The share as reported, as recomputed, and by the wrong definition."""
 
-    told: float
-    share: float  # NaN where no token has a ratio
+    reported: float
+    share: float  # NaN if no token has a ratio
     outside: float  # of the band, whatever the advantage
     tokens: int
-    ours: bool  # whether it is told by the definition of docs/metrics.md
+    ours: bool  # whether it follows the definition of docs/metrics.md
 
 
 def measure(step: Step) -> Measured:
-    """Count clipped tokens once more."""
+    """Recount clipped tokens."""
     mask_N, advantage_N = step.tokens["policy_mask"], step.tokens["advantage"].double()
     ratio_N = _ratio(step)
     known_N = mask_N & ~ratio_N.isnan()
@@ -57,11 +57,11 @@ def measure(step: Step) -> Measured:
     assert high is not None
     above_N, below_N = ratio_N > 1 + high, ratio_N < 1 - low
     clipped_N = (above_N & (advantage_N > 0)) | (below_N & (advantage_N < 0))
-    told = step.numbers["clip/clipped_share"]
+    reported = step.numbers["clip/clipped_share"]
     if not known_N.any():
-        return Measured(told, math.nan, math.nan, 0, step.setup.trainer == "truing")
+        return Measured(reported, math.nan, math.nan, 0, step.setup.trainer == "truing")
     return Measured(
-        told,
+        reported,
         float(clipped_N[counted_N].double().mean()),
         float((above_N | below_N)[known_N].double().mean()),
         int(counted_N.sum()),
@@ -70,7 +70,7 @@ def measure(step: Step) -> Measured:
 
 
 def _ratio(step: Step) -> Tensor:
-    """The ratio of each policy token, or of its sequence: [N] float64, NaN where it is not known."""
+    """Return the ratio of each policy token, or of its sequence: [N] float64, NaN if unknown."""
     log_N = step.tokens["new_logprob"].double() - step.tokens["old_logprob"].double()
     log_N = log_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
     if step.setup.ratio == "sequence":
@@ -83,23 +83,23 @@ def _ratio(step: Step) -> Tensor:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """The definition has one value."""
-    if math.isnan(found.share) or abs(found.told - found.share) <= ROUNDING:
+    """Claim any difference: the definition has one value."""
+    if math.isnan(found.share) or abs(found.reported - found.share) <= ROUNDING:
         return
-    unsigned = abs(found.told - found.outside) <= ROUNDING
+    unsigned = abs(found.reported - found.outside) <= ROUNDING
     if found.ours or unsigned:
         reading = ": it is the share outside the band, whatever the advantage" if unsigned else ""
         yield Claim(
             Verdict.PROVEN,
-            f"the share of clipped tokens is told wrong{reading}",
-            got=f"{found.told:.6g}",
+            f"the reported share of clipped tokens is wrong{reading}",
+            got=f"{found.reported:.6g}",
             expected=f"{found.share:.6g} of {found.tokens} tokens",
             specificity=1.5,
         )
 
 
 def moved() -> Step:
-    """A second update, whose ratios are spread to both sides of the band."""
+    """Return a second update with ratios on both sides of the band."""
     step = example_step(setup={"inner_steps": 2})
     noise_N = 0.4 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(1))
     rows = {index: {"inner_step": 1} for index in range(len(step.rows))}
@@ -108,7 +108,7 @@ def moved() -> Step:
 
 
 def example() -> Step:
-    """Every ratio outside the band is counted."""
+    """The metric counts every ratio outside the band."""
     step = moved()
     return changed_step(step, numbers={"clip/clipped_share": measure(step).outside})
 

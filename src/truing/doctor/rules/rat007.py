@@ -1,22 +1,22 @@
-"""RAT007: Old log-probabilities are not those that the tokens were drawn with.
+"""RAT007: Old log-probabilities differ from those of sampling.
 
-What: The run declares that its first update is by the policy that drew, and the old log-probabilities are
-not what the sampler recorded. The clip holds the policy near to another one.
+What: The run declares that the sampling policy makes the first update, and the old log-probabilities differ
+from the sampler's. The clip holds the policy near another one.
 
-Why it is silent: Numbers that a forward of the trainer made look better than recorded ones: ratios are then
-1 exactly, whatever distribution the tokens were drawn from. A temperature, a stale sampler or a wrong mask
-no longer shows in any ratio.
+Why it is silent: Recomputed numbers look better than recorded ones: ratios are then exactly 1, for any
+sampling distribution. A temperature, a stale sampler or a wrong mask no longer shows in any ratio.
 
-How it is measured: Old and recorded log-probabilities are compared bit for bit at sampled tokens. Truing
-takes the recorded ones, so there each difference is a fault. Other trainers may compute them anew before
-the first update, which is legal: of theirs only a difference that no engine makes is told.
+How it is measured: The rule compares old and recorded log-probabilities bit for bit at sampled tokens.
+Truing uses the recorded ones, so there each difference is a fault. Other trainers may recompute them before
+the first update, which is legal: for those the rule reports only a difference larger than that of any
+engine.
 
-Healthy look-alikes: Old log-probabilities computed anew before the first update, in another trainer, that
-are near the sampler's. A declared correction, which has both numbers and weighs by their quotient: then the
-rule is not asked.
+Healthy look-alikes: Old log-probabilities that another trainer recomputes before the first update, near the
+sampler's. The rule does not apply with a declared correction, which has both numbers and weighs by their
+quotient.
 
-Fix: Use what the sampler recorded as the old policy, or compute it anew once, before the first update, and
-weigh tokens by old ÷ sampler. Never compute it anew between the updates of one batch: RAT003 finds that.
+Fix: Use the sampler's numbers as the old policy, or recompute them once, before the first update, and weigh
+tokens by old ÷ sampler. Never recompute them between the updates of one batch: RAT003 finds that.
 
 References: docs/control.md, https://arxiv.org/abs/2510.26788,
 https://github.com/huggingface/trl/issues/6789
@@ -39,27 +39,27 @@ MEDIAN, K3 = 0.05, 0.01
 
 
 class Measured(NamedTuple):
-    """Where old is not what was recorded, and by how much."""
+    """Old log-probabilities that differ from the sampler's, and the differences."""
 
     differing: Places
-    median: float  # over all tokens that were compared
+    median: float  # over all compared tokens
     largest: float
     k3: float
-    recomputed: bool  # whether old is the trainer's own number of the first update
+    recomputed: bool  # whether old equals the trainer's number of the first update
     ours: bool
 
 
 def measure(step: Step) -> Measured:
-    """Bit for bit, and in nats."""
-    old_N, said_N = step.tokens["old_logprob"], step.tokens["sampler_logprob"]
+    """Compare bit for bit, and in nats."""
+    old_N, sampler_N = step.tokens["old_logprob"], step.tokens["sampler_logprob"]
     kept_N = torch.tensor([row.kept for row in step.rows])[step.row_of_token]
-    compared_N = kept_N & ~old_N.isnan() & ~said_N.isnan()
+    compared_N = kept_N & ~old_N.isnan() & ~sampler_N.isnan()
     if "origin" in step.tokens:
         compared_N &= step.tokens["origin"] == Origin.SAMPLED
-    apart_n = (old_N - said_N)[compared_N].double()
+    apart_n = (old_N - sampler_N)[compared_N].double()
     new_N = step.tokens.get("new_logprob", torch.full_like(old_N, torch.nan))
     scored_N = compared_N & ~new_N.isnan()
-    where = places(step, compared_N & (old_N != said_N), len(apart_n))
+    where = places(step, compared_N & (old_N != sampler_N), len(apart_n))
     sizes = (0.0, 0.0, 0.0)
     if len(apart_n):
         k3 = (torch.expm1(apart_n) - apart_n).mean()
@@ -69,17 +69,17 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Ours are recorded ones, bit for bit; others' must at least be near."""
+    """Claim any difference in Truing, a large one in other trainers."""
     far = found.median > MEDIAN or found.k3 > K3
     if found.differing and (found.ours or far):
-        source = "; they are the trainer's own of this very update" if found.recomputed else ""
+        source = "; they are the trainer's own of this update" if found.recomputed else ""
         yield Claim(
             Verdict.PROVEN if found.ours else Verdict.SUSPECT,
-            f"{found.differing.tokens} of {found.differing.compared} old log-probabilities are not those"
-            f" that were recorded as the tokens were drawn{source}",
+            f"{found.differing.tokens} of {found.differing.compared} old log-probabilities differ from"
+            f" those recorded in sampling{source}",
             got=f"differences of up to {found.largest:.3g} nats, median {found.median:.2g},"
             f" k3 {found.k3:.2g}",
-            expected="what the sampler recorded"
+            expected="the sampler's log-probabilities"
             if found.ours
             else "a forward of the same weights, under the same distribution",
             **found.differing.claim_fields,
@@ -88,7 +88,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Old log-probabilities come from a forward of the trainer, and a correction was not declared."""
+    """Old log-probabilities come from a forward of the trainer, without a declared correction."""
     healthy = example_step()
     noise_N = 1e-4 * torch.randn(len(healthy.row_of_token), generator=torch.Generator().manual_seed(0))
     computed_N = healthy.tokens["old_logprob"] + noise_N
@@ -96,7 +96,7 @@ def example() -> Step:
 
 
 def elsewhere() -> Step:
-    """Another trainer computes them anew before its first update."""
+    """Another trainer recomputes them before its first update."""
     return changed_step(example(), setup={"trainer": "trl"})
 
 

@@ -1,19 +1,19 @@
-"""RAT008: Old log-probabilities are not those of a plain forward before the first update.
+"""RAT008: Old log-probabilities differ from a plain forward before the first update.
 
-What: What the ratio divides by is not what the weights say that the rows are about to be trained with: it is
-of another generation, of other rows, of other weights, or noise was added to it.
+What: The denominator of the ratio does not follow from the current weights and rows: it is of another
+generation, of other rows, of other weights, or has added noise.
 
-Why it is silent: A ratio that is not 1 in the first update looks like a policy that has moved. The clip then
-takes the gradient of some tokens and multiplies that of others, and the rest learns.
+Why it is silent: A ratio other than 1 in the first update looks like a policy that has moved. The clip then
+removes the gradient of some tokens and scales that of others, and the rest learns.
 
-How it is measured: Before the first update of a batch some rows are scored once more, one by one, without
-padding, and compared with the old log-probabilities on record. The trainer's own forward of the same tokens
-must agree with the plain one. What is normal is how far a plain forward is from itself in another shape, or
-in another precision than float32 how far rounding at random moves it.
+How it is measured: Before the first update of a batch the check scores some rows once more, one by one,
+without padding, and compares them with the recorded old log-probabilities. The trainer's own forward of the
+same tokens must agree with the plain one. The normal difference is a plain forward from itself in another
+shape, or in another precision than float32 under random rounding.
 
-Healthy look-alikes: Updates behind the first, whose weights have moved: there nothing is compared. Old
-log-probabilities that the sampler recorded, which may differ from any forward of the trainer: of them
-SMP004 speaks. On a GPU the comparison is never proof.
+Healthy look-alikes: Updates after the first, whose weights have moved: the rule does not compare those. Old
+log-probabilities that the sampler recorded, which may differ from any forward of the trainer: SMP004 covers
+those. On a GPU the comparison is never proof.
 
 Fix: Compute old log-probabilities once for each batch, before its first update, with the same code, ids and
 temperature as the loss, and keep them by the id of the row.
@@ -31,12 +31,12 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 def measure(step: Step) -> ForwardDifference:
-    """As it was compared beside the update, and where the old ones are farthest off."""
+    """Read the comparison recorded with the update, and the largest difference."""
     return forward_difference(step, "old")
 
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
-    """The trainer is right, and what it is compared with is not."""
+    """Claim old log-probabilities that differ while the trainer's agree."""
     if found.differs("old") and found.agrees("trainer"):
         old, new = (found.largest[name] for name in ("old", "trainer"))
         yield Claim(
@@ -53,7 +53,7 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """They are those of the generation before."""
+    """They belong to the generation before."""
     return plain(old=2.5)
 
 
@@ -68,7 +68,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain", "old_logprob"),
     taints=("policy",),
-    # where the sampler's are the old ones, or rows are of a later update, a look does not ask
+    # an audit does not check the sampler's numbers, or rows of a later update
     applies=lambda step: (
         step.setup.algo not in ("sft", "rft")
         and step.setup.correction != "off"

@@ -1,19 +1,19 @@
-"""REF001: The reference is not the one that was declared.
+"""REF001: The reference is not the declared one.
 
-What: The weights of the reference have another digest than they should, or than they had at the update
-before, though no sync was declared.
+What: The weights of the reference have another digest than recorded, or than at the previous update,
+without a declared sync.
 
-Why it is silent: The KL is measured against whatever the reference is. One that was overwritten, or that
-follows the policy, keeps the KL small, and it reads like a policy that stays near where it began.
+Why it is silent: The KL is relative to any reference. An overwritten one, or one that follows the policy,
+keeps the KL small, and the policy seems to stay near its start.
 
-How it is measured: A digest over the bits of the reference's weights beside each update, against the one
-that was noted when it was made or synced, and against that of the update before in the same stage.
+How it is measured: A digest over the bits of the reference's weights with each update, against the one
+recorded when the reference was made or synced, and against that of the previous update in the same stage.
 
-Healthy look-alikes: Declared syncs, after which the digest is a new one. Another stage, whose reference is
-its own start. Equal digests are no proof, for they are sums; unequal ones are.
+Healthy look-alikes: Declared syncs, after which the digest changes. Another stage, whose reference is its
+own start. Equal digests are no proof, since they are sums; unequal ones are.
 
-Fix: Hold the reference in tensors of its own, without gradient and out of the optimiser; look for code that
-loads or merges weights in place.
+Fix: Keep the reference in tensors of its own, without gradient and outside the optimizer. Look for code
+that loads or merges weights in place.
 
 References: https://arxiv.org/abs/2404.09656, docs/control.md
 """
@@ -32,25 +32,25 @@ class Measured(NamedTuple):
 
     digest: str
     declared: str
-    before: str  # at the update before; "" where there is none to compare with
-    moves: bool | None  # whether syncs are declared
+    before: str  # at the previous update; "" without a comparable one
+    moves: bool | None  # whether the recipe declares syncs
 
 
 def measure(step: Step) -> Measured:
-    """The digest now, as it was noted, and as it was."""
+    """Return the digest now, the recorded one, and the previous one."""
     now = step.facts["reference"]
-    # of a large reference another part may be summed each time, and then "part" says which
+    # for a large reference the digest may cover another part each time, named by "part"
     parts = [past.facts.get("reference", {}) for past in step.past_of_stage[-1:]]
     before = [each["digest"] for each in parts if each and each.get("part") == now.get("part")]
     return Measured(now["digest"], now["declared"], before[0] if before else "", step.setup.reference_moves)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Digests are equal or not."""
+    """Claim unequal digests."""
     if found.digest != found.declared:
         yield Claim(
             Verdict.PROVEN,
-            "the weights of the reference are not those that were noted",
+            "the weights of the reference differ from the recorded ones",
             got=found.digest,
             expected=found.declared,
             specificity=3,
@@ -58,7 +58,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     elif found.before and found.before != found.digest and found.moves is False:
         yield Claim(
             Verdict.PROVEN,
-            "the reference has changed since the update before, and no sync is declared",
+            "the reference has changed since the previous update, without a declared sync",
             got=found.digest,
             expected=found.before,
             specificity=2.5,
@@ -66,12 +66,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """An adapter was merged into the base that the reference shares."""
+    """An adapter is merged into the base that the reference shares."""
     return changed_step(example_step(), facts={"reference": {"digest": "c", "declared": "b"}})
 
 
 def synced() -> Step:
-    """A declared sync after the update before."""
+    """A declared sync after the previous update."""
     before = past_step(0, facts={"reference": {"digest": "b", "declared": "b"}})
     facts = {"reference": {"digest": "c", "declared": "c"}}
     return changed_step(example_step(), facts=facts, past=[before], setup={"reference_moves": True})

@@ -1,23 +1,23 @@
-"""REF002: The reference is not the policy that the stage began with.
+"""REF002: The reference is not the policy at the start of the stage.
 
 What: Before the first update of a stage, reference and policy have the same weights, and still give the
 same tokens different probabilities.
 
-Why it is silent: The KL begins somewhat above 0 and rises from there, as it would from 0. The policy is
-pulled towards another model, or towards itself on other inputs: an adapter that was left on, the base
-instead of the state after supervised fine-tuning, another temperature, another prompt.
+Why it is silent: The KL begins somewhat above 0 and rises from there, as it would from 0. The KL term draws
+the policy to another model, or to itself on other inputs: an active adapter, the base instead of the state
+after supervised fine-tuning, another temperature, another prompt.
 
-How it is measured: At the first update of a stage the reference's log-probabilities are compared with those
-of the policy before anything moved, at each sampled token: the trainer's own, or the sampler's where only
-later forwards are on record. It is proven where a plain forward finds the policy's numbers right, and most
-tokens differ.
+How it is measured: At the first update of a stage the rule compares the reference's log-probabilities with
+those of the unmoved policy, at each sampled token: the trainer's own, or the sampler's if the record has
+later forwards alone. It is proven if a plain forward finds the policy's numbers right, and most tokens
+differ.
 
-Healthy look-alikes: Differences of rounding, as between any two forwards; in bfloat16 their standard
-deviation is 0.05. In another trainer a reference that is meant to be another model: this is told, and never
-proven. A stage that is resumed: only its first update is asked.
+Healthy look-alikes: Rounding, as between any two forwards; in bfloat16 its standard deviation is 0.05. In
+another trainer an intended reference of another model: the rule reports it, and never as proof. A resumed
+stage: the rule checks its first update alone.
 
-Fix: Copy the policy when the stage begins, or switch the adapter off where it still adds nothing, and score
-both with the same function, ids, contract and support.
+Fix: Copy the policy at the start of the stage, or disable the adapter while it adds nothing. Score both
+with the same function, ids, sampling parameters and support.
 
 References: https://arxiv.org/abs/2402.03300, docs/control.md
 """
@@ -39,14 +39,14 @@ from truing.types.token import Origin
 from truing.utils.format import with_count
 
 MEDIAN, K3 = 0.05, 0.01
-"""Nats, more than two forwards in bfloat16 show: their median is 0.03 and their k3 0.001."""
+"""Nats, more than the noise of two forwards in bfloat16, with median 0.03 and k3 0.001."""
 
 FLOOR, APART = 1e-3, 1e-2
-"""Nats, and nats from a plain forward in float32; both where nobody measured what a plain forward rounds."""
+"""Nats, and nats from a plain forward in float32; both without a measured rounding of a plain forward."""
 
 
 class Measured(NamedTuple):
-    """How far the reference is from the policy before the first update."""
+    """The difference between reference and policy before the first update."""
 
     tokens: int
     median: float
@@ -55,12 +55,12 @@ class Measured(NamedTuple):
     null: float | None  # nats, the trainer from itself, on a CPU
     plain: float | None  # nats, trainer or sampler from a plain forward, on a CPU
     rounding: float | None  # nats, a plain forward from itself, on a CPU
-    ours: bool  # whether the reference is the start of the stage by declaration
+    ours: bool  # whether the recipe declares the start of the stage as reference
     worst: Places
 
 
 def measure(step: Step) -> Measured:
-    """Policy against reference, at all sampled tokens that both scored."""
+    """Compare policy and reference, at all sampled tokens that both scored."""
     policy_N = at_first(step)
     difference_N = step.tokens["ref_logprob"].double() - policy_N
     apart_n = difference_N[~difference_N.isnan()]
@@ -78,13 +78,13 @@ def measure(step: Step) -> Measured:
 
 
 def normal(step: Step) -> tuple[float | None, float | None, float | None]:
-    """On a CPU, nats: the trainer from itself; trainer or sampler from a plain forward; and that from itself.
+    """Return differences on a CPU, nats: trainer from itself; either from a plain forward; that from itself.
 
-    None is not known. The second is of this update, the others are as they were last measured in the stage.
+    None is unknown. The second is of this update, the others are the last measurements in the stage.
     """
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
-    looked_at = [each["plain"] for each in facts if "plain" in each]
-    if looked_at and looked_at[-1].get("device", "cpu") != "cpu":
+    compared = [each["plain"] for each in facts if "plain" in each]
+    if compared and compared[-1].get("device", "cpu") != "cpu":
         return None, None, None
     plain = step.facts.get("plain", {})
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
@@ -93,22 +93,22 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
 
 
 def at_first(step: Step) -> Tensor:
-    """Log-probabilities of the policy before the step's first update: [N] float64, NaN where unknown."""
+    """Return the policy's log-probabilities before the step's first update: [N] float64, NaN if unknown."""
     inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
     nothing_N = torch.full((len(step.row_of_token),), torch.nan, dtype=torch.float64)
     found_N = nothing_N
     if "new_logprob" in step.tokens and not step.setup.dropout:
         found_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
     if "sampler_logprob" in step.tokens and step.setup.on_policy:
-        said_N = step.tokens["sampler_logprob"].double()
-        found_N = torch.where(found_N.isnan() & (inner_N >= 0), said_N, found_N)
+        sampler_N = step.tokens["sampler_logprob"].double()
+        found_N = torch.where(found_N.isnan() & (inner_N >= 0), sampler_N, found_N)
     if "origin" in step.tokens:
         found_N = torch.where(step.tokens["origin"] == Origin.SAMPLED, found_N, nothing_N)
     return found_N
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Beyond what is normal between two forwards of the same weights."""
+    """Claim more than the normal difference between two forwards of the same weights."""
     most = tolerance(found.rounding, found.null, FLOOR)
     bound = math.inf if most is None else most
     most_off = found.median > (typical(found.rounding, found.tokens) or math.inf)
@@ -120,24 +120,24 @@ def judge(found: Measured) -> Iterator[Claim]:
         sure = found.ours and right and (found.median > bound or most_off)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            "before the first update the reference is not the policy: they differ by up to"
+            "before the first update the reference differs from the policy by up to"
             f" {found.largest:.3g} nats",
             got=f"median {found.median:.2g} nats over {with_count(found.tokens, 'token')}, k3 {found.k3:.2g}",
-            expected="0 to rounding"
-            + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
+            expected="0 up to rounding"
+            + ("" if found.null is None else f": the trainer differs from itself by {found.null:.2g}"),
             **found.worst.claim_fields,
             specificity=1.5,
         )
 
 
 def compared() -> Step:
-    """The first update of a stage; the reference is the policy."""
+    """Return the first update of a stage; the reference is the policy."""
     step = example_step(setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"})
     return changed_step(step, ref_logprob=step.tokens["new_logprob"])
 
 
 def example() -> Step:
-    """The reference is the base, and the stage began after supervised fine-tuning."""
+    """The reference is the base, and the stage begins after supervised fine-tuning."""
     step = compared()
     noise_N = 0.5 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
     return with_token_gradients(changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N))

@@ -1,22 +1,22 @@
 """REF003: The reference follows the policy.
 
-What: Weights have moved over several updates, the reference is declared to stand still, and the KL between
-them is still 0. They are one model, or the reference is copied anew each time.
+What: Weights have moved over several updates, the recipe declares a fixed reference, and the KL between
+them is still 0. They are one model, or the trainer copies the reference again each time.
 
-Why it is silent: A KL of 0 reads like a policy that learns without going anywhere. The term is in the loss
-and its coefficient is as declared, only nothing holds the policy any more.
+Why it is silent: A KL of 0 looks like a policy that learns without moving. The term is in the loss with the
+declared coefficient, but nothing holds the policy.
 
-How it is measured: The reference's log-probabilities are compared with the policy's before the update, at
-tokens that were not certain. It is proven where all are equal bit for bit, where the KL of the update
-before was exactly 0 too, and where updates before that had a gradient, a rate, and moved weights. Equal to
-rounding is suspect, once the rates of those updates add up to enough.
+How it is measured: The rule compares the reference's log-probabilities with the policy's before the update,
+at uncertain tokens. It is proven if all are equal bit for bit, the KL of the previous update was exactly 0
+too, and updates before that had a gradient, a rate, and moved weights. Equality up to rounding is suspect,
+once the rates of those updates add up to enough.
 
 Healthy look-alikes: A KL of 0 at the first update. Updates without a gradient: with the KL alone in the
-loss it is exactly 0 at its minimum, and nothing moves. A tiny learning rate, which leaves float32 where it
-was. The first update of an adapter, which moves one of its two factors. Declared syncs.
+loss it is exactly 0 at its minimum, and no weight moves. A tiny learning rate, which float32 cannot
+resolve. The first update of an adapter, which moves one of its two factors. Declared syncs.
 
-Fix: Copy the weights when the reference is made, instead of holding on to the same tensors; score it with
-the adapter of its own, or with none.
+Fix: Copy the weights when making the reference, instead of keeping the same tensors. Score it with its own
+adapter, or without one.
 
 References: https://arxiv.org/abs/2404.09656, docs/control.md
 """
@@ -37,25 +37,25 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 CERTAIN = 1e-3
-"""Nats: what has to come has a log-probability of 0, whatever the weights."""
+"""Nats: the only possible token has a log-probability of 0, for any weights."""
 
 TOKENS = 64
 
 
 class Measured(NamedTuple):
-    """How equal reference and policy are, and what should have moved them apart."""
+    """Equality of reference and policy, and the expected movement."""
 
     compared: Places
     equal: int  # bit for bit
     largest: float  # nats
-    moving: int  # updates before that had a gradient, a rate, and moved weights
-    rates: float  # of those, added up
+    moving: int  # earlier updates with a gradient, a rate, and moved weights
+    rates: float  # sum over those
     least: float  # the smallest of those
-    before: float  # the KL that the update before told; NaN where it did not
+    before: float  # the KL of the previous update; NaN if unknown
 
 
 def measure(step: Step) -> Measured:
-    """Policy against reference, and what is told of the updates before."""
+    """Compare policy and reference, and read the metrics of earlier updates."""
     policy_N, ref_N = at_first(step), step.tokens["ref_logprob"].double()
     compared_N = ~(policy_N.isnan() | ref_N.isnan()) & (policy_N.abs() > CERTAIN)
     apart_n = (policy_N - ref_N)[compared_N].abs()
@@ -74,15 +74,15 @@ def measure(step: Step) -> Measured:
 
 
 def _moved(past: Past) -> bool:
-    """Whether an update had what moves weights, and moved them as far as anybody knows."""
+    """Return whether an update had a gradient and a rate, and no unmoved digest."""
     weights = past.facts.get("weights")
     numbers = past.numbers
-    pulled = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
-    return pulled and not (weights and weights["before"] == weights["after"])
+    had_gradient = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
+    return had_gradient and not (weights and weights["before"] == weights["after"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Two updates moved weights, and not one token differs."""
+    """Claim equality at all tokens after two updates that moved weights."""
     if found.compared.tokens < TOKENS or found.moving < 2:
         return
     exact = found.equal == found.compared.tokens and found.before == 0 and found.least >= 1e-6
@@ -94,22 +94,22 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" {'exactly ' if exact else ''}the policy's log-probabilities",
             got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
             f" {found.largest:.2g} nats",
-            expected="a reference that stays where the stage began",
+            expected="a reference that stays at the start of the stage",
             **found.compared.claim_fields,
             specificity=2,
         )
 
 
 def _later(step: Step, kl: float) -> Step:
-    """The same as the fourth update of its stage."""
+    """Return the step as the fourth update of its stage."""
     moved = {"weights": {"before": "x", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
-    told = [Past("grpo", number, numbers, moved) for number in range(3)]
-    return drawn_by(replace(with_token_gradients(changed_step(step, past=told)), step=3), "a", 3)
+    past = [Past("grpo", number, numbers, moved) for number in range(3)]
+    return drawn_by(replace(with_token_gradients(changed_step(step, past=past)), step=3), "a", 3)
 
 
 def followed() -> Step:
-    """A fourth update, of a policy that has left its reference."""
+    """A fourth update of a policy that has left its reference."""
     step = example_step(
         answers=(7,) * 16,
         rewards=(1.0, 0.0) * 8,
@@ -120,13 +120,13 @@ def followed() -> Step:
 
 
 def example() -> Step:
-    """The reference holds the policy's own tensors."""
+    """The reference shares the policy's tensors."""
     step = followed()
     return _later(changed_step(step, ref_logprob=step.tokens["new_logprob"]), kl=0.0)
 
 
 def without_a_gradient() -> Step:
-    """All rewards were equal so far: nothing has moved."""
+    """All rewards are equal so far: no weight has moved."""
     still = {"weights": {"before": "a", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 0.0, "lr": 1e-3, "kl_all/k3": 0.0}
     return changed_step(example(), past=[Past("grpo", number, numbers, still) for number in range(3)])

@@ -1,20 +1,20 @@
-"""REF004: The reference's log-probabilities are not those of a plain forward of it.
+"""REF004: The reference's log-probabilities differ from its plain forward.
 
-What: What the loss or the reward compares the policy with is not what the reference's own weights say of
-these tokens: it was shown another prompt, other positions, or its numbers are on other rows.
+What: The loss or the reward compares the policy with numbers that differ from the reference's own output
+for these tokens. The reference got another prompt, other positions, or its numbers are on other rows.
 
-Why it is silent: A KL to anything is a number above 0 that grows as the policy moves. The penalty then pulls
-towards what a model says of a text that nobody asked it about.
+Why it is silent: A KL to anything is a number above 0 that grows as the policy moves. The penalty then
+draws the policy to the model's output for an unrelated text.
 
-How it is measured: Some rows are given to the reference once more, one by one, without padding, the sampling
-contract step by step, and compared with what the update used. What is normal is how far the trainer is from
-itself on the same tokens, in another shape.
+How it is measured: The check scores some rows with the reference once more, one by one, without padding,
+with the sampling parameters step by step, and compares them with the numbers in the update. The normal
+difference is the trainer from itself on the same tokens, in another shape.
 
-Healthy look-alikes: A reference that is far from the policy: it is compared with itself. Rounding, which is
-1e-5 in float32 on a CPU; on a GPU a difference is only suspect.
+Healthy look-alikes: A reference far from the policy: the rule compares the reference with itself. Rounding,
+which is 1e-5 in float32 on a CPU; on a GPU a difference is only suspect.
 
-Fix: Give the reference the very ids that were drawn, with their positions, and score it by the code that
-scores the policy. Look at the row with `truing tokens`.
+Fix: Give the reference the sampled ids, with their positions, and score it with the code that scores the
+policy. Inspect the row with `truing tokens`.
 
 References: https://github.com/huggingface/trl/issues/2703, docs/control.md
 """
@@ -31,18 +31,17 @@ from truing.utils.format import with_count
 
 
 def measure(step: Step) -> ForwardDifference:
-    """As it was compared beside the update, and where the reference is farthest off."""
+    """Read the comparison recorded with the update, and the largest difference."""
     return forward_difference(step, "reference")
 
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
-    """The weights say something else."""
+    """Claim numbers that differ from a plain forward."""
     if found.differs("reference"):
         far = found.largest["reference"]
         yield Claim(
             Verdict.PROVEN if found.is_certain("reference") else Verdict.SUSPECT,
-            f"what the update took for the reference is up to {far:.3g} nats from a plain forward"
-            " of the reference",
+            f"the update's reference numbers are up to {far:.3g} nats from a plain forward of the reference",
             got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
             expected=found.expected_text("reference"),
             row=found.row,
@@ -58,7 +57,7 @@ def _with_reference(nats: float) -> Step:
 
 
 def example() -> Step:
-    """The reference was shown the question without its template."""
+    """The reference gets the question without its template."""
     return _with_reference(4.0)
 
 
@@ -73,7 +72,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain",),
     taints=("reference", "policy"),
-    # a look that did not ask the reference says nothing of it
+    # an audit without the reference shows nothing
     applies=lambda step: has_reference(step) and "reference" in step.facts.get("plain", {"reference": 0}),
     measure=measure,
     judge=judge,

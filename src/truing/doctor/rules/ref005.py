@@ -1,18 +1,18 @@
-"""REF005: The reference does not follow the policy as declared.
+"""REF005: The reference sync differs from the declared one.
 
-What: A sync that is declared was not made, one was made that is not, or the share of the old reference that
-was kept is another.
+What: A declared sync is missing, an undeclared one was made, or the share of the old reference is another.
 
-Why it is silent: The KL is to somewhere in between in any case, and grows and falls as it would. A
-reference that stays behind holds the policy where it began; one that comes too near holds nothing.
+Why it is silent: The KL is relative to a reference somewhere between start and policy in any case, and
+grows and falls as usual. A reference that stays behind holds the policy at its start; one that comes too
+near holds nothing.
 
-How it is measured: One weight of the reference, another each time, before and after the point at which
-syncs are made, against keep · θ_ref + (1 − keep) · θ where one is due and against itself where none is.
+How it is measured: One weight of the reference, another each time, before and after the point of syncs,
+against keep · θ_ref + (1 − keep) · θ if a sync is due and against itself otherwise.
 
-Healthy look-alikes: What float32 rounds off. A policy that has not moved since the last sync: then there is
-nothing to see.
+Healthy look-alikes: Rounding in float32. A policy that has not moved since the last sync: then no sync is
+visible.
 
-Fix: Sync after the optimiser's step, by the number of updates of the stage, and average in float32.
+Fix: Sync after the optimizer step, by the number of updates of the stage, and average in float32.
 
 References: https://arxiv.org/abs/2404.09656, docs/control.md
 """
@@ -26,36 +26,36 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 SHARE, DIGITS = 1e-3, 8
-"""Of the way from reference to policy; and so many times the last digit of the weight."""
+"""Of the way from reference to policy; and units in the last place of the weight."""
 
 
 class Measured(NamedTuple):
-    """One weight of the reference, around the point at which it may be synced."""
+    """One weight of the reference, around the point of syncs."""
 
     weight: str
     due: bool
     moved: float
     apart: float
-    largest: float  # from where it is declared to be
+    largest: float  # difference from the declared value
     rounding: float
 
 
 def measure(step: Step) -> Measured:
-    """As it was computed a second time, after the update before this one."""
+    """Read the second computation, after the previous update."""
     known = step.facts["follow"]
     return Measured(**{name: known[name] for name in Measured._fields})
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A weight is where the formula brings it, or not."""
+    """Claim a weight that differs from the formula."""
     if found.largest > max(SHARE * found.apart, DIGITS * found.rounding):
-        told = "by another share than is declared" if found.due else "though no sync is due"
+        how = "by another share than declared" if found.due else "although no sync is due"
         yield Claim(
             Verdict.PROVEN,
-            "the reference was not synced, though it is declared"
+            "the reference was not synced, although a sync is due"
             if found.due and not found.moved
-            else f"the reference moved {told}",
-            got=f"{found.weight} is {found.largest:.3g} from there, and moved by {found.moved:.3g}",
+            else f"the reference moved {how}",
+            got=f"{found.weight} is {found.largest:.3g} from the formula, and moved by {found.moved:.3g}",
             expected=f"rounding; the policy was {found.apart:.3g} away",
             specificity=2.5,
         )
@@ -67,12 +67,12 @@ def _of(**known: object) -> Step:
 
 
 def example() -> Step:
-    """A sync that was left out."""
+    """A sync is missing."""
     return _of(moved=0.0, largest=0.01)
 
 
 def rounded() -> Step:
-    """The policy has hardly moved, and rounding takes a part of the way."""
+    """The policy has hardly moved, and rounding hides a part of the way."""
     return _of(apart=2e-8, largest=5e-9, moved=1e-8)
 
 
@@ -82,7 +82,7 @@ RULE = Rule(
     kind="E",
     needs=("facts.follow",),
     taints=("reference", "policy"),
-    # the first update of a stage, or of a run that went on, has none before it
+    # the first update of a stage, or of a resumed run, has no previous one
     applies=lambda step: step.setup.reference_moves is True and "follow" in step.facts,
     measure=measure,
     judge=judge,

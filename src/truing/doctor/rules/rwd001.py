@@ -1,23 +1,22 @@
-"""RWD001: Attempts that were cut earn all there is.
+"""RWD001: Cut attempts have the largest reward.
 
-What: Attempts whose last turn was cut at its limit have the largest reward of the update more often than the
-attempts of the same group that ended by themselves, and not by chance.
+What: Attempts whose last turn was cut at its limit have the largest reward of the update more often than
+the attempts of the same group that ended by themselves, and not by chance.
 
-Why it is silent: The reward goes up. What is reinforced with it is everything the attempt did, running into
-the limit among it: a policy that never stops is told that it is right.
+Why it is silent: The reward rises. The update reinforces everything in the attempt, including running into
+the limit: a policy that never stops gets the full reward.
 
-How it is measured: Attempts are counted whose last turn ended at its limit of tokens, and those of them with
-the largest reward of the update. If the reward did not depend on how an attempt ended, those with the largest
-one would be drawn at random from each group: the chance of so many is Fisher's, over all groups together.
-Where it is not small, but a tenth of all that is rewarded most was cut, that is stated as a FACT: the reward
-does not see how an attempt ended.
+How it is measured: The rule counts attempts whose last turn ended at its limit of tokens, and those of them
+with the largest reward of the update. If the reward were independent of the end of an attempt, those with
+the largest one would be a random choice in each group. Fisher's exact test over all groups gives the
+p-value. If it is not small, but a tenth of the best attempts were cut, that is a FACT: the reward does not
+depend on the end of an attempt.
 
-Healthy look-alikes: An agent that did its work and was cut in the words after it: now and then. Cut attempts
-that are declared to be left out, or to cost something. An update in which all rewards are equal tells
-nothing.
+Healthy look-alikes: An agent that finished its work and was cut in the words after it: now and then. Cut
+attempts that the recipe leaves out or penalizes. An update with equal rewards shows nothing.
 
-Fix: Let the grader see how the attempt ended, or set `gates.truncated`. Where an answer is right before the
-limit and talks on, give the stop a chance: see MSK004 and MSK008.
+Fix: Let the grader see the end of the attempt, or set `gates.truncated`. If an answer is right before the
+limit and goes on, make the stop more likely: see MSK004 and MSK008.
 
 References: https://arxiv.org/abs/2503.14476, docs/control.md
 """
@@ -38,25 +37,25 @@ from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 
 HANDFUL = 5
-"""Attempts that may have been right in time."""
+"""Attempts that may be right before the limit."""
 
 TENTH = 0.1
-"""Of all that is rewarded most."""
+"""Of all attempts with the largest reward."""
 
 
 CHANCE = 1e-5
-"""Of so many by chance: an update in a hundred thousand."""
+"""p-value: one update in a hundred thousand."""
 
 
 class Measured(NamedTuple):
-    """Attempts that were cut at the limit of a turn, and what they earned."""
+    """Attempts cut at the limit of a turn, and their rewards."""
 
     cut: int
-    full: int  # the part of them with the largest reward
+    full: int  # those with the largest reward
     all_full: int  # attempts with that reward, cut or not
     reward: float
-    chance: float  # of as many that are both, were rewards drawn at random within groups
-    row: int  # of the first that is both
+    chance: float  # p-value: rewards at random within groups
+    row: int  # of the first cut one with the largest reward
 
 
 def measure(step: Step) -> Measured:
@@ -74,7 +73,7 @@ def measure(step: Step) -> Measured:
     for name, rows in attempts.items():
         groups[step.rows[rows[0]].group_id].append(name)
     if all(len(names) == 1 for names in groups.values()):
-        groups = {"": list(attempts)}  # attempts that are compared with no others
+        groups = {"": list(attempts)}  # attempts without groups
     counts = [
         Counter((name in cut, spread and rewards[name] == best) for name in names)
         for names in groups.values()
@@ -85,10 +84,10 @@ def measure(step: Step) -> Measured:
 
 
 def chance_of(tables: Sequence[tuple[int, int, int, int]]) -> float:
-    """Fisher's one-sided chance of as many in the first cells together, each table's margins being given.
+    """Return Fisher's one-sided p-value of the sum of the first cells, given each table's margins.
 
     Args:
-        tables: of each group how many are cut and best, cut and not, not cut and best, neither.
+        tables: counts for each group: cut and best, cut and not, not cut and best, neither.
     """
     distribution, seen = np.ones(1), 0
     for both, cut, best, neither in tables:
@@ -100,26 +99,26 @@ def chance_of(tables: Sequence[tuple[int, int, int, int]]) -> float:
 
 
 def _cut(row: Row) -> bool:
-    """Whether an attempt ends in this row, at the limit of its last turn."""
+    """Return whether an attempt ends in this row, at the limit of its last turn."""
     return row.truncated and bool(row.turns) and row.turns[-1].finish_reason == FinishReason.LENGTH
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A few may have been right in time; and where the reward is blind to it, as many as by chance."""
+    """Claim a significant number; a few may be right before the limit."""
     if found.full > HANDFUL and found.full >= TENTH * found.all_full:
         suspected = found.chance < CHANCE
         yield Claim(
             Verdict.SUSPECT if suspected else Verdict.FACT,
-            f"{found.full} of {found.cut} attempts that were cut at the limit have the largest reward of the"
-            f" update, {found.reward:.4g}" + (f", by chance {found.chance:.1g}" if suspected else ""),
+            f"{found.full} of {found.cut} attempts cut at the limit have the largest reward of the"
+            f" update, {found.reward:.4g}" + (f" (p = {found.chance:.1g})" if suspected else ""),
             got=f"they are {found.full} of {found.all_full} attempts with that reward",
-            expected="an attempt that never came to its end not to be the best there is",
+            expected="unfinished attempts with lower rewards",
             row=found.row,
         )
 
 
 def cut_ones(rewards: tuple[float, ...], cut: Sequence[int]) -> Step:
-    """Groups of four, of which some attempts ran into the limit."""
+    """Return groups of four, with some attempts cut at the limit."""
     step = example_step(answers=[8 if i in cut else 4 for i in range(len(rewards))], rewards=rewards)
     ids = step.tokens["token_ids"].clone()
     rows = {}
@@ -132,12 +131,12 @@ def cut_ones(rewards: tuple[float, ...], cut: Sequence[int]) -> Step:
 
 
 def example() -> Step:
-    """In each group two answers ran into the limit, and only they are right."""
+    """In each group two answers are cut at the limit, and only they are right."""
     return cut_ones((1.0, 1.0, 0.0, 0.0) * 8, [i for i in range(32) if i % 4 < 2])
 
 
 def cut_and_wrong() -> Step:
-    """What was cut is wrong."""
+    """Cut answers are wrong."""
     return cut_ones((0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0), range(3))
 
 

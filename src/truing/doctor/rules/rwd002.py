@@ -1,21 +1,20 @@
-"""RWD002: The same answers, graded again, earn something else.
+"""RWD002: The same answers get other rewards when graded again.
 
-What: Stored answers have other rewards when the grader is asked a second time. Either rewards were given to
-other rows than they belong to, or every attempt has what its group earns, or the grader does not say the
-same twice.
+What: Stored answers get other rewards from a second run of the grader. Rewards are on other rows, or every
+attempt has a statistic of its group, or the grader is not deterministic.
 
-Why it is silent: A reward is a number, and any number will do. Rewards on the wrong rows train a policy
-towards nothing; a grader that varies puts noise into every advantage, as large as whatever it varies by.
+Why it is silent: A reward is a number, and any number works. Rewards on the wrong rows train a policy
+towards nothing. A noisy grader adds its noise to every advantage.
 
-How it is measured: Answers of the record are graded again, and the rewards compared one by one. Rewards
+How it is measured: The check grades recorded answers again, and compares the rewards one by one. Rewards
 that moved together, all by the same number of rows or in reverse order, among all or within each group, are
-on other rows than they belong to; so are eight different ones or more that are all there, elsewhere.
+on other rows. So are eight or more different ones that all appear elsewhere.
 
-Healthy look-alikes: A judge that is a model is not exact: where other values come up, only the grader is
-suspect. A few rewards of 0 and 1 that changed places may be chance. Rounding in the last digit.
+Healthy look-alikes: A model as judge is not exact: if new values appear, only the grader is suspect. A few
+exchanged rewards of 0 and 1 may be chance. Rounding in the last digit.
 
-Fix: Give each answer an id before it is graded, and put its reward where the id is. Make the grader exact
-where it can be, and measure a judge's noise beside the spread of a group where it cannot.
+Fix: Give each answer an id before grading, and store its reward under that id. Make the grader exact if
+possible; otherwise compare a judge's noise with the spread of a group.
 
 References: docs/judges.md, https://arxiv.org/abs/2606.26185
 """
@@ -31,28 +30,28 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-5
-"""Reward units, and of the reward: what float32 and a sum in another order leave."""
+"""Reward units, and of the reward: rounding of float32 and of a sum in another order."""
 
 MANY = 8
-"""Rewards on other rows, of which nobody says that it is chance."""
+"""Rewards on other rows, too many for chance."""
 
 
 class Measured(NamedTuple):
-    """Rewards that were stored, and given again."""
+    """Stored rewards, and those of the second grading."""
 
     graded: int
-    other: int  # of them differ
-    values: int  # different ones among those
+    other: int  # that differ
+    values: int  # distinct values among those
     same: bool  # the same rewards, on other rows
-    moved: str  # by which order stored rewards become the others; empty where by none
-    of_group: str  # what of its group's rewards each attempt has instead of its own; empty where nothing
-    row: int | None  # the first that differs, where it is in the step
+    moved: str  # the permutation from the stored rewards to the others; empty without one
+    of_group: str  # the statistic of its group's rewards that each attempt has; empty without one
+    row: int | None  # the first that differs, if it is in the step
     stored: float
     again: float
 
 
 def measure(step: Step) -> Measured:
-    """Compare one by one, and all together."""
+    """Compare one by one, and as a whole."""
     pairs = [(each["stored"], each["again"]) for each in step.facts["regraded"]]
     wrong = [i for i, (a, b) in enumerate(pairs) if not _equal(a, b)]
     stored, again = ([pairs[i][side] for i in wrong] for side in (0, 1))
@@ -72,12 +71,12 @@ def measure(step: Step) -> Measured:
 
 
 def _equal(a: float, b: float) -> bool:
-    """Whether two rewards are one, to rounding; both may be missing."""
+    """Return whether two rewards are equal up to rounding; both may be missing."""
     return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING) or (math.isnan(a) and math.isnan(b))
 
 
 def _blocks(step: Step) -> dict[str, list[list[int]]]:
-    """Places of what was graded again, within which rewards may have moved: all of them, or each group's."""
+    """Return the sets of places within which rewards may have moved: all of them, or each group's."""
     group_of = {name: row.group_id for row in step.rows for name in (row.sample_id, row.rollout_id)}
     groups: dict[str, list[int]] = {}
     for i, each in enumerate(step.facts["regraded"]):
@@ -86,8 +85,8 @@ def _blocks(step: Step) -> dict[str, list[list[int]]]:
 
 
 def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int]]]) -> str:
-    """By which order the rewards that are stored are those of other rows; empty where by none."""
-    for told, within in blocks.items():
+    """Return the permutation that puts stored rewards on other rows; empty without one."""
+    for suffix, within in blocks.items():
         longest = max(map(len, within), default=0)
         turned = {"in reverse order": [place for block in within for place in reversed(block)]}
         for by in (*range(1, longest // 2 + 1), *range(-1, -longest // 2, -1)):
@@ -96,12 +95,12 @@ def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int
         mine = [place for block in within for place in block]
         for name, others in turned.items():
             if all(_equal(pairs[i][0], pairs[j][1]) for i, j in zip(mine, others, strict=True)):
-                return name + told
+                return name + suffix
     return ""
 
 
 def _whole(step: Step) -> list[list[int]]:
-    """Places of what was graded again, of each group of which every attempt was."""
+    """Return the regraded places of each completely regraded group."""
     rows = {name: row for row in step.rows for name in (row.sample_id, row.rollout_id)}
     attempts: dict[str, set[str]] = {}
     for row in step.rows:
@@ -114,7 +113,7 @@ def _whole(step: Step) -> list[list[int]]:
 
 
 def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int]]) -> str:
-    """What of its group's rewards every attempt has, where these differ and one explanation fits all."""
+    """Return the one statistic of their group's rewards that all attempts have; empty without one."""
     if not any(len({round(pairs[i][1] / ROUNDING) for i in group}) > 1 for group in whole):
         return ""
     for name, one in (("mean", fmean), ("largest", max), ("smallest", min), ("sum", math.fsum)):
@@ -124,7 +123,7 @@ def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Rewards that moved are on the wrong rows; others were made anew."""
+    """Claim rewards on wrong rows, or an inexact grader."""
     if not found.other:
         return
     shuffled = found.same and found.values >= MANY
@@ -132,29 +131,27 @@ def judge(found: Measured) -> Iterator[Claim]:
     if moved and found.of_group:
         what = f"{found.other} of {found.graded} attempts have the {found.of_group} of their group's rewards"
     elif moved:
-        what = (
-            f"{found.other} of {found.graded} rewards are on other rows than the answers they were given for"
-        )
+        what = f"{found.other} of {found.graded} rewards are on other rows than their answers"
     else:
-        what = f"{found.other} of {found.graded} answers earn something else when they are graded again"
+        what = f"{found.other} of {found.graded} answers get another reward when graded again"
     yield Claim(
         Verdict.PROVEN if moved else Verdict.SUSPECT,
         what + (f": {found.moved}" if moved and found.moved else ""),
-        got=f"{found.stored:.5g} is stored, {found.again:.5g} was given again"
-        + (", in all the same rewards" if found.same else ""),
+        got=f"{found.stored:.5g} is stored, {found.again:.5g} is the second reward"
+        + (", with the same rewards overall" if found.same else ""),
         expected="the same reward for the same answer",
-        remedy="" if moved else "grade one answer ten times: where it varies, the grader is not exact",
+        remedy="" if moved else "grade one answer ten times: if it varies, the grader is not exact",
         row=found.row,
         specificity=3 if moved else 1,
     )
 
 
 def _graded(step: Step, again: Sequence[float]) -> Step:
-    told = [
+    regraded = [
         {"sample_id": row.sample_id, "stored": row.reward, "again": reward}
         for row, reward in zip(step.rows, again, strict=True)
     ]
-    return changed_step(step, facts={"regraded": told})
+    return changed_step(step, facts={"regraded": regraded})
 
 
 REWARDS = (0.1, 0.9, 0.3, 0.2, 0.7, 0.5, 0.8, 0.4)
@@ -176,7 +173,7 @@ def group_paid() -> Step:
 
 
 def rounded() -> Step:
-    """The second time a sum was taken in another order."""
+    """The second grading adds in another order."""
     return _graded(example_step(rewards=REWARDS), [reward + 1e-8 for reward in REWARDS])
 
 

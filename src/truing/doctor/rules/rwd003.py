@@ -1,19 +1,19 @@
 """RWD003: One attempt in five fails.
 
-What: A fifth of all attempts or more ended by a fault of the world, of a tool or of a grader. They have no
-reward, and are not trained on.
+What: At least a fifth of all attempts ended by a fault of the environment, of a tool or of a grader. They
+have no reward, and are not trained.
 
-Why it is silent: The run goes on with those that remain. Which ones fail is seldom chance: long ones, odd
-ones, those that use a certain tool. What is left is another task than the one that was meant, and groups
-are smaller.
+Why it is silent: The run continues with the remaining attempts. Failures are seldom random: long attempts,
+unusual ones, those with a certain tool. The rest is another task than the intended one, and groups are
+smaller.
 
-How it is measured: Attempts whose status is an error ÷ all attempts of the update that somebody drew.
+How it is measured: Attempts with an error status ÷ all sampled attempts of the update.
 
-Healthy look-alikes: A tool that refuses a wrong call has told the policy something: that is no failure. An
-attempt that was cut has a reward. A failed attempt now and then.
+Healthy look-alikes: A tool that refuses a wrong call informs the policy: that is no failure. A cut attempt
+has a reward. A failed attempt now and then.
 
-Fix: Read the traceback in the record, and mend the tool, or the world. Where only time runs out, raise its
-limit, or return what the tool has by then.
+Fix: Read the traceback in the record, and fix the tool, or the environment. If only time runs out, raise
+its limit, or return the tool's partial result.
 
 References: docs/envs-data.md, docs/workspace.md
 """
@@ -33,7 +33,7 @@ SHARE = 0.2
 """Of all attempts."""
 
 FEW = 3
-"""So many failures say nothing yet."""
+"""The fewest failures for a claim."""
 
 
 class Measured(NamedTuple):
@@ -42,12 +42,12 @@ class Measured(NamedTuple):
     attempts: int
     failed: int
     groups: int  # with a failed attempt
-    row: int  # the first that failed
+    row: int  # the first failed one
 
 
 def measure(step: Step) -> Measured:
     """Count attempts, each once however many samples it has."""
-    # a demonstration beside the rollouts has neither failed nor earned anything
+    # a demonstration in the batch has neither a failure nor a reward
     attempts = {
         row.rollout_id: i
         for i, row in enumerate(step.rows)
@@ -59,12 +59,12 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Some failures are life."""
+    """Claim many failures: a few are normal."""
     if found.failed >= FEW and found.failed >= SHARE * found.attempts:
         yield Claim(
             Verdict.SUSPECT,
             f"{found.failed} of {found.attempts} attempts failed, in {found.groups} groups: no reward",
-            expected="failures to be rare, so that what remains is what was asked",
+            expected="rare failures, so that the rest represents the task",
             row=found.row,
         )
 

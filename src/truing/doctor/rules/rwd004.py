@@ -1,19 +1,19 @@
-"""RWD004: A reward that is trained on is not a number.
+"""RWD004: A trained row has no finite reward.
 
 What: A row under the policy loss has no reward, or an infinite one.
 
-Why it is silent: A missing reward is a NaN, and means and deviations over a group make NaNs of all of it; a
-`nan_to_num` or a `nansum` on the way makes a reward of 0 of it, which is a wrong answer that nobody gave.
-With an infinite one all others of the group look alike.
+Why it is silent: A missing reward is a NaN, and mean and deviation over a group make the whole group NaN. A
+`nan_to_num` or a `nansum` turns it into a reward of 0, a wrong answer that the policy never gave. With an
+infinite one all others of the group look alike.
 
-How it is measured: Rows with a token under the policy loss whose reward is NaN while their advantage is
-anything but 0, and rows of the update whose reward is infinite.
+How it is measured: Rows with a token under the policy loss, a NaN reward and an advantage other than 0, and
+rows of the update with an infinite reward.
 
-Healthy look-alikes: An attempt that failed has no reward and is in no update. Demonstrations have none, and
-are under another loss. A row without a reward whose advantage is 0 moves nothing.
+Healthy look-alikes: A failed attempt has no reward and is in no update. Demonstrations have none, and are
+under another loss. A row without a reward and an advantage of 0 has no effect.
 
-Fix: Record a failure of the grader as a failure of the attempt, and leave it out of its group before the
-baseline is computed.
+Fix: Record a failure of the grader as a failure of the attempt, and remove it from its group before
+computing the baseline.
 
 References: https://github.com/modelscope/ms-swift/issues/8123, https://github.com/huggingface/trl/pull/5775
 """
@@ -29,7 +29,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Rows that are trained on with a reward that is none."""
+    """Trained rows without a finite reward."""
 
     missing: int
     infinite: int
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Look at the reward of each row that pulls."""
+    """Check the reward of each row with an advantage."""
     mask_N = step.tokens["policy_mask"]
     missing, infinite, rows = list[int](), list[int](), 0
     for index, row, part in step.slices():
@@ -46,8 +46,10 @@ def measure(step: Step) -> Measured:
         if not row.kept or not trained_T.any():
             continue
         rows += 1
-        pulls = "advantage" not in step.tokens or bool((step.tokens["advantage"][part][trained_T] != 0).any())
-        if math.isnan(row.reward) and pulls:
+        has_advantage = "advantage" not in step.tokens or bool(
+            (step.tokens["advantage"][part][trained_T] != 0).any()
+        )
+        if math.isnan(row.reward) and has_advantage:
             missing.append(index)
         if math.isinf(row.reward):
             infinite.append(index)
@@ -55,20 +57,20 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """What has no reward teaches nothing."""
+    """Claim any trained row without a finite reward."""
     for count, what in ((found.missing, "no reward"), (found.infinite, "an infinite reward")):
         if count:
             yield Claim(
                 Verdict.PROVEN,
                 f"{count} of {found.rows} rows under the policy loss have {what}",
-                expected="a number for each row that is trained on",
+                expected="a number for each trained row",
                 row=found.row,
                 specificity=3,
             )
 
 
 def example() -> Step:
-    """A judge gave no answer, and the attempt was trained on as if it had."""
+    """A judge gave no answer, and the attempt is trained as if it had."""
     return changed_step(example_step(), rows={2: {"reward": math.nan}})
 
 

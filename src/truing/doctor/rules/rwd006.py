@@ -1,19 +1,18 @@
-"""RWD006: Every attempt earns the same.
+"""RWD006: Every attempt has the same reward.
 
 What: For three updates in a row, every reward was the same number.
 
-Why it is silent: With equal rewards every advantage is 0, and so are loss and gradient. The run goes on,
-and learns nothing. Tasks that are too hard, tasks that are too easy and a grader that does not work look
-alike.
+Why it is silent: With equal rewards every advantage is 0, and so are loss and gradient. The run continues,
+and learns nothing. Tasks that are too hard, tasks that are too easy and a broken grader look alike.
 
-How it is measured: The rewards of this update, and mean and deviation of the rewards in the two before it;
-of a log of scalars mean and deviation alone.
+How it is measured: The rewards of this update, and mean and deviation of the rewards in the two before it.
+For a log of scalars, mean and deviation alone.
 
-Healthy look-alikes: A single update without signal. Groups that are each of equal reward, some right and
-some wrong: then the grader tells them apart.
+Healthy look-alikes: A single update without signal. Groups of equal reward, some right and some wrong: then
+the grader distinguishes them.
 
-Fix: Let the demonstrations be graded: if they do not earn more than what the policy says, the grader is
-dead. If they do, the tasks are too hard or too easy for this policy: choose others, or show it some
+Fix: Grade the demonstrations: if they do not earn more than the policy's answers, the grader is broken. If
+they do, the tasks are too hard or too easy for this policy: choose others, or fine-tune on some
 demonstrations first.
 
 References: https://arxiv.org/abs/2503.14476, docs/check.md
@@ -32,41 +31,42 @@ STEPS = 3
 """Updates in a row."""
 
 ROUNDING = 1e-6
-"""Reward units: what a mean leaves of equal numbers."""
+"""Reward units: rounding in the mean of equal numbers."""
 
 
 class Measured(NamedTuple):
-    """How rewards spread in the last updates of the stage."""
+    """The spread of rewards in the last updates of the stage."""
 
     means: tuple[float, ...]
-    spreads: tuple[float, ...]  # NaN where it is not known
-    several: bool  # whether there was more than one attempt
+    spreads: tuple[float, ...]  # NaN if unknown
+    several: bool  # whether the update has more than one attempt
 
 
 def measure(step: Step) -> Measured:
-    """This update's rewards, or what is told of them, and what is told of those before."""
+    """Return this update's rewards, or their metrics, and the metrics of the updates before."""
     rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
-    told = [past.numbers for past in step.past_of_stage[1 - STEPS :]]
+    earlier = [past.numbers for past in step.past_of_stage[1 - STEPS :]]
     spread = max(rewards) - min(rewards) if rewards else step.numbers.get("reward/std", math.nan)
     mean = math.fsum(rewards) / len(rewards) if rewards else step.numbers.get("reward/mean", math.nan)
     attempts = len({row.rollout_id for row in step.rows if math.isfinite(row.reward)})
     return Measured(
-        (*(numbers.get("reward/mean", math.nan) for numbers in told), mean),
-        (*(numbers.get("reward/std", math.nan) for numbers in told), spread),
-        attempts > 1 or (not rewards and "reward/std" in step.numbers),  # a deviation is of several
+        (*(numbers.get("reward/mean", math.nan) for numbers in earlier), mean),
+        (*(numbers.get("reward/std", math.nan) for numbers in earlier), spread),
+        attempts > 1
+        or (not rewards and "reward/std" in step.numbers),  # a deviation implies several attempts
     )
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Nothing can be told apart where all is one."""
+    """Claim equal rewards in several updates."""
     alike = all(spread <= ROUNDING for spread in found.spreads)
     same = max(found.means) - min(found.means) <= ROUNDING
     if len(found.means) == STEPS and found.several and alike and same:
         guess = "all wrong" if found.means[-1] <= 0 else "all right" if found.means[-1] >= 1 else "all alike"
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"every reward of the last {STEPS} updates is {found.means[-1]:.4g}: tasks that are too hard or"
-            " too easy, or a grader that does not work",
+            f"every reward of the last {STEPS} updates is {found.means[-1]:.4g}: the tasks are too hard or"
+            " too easy, or the grader is broken",
             got=guess,
             expected="rewards that differ within a group",
             remedy="`truing check RECIPE` grades the demonstrations: they must earn more than this",
@@ -74,17 +74,17 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _alike(reward: float, spreads: tuple[float, float]) -> Step:
-    told = [past_step(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
-    return changed_step(example_step(rewards=(reward,) * 8), past=told)
+    past = [past_step(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
+    return changed_step(example_step(rewards=(reward,) * 8), past=past)
 
 
 def example() -> Step:
-    """Nobody has earned anything yet."""
+    """No attempt has earned a reward yet."""
     return _alike(0.0, (0.0, 0.0))
 
 
 def once() -> Step:
-    """One update had no signal."""
+    """One update has no signal."""
     return _alike(0.0, (0.3, 0.2))
 
 

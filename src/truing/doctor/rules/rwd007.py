@@ -1,19 +1,19 @@
-"""RWD007: Tasks of the evaluation are trained on.
+"""RWD007: Evaluation tasks are trained.
 
-What: Prompts of this batch are among those that the evaluation asks.
+What: Prompts of this batch are among those of the evaluation.
 
-Why it is silent: The evaluation rises, which is what everybody hopes for. Nothing in the training is wrong;
-the number that is to say how well the policy does on what it has not seen says something else.
+Why it is silent: The evaluation rises, as intended. Nothing in the training is wrong, but the number no
+longer measures the policy on unseen tasks.
 
-How it is measured: What the tasks of a batch ask against what those of the evaluation ask, message by
-message. A run of Truing refuses an environment whose splits share a prompt, so here it is proven; of
-another trainer it is known once an evaluation was made.
+How it is measured: The tasks of a batch against those of the evaluation, message by message. Truing refuses
+an environment whose splits share a prompt, so here it is proven; for another trainer it is known after an
+evaluation.
 
-Healthy look-alikes: Other tasks under the same id. A prompt that both sets have because somebody wants to
-see how training tasks are learned: another trainer declares nothing, and there it is a suspicion.
+Healthy look-alikes: Other tasks under the same id. A prompt in both sets on purpose, to measure training
+tasks: another trainer declares nothing, so there it is a suspicion.
 
-Fix: Look at which split the training draws from. Evaluate the checkpoints again on tasks that were never
-trained on; numbers of before are of no use.
+Fix: Check which split the training uses. Evaluate the checkpoints again on held-out tasks; earlier numbers
+are of no use.
 
 References: https://arxiv.org/abs/2311.04850, docs/tasks.md
 """
@@ -28,26 +28,26 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Tasks of a batch that the evaluation has too."""
+    """Tasks of a batch that are also in the evaluation."""
 
     trained: tuple[str, ...]  # the first of them
     shared: int
     tasks: int  # of the evaluation
-    declared: bool  # that the two are apart
+    declared: bool  # whether the splits are declared disjoint
 
 
 def measure(step: Step) -> Measured:
-    """As it was compared beside the update."""
+    """Read the comparison recorded with the update."""
     found = step.facts["held_out"]
     return Measured(tuple(found["trained"]), found["count"], found["tasks"], found["declared"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """What is held out is not trained on."""
+    """Claim any held-out task in training."""
     if found.shared:
         yield Claim(
             Verdict.PROVEN if found.declared else Verdict.SUSPECT,
-            f"the evaluation asks {found.shared} of the prompts that are trained on",
+            f"{found.shared} trained prompts are in the evaluation",
             got=f"{', '.join(found.trained)}, of {found.tasks} tasks of the evaluation",
             expected="none",
             specificity=2.4,
@@ -66,7 +66,7 @@ def example() -> Step:
 
 
 def apart() -> Step:
-    """Nothing is in both."""
+    """No task is in both."""
     return _shared(0)
 
 

@@ -1,17 +1,16 @@
-"""RWD008: Rejection sampling keeps answers that earned too little.
+"""RWD008: Rejection sampling keeps answers below the threshold.
 
-What: An answer whose reward is below the declared least one is trained on as a demonstration.
+What: An answer whose reward is below the declared minimum is trained as a demonstration.
 
-Why it is silent: The loss of supervised fine-tuning on the policy's own answers is small and falls,
-whichever they are. Without rejection the policy learns to be more certain of what it says, right or wrong.
+Why it is silent: The loss of supervised fine-tuning on the policy's own answers is small and falls, for any
+answers. Without rejection the policy becomes more certain of its answers, right or wrong.
 
 How it is measured: The reward of each row with tokens under a supervised loss, against `min_reward`.
 
-Healthy look-alikes: Answers that earned just the least reward. Answers that were rejected, and stand in the
-record without a token that is trained. Stages that reject nothing: they declare no least reward.
+Healthy look-alikes: Answers with exactly the minimum reward. Rejected answers, which are in the record
+without a trained token. Stages that reject nothing: they declare no minimum.
 
-Fix: Look at the comparison and at which answers it is made of: rewards of other rows, a sign, a threshold
-in another unit.
+Fix: Check the comparison and its inputs: rewards of other rows, a sign, a threshold in another unit.
 
 References: https://arxiv.org/abs/2203.14465, https://arxiv.org/abs/2304.06767
 """
@@ -30,11 +29,11 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
 
 ROUNDING = 1e-6
-"""Reward units: what a number may lose where it is kept in float32."""
+"""Reward units: rounding in float32."""
 
 
 class Measured(NamedTuple):
-    """Rows that are trained on: how many, how many of them earned less, and the one that earned least."""
+    """Trained rows, those below the minimum, and the lowest one."""
 
     trained: int
     below: int
@@ -44,7 +43,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Rewards of the rows that a supervised loss reads."""
+    """Read the rewards of the rows under a supervised loss."""
     least = step.setup.min_reward
     assert least is not None
     read = {
@@ -58,11 +57,11 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Nothing below what is declared."""
+    """Claim any reward below the minimum."""
     if found.below:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.below} of {found.trained} answers that are trained on earned less than is declared",
+            f"{found.below} of {found.trained} trained answers have a reward below the declared minimum",
             got=f"{found.reward:.3g}",
             expected=f"at least {found.least:.3g}",
             row=found.row,
@@ -71,7 +70,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _kept(rewards: tuple[float, ...]) -> Step:
-    """Answers that earned at least 0.5 as demonstrations; here all of these are kept."""
+    """Return answers as demonstrations with a minimum of 0.5; here all are kept."""
     step = example_step(rewards=rewards, setup={"algo": "rft", "advantage": None, "min_reward": 0.5})
     shown, none = step.tokens["policy_mask"], torch.zeros_like(step.tokens["policy_mask"])
     streams = {
@@ -86,12 +85,12 @@ def _kept(rewards: tuple[float, ...]) -> Step:
 
 
 def example() -> Step:
-    """Everything is kept."""
+    """All answers are kept."""
     return _kept((1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0))
 
 
 def just_enough() -> Step:
-    """Answers that earned the least reward, or more."""
+    """Answers with the minimum reward, or more."""
     return _kept((0.5, 1.0) * 4)
 
 
@@ -101,7 +100,7 @@ RULE = Rule(
     kind="C",
     needs=("setup.min_reward", "supervised_mask", "row.reward"),
     taints=("sft", "policy"),
-    # nobody else chooses what is demonstrated by its reward
+    # no other method chooses demonstrations by reward
     applies=lambda step: step.setup.algo == "rft" or step.setup.min_reward is not None,
     measure=measure,
     judge=judge,

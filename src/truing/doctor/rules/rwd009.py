@@ -1,21 +1,21 @@
 """RWD009: A reward is not the sum of its parts.
 
-What: The reward that credit is given for differs from the weighted sum of what the reward functions
-returned.
+What: The reward in use differs from the weighted sum of the reward functions' results.
 
-Why it is silent: The parts are logged as they were graded, the reward is trained on as it was changed.
-Clipped or squared rewards still order attempts as they should, scaled and shifted ones vanish from
-group-relative advantages, and only how much each attempt counts is another.
+Why it is silent: The log has the parts as graded, and the update uses the changed reward. Clipped or
+squared rewards still order attempts correctly, scaled and shifted ones vanish from group-relative
+advantages, and only the weight of each attempt differs.
 
-How it is measured: Each row's parts, times their declared weights, are added up and compared with its
-reward. Whether all rewards are clipped, scaled, shifted, squared or centred versions of the sums is said.
+How it is measured: The rule adds up each row's parts, times their declared weights, and compares the sum
+with its reward. It names a single change that explains all rewards: clipped, scaled, shifted, squared or
+centred sums.
 
-Healthy look-alikes: What declared gates take off (cut or long attempts) and the KL in the reward are taken
-off later: the reward on record is as it was graded. An attempt that failed has neither parts nor a reward.
+Healthy look-alikes: Penalties of declared gates (cut or long attempts) and the KL in the reward are
+subtracted later: the recorded reward is the graded one. A failed attempt has neither parts nor a reward.
 Rounding in the last digit.
 
-Fix: Change a reward in a reward function, or by a declared weight, gate or advantage scale, where it is on
-record.
+Fix: Change a reward in a reward function, or by a declared weight, gate or advantage scale, which the
+record has.
 
 References: docs/tasks.md, https://arxiv.org/abs/2402.03300
 """
@@ -31,11 +31,11 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 ROUNDING = 1e-5
-"""Reward units, and of the sum: what float32 and another order leave."""
+"""Reward units, and of the sum: rounding of float32 and of another order."""
 
 
 class Graded(NamedTuple):
-    """A reward, and what its parts come to; NaN where they are not those that are declared."""
+    """A reward, and the sum of its parts; NaN if they are not the declared ones."""
 
     row: int
     group: str
@@ -44,7 +44,7 @@ class Graded(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """All rewards that have parts."""
+    """All rewards with parts."""
 
     rows: tuple[Graded, ...]
 
@@ -61,7 +61,7 @@ def measure(step: Step) -> Measured:
 
 
 def _sum(row: Row, weights: Mapping[str, float]) -> float:
-    """What the parts of a reward come to."""
+    """Return the weighted sum of the parts of a reward."""
     if row.reward_parts.keys() != weights.keys():
         return math.nan
     return math.fsum(weights[name] * part for name, part in row.reward_parts.items())
@@ -72,7 +72,7 @@ def _equal(a: float, b: float) -> bool:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A sum is what it is."""
+    """Claim any difference from the sum."""
     wrong = [each for each in found.rows if not _equal(each.reward, each.parts)]
     if wrong:
         worst = max(
@@ -90,7 +90,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _pattern(rows: Sequence[Graded], wrong: Sequence[Graded]) -> str:
-    """What was done to the sums, where one change explains every reward."""
+    """Return the one change of the sums that explains every reward, as text."""
     got = [each.reward for each in wrong]
     if all(_equal(each, got[0]) for each in got) and len({each.parts for each in wrong}) > 1:
         if all(each.parts > got[0] for each in wrong):
@@ -118,13 +118,13 @@ REWARDS = (1.0, 0.0, 0.75, 0.25, 1.0, 1.0, 0.0, 0.25)
 
 
 def _graded(rewards: Sequence[float], weight: float = 1.0) -> Step:
-    """Attempts that were graded so, with other rewards on record."""
+    """Return attempts with these parts, and other recorded rewards."""
     step = example_step(rewards=rewards, setup={"reward_weights": {"exact": weight}})
     return changed_step(step, rows={i: {"reward_parts": {"exact": part}} for i, part in enumerate(REWARDS)})
 
 
 def example() -> Step:
-    """Rewards are clipped before credit is given."""
+    """Rewards are clipped before the advantages."""
     return _graded([min(reward, 0.5) for reward in REWARDS])
 
 
@@ -134,7 +134,7 @@ def weighted() -> Step:
 
 
 def unknown() -> Step:
-    """Another trainer's attempts, of which nobody knows the parts."""
+    """Another trainer's attempts, with unknown parts."""
     step = _graded(REWARDS)
     return changed_step(step, rows={i: {"reward_parts": {}} for i in range(len(step.rows))})
 

@@ -1,23 +1,22 @@
-"""RWD010: The reward has fallen and stays down.
+"""RWD010: The reward has fallen and stays low.
 
-What: The mean reward of the last updates is far below the best that the stage had: by a quarter of its
-height over a fifth of the stage, or by three fifths over its last few updates.
+What: The mean reward of the last updates is far below the best of the stage: by a quarter of its height
+over a fifth of the stage, or by three fifths over its last few updates.
 
-Why it is silent: The loss of a policy gradient says nothing of the reward, so it looks as before. Where all
-attempts fail alike the gradient is 0, and the run ends in good order with a policy that is worth nothing.
+Why it is silent: The loss of a policy gradient is independent of the reward, so it looks as before. If all
+attempts fail alike the gradient is 0, and the run ends normally with a useless policy.
 
 How it is measured: Means over windows of 5, 10, 20 … updates and of a fifth of the stage, the last against
-the best before it. The fall must be four standard errors of such a difference, by how much neighbouring
-updates differ, or those of the best window where that is more. The update at which it broke is where two
-levels fit best, and the lower is the mean since then. It is asked at each update, and told where it holds
-at the last: a dip that was made good is none.
+the best before it. The fall must be four standard errors of such a difference, from differences of
+neighbouring updates, or from the best window if that is larger. The break is the update with the best fit
+of two levels, and the lower level is the mean since then. The rule checks each update, and reports a fall
+that holds at the last: a dip with a recovery is none.
 
-Healthy look-alikes: Noise of small batches; a dip during which the policy finds another way; rewards that
-are rare. Tasks that get harder, or a penalty that sets in, look like a collapse: what the log does not say,
-the rule cannot know.
+Healthy look-alikes: Noise of small batches. A dip during which the policy changes its strategy. Rare
+rewards. Harder tasks, or a new penalty, look like a collapse: the rule cannot see causes outside the log.
 
-Fix: Look at what moved before: KLD003 (the KL), LEN002 and LEN006 (the entropy), LEN003 (cut attempts). Go
-back to a checkpoint from before the break, with a smaller learning rate, a KL term or a clip that holds.
+Fix: Check what moved before: KLD003 (the KL), LEN002 and LEN006 (the entropy), LEN003 (cut attempts).
+Return to a checkpoint from before the break, with a smaller learning rate, a KL term or a tighter clip.
 
 References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
 """
@@ -41,29 +40,29 @@ QUARTER = 0.25
 """Of the best height, lost over a fifth of the stage."""
 
 MOST = 0.6
-"""The same over fewer updates: a dip of a healthy run has cost a third."""
+"""The same over fewer updates: the dip of a healthy run costs a third."""
 
 
 class Measured(NamedTuple):
     """Falls by the length of the window, the longest last, and the numbers of the updates."""
 
     falls: Sequence[Fall]
-    updates: Sequence[int]  # from 1, of the values
+    updates: Sequence[int]  # numbers of the values, from 1
 
 
 def measure(step: Step) -> Measured:
-    """The mean reward of every update that tells it."""
+    """Read the mean reward of every update with one."""
     numbers = [past.step for past in step.past_of_stage] + [step.step]
-    told = [
+    series = [
         (number + 1, reward)
         for number, metrics in zip(numbers, history(step), strict=True)
         if math.isfinite(reward := metrics.get("reward/mean", math.nan))
     ]
-    return Measured(falls([reward for _, reward in told]), [number for number, _ in told])
+    return Measured(falls([reward for _, reward in series]), [number for number, _ in series])
 
 
 def fallen(found: Measured) -> Fall | None:
-    """The fall over the longest window that shows one; None where none does."""
+    """Return the fall over the longest window that shows one; None without one."""
     for fall in reversed(found.falls):
         least = QUARTER if fall is found.falls[-1] else MOST
         if fall.errors >= ERRORS and fall.share >= least:
@@ -72,7 +71,7 @@ def fallen(found: Measured) -> Fall | None:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """What is far enough, and surely."""
+    """Claim a large and significant fall."""
     if (fall := fallen(found)) is not None:
         first, last = found.updates[fall.start], found.updates[fall.start + fall.window - 1]
         yield Claim(
@@ -86,20 +85,20 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:
-    """A stage that stayed for so many updates at each level."""
+    """Return a stage with this many updates at each level."""
     rng = random.Random(0)
     values = [level + rng.gauss(0, spread) for count, level in levels for _ in range(count)]
-    told = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=told, numbers={"reward/mean": values[-1]})
+    past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=past, numbers={"reward/mean": values[-1]})
 
 
 def example() -> Step:
-    """It learned, and then it answered nonsense."""
+    """The policy learns, and then gives nonsense answers."""
     return _rewards((10, 0.3), (20, 0.6), (12, 0.0))
 
 
 def dip() -> Step:
-    """It lost a third for a while, and found back."""
+    """The reward loses a third for a while, and recovers."""
     return _rewards((20, 0.9), (5, 0.6), (15, 0.9))
 
 
@@ -107,8 +106,8 @@ def scattered() -> Step:
     """Two attempts an update, so that single rewards are 0 or 1."""
     rng = random.Random(1)
     values = [float(rng.random() < 0.5) for _ in range(60)]
-    told = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return changed_step(example_step(), past=told, numbers={"reward/mean": values[-1]})
+    past = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=past, numbers={"reward/mean": values[-1]})
 
 
 RULE = Rule(

@@ -1,21 +1,21 @@
-"""SMP002: Tokens were drawn by weights of an earlier update.
+"""SMP002: Weights of an earlier update sampled the tokens.
 
-What: The sampler's weights are not those that the update begins with, or changed while a step was drawn.
+What: The sampler's weights differ from those at the start of the update, or changed within a step.
 
-Why it is silent: Policies a few updates apart say nearly the same. The ratio is a little off, which the
-clip takes for learning, and the baseline compares attempts of two policies. In bfloat16 the difference
-drowns in rounding; only a digest tells.
+Why it is silent: Policies a few updates apart give nearly the same answers. The ratio is a little off,
+which looks like learning, and the baseline compares attempts of two policies. In bfloat16 the difference is
+below rounding; only a digest shows it.
 
-How it is measured: Each turn carries the digest and the number of the weights that drew it. Within a step
-all must be alike. A digest that an earlier update of the run had before or after it, and this one has not,
-names the version. In Truing the number is the count of all updates so far.
+How it is measured: Each turn carries the digest and the version of the weights that sampled it. Within a
+step all must be equal. A digest that an earlier update of the run had before or after it, and this one has
+not, names the version. In Truing the version is the count of all updates so far.
 
-Healthy look-alikes: A sampler that is declared to lag behind, with a correction: then the rule is not
-asked. Demonstrations, which nobody sampled. Weights that did not move, and keep their digest. Digests of a
+Healthy look-alikes: The rule does not apply to a sampler with a declared lag and a correction.
+Demonstrations, which no sampler sampled. Weights that did not move, and keep their digest. Digests of a
 part of a large model, which compare with no other.
 
-Fix: Sync the sampler after each update, and let the sync return the digest of what the sampler has loaded,
-not of what was sent.
+Fix: Sync the sampler after each update, and let the sync return the digest of the loaded weights, not of
+the sent ones.
 
 References: https://arxiv.org/abs/2505.24298, docs/control.md
 """
@@ -32,18 +32,18 @@ from truing.types.status import FinishReason
 
 
 class Measured(NamedTuple):
-    """Which weights drew the turns."""
+    """The weights that sampled the turns."""
 
     digests: tuple[str, ...]
     versions: tuple[int, ...]
     turns: int
-    row: int  # the first row that has another digest or version than the row before
-    behind: int  # updates, by a digest that is on record; 0 where it is not
-    short: int  # updates, by the count; 0 where there is none
+    row: int  # the first row with another digest or version than the row before
+    behind: int  # updates, by a recorded digest; 0 without one
+    short: int  # updates, by the version; 0 without one
 
 
 def measure(step: Step) -> Measured:
-    """Digests and versions of all sampled turns, and where they are known from."""
+    """Compare digests and versions of all sampled turns with those of earlier updates."""
     seen: list[tuple[str, int]] = []
     other = None
     for index, row in enumerate(step.rows):
@@ -66,13 +66,13 @@ def measure(step: Step) -> Measured:
 
 
 def _behind(step: Step, digest: str) -> int:
-    """How many updates ago a digest was that of the weights; 0 where it is now, or never was."""
+    """Return how many updates ago the weights had this digest; 0 for now or never."""
     weights = step.facts.get("weights")
     if not weights or digest == weights["before"]:
         return 0
     earlier = [each.facts.get("weights", {}) for each in step.past]
     if earlier and earlier[-1].get("next") != weights["before"]:
-        return 0  # somebody wrote into the weights since: OPT002 tells
+        return 0  # other code wrote into the weights since: OPT002 covers it
     for ago, each in enumerate(reversed(earlier), start=1):
         if digest == each.get("before"):
             return ago
@@ -80,20 +80,20 @@ def _behind(step: Step, digest: str) -> int:
 
 
 def _short(step: Step, version: int) -> int:
-    """By how much a version is less than the updates made so far, in a run whose record is whole."""
+    """Return the updates so far minus the version, in a run with a complete record."""
     if step.setup.trainer != "truing" or not all("weights" in each.facts for each in step.past):
         return 0
     return max(len(step.past) - version, 0)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """One step, one policy, and the one that is updated."""
+    """Claim several policies in a step, or an old one."""
     behind = max(found.behind, found.short)
     states = max(len(found.digests), len(found.versions))
     if states > 1:
         yield Claim(
             Verdict.PROVEN,
-            f"the {found.turns} turns of this step were drawn by {states} different states of the weights",
+            f"the {found.turns} turns of this step come from {states} different versions of the weights",
             got=f"digests {', '.join(found.digests[:3])}; versions {', '.join(map(str, found.versions[:3]))}",
             expected="one",
             row=found.row,
@@ -104,26 +104,26 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN,
             f"the sampler's weights are {behind} update{'s' * (behind > 1)} old",
             got=f"version {found.versions[0]}, digest {found.digests[0]}",
-            expected="the weights that the update begins with",
+            expected="the weights at the start of the update",
             specificity=2.5,
         )
 
 
 def example() -> Step:
-    """The sampler was not synced after the update before."""
+    """The sampler was not synced after the previous update."""
     left = {"weights": {"before": "a", "after": "b", "next": "b"}}
     now = {"weights": {"before": "b", "after": "c", "next": "c"}}
     return replace(changed_step(example_step(), past=[past_step(0, facts=left)], facts=now), step=1)
 
 
 def synced() -> Step:
-    """It was synced: the second update's turns have its digest, and its number."""
+    """A synced sampler: the second update's turns have its digest, and its version."""
     step = example()
     return drawn_by(step, "b", 1)
 
 
 def drawn_by(step: Step, digest: str, version: int) -> Step:
-    """The step with turns that these weights drew."""
+    """Return the step with turns sampled by these weights."""
     turns = [
         tuple(replace(turn, weight_digest=digest, sampler_version=version) for turn in row.turns)
         for row in step.rows

@@ -1,19 +1,19 @@
 """SMP003: The sampler's weights are not base plus adapter.
 
-What: A layer of the sampler's copy differs from the trainer's base with its adapter folded in.
+What: A layer of the sampler's copy differs from the trainer's base with the adapter merged in.
 
 Why it is silent: A sampler without the adapter, or with it at another scale, answers as well as the model
-did before training. The reward is flat, or the ratio is off by as much as the policy has moved, and the
-learning rate gets the blame.
+before training. The reward is flat, or the ratio is off by the movement of the policy, and the learning
+rate looks like the cause.
 
-How it is measured: One layer after another, a new one beside each check, is folded again from base, A, B
-and scale, and compared with what the sampler holds: the largest difference against the largest weight.
+How it is measured: The check merges one layer again from base, A, B and scale, another one each time, and
+compares it with the sampler's: the largest difference against the largest weight.
 
-Healthy look-alikes: Differences of rounding: the sum of two numbers in float32 keeps 6e-8 of them. A
-sampler that holds its weights in bfloat16, where the check says how far that rounds.
+Healthy look-alikes: Rounding: the sum of two numbers in float32 keeps 6e-8 of them. A sampler with weights
+in bfloat16, whose rounding the check reports.
 
-Fix: Fold into a fresh copy of the base at each sync, with the scale that the trainer uses; never into what
-was folded before.
+Fix: Merge into a fresh copy of the base at each sync, with the trainer's scale; never into an already
+merged copy.
 
 References: https://arxiv.org/abs/2106.09685, https://github.com/huggingface/trl/issues/2872
 """
@@ -28,7 +28,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """The layer that was compared."""
+    """The compared layer."""
 
     layer: str
     largest: float  # difference
@@ -37,13 +37,13 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """As it was compared beside the update."""
+    """Read the comparison recorded with the update."""
     known = step.facts["sync"]
     return Measured(known["layer"], known["largest"], known["scale"], known.get("eps", 0.0))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A hundred roundings of float32, or two of the sampler's own."""
+    """Claim more than a hundred roundings of float32, or two of the sampler's dtype."""
     bound = max(1e-5, 2 * found.eps) * found.scale
     if not found.largest <= bound:
         yield Claim(
@@ -56,13 +56,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """The sampler holds the base, and the adapter was left out."""
+    """The sampler has the base without the adapter."""
     known = {"layer": "layers.0.q_proj", "largest": 0.02, "scale": 0.5}
     return changed_step(example_step(), facts={"sync": known})
 
 
 def rounded() -> Step:
-    """Folded in another order, which rounds otherwise."""
+    """A merge in another order, with other rounding."""
     known = {"layer": "layers.0.q_proj", "largest": 6e-8, "scale": 0.5}
     return changed_step(example_step(), facts={"sync": known})
 

@@ -1,23 +1,23 @@
-"""SMP004: The sampler draws from another distribution than it should.
+"""SMP004: The sampler's distribution differs from the declared one.
 
 What: The sampler's recorded log-probabilities differ from those of a plain forward of the same tokens, and
-the trainer's do not. Whatever is wrong is in the sampler: its weights, its processors, its cache, or what
-it records.
+the trainer's do not. The fault is in the sampler: its weights, its processors, its cache, or its records.
 
-Why it is silent: What a sampler says of its own draws is believed. The trainer then sees a policy that has
-moved before anything was updated, weighs tokens by ratios that mean nothing, and pulls at the wrong ones.
+Why it is silent: No metric checks the sampler's numbers. The trainer then sees a policy that has moved
+before any update, weighs tokens by meaningless ratios, and trains the wrong ones.
 
-How it is measured: Some rows are scored once more, one at a time, by the model's own forward and the
-declared contract. Both log-probabilities of each token are compared with that. In float32 forty times what a
-plain forward differs from itself in another shape is allowed; where nobody measured that, two thousandths of
-a nat, or forty times what the trainer differs from itself. In another precision it is four times what
-rounding at random changes on average.
+How it is measured: The check scores some rows once more, one at a time, with the model's own forward and
+the declared sampling parameters, and compares both log-probabilities of each token with it. In float32
+forty times the difference of a plain forward from itself in another shape is allowed. Without that
+measurement, two thousandths of a nat, or forty times the trainer's difference from itself. In another
+precision it is four times the mean change by random rounding.
 
 Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
-there the comparison is never proof. Log-probabilities of 0 of tokens that were the only possible ones.
+there the comparison is never proof. Log-probabilities of 0 of the only possible tokens.
 
-Fix: Compare the contract with what the engine is told: temperature, truncation, penalties, banned stops.
-Ask it for log-probabilities after its processors. Check its weights (SMP002, SMP003) before its arithmetic.
+Fix: Compare the sampling parameters with the engine's settings: temperature, truncation, penalties, banned
+stops. Request log-probabilities after its processors. Check its weights (SMP002, SMP003) before its
+arithmetic.
 
 References: https://github.com/huggingface/trl/issues/4159, https://github.com/huggingface/trl/issues/6789
 """
@@ -33,12 +33,12 @@ from truing.utils.format import with_count
 
 
 def measure(step: Step) -> ForwardDifference:
-    """As it was compared beside the update, and where the sampler is farthest off."""
+    """Read the comparison recorded with the update, and the sampler's largest difference."""
     return forward_difference(step, "sampler")
 
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
-    """One of the two is off, and it is the sampler."""
+    """Claim a sampler that differs while the trainer agrees."""
     if found.differs("sampler") and found.agrees("trainer"):
         sampler, trainer = (found.largest[name] for name in ("sampler", "trainer"))
         yield Claim(
@@ -54,14 +54,14 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
 
 
 def plain(**nats: float) -> Step:
-    """A step with a plain forward, and how far each is from it."""
+    """Return a step with a plain forward, and the difference of each from it."""
     known = {"tokens": 16, "rows": 4, "device": "cpu", "trainer": 3e-6, "alone": 3e-6, "sampler": 2e-5} | nats
     known["where"] = dict.fromkeys(STREAMS, ("s0", 5))
     return changed_step(example_step(), facts={"plain": known, "null": {"logprob": 4e-5}})
 
 
 def example() -> Step:
-    """A penalty that only the sampler knows of."""
+    """The sampler alone has a penalty."""
     return plain(sampler=0.8)
 
 

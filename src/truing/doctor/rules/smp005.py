@@ -1,24 +1,24 @@
-"""SMP005: The trainer computes another distribution than it should.
+"""SMP005: The trainer's distribution differs from the declared one.
 
-What: The trainer's log-probabilities differ from those of a plain forward of the same tokens: it sees other
+What: The trainer's log-probabilities differ from those of a plain forward of the same tokens: it uses other
 positions, another attention mask, another temperature, or dropout.
 
-Why it is silent: A forward that is wrong is wrong for every token alike, and still falls in loss. Trainer
-and reference are wrong together, so the KL is 0 where it should be. Only a row that is scored alone,
-without a pad or a neighbour, tells.
+Why it is silent: A wrong forward is wrong for every token alike, and its loss still falls. Trainer and
+reference are wrong together, so the KL is 0 as expected. Only a row scored alone, without padding or a
+neighbour, shows it.
 
-How it is measured: Some rows are scored once more, one at a time, by the model's own forward and the
-declared contract. In float32 forty times what a plain forward differs from itself in another shape is
-allowed; where nobody measured that, two thousandths of a nat, or forty times what the trainer differs from
-itself in other micro-batches. In another precision it is the mean over tokens that counts: it may be
-four times what rounding at random changes, and is proven at twenty times. Where the sampler is as far off,
-both do something that the contract does not say.
+How it is measured: The check scores some rows once more, one at a time, with the model's own forward and
+the declared sampling parameters. In float32 forty times the difference of a plain forward from itself in
+another shape is allowed. Without that measurement, two thousandths of a nat, or forty times the trainer's
+difference from itself in other micro-batches. In another precision the mean over tokens counts: four times
+the change by random rounding is allowed, and twenty times is proof. If the sampler is as far off, both
+differ from the declared sampling parameters.
 
 Healthy look-alikes: A forward in bfloat16, which is off by a tenth of a nat at single tokens; on a GPU the
 comparison is never proof. Differences of 5e-5 nats between a row alone and the same row among others.
 
-Fix: Score one row alone and inside its batch: what differs is padding, positions or the mask between packed
-rows. What is the same in both is the contract: temperature, penalties, support.
+Fix: Score one row alone and inside its batch. A difference between the two is padding, positions or the
+mask between packed rows. If both agree, check the sampling parameters: temperature, penalties, support.
 
 References: https://github.com/huggingface/trl/issues/6789, docs/notation.md
 """
@@ -34,20 +34,20 @@ from truing.utils.format import with_count
 
 
 def measure(step: Step) -> ForwardDifference:
-    """As it was compared beside the update, and where the trainer is farthest off."""
+    """Read the comparison recorded with the update, and the trainer's largest difference."""
     return forward_difference(step, "trainer")
 
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
-    """The trainer is off: alone, or with the sampler beside it; or nobody knows where it is."""
+    """Claim a trainer that differs, alone or together with the sampler."""
     if found.differs("itself") and found.is_certain("itself"):
         behind = found.largest["itself"]
         yield Claim(
             Verdict.PROVEN,
-            f"tokens behind a row change its log-probabilities by up to {behind:.3g} nats: the policy's"
-            " attention sees the future",
+            f"tokens after a row change its log-probabilities by up to {behind:.3g} nats: the"
+            " attention is not causal",
             got=f"{behind:.3g} over {with_count(found.tokens, 'token')}",
-            expected=f"{found.expected_text('itself')}: nothing behind a token may matter to it",
+            expected=f"{found.expected_text('itself')}: later tokens have no effect on a token",
             specificity=4,
         )
         return
@@ -74,7 +74,7 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """Rows are padded on the left, and positions count the pads."""
+    """Rows are padded on the left, and positions count the padding."""
     return plain(trainer=6.0)
 
 

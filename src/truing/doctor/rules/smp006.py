@@ -1,20 +1,20 @@
-"""SMP006: A row is scored otherwise in a batch than by itself.
+"""SMP006: A row's score depends on its batch.
 
-What: The trainer gives a row other log-probabilities when it stands beside others than when it stands
-alone, and alone it agrees with a plain forward.
+What: The trainer gives a row other log-probabilities in a batch than alone, and alone it agrees with a
+plain forward.
 
-Why it is silent: Which rows stand together changes from step to step, so what is wrong looks like noise.
-Left pads without position ids, a missing attention mask, or neighbours in a packed row move
-log-probabilities by whole nats, and the loss goes on.
+Why it is silent: The rows of a batch change from step to step, so the error looks like noise. Left padding
+without position ids, a missing attention mask, or neighbours in a packed row change log-probabilities by
+whole nats, and the loss goes on.
 
 How it is measured: The same rows are scored together, one by one, and by a plain forward without any
-padding; the largest difference over all tokens that are trained.
+padding; the largest difference over all trained tokens.
 
-Healthy look-alikes: Differences of rounding: 4e-5 nats in float32 with the size of the batch. On a GPU in
-bfloat16 the rule does not prove anything.
+Healthy look-alikes: Rounding: 4e-5 nats in float32 with the size of the batch. On a GPU in bfloat16 the
+rule is never proof.
 
-Fix: Give position ids that begin anew with each row, and a mask that keeps pads and neighbours out; then
-score one row alone and in a batch, and compare.
+Fix: Give each row position ids from 0, and a mask that excludes padding and neighbours. Then score one row
+alone and in a batch, and compare.
 
 References: https://huggingface.co/blog/the_n_implementation_details_of_rlhf_with_ppo
 """
@@ -30,21 +30,21 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 APART = 1e-2
-"""Nats that no rounding in float32 explains, where nobody measured it."""
+"""Nats beyond rounding in float32, without a measurement."""
 
 
 class Measured(NamedTuple):
     """The largest differences, nats."""
 
-    together: float  # of rows side by side to a plain forward
-    alone: float  # of the same rows one by one
+    together: float  # of rows in a batch from a plain forward
+    alone: float  # of the same rows one by one from a plain forward
     apart: float  # between the two
     coarse: bool  # not in float32 on a CPU
-    bound: float  # what rounding may come to
+    bound: float  # of rounding
 
 
 def measure(step: Step) -> Measured:
-    """As they were compared beside the update."""
+    """Read the comparison recorded with the update."""
     plain = step.facts["plain"]
     apart = step.facts["null"]["logprob"]
     bound = tolerance(rounding(step.facts), None, APART) or APART
@@ -52,14 +52,14 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Alone it is right, and in company it is not."""
+    """Claim rows that are right alone and wrong in a batch."""
     if found.apart > found.bound and found.alone <= found.bound < found.together:
         yield Claim(
             Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
             f"rows change each other: in a batch up to {found.together:.3g} nats from a plain forward,"
             f" alone {found.alone:.2g}",
             got=f"{found.apart:.3g} nats between the two",
-            expected=f"the same to rounding: within {found.bound:.2g}",
+            expected=f"the same up to rounding: within {found.bound:.2g}",
             specificity=3,
         )
 
@@ -77,17 +77,17 @@ def _scored(together: float, alone: float) -> Step:
 
 
 def example() -> Step:
-    """Position ids were left out beside left pads."""
+    """Position ids are missing with left padding."""
     return _scored(6.0, 3e-6)
 
 
 def in_another_order() -> Step:
-    """Sums were taken in another order."""
+    """Sums in another order."""
     return _scored(4e-5, 3e-6)
 
 
 def as_measured() -> Step:
-    """The same, where rounding was measured."""
+    """The same, with measured rounding."""
     return changed_step(_scored(4e-5, 3e-6), facts={"null": {"logprob": 4e-5, "rounding": 1e-5}})
 
 

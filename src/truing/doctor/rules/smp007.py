@@ -1,23 +1,23 @@
-"""SMP007: Tokens were not drawn from the distribution that is declared.
+"""SMP007: Sampled tokens do not follow the declared distribution.
 
-What: The tokens that a policy is said to have drawn are no fair draw from its distribution under the
-sampling contract: another temperature, a nucleus that was cut, penalties, banned stops, a forced prefix, or
-a greedy choice.
+What: The sampled tokens are no fair draw from the policy's distribution under the declared sampling
+parameters. The cause is another temperature, a truncated nucleus, penalties, banned stops, a forced prefix,
+or a greedy choice.
 
-Why it is silent: Where sampler and trainer report the same raw log-probabilities every ratio is 1, whatever
-the tokens were drawn by. No ratio, KL or clip share can see it; what is learnt is the gradient of another
-policy than the one that acts.
+Why it is silent: If sampler and trainer report the same raw log-probabilities every ratio is 1, whatever
+distribution the tokens come from. No ratio, KL or clip share shows it; the gradient is that of another
+policy than the acting one.
 
 How it is measured: A bet on each audited token. For a feature of it, such as its log-probability, the bet
-pays e^{λ f} over its expectation under the declared distribution; if that is the true one, the wealth is a
-fair game, and it exceeds W with a probability of at most 1/W however often one looks. Tokens are chosen
-before any reward is known and each is counted once, by the weights that drew it.
+pays e^{λ f} over its expectation under the declared distribution. If that is the true one, the wealth is a
+fair game, and it exceeds W with a probability of at most 1/W, for any number of checks. The audit chooses
+tokens before any reward is known, and counts each once, by the weights that sampled it.
 
-Healthy look-alikes: A wealth that goes up and down below 100. Groups that are left out for equal rewards:
-their tokens are bet on all the same, for a choice by reward would make wealth out of nothing.
+Healthy look-alikes: A wealth that varies below 100. Groups that are left out for equal rewards: their
+tokens are in the bets all the same, since a choice by reward would create wealth without a fault.
 
-Fix: The feature that won names the suspect: compare it with the sampler's settings, and with its defaults,
-which a generation config may bring along. Declare it in `[sampling]`, so that the trainer scores by it too.
+Fix: The winning feature names the suspect: compare it with the sampler's settings, and with its defaults
+from a generation config. Declare it in `[sampling]`, so that the trainer scores with it too.
 
 References: https://arxiv.org/abs/2210.01948, https://github.com/huggingface/trl/issues/4159,
 https://github.com/huggingface/trl/issues/6789
@@ -34,7 +34,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 ODDS = 6.0
-"""log10 of the wealth at which it is told: a chance of one in a million, over all of the run."""
+"""log10 of the wealth for a claim: a probability of one in a million, over the whole run."""
 
 
 class Measured(NamedTuple):
@@ -46,13 +46,13 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """What the bets of the stage so far come to."""
+    """Return the wealth of the stage so far."""
     before = [past.facts["audit"] for past in step.past_of_stage if "audit" in past.facts]
     return wealth_of([*before, step.facts["audit"]])
 
 
 def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
-    """Add up the bets of some updates: facts ``audit``, at least one."""
+    """Return the wealth of some updates: facts ``audit``, at least one."""
     wealth = {}
     for feature, strengths in LAMBDAS.items():
         gains = [each["gains"][feature] for each in audits if feature in each["gains"]]
@@ -66,13 +66,13 @@ def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A wealth that no fair game makes."""
+    """Claim a wealth beyond that of a fair game."""
     if found.together >= ODDS:
         ranked = sorted(found.of, key=lambda name: -found.of[name])
         others = ", ".join(f"{name} 10^{found.of[name]:.0f}" for name in ranked[1:3] if found.of[name] > 1)
         yield Claim(
             Verdict.EVIDENCE,
-            f"tokens were not drawn as declared; what tells best is: {ranked[0]}",
+            f"tokens do not follow the declared distribution; strongest feature: {ranked[0]}",
             got=f"a wealth of 10^{found.together:.1f} after {found.tokens} tokens"
             + (f" ({others})" if others else ""),
             expected=f"below 10^{ODDS:.0f}",

@@ -1,26 +1,25 @@
-"""SMP008: Attempts are the same beyond all chance.
+"""SMP008: Attempts are more alike than chance allows.
 
-What: Attempts of one group have the same tokens, or those of the batch before once more, although the
-policy was uncertain what to say. The random numbers they were drawn by were shared, or hardly had a say.
+What: Attempts of one group have the same tokens, or repeat those of the previous batch, although the policy
+was uncertain. They shared random numbers, or the sampler hardly used them.
 
-Why it is silent: Each attempt by itself is a fair draw, so ratios, KL and every bet on single tokens are as
-they should be. A group whose attempts are all one has one reward, which looks like a task that is learned
-or too hard.
+Why it is silent: Each attempt by itself is a fair draw, so ratios, KL and every bet on single tokens are
+right. A group of identical attempts has one reward, which looks like a task that is learned or too hard.
 
-How it is measured: Given one attempt, another that is drawn by itself has the same tokens with probability
-p, the product of the recorded probabilities. A bet pays ½ + 1/(2p) where they are the same, and ½ where
-they are not: on average 1. Bets are made on each further attempt of a group against the first by name, and
-on each attempt against that of the same place of the batch before, where the prompt is the same. Their
-product is divided by n (n + 1) at the n-th update of a stage, so that all of a run's bets together exceed
-10⁶ with a probability of at most one in a million.
+How it is measured: Given one attempt, an independent one has the same tokens with probability p, the
+product of the recorded probabilities. A bet pays ½ + 1/(2p) if they are the same, and ½ otherwise: on
+average 1. The rule bets on each further attempt of a group against the first by name, and on each attempt
+against that of the same place of the previous batch, if the prompt is the same. It divides their product by
+n (n + 1) at the n-th update of a stage, so that all of a run's bets together exceed 10⁶ with a probability
+of at most one in a million.
 
-Healthy look-alikes: A policy that is nearly certain: the same answer was to be expected, and pays next to
-nothing. Short answers, of which two may agree. Forced tokens, which are no draw. Demonstrations, and
-answers that were chosen by their reward: they are not asked.
+Healthy look-alikes: A policy that is nearly certain: the same answer is expected, and pays almost nothing.
+Short answers, of which two may agree. Forced tokens, which are no draw. The rule ignores demonstrations,
+and answers selected by their reward.
 
-Fix: Give each attempt random numbers of its own: look for a seed that is set before each call of the
-sampler, or is handed to each request; a key without the attempt or the step; a cache of answers by prompt.
-Where SMP007 finds draws that are nearly greedy, that is the cause.
+Fix: Give each attempt its own random numbers. Look for a seed set before each call of the sampler, or
+passed to each request; a key without the attempt or the step; a cache of answers by prompt. If SMP007 finds
+nearly greedy draws, that is the cause.
 
 References: https://arxiv.org/abs/2210.01948, https://github.com/pytorch/pytorch/issues/5059
 """
@@ -40,11 +39,11 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
 ODDS = 6.0
-"""log10 of what the bets pay at which it is told."""
+"""log10 of the payoff for a claim."""
 
 
 class Bets(NamedTuple):
-    """Attempts that were compared, those that were the same, and what all bets pay together."""
+    """Compared attempts, identical ones, and the payoff of all bets."""
 
     compared: int
     same: int
@@ -52,7 +51,7 @@ class Bets(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Bets within groups, and against the batch before."""
+    """Bets within groups, and against the previous batch."""
 
     group: Bets
     before: Bets
@@ -60,14 +59,14 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Bet on each attempt of which it is known how probable it was."""
+    """Bet on each attempt with a known probability."""
     attempts = _attempts(step)
     within, before = list[tuple[bool, float]](), list[tuple[bool, float]]()
     firsts: dict[str, tuple[tuple[int, ...], float]] = {}
     for row, ids, logprob in attempts.values():
         if row.group_id in firsts:
-            other, likely = firsts[row.group_id]
-            within.append((ids == other, likely))
+            other, first_logprob = firsts[row.group_id]
+            within.append((ids == other, first_logprob))
         else:
             firsts[row.group_id] = ids, logprob
     batches = [each.facts["batch"] for each in step.past_of_stage if "batch" in each.facts]
@@ -81,7 +80,7 @@ def measure(step: Step) -> Measured:
 
 
 def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
-    """By name, in order: each attempt's first row, its ids, and its log-probability where that is known."""
+    """Return, by name and in order, each attempt's first row, ids, and log-probability if known."""
     recorded = "sampler_logprob" in step.tokens
     logprob_N = step.tokens["sampler_logprob" if recorded else "old_logprob"].double()
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
@@ -92,44 +91,46 @@ def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
             continue
         rollouts.add(row.rollout_id)
         total = float(logprob_N[where][sampled_N[where]].sum())
-        if not math.isnan(total) and (recorded or row.inner_step == 0):  # else other weights score than drew
+        if not math.isnan(total) and (
+            recorded or row.inner_step == 0
+        ):  # otherwise other weights score than sampled
             found[row.sample_id] = row, tuple(step.tokens["token_ids"][where].tolist()), total
     return found
 
 
 def bets(outcomes: list[tuple[bool, float]]) -> Bets:
-    """Half of the wealth on each outcome: ½ + ½ · [the same] ÷ p."""
+    """Return the payoff of half the wealth on each outcome: ½ + ½ · [the same] ÷ p."""
     gains = [math.log10(0.5) + (_log10_one_and(-logprob) if same else 0.0) for same, logprob in outcomes]
     return Bets(len(outcomes), sum(same for same, _ in outcomes), math.fsum(gains))
 
 
 def _log10_one_and(nats: float) -> float:
-    """log10 (1 + e^nats)."""
+    """Return log10 (1 + e^nats)."""
     return float(torch.logaddexp(torch.zeros(()).double(), torch.tensor(nats).double())) / math.log(10)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A wealth that independent draws do not make."""
+    """Claim a wealth beyond that of independent draws."""
     spent = math.log10(found.update * (found.update + 1))
-    told = {
+    messages = {
         "attempts of one group are the same": found.group,
-        "attempts are those of the batch before once more": found.before,
+        "attempts repeat those of the previous batch": found.before,
     }
-    for what, pay in told.items():
+    for what, pay in messages.items():
         odds = pay.log10 - spent
         if odds >= ODDS:
             yield Claim(
                 Verdict.EVIDENCE,
-                f"{what}, though the policy was uncertain: random numbers are shared, or hardly asked",
+                f"{what}, although the policy was uncertain: random numbers are shared, or hardly used",
                 got=f"{pay.same} of {pay.compared} with the same tokens; odds of 10^{odds:.1f} : 1",
-                expected=f"below 10^{ODDS:.0f} : 1 for draws by themselves",
+                expected=f"below 10^{ODDS:.0f} : 1 for independent draws",
                 log10_odds=odds,
-                specificity=1.9,  # a bet on single tokens that wins too says what they were drawn by
+                specificity=1.9,  # a winning bet on single tokens names the cause
             )
 
 
 def _alike(per_token: float) -> Step:
-    """Two groups of four attempts; in each all are the same, and each token had this log-probability."""
+    """Return two groups of four identical attempts; each token has this log-probability."""
     step = example_step(answers=(4,) * 4 + (5,) * 4, rewards=(1.0,) * 4 + (0.0,) * 4)
     ids = torch.cat([step.tokens["token_ids"][:8].repeat(4), step.tokens["token_ids"][32:41].repeat(4)])
     logprob = step.tokens["sampler_logprob"] * 0 + per_token
@@ -139,7 +140,7 @@ def _alike(per_token: float) -> Step:
 
 
 def example() -> Step:
-    """Attempts of four and five tokens that had a probability of a tenth each."""
+    """Attempts of four and five tokens with a probability of a tenth each."""
     return _alike(math.log(0.1))
 
 
@@ -149,7 +150,7 @@ def certain() -> Step:
 
 
 def asked_again() -> Step:
-    """The prompts of the batch before, and other answers."""
+    """The prompts of the previous batch, and other answers."""
     earlier = batched(example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
     return replace(
         changed_step(batched(example_step(), 1, "grpo/1/"), past=[past_step(0, facts={"batch": earlier})]),

@@ -1,27 +1,28 @@
-"""SMP009: Tokens are not those that their random numbers draw.
+"""SMP009: Sampled tokens do not follow from their random numbers.
 
-What: A token was drawn that another one should have been: the number that it was drawn by falls on another
-token of the declared distribution, and by more than rounding.
+What: Another token should have been sampled: the random number selects another token of the declared
+distribution, and by more than rounding.
 
-Why it is silent: Whatever a token was drawn from, its log-probability under the declared distribution is a
-number like any other, and where sampler and trainer report that one every ratio is 1. A temperature, a
-truncation, a penalty, weights that are one update old: all of it hides in the draw alone.
+Why it is silent: For any sampling distribution, the log-probability under the declared one is a number like
+any other, and if sampler and trainer report that one every ratio is 1. A temperature, a truncation, a
+penalty, weights that are one update old: all of it shows in the draw alone.
 
-How it is measured: A draw inverts the cumulative distribution at a number that the recipe's seed, the step,
-the task's place and the attempt name. In every update the forward that is trained also tells, of some
-hundred tokens or all, where their intervals lie, and each number must lie in that of the token that was
-drawn; at a look some attempts' distributions are computed anew. What differs is tried against other
-temperatures, truncations and penalties: where one of them draws every token, it is named. In TRL the numbers
-are those of torch's generator, whose state is kept from before a generation: ids run a race, and how far the
-drawn one is behind the first is told in nats. Where draws agree no more often than by chance, the sampler
-has other numbers, and nothing is said.
+How it is measured: A draw inverts the cumulative distribution at a number determined by the recipe's seed,
+the step, the task's place and the attempt. In every update the trained forward also gives the intervals of
+some hundred tokens or all, and each number must lie in the interval of the sampled token. An audit
+recomputes some attempts' distributions. The rule tries other temperatures, truncations and penalties on any
+difference: if one of them gives every token, the finding names it. In TRL the numbers come from torch's
+generator, whose state is saved before a generation: the draw is an exponential race between ids, and the
+check measures in nats how far the sampled one is behind the first. If draws agree no more often than by
+chance, the sampler has other random numbers, and the rule makes no claim.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
-whole is allowed, and in another precision than float32 four times what rounding at random changes. A sampler
-with random numbers of its own, as an inference engine has: it is not replayed, and its draws are bet on
+whole is allowed, and in another precision than float32 four times the change by random rounding. A sampler
+with its own random numbers, as an inference engine has: the check does not replay it, and bets on its draws
 (SMP007). On a GPU the comparison is never proof.
 
-Fix: Draw from what is scored: the same weights, the same temperature, the same truncation and penalties.
+Fix: Sample from the scored distribution: the same weights, the same temperature, the same truncation and
+penalties.
 
 References: https://en.wikipedia.org/wiki/Inverse_transform_sampling, docs/notation.md
 """
@@ -38,43 +39,43 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
 
 AGREE = 1e-3
-"""Nats: where trainer and sampler are farther apart, RAT002 says so, and draws are for a look to judge."""
+"""Nats: RAT002 reports a larger difference of trainer and sampler, and only an audit checks those draws."""
 
 SEVERAL, MANY = 2, 0.1
-"""Tokens, and the share of them, that rounding does not move that far in another precision than float32: one
-it does, where a router chooses."""
+"""Tokens, and their share, beyond rounding in another precision than float32: a router moves one
+by choosing another expert."""
 
 
 class Measured(NamedTuple):
-    """Draws made once more."""
+    """Replayed draws."""
 
     tokens: int
-    missed: int  # of them are off by more than the edge of an interval
-    largest: float  # how far a number is from the interval of its token, in [0, 1]; in a race, nats
+    missed: int  # outside their interval by more than rounding
+    largest: float  # distance of a number from the interval of its token, in [0, 1]; in a race, nats
     null: float  # the trainer from itself, nats
-    rounding: float | None  # what rounding at random changes of any log-probability; not asked in float32
-    instead: str  # what draws every token; "" where nothing that was tried does
+    rounding: float | None  # largest change of a log-probability by random rounding; None in float32
+    instead: str  # the setting that gives every token; "" without one
     device: str
     row: int | None
     token: int
 
     @property
     def bound(self) -> float:
-        """By how much rounding alone may miss a token."""
+        """Return the largest miss that rounding explains."""
         return max(
             TOLERANCE, NULL_MULTIPLES * self.null if self.rounding is None else MEAN_MULTIPLES * self.rounding
         )
 
     @property
     def sure(self) -> bool:
-        """Whether it was replayed in float32 on a CPU; in another precision, and many tokens are missed."""
+        """Return whether it is float32 on a CPU, or another precision with many misses."""
         if self.rounding is None:
             return self.device == "cpu"
         return self.device.startswith("cpu") and self.missed >= MANY * self.tokens
 
 
 def measure(step: Step) -> Measured:
-    """As they were replayed at a look, or else by the update's own forward."""
+    """Read the replay of an audit, or else of the update's own forward."""
     replay = step.facts["audit"]["replay"] if "replay" in step.facts.get("audit", {}) else {}
     own = step.facts.get("draws", {})
     if (
@@ -87,21 +88,22 @@ def measure(step: Step) -> Measured:
     row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
     itself = step.facts.get("plain", {}).get("itself", 0.0)
     null = step.facts.get("null", {}).get("logprob", itself)
-    told = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
+    counts = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
     about = replay.get("instead", ""), replay.get("device", "cpu")
-    return Measured(*told, null, replay.get("rounding"), *about, row, int(token))
+    return Measured(*counts, null, replay.get("rounding"), *about, row, int(token))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A number is in an interval, or it is not."""
+    """Claim numbers outside their intervals."""
     if found.largest > found.bound and (found.rounding is None or found.missed >= SEVERAL):
-        instead = f": {found.instead} would" if found.instead else ""
+        instead = f": {found.instead} explains all of them" if found.instead else ""
         yield Claim(
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"{found.missed} of {with_count(found.tokens, 'token')} are not what their random numbers draw from"
+            f"{found.missed} of {with_count(found.tokens, 'token')} do not follow from their"
+            " random numbers and"
             f" the declared distribution{instead}",
-            got=f"a number that misses the token that was drawn by {found.largest:.2g}",
-            expected=f"by {found.bound:.2g} at most: rounding",
+            got=f"a random number that misses its token by {found.largest:.2g}",
+            expected=f"at most {found.bound:.2g}: rounding",
             row=found.row,
             start=found.token,
             end=found.token + 1,
@@ -120,12 +122,12 @@ def example() -> Step:
 
 
 def in_bfloat16() -> Step:
-    """A number between two tokens whose log-probabilities have two or three digits."""
+    """A number between two tokens with log-probabilities of two or three digits."""
     return _replayed(missed=0, largest=0.03, device="cpu, torch.bfloat16", rounding=0.02)
 
 
 def another_expert() -> Step:
-    """In float16 a router chose another expert at one token."""
+    """In float16 a router chooses another expert at one token."""
     return _replayed(missed=1, largest=0.8, device="cpu, torch.float16", rounding=0.03)
 
 
@@ -135,7 +137,7 @@ def at_an_edge() -> Step:
 
 
 def of_another_forward() -> Step:
-    """Between looks, where trainer and sampler say other things of the same tokens."""
+    """Between audits, with a difference of trainer and sampler at the same tokens."""
     draws = {"tokens": 64, "missed": 9, "largest": 0.2, "where": ("s0", 5)}
     return changed_step(example_step(), facts={"draws": draws}, numbers={"mismatch/max_abs": 0.4})
 

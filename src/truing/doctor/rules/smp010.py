@@ -1,21 +1,21 @@
-"""SMP010: The same tasks again and again.
+"""SMP010: The same tasks repeat in each batch.
 
-What: For several updates the same prompts were trained on, though there are others to draw.
+What: Several updates in a row use the same prompts, although the data set has others.
 
-Why it is silent: Rewards on tasks that are repeated rise, and faster than on tasks that change. Only an
-evaluation on others shows that nothing else was learned.
+Why it is silent: Rewards on repeated tasks rise, and faster than on changing ones. Only an evaluation on
+others shows that the policy learned nothing else.
 
-How it is measured: The set of prompts of this batch against those of the batches before. Where it is known
-how many tasks there are, the chance that draws from all of them fall into the set again: (prompts ÷
-tasks)^draws for each batch. It is told below one in 10⁴, after two repetitions at least; where it is not
-known, after four.
+How it is measured: The set of prompts of this batch against those of the batches before. If the number of
+tasks is known, the probability that draws from all of them fall into the set again: (prompts ÷ tasks)^draws
+for each batch. The rule reports it below one in 10⁴, after at least two repetitions; with an unknown number
+of tasks, after four.
 
-Healthy look-alikes: A batch of all the tasks that there are. Few tasks, of which two batches in a row may
-draw the same. One example that is written many times over counts as many here; and who trains on one batch
-to see whether anything is learned at all means to: therefore it is a suspicion.
+Healthy look-alikes: A batch of all tasks. Few tasks, of which two batches in a row may have the same. One
+example repeated many times in the data set counts as many tasks here. A deliberate overfit on one batch:
+therefore it is a suspicion.
 
-Fix: Look at the sampler of the data set: an index that is not moved on, a loader that is made anew before
-each batch with the same seed, an iterator that is never advanced.
+Fix: Check the sampler of the data set: an index that does not advance, a loader created again before each
+batch with the same seed, an iterator that never advances.
 
 References: https://github.com/pytorch/pytorch/issues/5059, docs/tasks.md
 """
@@ -33,23 +33,23 @@ from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict
 
 CHANCE = -4.0
-"""log10 of the chance below which it is told."""
+"""log10 of the probability for a claim."""
 
 TIMES, BLIND = 2, 4
-"""Repetitions that it takes, and where nobody knows how many tasks there are."""
+"""Repetitions for a claim, with a known and an unknown number of tasks."""
 
 
 class Measured(NamedTuple):
-    """How often the prompts of this batch were drawn before, in a row."""
+    """Repetitions of the prompts of this batch, in a row."""
 
     prompts: int
     times: int
-    tasks: int | None  # that there are
-    chance: float  # log10, of so many repetitions; NaN where it is not known
+    tasks: int | None  # in all
+    chance: float  # log10 of the probability of these repetitions; NaN if unknown
 
 
 def measure(step: Step) -> Measured:
-    """Batches just before with the same prompts."""
+    """Count the batches just before with the same prompts."""
     now = step.facts["batch"]
     batches = [each.facts["batch"] for each in reversed(step.past_of_stage) if "batch" in each.facts]
     times = len(list(takewhile(lambda batch: batch["prompts"] == now["prompts"], batches)))
@@ -59,14 +59,14 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """So many repetitions are no chance, but may be meant."""
+    """Claim improbable repetitions, which may be intended."""
     improbable = found.times >= BLIND if math.isnan(found.chance) else found.chance <= CHANCE
     if found.times >= TIMES and improbable:
         of = "" if found.tasks is None else f" of {found.tasks} tasks"
-        odds = "" if math.isnan(found.chance) else f"; by chance once in 10^{-found.chance:.0f}"
+        odds = "" if math.isnan(found.chance) else f"; p = 10^{found.chance:.0f}"
         yield Claim(
             Verdict.SUSPECT,
-            f"the last {found.times + 1} batches are of the same prompts, though there are others",
+            f"the last {found.times + 1} batches have the same prompts, although the data set has others",
             got=f"{found.prompts} prompts{of}{odds}",
             expected="other tasks in each batch",
             specificity=2,
@@ -74,7 +74,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _again(times: int, total: int | None) -> Step:
-    """The second batch, or a later one, of the same two tasks."""
+    """Return the second batch, or a later one, of the same two tasks."""
     earlier = [
         past_step(
             n,

@@ -1,20 +1,20 @@
-"""TOK001: The ids that are trained on are not those that were drawn.
+"""TOK001: The trained ids differ from the sampled ones.
 
-What: At some positions the trainer scores another id than the sampler drew, or one of them has ids that the
-other has not.
+What: At some positions the trainer scores another id than the sampler returned, or one of them has
+additional ids.
 
-Why it is silent: The text is the same. One text has many spellings in ids, and encoding it again picks the
-usual one, not the one that was drawn. Every ratio behind that place compares two different tokens.
+Why it is silent: The text is the same. One text has many encodings, and encoding it again gives the usual
+one, not the sampled one. Every ratio after that place compares two different tokens.
 
-How it is measured: Each turn's ids as the sampler returned them are compared, position by position, with
-the ids of the sample that was trained on. The share of equal ones must be exactly 1; there is no tolerance
-for ids. The finding names the first row and token that differ, both ids, and both lengths.
+How it is measured: The rule compares each turn's ids from the sampler, position by position, with the ids
+of the trained sample. The share of equal ones must be exactly 1: ids have no tolerance. The finding names
+the first different row and token, both ids, and both lengths.
 
-Healthy look-alikes: That text would be encoded otherwise than it was drawn is common, and harmless as long
-as nobody encodes it. Demonstrations were drawn by nobody, and are not compared.
+Healthy look-alikes: Sampled ids often differ from the usual encoding of their text, which is harmless as
+long as no code encodes it again. Demonstrations are not sampled, and not compared.
 
-Fix: Carry ids from the sampler to the trainer, and join turns as lists of ids. Where a sampler returns text
-alone, ask it for its ids.
+Fix: Carry ids from the sampler to the trainer, and join turns as lists of ids. If a sampler returns text
+alone, request its ids.
 
 References: https://blog.vllm.ai/2025/10/22/agent-lightning.html,
 https://github.com/huggingface/trl/issues/5224
@@ -32,16 +32,16 @@ from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
-    """Equal positions ÷ all positions, and where the first difference is, as far as it is known."""
+    """Equal positions ÷ all positions, and the first difference, if known."""
 
     equal: float
-    rows: int = 0  # that differ; 0 where only the share is known
-    first: Mapping[str, Any] | None = None  # as doctor/facts/id_comparison.py has it
+    rows: int = 0  # that differ; 0 if only the share is known
+    first: Mapping[str, Any] | None = None  # from doctor/facts/id_comparison.py
     row: int | None = None  # index of its row among those of the step
 
 
 def measure(step: Step) -> Measured:
-    """As the trainer counted it, and where its first difference is."""
+    """Read the trainer's count, and its first difference."""
     ids = step.facts.get("ids")
     if ids is None or ids["first"] is None:
         return Measured(step.numbers["alignment"])
@@ -51,32 +51,30 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Ids are equal, or they are not."""
+    """Claim unequal ids."""
     if found.equal == 1:
         return
-    share = f"{1 - found.equal:.2g} of all drawn positions were trained on with another id"
+    share = f"{1 - found.equal:.2g} of all sampled positions have another id in training"
     first = found.first
     if first is None:
         got, expected, place = f"{found.equal:.6g} of the ids are equal", "exactly 1", {}
     else:
         share += f", in {with_count(found.rows, 'row')}; the first is token {first['position']}"
         got = f"{_id(first['trained'])}, and {with_count(first['trained_length'], 'id')} in all"
-        expected = (
-            f"{_id(first['drawn'])}, and {with_count(first['drawn_length'], 'id')} in all, as they were drawn"
-        )
+        expected = f"{_id(first['drawn'])}, and {with_count(first['drawn_length'], 'id')} in all, as sampled"
         start = first["position"]
         place = {"row": found.row, "start": start, "end": start + 1}
-    # masks and advantages of other ids are wrong as well
+    # masks and advantages of other ids are wrong too
     yield Claim(Verdict.PROVEN, share, got=got, expected=expected, specificity=4, **place)
 
 
 def _id(number: int | None) -> str:
-    """An id, or that there is none at the position."""
+    """Return an id as text, or "no id"."""
     return "no id" if number is None else f"id {number}"
 
 
 def example() -> Step:
-    """Answers were decoded and encoded again: one has other ids, and one fewer, from its second token on."""
+    """Answers are decoded and encoded again: one has other ids, and one fewer, from its second token on."""
     step = example_step()
     drawn, start = [20, 31, 22, 23], step.rows[0].turns[0].start
     ids = compare_ids([IdPair(step.rows[0].sample_id, start, drawn, [20, 40, 23])])

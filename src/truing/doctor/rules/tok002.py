@@ -1,18 +1,18 @@
-"""TOK002: Attempts of one group were not shown the same prompt.
+"""TOK002: Attempts of one group have different prompts.
 
-What: Rows of one group begin with other ids than their neighbours, or rows with one prompt hash do.
+What: Rows of one group begin with different ids, or rows with one prompt hash do.
 
-Why it is silent: Each row is fine by itself. But an advantage compares attempts at one task, and here it
-compares tasks: whoever drew the easy one is praised for it.
+Why it is silent: Each row is right by itself. But an advantage compares attempts at one task, and here it
+compares tasks: an attempt at the easy one gets a positive advantage.
 
-How it is measured: The prompt ids of each attempt's first row are compared within its group, up to where
-the first turn begins, less what was forced. The same is asked of rows that share a prompt hash.
+How it is measured: The rule compares the prompt ids of each attempt's first row within its group, up to the
+first turn, without forced tokens. It does the same for rows that share a prompt hash.
 
-Healthy look-alikes: Tokens that were forced on some attempts of a group and not on others. Later rows of an
-attempt whose template wrote the past anew: their prompts hold what was said. Demonstrations beside the
-rollouts are groups of their own. Attempts that failed are in no update.
+Healthy look-alikes: Forced tokens on some attempts of a group. Later rows of an attempt whose template
+re-renders earlier turns: their prompts contain those turns. Demonstrations in the batch have groups of
+their own. Failed attempts are in no update.
 
-Fix: Give each group an id where its prompts are made, and keep rows with their id through every sort, shard
+Fix: Give each group an id when creating its prompts, and keep rows with their id through every sort, shard
 and shuffle. Render a prompt once for its group.
 
 References: https://arxiv.org/abs/2402.03300, docs/templates.md
@@ -31,24 +31,24 @@ from truing.utils.format import with_count
 
 
 class Prompt(NamedTuple):
-    """What an attempt was shown before its first turn."""
+    """The prompt of an attempt before its first turn."""
 
     row: int
     whole: tuple[int, ...]
-    shown: tuple[int, ...]  # less what was forced
+    shown: tuple[int, ...]  # without forced tokens
 
 
 class Apart(NamedTuple):
-    """Rows that should agree with the first of their name, and do not."""
+    """Rows whose prompt differs from the first of their name."""
 
     rows: int
     row: int  # the first of them
-    at: int  # its first other token
+    at: int  # its first different token
     end: int  # of its prompt
 
 
 class Measured(NamedTuple):
-    """Prompts that differ where they must not, and hashes that differ where the ids agree."""
+    """Different prompts of one name, and different hashes of equal ids."""
 
     groups: Apart
     hashes: Apart
@@ -69,7 +69,7 @@ def measure(step: Step) -> Measured:
 
 
 def _counts(row: Row) -> bool:
-    """Whether a row is trained on, and begins where its attempt does."""
+    """Return whether a row is trained, and begins its attempt."""
     return row.kept and ("#" not in row.sample_id or row.sample_id.endswith("#0"))
 
 
@@ -80,7 +80,7 @@ def _prompt(step: Step, index: int, row: Row, part: slice) -> Prompt:
 
 
 def _pairs(prompts: Sequence[Prompt], names: Sequence[str]) -> Iterator[tuple[Prompt, Prompt]]:
-    """Each prompt with the first of the same name, where it has one."""
+    """Yield each prompt with the first of the same name, if it has one."""
     firsts: dict[str, Prompt] = {}
     for name, prompt in zip(names, prompts, strict=True):
         if name and firsts.setdefault(name, prompt) is not prompt:
@@ -88,7 +88,7 @@ def _pairs(prompts: Sequence[Prompt], names: Sequence[str]) -> Iterator[tuple[Pr
 
 
 def _apart(prompts: Sequence[Prompt], names: Sequence[str]) -> Apart:
-    """Where prompts of one name differ."""
+    """Return the rows with different prompts of one name."""
     found = [(a, b) for a, b in _pairs(prompts, names) if a.shown != b.shown]
     if not found:
         return Apart(0, 0, 0, 0)
@@ -99,31 +99,31 @@ def _apart(prompts: Sequence[Prompt], names: Sequence[str]) -> Apart:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """One prompt to a group, and one hash to a prompt."""
+    """Claim several prompts in a group, and several hashes of a prompt."""
     of_group, of_hash = (found.groups, "of their group", 3.0), (found.hashes, "with their prompt hash", 1.0)
-    where, name, likely = of_group if found.groups.rows else of_hash
+    where, name, specificity = of_group if found.groups.rows else of_hash
     if where.rows:
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(where.rows, 'row was', 'rows were')} not shown the prompt of the first row {name}",
-            got=f"row {where.row} differs from token {where.at} on",
-            expected="one prompt, id for id, but for what was forced",
+            f"{with_count(where.rows, 'row has', 'rows have')} another prompt than the first row {name}",
+            got=f"row {where.row} differs from token {where.at}",
+            expected="one prompt, id for id, except forced tokens",
             row=where.row,
             start=where.at,
             end=where.end,
-            specificity=likely,
+            specificity=specificity,
         )
     if found.named:
         yield Claim(
             Verdict.SUSPECT,
-            f"{with_count(found.named, 'row has', 'rows have')} the prompt ids of the group, and another hash of"
-            " them",
-            expected="one hash to a prompt",
+            f"{with_count(found.named, 'row has', 'rows have')} the prompt ids of the group, and another"
+            " hash",
+            expected="one hash for each prompt",
         )
 
 
 def example() -> Step:
-    """Two groups lost a member to each other on the way to the trainer."""
+    """Two groups exchanged a member on the way to the trainer."""
     healthy = example_step()
     ids = healthy.tokens["token_ids"].clone()
     first, second = (slice(healthy.starts[row], healthy.starts[row] + 4) for row in (1, 5))

@@ -1,18 +1,17 @@
 """TOK003: Rows begin with BOS twice.
 
-What: The first two tokens of a row are both the id that begins a sequence.
+What: The first two tokens of a row are both the BOS id.
 
-Why it is silent: The model has never seen it, and still answers, a little worse. Everything is trained and
-sampled with it, so no comparison within the run shows it; evaluation elsewhere, with one BOS, is by another
+Why it is silent: The model has never seen this start, and still answers, a little worse. Training and
+sampling share it, so no comparison within the run shows it. Evaluation elsewhere, with one BOS, has another
 prompt.
 
-How it is measured: The first two ids of each row are compared with the tokenizer's BOS id.
+How it is measured: The rule compares the first two ids of each row with the tokenizer's BOS id.
 
-Healthy look-alikes: A BOS id that is a turn's marker too begins every turn (SmolLM2's is `<|im_start|>`):
-only the first two places are looked at. A tokenizer without BOS.
+Healthy look-alikes: A BOS id that also marks turns begins every turn (SmolLM2's is `<|im_start|>`): the
+rule checks the first two places alone. A tokenizer without BOS.
 
-Fix: A chat template writes BOS itself. Encode what it renders without special tokens, or let it hand out
-ids.
+Fix: A chat template writes BOS itself. Encode its output without special tokens, or let it return ids.
 
 References: https://github.com/vllm-project/vllm/pull/27515, https://github.com/huggingface/open-r1/pull/462
 """
@@ -30,14 +29,14 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Second tokens that are BOS behind a BOS."""
+    """Second tokens that are BOS after a BOS."""
 
     doubled: Places
     rows: int
 
 
 def measure(step: Step) -> Measured:
-    """Look at the first two ids of each row."""
+    """Check the first two ids of each row."""
     bos_N = step.tokens["token_ids"] == step.setup.bos_id
     doubled_N = torch.zeros_like(bos_N)
     doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.position_in_row[1:] == 1)
@@ -45,7 +44,7 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A sequence begins once."""
+    """Claim a second BOS."""
     if found.doubled:
         yield Claim(
             Verdict.PROVEN,
@@ -60,14 +59,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def example() -> Step:
-    """The template wrote BOS, and the tokenizer added its own."""
+    """The template writes BOS, and the tokenizer adds its own."""
     healthy = example_step()
     ids = healthy.tokens["token_ids"].masked_fill(healthy.position_in_row == 1, healthy.setup.bos_id or 0)
     return changed_step(healthy, token_ids=ids)
 
 
 def marks_every_turn() -> Step:
-    """BOS is what every turn begins with."""
+    """Every turn begins with BOS."""
     step = example_step(prompt=6)
     ids = step.tokens["token_ids"].masked_fill(
         (step.position_in_row == 3) | (step.position_in_row == 5), step.setup.bos_id or 0

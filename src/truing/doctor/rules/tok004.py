@@ -1,21 +1,21 @@
-"""TOK004: Turns are not where the sampled tokens are.
+"""TOK004: Turns do not match the sampled tokens.
 
-What: A sampled or demonstrated token lies in no turn, or in two; a turn holds tokens of the prompt, the
-template or a tool; a turn ends behind its row; or the prompt does not end where the first turn begins.
+What: A sampled or demonstrated token lies in no turn, or in two. A turn contains tokens of the prompt, the
+template or a tool. A turn ends after its row. Or the prompt does not end at the first turn.
 
 Why it is silent: Spans of turns are offsets into a row, and an offset that is wrong by a few tokens still
-points at tokens. Rewards of turns, texts and lengths are then of other tokens than the policy's.
+points at tokens. Rewards of turns, texts and lengths then belong to other tokens than the policy's.
 
-How it is measured: Spans are counted over the row and compared with the origins: sampled and demonstrated
-tokens must lie in exactly one, prompt, template and tool tokens in none. Between the prompt's end and the
-first turn there may be forced tokens alone.
+How it is measured: The rule counts spans over the row and compares them with the origins. Sampled and
+demonstrated tokens must lie in exactly one, prompt, template and tool tokens in none. Only forced tokens
+may lie between the prompt's end and the first turn.
 
-Healthy look-alikes: Tokens that a grammar forced lie within a turn. A forced beginning of a turn may count
-as prompt. An attempt that failed before its first word has a turn of no tokens. A row may begin with what
-was said in earlier turns, as part of its prompt.
+Healthy look-alikes: Tokens forced by a grammar lie within a turn. A forced start of a turn may count as
+prompt. An attempt that failed before its first token has a turn of no tokens. A row may contain earlier
+turns in its prompt.
 
-Fix: Note start and end of a turn when its ids are joined to the row, and move them with the row whenever
-something is put in front.
+Fix: Record start and end of a turn when joining its ids to the row, and shift them whenever the code
+inserts something before.
 
 References: docs/agents.md, docs/templates.md
 """
@@ -39,20 +39,20 @@ SAID = torch.tensor([Origin.SAMPLED, Origin.DEMO])
 
 
 class Measured(NamedTuple):
-    """Tokens and turns that are not where the other says."""
+    """Tokens and turns that contradict each other."""
 
-    outside: Places  # said, and in no turn
+    outside: Places  # sampled or demonstrated, and in no turn
     twice: Places  # in more than one turn
-    strangers: Places  # nobody's words, in a turn
-    beyond: int  # turns that end behind their row
-    prompts: int  # rows whose prompt does not end where the first turn begins
+    strangers: Places  # of other origins, in a turn
+    beyond: int  # turns that end after their row
+    prompts: int  # rows whose prompt does not end at the first turn
     row: int  # the first of these
     at: int  # where its prompt ends
     begins: int  # where its first turn begins
 
 
 def measure(step: Step) -> Measured:
-    """Lay the turns over the rows, and count."""
+    """Compare the turns with the origins, and count."""
     origin_N = step.tokens["origin"].long()
     count_N, has_turns_N = torch.zeros_like(origin_N), torch.zeros(len(origin_N), dtype=torch.bool)
     beyond, wrong = 0, list[tuple[int, int, int]]()
@@ -65,9 +65,9 @@ def measure(step: Step) -> Measured:
             low, high = sorted((row.prompt_length, row.turns[0].start))
             if (origin_N[part][low:high] != Origin.FORCED).any():
                 wrong.append((index, row.prompt_length, row.turns[0].start))
-    said_N, others_N = torch.isin(origin_N, SAID), torch.isin(origin_N, OTHERS)
+    answer_N, others_N = torch.isin(origin_N, SAID), torch.isin(origin_N, OTHERS)
     return Measured(
-        places(step, has_turns_N & said_N & (count_N == 0)),
+        places(step, has_turns_N & answer_N & (count_N == 0)),
         places(step, count_N > 1),
         places(step, others_N & (count_N > 0)),
         beyond,
@@ -77,35 +77,35 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Turns and origins tell the same story."""
+    """Claim any contradiction."""
     wrong = [where for where in (found.outside, found.twice, found.strangers) if where]
-    told = [
+    parts = [
         f"{count} {what}"
         for count, what in (
             (found.outside.tokens, "sampled or demonstrated tokens lie in no turn"),
             (found.twice.tokens, "tokens lie in two turns"),
             (found.strangers.tokens, "tokens of prompt, template or tools lie in a turn"),
-            (found.beyond, "turns end behind their row"),
-            (found.prompts, "prompts do not end where the first turn begins"),
+            (found.beyond, "turns end after their row"),
+            (found.prompts, "prompts do not end at the first turn"),
         )
         if count
     ]
-    if told:
+    if parts:
         low, high = sorted((found.at, found.begins))
         yield Claim(
             Verdict.PROVEN,
-            "; ".join(told),
+            "; ".join(parts),
             got=f"row {found.row}: its prompt ends at {found.at}, its first turn begins at {found.begins}"
             if found.prompts
             else "; ".join(map(str, wrong)),
-            expected="every sampled token in one turn, and nothing else but what was forced",
+            expected="every sampled token in one turn, and otherwise only forced ones",
             **wrong[0].claim_fields if wrong else {"row": found.row, "start": low, "end": high},
             specificity=2,
         )
 
 
 def example() -> Step:
-    """Two pads were put in front of a row, and its turn was not moved."""
+    """Two padding tokens are inserted before a row, and its turn is not shifted."""
     healthy = example_step()
     length = healthy.lengths[1]
     turn = TurnSpan(2, length - 2, FinishReason.STOP, 0, "a")
@@ -113,7 +113,7 @@ def example() -> Step:
 
 
 def failed_before_its_first_word() -> Step:
-    """An attempt that never spoke is on record, with its prompt and a turn of no tokens."""
+    """An attempt without an answer has its prompt and a turn of no tokens."""
     step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     end, here_N = step.lengths[0], step.row_of_token == 0
     turn = TurnSpan(end, end, FinishReason.ERROR, 0, "")

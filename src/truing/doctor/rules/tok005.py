@@ -1,21 +1,21 @@
-"""TOK005: The text that is graded begins with the prompt.
+"""TOK005: The graded text contains the prompt.
 
-What: What the grader was given begins with words of the prompt that the policy did not say.
+What: The text for the grader begins with words of the prompt that the policy did not sample.
 
-Why it is silent: The grader finds a number, or a format, and gives a reward. Where it reads the question
-instead of the answer, the reward depends on the task and not on the policy: attempts of a group earn the
-same, or what a slice of the question earns.
+Why it is silent: The grader finds a number, or a format, and gives a reward. If it reads the question
+instead of the answer, the reward depends on the task and not on the policy: attempts of a group have the
+same reward, or that of a slice of the question.
 
-How it is measured: The graded text is compared with the last message before the answer: does it begin with
-the end of that message, for 24 characters or more, or hold all of it? Then the ids of the turn are asked
-whether they said so: whoever repeats a text repeats most of the runs of three ids that it is made of in the
-prompt, or one for every eight characters at the least.
+How it is measured: The rule compares the graded text with the last message before the answer: whether it
+begins with the end of that message, for at least 24 characters, or contains all of it. Then it checks the
+ids of the turn: an answer that repeats a text contains most of its runs of three ids from the prompt, or at
+least one for every eight characters.
 
-Healthy look-alikes: A policy that repeats or quotes the question says so in its ids, and is let be. A short
-message, which many texts begin with. Less than half of all attempts is no finding.
+Healthy look-alikes: A policy that repeats or quotes the question does so in its ids, and the rule ignores
+it. A short message, with which many texts begin. Less than half of all attempts is no finding.
 
 Fix: Slice answers by the padded length of the prompt, not by the number of its tokens: `generate` pads on
-the left. Better, hand on the new ids alone.
+the left. Better, return the new ids alone.
 
 References: https://github.com/huggingface/trl/issues/2944, docs/envs-data.md
 """
@@ -33,7 +33,7 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
 SHOWN = torch.tensor([Origin.PROMPT, Origin.TOOL])
-"""Tokens of contents that others wrote."""
+"""Origins of message contents by other roles."""
 
 SHORT = 24
 """Characters that a text may share with a message by chance."""
@@ -42,30 +42,30 @@ HALF = 0.5
 """Of the runs of ids; of all attempts."""
 
 RUN = 3
-"""Ids in a row: single ones are in many texts."""
+"""Ids in a run: single ones are in many texts."""
 
 CHARACTERS = 8
-"""Of a text to an id of it, at most: who repeats a text has a run for each so many."""
+"""The most characters of a text per id: a repeated text has a run for each."""
 
 
 class Beginning(NamedTuple):
-    """How a graded text begins, where it was preceded by a message."""
+    """The beginning of a graded text after a message."""
 
     row: int
-    shared: int  # characters of the message that it begins with: its end, or all of it
-    quoted: float  # share of the runs of ids of these words that are in the turn; NaN where there are none
-    runs: int  # of ids that were shown and are in the turn
+    shared: int  # characters shared with the message: its end, or all of it
+    quoted: float  # share of the runs of ids of these words in the turn; NaN without runs
+    runs: int  # of prompt ids in the turn
     words: str
 
 
 class Measured(NamedTuple):
-    """All graded texts."""
+    """The graded texts of all attempts."""
 
     texts: tuple[Beginning, ...]
 
 
 def measure(step: Step) -> Measured:
-    """Compare beginnings of texts with ends of messages, and both with the ids."""
+    """Compare the beginnings of texts with the ends of messages, and both with the ids."""
     texts, last = list[Beginning](), _last_rows(step)
     for index, row, part in step.slices():
         message = _before_the_answer(row.messages)
@@ -81,7 +81,7 @@ def measure(step: Step) -> Measured:
 
 
 def _last_rows(step: Step) -> set[int]:
-    """The row of each attempt that its last turn is in: its text is of that turn."""
+    """Return the row of each attempt with its last turn: its text is of that turn."""
     found: dict[str, tuple[int, int]] = {}
     for index, row in enumerate(step.rows):
         number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
@@ -91,9 +91,9 @@ def _last_rows(step: Step) -> set[int]:
 
 
 def _before_the_answer(messages: Sequence[Mapping[str, Any]]) -> str:
-    """What was said to the policy before it spoke last."""
+    """Return the last message before the policy's last turn."""
     spoke = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
-    # some trainers tell of the prompt alone
+    # some trainers record the prompt alone
     answered = bool(spoke) and messages[-1].get("role") in ("assistant", "tool")
     before = messages[: spoke[-1]] if answered else messages
     others = [message for message in before if message.get("role") != "assistant"]
@@ -101,7 +101,7 @@ def _before_the_answer(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shared(message: str, text: str) -> int:
-    """How many characters the longest end of a message has that a text begins with."""
+    """Return the length of the longest end of a message at the start of a text, characters."""
     at = message.find(text[:1], max(len(message) - len(text), 0)) if text else -1
     while at >= 0 and not text.startswith(message[at:]):
         at = message.find(text[0], at + 1)
@@ -109,26 +109,26 @@ def _shared(message: str, text: str) -> int:
 
 
 def _quoted(step: Step, row: Row, part: slice, share: float) -> tuple[float, int]:
-    """How much of the end of what was shown before the last turn is in the turn too, by runs of ids."""
+    """Return the share of the prompt's end that is in the last turn too, by runs of ids."""
     ids, turn = step.tokens["token_ids"][part].tolist(), row.turns[-1]
     shown = torch.isin(step.tokens["origin"][part].long(), SHOWN)[: turn.start].nonzero()[:, 0].tolist()
     first = len(shown) - 1
-    while first > 0 and shown[first - 1] == shown[first] - 1:  # back to where the message begins
+    while first > 0 and shown[first - 1] == shown[first] - 1:  # back to the start of the message
         first -= 1
     message = [ids[t] for t in shown[max(first, 0) :]]
     words = list(_runs(message[len(message) - math.ceil(share * len(message)) :]))
-    said = set(_runs(ids[turn.start : turn.end]))
-    share = sum(run in said for run in words) / len(words) if words else math.nan
-    return share, sum(run in said for run in _runs(message))
+    runs_of_turn = set(_runs(ids[turn.start : turn.end]))
+    share = sum(run in runs_of_turn for run in words) / len(words) if words else math.nan
+    return share, sum(run in runs_of_turn for run in _runs(message))
 
 
 def _runs(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All runs of so many ids."""
+    """Return all runs of this many ids."""
     return zip(*(ids[k:] for k in range(RUN)), strict=False)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Some texts may look like their task; half of them do not."""
+    """Claim half of the texts: a few may resemble their task."""
     unsaid = [
         each
         for each in found.texts
@@ -138,10 +138,11 @@ def judge(found: Measured) -> Iterator[Claim]:
         first = unsaid[0]
         yield Claim(
             Verdict.SUSPECT,
-            f"{len(unsaid)} of {len(found.texts)} graded texts begin with words of the prompt that were not"
-            " sampled",
+            f"{len(unsaid)} of {len(found.texts)} graded texts begin with words of the prompt that"
+            " the policy did"
+            " not sample",
             got=f"{first.words[:60]!r}; {first.quoted:.0%} of its ids are in the turn",
-            expected="what the policy said, and nothing before it",
+            expected="the policy's answer alone",
             row=first.row,
             specificity=2,
         )
@@ -155,12 +156,12 @@ def _asked(step: Step, text: str) -> Step:
 
 
 def example() -> Step:
-    """The prompt was padded on the left, and the answer was cut out as if it were not."""
+    """The prompt is padded on the left, and the slice of the answer ignores it."""
     return _asked(example_step(prompt=12), "of two and two, in one digit?\nassistant\n4")
 
 
 def thinks_first() -> Step:
-    """The policy thinks, and then quotes the question."""
+    """The policy reasons, and then quotes the question."""
     return _asked(_quoting(3), "Let me see: What is the sum of two and two, in one digit? It is 4.")
 
 
@@ -170,7 +171,7 @@ def repeats_the_question() -> Step:
 
 
 def _quoting(after: int) -> Step:
-    """A step whose answers hold the ids of their prompts."""
+    """Return a step whose answers contain the ids of their prompts."""
     step = example_step(prompt=12, answers=(16,) * 8, setup={"max_new_tokens": 16})
     ids = step.tokens["token_ids"].clone()
     for start in step.starts:

@@ -1,19 +1,19 @@
-"""TOL001: A tool is called by a name that does not exist.
+"""TOL001: The policy calls a tool that does not exist.
 
-What: One name that no tool has makes a fifth of all calls or more.
+What: One unknown tool name makes at least a fifth of all calls.
 
-Why it is silent: The world answers with an error, the attempt goes on, and the reward is low, as it is for
-any bad attempt. The policy may do what its prompt told it to: where prompt and world name a tool
-differently, it cannot do right.
+Why it is silent: The environment returns an error, the attempt goes on, and the reward is low, as for any
+bad attempt. The policy may follow its prompt: if prompt and environment use different tool names, it cannot
+be right.
 
-How it is measured: The names in the calls of the record are compared with those of the tools that the world
-has. Each unknown name is counted by itself, and the nearest known one is looked up.
+How it is measured: The rule compares the names in the recorded calls with those of the environment's tools.
+It counts each unknown name by itself, and looks up the nearest known one.
 
-Healthy look-alikes: A policy that is learning to call makes up names of many kinds: each is rare. A call
-that could not be read has no name, and is not counted.
+Healthy look-alikes: A policy that is learning to call invents names of many kinds: each is rare. A call
+that could not be parsed has no name, and does not count.
 
-Fix: Make the names in the prompt from the tools themselves, at one place. Look for prefixes, dashes and
-underscores, and for the name that the base model was trained to use.
+Fix: Generate the names in the prompt from the tools themselves, in one place. Look for prefixes, dashes and
+underscores, and for the name that the base model was trained on.
 
 References: docs/agents.md, https://github.com/aliasrobotics/cai/issues/405
 """
@@ -36,14 +36,14 @@ ENOUGH = 5
 
 
 class Measured(NamedTuple):
-    """Calls, and the unknown name that is called most."""
+    """Calls, and the most frequent unknown name."""
 
     calls: int
-    unknown: int  # by any name that no tool has
+    unknown: int  # calls by any unknown name
     name: str
     times: int
-    nearest: str  # tool by its name; empty where none is near
-    row: int  # where it is called first
+    nearest: str  # nearest tool name; empty without one
+    row: int  # of its first call
 
 
 def measure(step: Step) -> Measured:
@@ -62,7 +62,7 @@ def measure(step: Step) -> Measured:
 
 
 def _names(message: Mapping[str, Any]) -> Iterator[str]:
-    """The names that a message of the policy calls."""
+    """Return the tool names in a message of the policy."""
     for call in message.get("tool_calls") or ():
         name = call.get("function", call).get("name")
         if isinstance(name, str) and name:
@@ -70,13 +70,13 @@ def _names(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A name that comes again and again is no slip."""
+    """Claim a frequent unknown name."""
     if found.times >= ENOUGH and found.times >= SHARE * found.calls:
         yield Claim(
             Verdict.SUSPECT,
-            f"{found.times} of {found.calls} calls are to {found.name!r}, and there is no such tool",
-            got=f"{found.unknown} calls by names that no tool has",
-            expected=f"the nearest name is {found.nearest!r}" if found.nearest else "a name that a tool has",
+            f"{found.times} of {found.calls} calls are to {found.name!r}, which is no tool",
+            got=f"{found.unknown} calls by unknown names",
+            expected=f"the nearest name is {found.nearest!r}" if found.nearest else "the name of a tool",
             row=found.row,
             specificity=2,
         )
@@ -91,12 +91,12 @@ def _calling(*names: str) -> Step:
 
 
 def example() -> Step:
-    """The prompt tells of another name than the world has."""
+    """Prompt and environment use different tool names."""
     return _calling(*("readFile",) * 6, "send_message", "read_file")
 
 
 def made_up() -> Step:
-    """A policy that tries all kinds of names."""
+    """A policy that tries many different names."""
     return _calling("read", "file", "open", "readfile", "cat", "send_message", "read_file", "read_file")
 
 

@@ -1,16 +1,16 @@
 """TPL001: Prompts do not open the policy's turn.
 
-What: Behind the last stop of the prompt there is nothing, or a line break: the template has ended a turn, and
-has not begun that of the policy.
+What: After the last stop of the prompt there is nothing, or a line break: the template has ended a turn,
+and has not begun that of the policy.
 
 Why it is silent: The policy writes the opening itself, mostly right, and is trained on it: its first tokens
-are template, and carry the advantage of the answer. Sometimes it goes on as the user. Where supervised
-fine-tuning opened the turn, it never learned to.
+are template, and carry the advantage of the answer. Sometimes it continues as the user. If supervised
+fine-tuning opened the turn, the policy never learned to.
 
-How it is measured: The last stop id in the prompt of each attempt is looked up, and the tokens behind it are
-counted up to the first turn.
+How it is measured: The rule finds the last stop id in the prompt of each attempt, and counts the tokens
+after it up to the first turn.
 
-Healthy look-alikes: A prompt without any stop id, as of a model that completes text. A template that opens
+Healthy look-alikes: A prompt without any stop id, as for a model that completes text. A template that opens
 the turn with a single token that is no line break, which is rare: therefore this is only suspected.
 
 Fix: Render prompts with the generation prompt (`add_generation_prompt=True`), in training, sampling and
@@ -30,14 +30,14 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 SHORT = 1
-"""Tokens behind the last stop that may be a line break."""
+"""Tokens after the last stop that may be a line break."""
 
 HALF = 0.5
 """Of the attempts."""
 
 
 class Measured(NamedTuple):
-    """Prompts that hold a stop, and those that end with it."""
+    """Prompts with a stop, and those that end with it."""
 
     prompts: int
     ended: int
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """How far the last stop of each prompt is from its end."""
+    """Measure the distance of the last stop of each prompt from its end."""
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
     prompts, ended = 0, list[tuple[int, int, int]]()
     for index, row, part in step.slices():
@@ -60,13 +60,13 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """One template makes all prompts."""
+    """Claim most prompts: one template renders all."""
     if found.ended and found.ended >= HALF * found.prompts:
         yield Claim(
             Verdict.SUSPECT,
             f"{found.ended} of {found.prompts} prompts end with a stop: the policy's turn is not opened",
-            got="a stop, and at most a line break behind it",
-            expected="what the template writes in front of an answer",
+            got="a stop, and at most a line break after it",
+            expected="the template's opening before an answer",
             row=found.row,
             start=found.start,
             end=found.end,

@@ -1,18 +1,18 @@
-"""TPL002: Demonstrations are opened otherwise than attempts are.
+"""TPL002: Demonstrations and attempts open answers differently.
 
-What: What a template writes in front of the first answer is not the same in demonstrations and in attempts:
-of one update, or of supervised fine-tuning and of the RL behind it.
+What: The template's tokens before the first answer differ between demonstrations and attempts, of one
+update, or of supervised fine-tuning and the RL after it.
 
-Why it is silent: Each stage looks right by itself. What was learned behind one opening is asked for behind
-another: the reward begins lower than it should, and RL learns first of all to undo that.
+Why it is silent: Each stage looks right by itself. The policy learned its answers after one opening and
+gives them after another: the reward begins lower than it should, and RL first learns to undo that.
 
-How it is measured: The template's last tokens before the first turn, of most demonstrations and of most
-attempts, are compared, id for id; those of stages before are on record with each update.
+How it is measured: The rule compares the template's last tokens before the first turn, of most
+demonstrations and of most attempts, id for id. Each update records those of earlier stages.
 
-Healthy look-alikes: Prompts that differ: only what stands right in front of an answer is compared. Attempts
-that are begun with a forced prefix, which is no template's. A stage without demonstrations.
+Healthy look-alikes: Different prompts: the rule compares only the tokens directly before an answer.
+Attempts with a forced prefix, which is not part of the template. A stage without demonstrations.
 
-Fix: Render both by one function, with one template and one tokenizer. The first differing token says which
+Fix: Render both with one function, one template and one tokenizer. The first different token shows which
 side changed.
 
 References: docs/templates.md, https://github.com/modelscope/ms-swift/issues/9160
@@ -31,34 +31,34 @@ from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
 TOKENS = 4
-"""In front of an answer: what opens a turn in most templates has three."""
+"""Before an answer: the opening of a turn in most templates has three."""
 
 
 class Measured(NamedTuple):
-    """Openings, as ids; empty where there is none."""
+    """Openings, as ids; empty without one."""
 
     demonstrated: tuple[int, ...]
     attempted: tuple[int, ...]
-    stage: str  # of which the demonstrations are
+    stage: str  # of the demonstrations
     row: int
     end: int
 
 
 def measure(step: Step) -> Measured:
-    """The openings of this update, and of the stages before."""
+    """Compare the openings of this update and of earlier stages."""
     demo, drawn = opening(step, Origin.DEMO), opening(step, Origin.SAMPLED)
     shown_in = step.stage
     for before in step.past:
-        told = before.facts.get("opening")
-        if told and not demo and before.stage != step.stage:
-            demo, shown_in = tuple(told["demonstrated"]), before.stage
+        recorded = before.facts.get("opening")
+        if recorded and not demo and before.stage != step.stage:
+            demo, shown_in = tuple(recorded["demonstrated"]), before.stage
     row = next((i for i, row in enumerate(step.rows) if _kind(step, i, row) == Origin.SAMPLED), 0)
     turns = step.rows[row].turns if step.rows else ()
     return Measured(demo, drawn, shown_in, row, turns[0].start if turns else 0)
 
 
 def opening(step: Step, kind: Origin) -> tuple[int, ...]:
-    """The template's last ids in front of most first turns of this kind; empty where there are none."""
+    """Return the template's last ids before most first turns of this kind; empty without any."""
     found = Counter[tuple[int, ...]]()
     for index, row, part in step.slices():
         if _kind(step, index, row) == kind:
@@ -74,21 +74,21 @@ def opening(step: Step, kind: Origin) -> tuple[int, ...]:
 
 
 def _kind(step: Step, index: int, row: Row) -> int:
-    """Whose the first turn is; of a later sample of an attempt nobody asks."""
+    """Return the origin of the first turn; None for a later sample of an attempt."""
     if not row.turns or ("#" in row.sample_id and not row.sample_id.endswith("#0")):
         return -1
-    start = row.turns[0].start  # an attempt may have failed before its first word
-    said = 0 < start < step.lengths[index]
-    return int(step.tokens["origin"][step.starts[index] + start]) if said else -1
+    start = row.turns[0].start  # an attempt may have failed before its first token
+    has_turn = 0 < start < step.lengths[index]
+    return int(step.tokens["origin"][step.starts[index] + start]) if has_turn else -1
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Ids are equal, or they are not; the shorter may be the end of the longer."""
+    """Claim unequal ids; the shorter may be the end of the longer."""
     shared = min(len(found.demonstrated), len(found.attempted))
     if shared and found.demonstrated[-shared:] != found.attempted[-shared:]:
         yield Claim(
             Verdict.PROVEN,
-            f"answers are opened otherwise than the demonstrations of {found.stage} were",
+            f"attempts open answers differently from the demonstrations of {found.stage}",
             got=f"ids {list(found.attempted)}",
             expected=f"ids {list(found.demonstrated)}",
             row=found.row,
@@ -99,17 +99,17 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _after(ids: list[int]) -> Step:
-    told: dict[str, Any] = {"opening": {"demonstrated": ids}}
-    return changed_step(example_step(), past=[past_step(0, stage="sft", facts=told)])
+    facts: dict[str, Any] = {"opening": {"demonstrated": ids}}
+    return changed_step(example_step(), past=[past_step(0, stage="sft", facts=facts)])
 
 
 def example() -> Step:
-    """Supervised fine-tuning rendered by another template."""
+    """Supervised fine-tuning uses another template."""
     return _after([99])
 
 
 def of_one_template() -> Step:
-    """Attempts behind demonstrations of the same template."""
+    """Attempts after demonstrations with the same template."""
     step = example_step()
     return _after(list(opening(step, Origin.SAMPLED)))
 

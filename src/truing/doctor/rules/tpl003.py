@@ -1,20 +1,22 @@
-"""TPL003: Prompts are not those of their tasks.
+"""TPL003: Prompts differ from the rendering of their tasks.
 
-What: The ids in front of an answer are not what the task's messages and tools render to: a system message is
-missing, an example or a date was added, a tool is left out, a switch of the template is another.
+What: The ids before an answer differ from the rendering of the task's messages and tools: a system message
+is missing, an example or a date was added, a tool is left out, a switch of the template is another.
 
-Why it is silent: Each stage looks right by itself. What supervised fine-tuning taught behind one prompt is
-asked for behind another, the reward begins lower than it should, and RL learns first of all to undo that.
+Why it is silent: Each stage looks right by itself. The policy learned its answers in supervised fine-tuning
+after one prompt and gives them after another. The reward begins lower than it should, and RL first learns
+to undo that.
 
-How it is measured: Of some tasks of each update the prompt is rendered once more, from the messages and
-tools that the environment gave before the first stage, and compared id by id. Before the first update, each
-stage is asked in the same way what it will show.
+How it is measured: For some tasks of each update the check renders the prompt once more, from the messages
+and tools that the environment gave before the first stage, and compares it id by id. Before the first
+update, it checks the prompts of each stage in the same way.
 
-Healthy look-alikes: A forced prefix, which belongs to no prompt. Later samples of an attempt whose past the
-template writes anew. Prompts that `episode.max_prompt_tokens` shortens: they are shortened for all stages.
+Healthy look-alikes: A forced prefix, which belongs to no prompt. Later samples of an attempt whose template
+re-renders earlier turns. Prompts shortened by `episode.max_prompt_tokens`: they are shortened for all
+stages.
 
 Fix: Change the environment's `tasks`, which all stages and the evaluation share, and never the prompts of
-one stage. The first token that differs says what was added or lost.
+one stage. The first different token shows what was added or lost.
 
 References: docs/templates.md, docs/tasks.md
 """
@@ -29,33 +31,33 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """Prompts that were rendered once more."""
+    """Prompts rendered once more."""
 
     asked: int
-    other: int  # of them are not what was shown
+    other: int  # that differ from the recorded ones
     row: int | None  # the first of those
-    at: int  # its first token that differs
+    at: int  # its first different token
     got: str
     expected: str
 
 
 def measure(step: Step) -> Measured:
-    """As they were compared beside the update."""
+    """Read the comparison recorded with the update."""
     found = step.facts["prompts"]
     if not found["other"]:
         return Measured(found["asked"], 0, None, 0, "", "")
     row = next((i for i, row in enumerate(step.rows) if row.sample_id == found["sample_id"]), None)
-    told = (f"{each['tokens']} tokens, there {each['text']!r}" for each in (found["got"], found["expected"]))
-    return Measured(found["asked"], found["other"], row, found["at"], *told)
+    texts = (f"{each['tokens']} tokens, there {each['text']!r}" for each in (found["got"], found["expected"]))
+    return Measured(found["asked"], found["other"], row, found["at"], *texts)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """One task, one prompt."""
+    """Claim prompts that differ."""
     if found.other:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.other} of {found.asked} prompts are not what their tasks render to, the first from token"
-            f" {found.at} on",
+            f"{found.other} of {found.asked} prompts differ from the rendering of their tasks, the first from"
+            f" token {found.at} on",
             got=found.got,
             expected=found.expected,
             row=found.row,
@@ -76,7 +78,7 @@ def example() -> Step:
 
 
 def as_given() -> Step:
-    """Every prompt is that of its task."""
+    """Every prompt is the rendering of its task."""
     return _asked()
 
 

@@ -1,20 +1,20 @@
 """VAL001: The critic's head did not move.
 
-What: An update was made, values were wrong, and the head that makes them is bit for bit as it was.
+What: An update ran, values were wrong, and the critic's head is bit for bit unchanged.
 
 Why it is silent: The loss of values falls and rises with the returns, whatever the critic does, and the
-policy learns with a useless baseline too, only more noisily. A head at its initial 0 makes advantages of
+policy learns with a useless baseline too, only more noisily. A head at its initial 0 turns advantages into
 plain returns.
 
-How it is measured: The norm of what the step changed in the head's weights, against the largest difference
-of a return from its value, and the learning rate. A gradient of the critic's weights that is 0 as well says
-that none arrives; one that is not says that the optimiser does not hold the head.
+How it is measured: The norm of the change in the head's weights, against the largest difference of a return
+from its value, and the learning rate. If the gradient of the critic's weights is 0 too, no gradient
+arrives; if it is not, the optimizer does not hold the head.
 
-Healthy look-alikes: Returns that the critic foresaw exactly, as where all rewards are 0 and so is V. A step
-in which no update was made. A learning rate of 0.
+Healthy look-alikes: Returns that the critic predicted exactly, as with rewards of 0 and V = 0. A step
+without an update. A learning rate of 0.
 
-Fix: Make the critic before the optimiser, and give it to it; let the value loss reach the head with its
-gradient; print which parameters require one.
+Fix: Create the critic before the optimizer, and pass it to the optimizer. Let the value loss reach the head
+with its gradient. Print which parameters require one.
 
 References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2006.05990
 """
@@ -30,7 +30,7 @@ from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """How far the head moved, and what should have moved it."""
+    """The movement of the head, and the expected causes."""
 
     moved: float
     error: float  # the largest |return − value|, reward units
@@ -40,7 +40,7 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Errors of values at all tokens that have one."""
+    """Compute errors of values at all tokens with one."""
     error_N = (step.tokens["returns"].double() - step.tokens["value"].double()).abs()
     error_n = error_N[~error_N.isnan()]
     return Measured(
@@ -53,20 +53,20 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """An error moves a head."""
+    """Claim a head without movement in spite of errors."""
     if found.moved == 0 and found.error > 1e-4 and found.rate > 0:
         why = "" if found.gradient is None else f", gradient norm {found.gradient:.3g}"
         cause = (
-            "no gradient arrives at it"
+            "no gradient reaches it"
             if found.gradient == 0
-            else "the optimiser does not hold it"
+            else "the optimizer does not hold it"
             if found.gradient
             else "it is not trained"
         )
         yield Claim(
             Verdict.PROVEN,
-            f"the critic's head did not move, though values are off by up to {found.error:.3g}: {cause}",
-            got=f"a step of 0 at {found.tokens} tokens with values{why}",
+            f"the critic's head did not move, although values are off by up to {found.error:.3g}: {cause}",
+            got=f"a change of 0 at {found.tokens} tokens with values{why}",
             expected="a head that follows the returns",
             specificity=2,
         )
@@ -78,12 +78,12 @@ def learning() -> Step:
 
 
 def example() -> Step:
-    """The optimiser was made before the critic was."""
+    """The optimizer was created before the critic."""
     return changed_step(learning(), numbers={"value/head_step": 0.0})
 
 
 def foreseen() -> Step:
-    """Nothing was earned, and nothing was expected."""
+    """Returns and values are 0."""
     step = example()
     zero_N = 0 * step.tokens["value"]
     rows = {index: {"reward": 0.0} for index in range(len(step.rows))}
@@ -96,7 +96,7 @@ RULE = Rule(
     kind="E",
     needs=("value", "returns", "numbers.value/head_step"),
     taints=("critic", "policy"),
-    # where no update was made, nothing could move it
+    # without an update the head cannot move
     applies=has_critic,
     measure=measure,
     judge=judge,

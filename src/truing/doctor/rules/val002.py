@@ -1,24 +1,24 @@
-"""VAL002: The critic predicts no better than a constant, or its score is told wrong.
+"""VAL002: The critic predicts no better than a constant, or its score is wrong.
 
-What: The explained variance is not above 0 after many steps, or the number that is shown is not that of the
+What: The explained variance is not above 0 after many steps, or the reported number differs from the
 recorded values and returns.
 
-Why it is silent: The value loss falls whenever returns come to vary less, and need not say anything of the
-critic. An explained variance is read as its health; computed after the update, or without the mean of the
-errors, it flatters.
+Why it is silent: The value loss falls whenever returns vary less, independent of the critic. Users read an
+explained variance as the critic's health; computed after the update, or without the mean of the errors, it
+is too high.
 
-How it is measured: 1 − Σ (R − V)² ÷ Σ (R − mean R)² over sampled tokens, in float64, with V as it was
-before the update. For the second question the shown numbers of the last ten steps count, of a stage with
-twenty or more. Another trainer's log has only the score, mostly 1 − var(R − V) ÷ var R, which is never lower
-than this one: there the mean of the last ten counts, and must be above 0.02.
+How it is measured: 1 − Σ (R − V)² ÷ Σ (R − mean R)² over sampled tokens, in float64, with V before the
+update. The second claim uses the reported numbers of the last ten steps, of a stage with at least twenty.
+Another trainer's log has only the score, mostly 1 − var(R − V) ÷ var R, which is never lower than this one:
+there the mean of the last ten counts, and must be above 0.02.
 
-Healthy look-alikes: A new critic, whose head begins at 0: its score is 0 or less at first. Returns that
-nothing in the prompt foretells: then no critic does better, and the run cannot tell that from a critic that
-does not learn. Equal returns, of which there is no score. Other trainers subtract the mean error first:
-theirs is not compared.
+Healthy look-alikes: A new critic, whose head begins at 0: its score is 0 or less at first. Returns that the
+prompt does not predict: then no critic does better, and the run cannot distinguish that from a critic that
+does not learn. Equal returns, which have no score. Other trainers subtract the mean error first: the rule
+does not compare theirs.
 
-Fix: See whether the head moves (VAL001) and whether the critic learns a constant return (`truing probes`,
-P9). Where both hold, the returns cannot be foreseen, and a baseline by groups is cheaper.
+Fix: Check whether the head moves (VAL001) and whether the critic learns a constant return (`truing probes`,
+P9). If both hold, the returns are unpredictable, and a group baseline is cheaper.
 
 References: https://arxiv.org/abs/2006.05990
 """
@@ -43,14 +43,14 @@ LAST, STEPS = 10, 20
 
 CENTRED = "value/centred_explained_variance"
 HARDLY = 0.02
-"""Of the variance: what a constant critic is told to explain, by what is added to the divisor."""
+"""Of the variance: the score of a constant critic, from the constant added to the divisor."""
 
 
 class Measured(NamedTuple):
-    """The explained variance as it is shown, as it is, and over the last steps."""
+    """The explained variance as reported, as recomputed, and over the last steps."""
 
     shown: float
-    value: float  # NaN where there is none
+    value: float  # NaN without one
     tokens: int
     steps: int  # of the stage so far
     best: float  # of the last ten
@@ -59,10 +59,10 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Once more in float64, and the history of what was shown; of a log of scalars that alone."""
+    """Recompute in float64, and read the history of reported numbers; for a log of scalars that alone."""
     if "value" not in step.tokens:
-        told, steps = _last(step, CENTRED)
-        centred = math.fsum(told) / LAST if len(told) == LAST else math.inf
+        scores, steps = _last(step, CENTRED)
+        centred = math.fsum(scores) / LAST if len(scores) == LAST else math.inf
         return Measured(math.nan, math.nan, 0, steps, math.inf, False, centred)
     value_N, returns_N = step.tokens["value"].double(), step.tokens["returns"].double()
     known_N = ~(value_N.isnan() | returns_N.isnan())
@@ -81,25 +81,25 @@ def measure(step: Step) -> Measured:
 
 
 def _last(step: Step, name: str) -> tuple[list[float], int]:
-    """A number in the last ten steps, where it is known, and how many steps there are."""
+    """Return a metric's known values in the last ten steps, and the number of steps."""
     history = [past.numbers.get(name, math.nan) for past in step.past_of_stage] + [step.numbers[name]]
     return [each for each in history[-LAST:] if math.isfinite(each)], len(history)
 
 
 def _explained(value_n: torch.Tensor, returns_n: torch.Tensor) -> float:
-    """1 − squared errors ÷ squared deviations; NaN where returns do not vary."""
+    """Return 1 − squared errors ÷ squared deviations; NaN if returns do not vary."""
     if not len(returns_n) or returns_n.max() == returns_n.min():
         return math.nan
     return float(1 - (returns_n - value_n).square().sum() / (returns_n - returns_n.mean()).square().sum())
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """The score has one value; one that stays at 0 fits two things."""
+    """Claim a wrong score as proof; a score that stays at 0 has two explanations."""
     apart = abs(found.shown - found.value)
-    if found.ours and apart > ROUNDING * max(1.0, abs(1 - found.value)):  # not where it is NaN
+    if found.ours and apart > ROUNDING * max(1.0, abs(1 - found.value)):  # false for NaN
         yield Claim(
             Verdict.PROVEN,
-            "the explained variance is not that of the recorded values and returns",
+            "the explained variance differs from the recorded values and returns",
             got=f"{found.shown:.6g}",
             expected=f"{found.value:.6g} over {found.tokens} tokens",
             specificity=1,
@@ -107,19 +107,20 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.steps >= STEPS and (found.best <= 0 or found.centred <= HARDLY):
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"over the last {LAST} of {found.steps} steps the critic predicted no better than a constant: it"
-            " is not trained, or there is nothing to foresee",
+            f"over the last {LAST} of {found.steps} steps the critic predicted no better than a"
+            " constant: it is"
+            " not trained, or the returns are unpredictable",
             got=f"an explained variance of at most {found.best:.3g}"
             if found.best <= 0
             else f"a mean explained variance of {found.centred:.3g}",
             expected="more than 0",
-            remedy="see whether the head moves (VAL001), and run `truing probes`: P9 has a return that can be"
-            " foreseen",
+            remedy="check whether the head moves (VAL001), and run `truing probes`: P9 has a predictable"
+            " return",
         )
 
 
 def scored() -> Step:
-    """A critic that explains a part, and says how much."""
+    """A critic that explains a part, with a right score."""
     step = valued()
     known_N = ~step.tokens["returns"].isnan()
     explained = _explained(step.tokens["value"][known_N].double(), step.tokens["returns"][known_N].double())
@@ -127,15 +128,15 @@ def scored() -> Step:
 
 
 def example() -> Step:
-    """Shown is what the critic explains after the update."""
+    """The reported score is that after the update."""
     return changed_step(scored(), numbers={"value/explained_variance": 0.9})
 
 
 def new() -> Step:
     """A new critic, not above 0 in its first steps."""
     step = scored()
-    told = [Past("grpo", number, {"value/explained_variance": -0.5}, {}) for number in range(5)]
-    return changed_step(step, past=told)
+    scores = [Past("grpo", number, {"value/explained_variance": -0.5}, {}) for number in range(5)]
+    return changed_step(step, past=scores)
 
 
 RULE = Rule(

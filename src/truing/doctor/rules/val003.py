@@ -1,18 +1,18 @@
-"""VAL003: The loss pulls at values otherwise than the declared value loss does.
+"""VAL003: The gradient of values differs from the declared value loss.
 
-What: The gradient of the loss by each value of the critic is not what half the squared error, averaged over
-all tokens that the policy chose and weighed as declared, comes to.
+What: The gradient of the loss with respect to each value of the critic differs from that of half the
+squared error, averaged over all tokens that the policy chose, with the declared weight.
 
-Why it is silent: A critic with the wrong weight still learns, faster or slower, and drags the trunk that it
-shares with the policy. With the wrong sign it runs away from what was earned; where the error is small, that
-takes long to be seen. No scalar tells its weight.
+Why it is silent: A critic with the wrong weight still learns, faster or slower, and disturbs the trunk that
+it shares with the policy. With the wrong sign it moves away from the returns; with a small error that takes
+long to show. No scalar shows its weight.
 
-How it is measured: For each value the gradient of the squared error has a closed form: returns less value,
-times the declared weight, over the number of tokens. Before the first update no value has moved, so a clip
-around the old values bites nowhere. The recorded gradient is compared token by token.
+How it is measured: For each value the gradient of the squared error has a closed form: returns minus value,
+times the declared weight, divided by the number of tokens. Before the first update no value has moved, so a
+clip around the old values has no effect. The rule compares the recorded gradient token by token.
 
-Healthy look-alikes: Values that are right have no gradient. Of several updates on one batch only the first
-is compared. A policy that is masked has its values trained all the same.
+Healthy look-alikes: Right values have no gradient. Of several updates on one batch the rule compares the
+first alone. With a masked policy its values are trained all the same.
 
 Fix: A constant factor is a weight or a denominator: count the tokens of the whole minibatch, before it is
 split. Another pattern is a mask: the critic learns at every token that the policy chose.
@@ -30,14 +30,14 @@ from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-3
-"""Of the largest expected pull: float32 leaves 1e-5."""
+"""Of the largest expected gradient: float32 leaves 1e-5."""
 
 SMALLEST = 1e-4
-"""Reward units ÷ tokens: below it, what two forwards of a critic differ by is as large as its error."""
+"""Reward units ÷ tokens: below it, the difference of two forwards of a critic is as large as its error."""
 
 
 class Measured(NamedTuple):
-    """How far the gradient by values is from its closed form."""
+    """Differences between the gradient of values and its closed form."""
 
     largest: float  # difference
     scale: float  # the largest expected
@@ -48,21 +48,21 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """As it was compared beside the update."""
-    told = step.facts["value"]
-    sample, token = told["where"]
+    """Read the comparison recorded with the update."""
+    fact = step.facts["value"]
+    sample, token = fact["where"]
     row = next((index for index, each in enumerate(step.rows) if each.sample_id == sample), None)
-    return Measured(told["largest"], told["scale"], told["factor"], told["tokens"], row, token)
+    return Measured(fact["largest"], fact["scale"], fact["factor"], fact["tokens"], row, token)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Beyond rounding, of the pull itself and of the values it is made of."""
+    """Claim more than rounding of the gradient and of its values."""
     if found.largest > ROUNDING * found.scale + SMALLEST / max(found.tokens, 1):
         odd = abs(found.factor - 1) > ROUNDING
-        how = f"{found.factor:.4g} times as hard" if odd else "otherwise at some tokens"
+        how = f"is {found.factor:.4g} times that" if odd else "differs at some tokens from that"
         yield Claim(
             Verdict.PROVEN,
-            f"values are pulled {how} than the declared value loss does",
+            f"the gradient of values {how} of the declared value loss",
             got=f"up to {found.largest:.3g} off, over {found.tokens} tokens",
             expected=f"weight × (returns − value) ÷ tokens, at most {found.scale:.3g}",
             row=found.row,
@@ -72,19 +72,19 @@ def judge(found: Measured) -> Iterator[Claim]:
         )
 
 
-def _pulled(factor: float) -> Step:
-    told = {"tokens": 33, "scale": 2e-3, "largest": abs(factor - 1) * 2e-3, "factor": factor}
-    return changed_step(valued(), facts={"value": told | {"where": ("s0", 5)}})
+def _with_factor(factor: float) -> Step:
+    fact = {"tokens": 33, "scale": 2e-3, "largest": abs(factor - 1) * 2e-3, "factor": factor}
+    return changed_step(valued(), facts={"value": fact | {"where": ("s0", 5)}})
 
 
 def example() -> Step:
-    """The squared error is not halved, and the weight was meant for half of it."""
-    return _pulled(2.0)
+    """The squared error is not halved, although the declared weight is for half of it."""
+    return _with_factor(2.0)
 
 
 def learning() -> Step:
     """A critic that learns as declared."""
-    return _pulled(1 + 1e-6)
+    return _with_factor(1 + 1e-6)
 
 
 RULE = Rule(

@@ -1,7 +1,7 @@
-"""Other tools that diagnose RL runs, each asked about the very runs that the doctor judged.
+"""Other diagnosis tools for RL runs, each applied to the same runs as the doctor.
 
-A peer is a package in a virtual environment of its own. Its file here says what it is given of a recorded
-run; the file of the same name in ``inside/`` is run by the peer's Python and gives back what the peer says.
+A peer is a package in a virtual environment of its own. Its file here converts a recorded run to its input;
+the peer's Python runs the file of the same name in ``in_peer_env/``, which returns the peer's findings.
 """
 
 from truing.faults.peers import martingale, provenir, rldoctor, rlprobe, rlwatch, stabilityguard
@@ -11,4 +11,4 @@ PEERS: dict[str, Peer] = {
     module.PEER.name: module.PEER
     for module in (rldoctor, rlprobe, rlwatch, martingale, provenir, stabilityguard)
 }
-"""In the order of the page."""
+"""Peers in the order of the page."""

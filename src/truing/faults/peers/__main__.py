@@ -10,11 +10,11 @@ from truing.faults.peers.page import write_page
 
 
 def peers(
-    folder: Annotated[Path, typer.Argument(help="What `truing faults --twins --keep` wrote.")],
-    venv: Annotated[list[str], typer.Option(help="NAME=FOLDER: where a peer is installed; once per peer.")],
-    markdown: Annotated[Path, typer.Option(help="Write the page here; what stands above its mark is kept.")],
+    folder: Annotated[Path, typer.Argument(help="Output of `truing faults --twins --keep`.")],
+    venv: Annotated[list[str], typer.Option(help="NAME=FOLDER of a peer's virtual environment; once per peer.")],
+    markdown: Annotated[Path, typer.Option(help="Write the page here; text above its mark is kept.")],
 ) -> None:
-    """Ask each peer about each kept run, and write what it said beside what the doctor said."""
+    """Run each peer on each kept run, and write its findings next to the doctor's."""
     homes = pythons({name: Path(place) for name, _, place in (each.partition("=") for each in venv)})
     made = []
     for each in judged_runs(folder, homes):

@@ -5,18 +5,18 @@ from collections.abc import Mapping, Sequence
 from truing.faults.peers.recorded import RecordedStage, Update
 
 Curve = dict[str, float]
-"""The numbers of one update by name; ``step`` counts from 1, and what was not recorded is left out."""
+"""The numbers of one update by name; ``step`` counts from 1, and missing values are left out."""
 
 
 def curves(run: RecordedStage) -> list[Curve]:
-    """The metrics of each update by Truing's names, and what a trainer logs besides."""
+    """Return the metrics of each update by Truing's names, and a trainer's other logged numbers."""
     return [
         {"step": step, **each.step_row.metrics, **_besides(each)} for step, each in enumerate(run.updates, 1)
     ]
 
 
 def _besides(update: Update) -> Curve:
-    """Seconds, extremes of the rewards, and the entropy: of what was drawn where no row was computed."""
+    """Return seconds, extremes of the rewards, and the entropy: estimated from draws without computed rows."""
     metrics, rewards = update.step_row.metrics, update.rewards
     names = ("entropy/contract", "entropy/drawn")
     entropy = next(({"entropy": metrics[name]} for name in names if name in metrics), {})
@@ -25,7 +25,7 @@ def _besides(update: Update) -> Curve:
 
 
 def renamed(found: Sequence[Curve], names: Mapping[str, str]) -> list[Curve]:
-    """Curves with the names of a peer, which are the keys of ``names``."""
+    """Return curves with the names of a peer, which are the keys of ``names``."""
     return [
         {"step": each["step"], **{theirs: each[ours] for theirs, ours in names.items() if ours in each}}
         for each in found

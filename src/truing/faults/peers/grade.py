@@ -1,4 +1,4 @@
-"""What a finding is worth: does it name the cause, a symptom, or a cause that is not there?"""
+"""The grade of a peer's finding: the cause, a symptom, or a wrong cause."""
 
 from enum import StrEnum
 
@@ -7,7 +7,7 @@ from truing.faults.peers.peer import Peer, PeerFinding
 
 
 class Grade(StrEnum):
-    """From the best to what says nothing of the fault."""
+    """Grades from the best to unrelated findings."""
 
     CAUSE = "the cause"
     SYMPTOM = "a symptom"
@@ -16,7 +16,7 @@ class Grade(StrEnum):
 
 
 def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, without_fault: JudgedRun) -> Grade:
-    """Of a finding in the run of a fault, whose recipe without the fault is ``twin``."""
+    """Return the grade of a finding in the run of a fault; ``twin`` is its recipe without the fault."""
     told = {(each.finding, each.severity) for each in without_fault.answers[peer.name].said}
     if (said.finding, said.severity) in told:
         return Grade.SAME
@@ -26,6 +26,6 @@ def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, without_fault: 
 
 
 def graded_findings(peer: Peer, run: JudgedRun, without_fault: JudgedRun) -> list[tuple[Grade, PeerFinding]]:
-    """Of every finding, the best first."""
+    """Return the grades of all findings, the best first."""
     found = [(grade_finding(peer, said, run, without_fault), said) for said in run.answers[peer.name].said]
     return sorted(found, key=lambda each: list(Grade).index(each[0]))

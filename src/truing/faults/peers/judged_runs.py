@@ -1,4 +1,4 @@
-"""Every kept run, what the doctor said of it, and what each peer says."""
+"""Kept runs with the doctor's findings and each peer's."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,24 +14,24 @@ from truing.faults.peers.recorded import read_last_stage
 from truing.faults.run_fault import OUTCOME_FILE, RUN_DIR
 
 ANSWERS = "answers.json"
-"""Beside a kept run: what was answered, so that nobody is asked twice."""
+"""The file of answers next to a kept run, so that each peer runs once."""
 
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run as everybody saw it."""
+    """A run with all findings."""
 
     name: str
-    facts: Mapping[str, Any]  # the outcome, as ``Outcome.facts`` tells it
-    answers: Mapping[str, Answer]  # by peer; none where Truing refused before the first update
+    facts: Mapping[str, Any]  # the outcome, from ``FaultOutcome.facts``
+    answers: Mapping[str, Answer]  # by peer; empty if Truing refused before the first update
 
 
 def judged_runs(folder: Path, homes: Mapping[str, Path]) -> Iterator[JudgedRun]:
-    """Every run that ``truing faults --keep`` left in ``folder``, put before the peers of ``homes``."""
+    """Yield every run of ``truing faults --keep`` in ``folder``, with the findings of the peers in ``homes``."""
     kept = [name for name in runs() if (folder / name / OUTCOME_FILE).is_file()]
     if not kept:
         raise TruingError(
-            f"{folder} holds no run to show to anybody",
+            f"{folder} has no run for the peers",
             expected=f"folders with {OUTCOME_FILE}",
             remedy=f"truing faults --twins --steps 80 --keep {folder}",
         )
@@ -41,7 +41,7 @@ def judged_runs(folder: Path, homes: Mapping[str, Path]) -> Iterator[JudgedRun]:
 
 
 def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
-    """The Python of each peer's environment."""
+    """Return the Python of each peer's environment."""
     for name in venvs:
         if name not in PEERS:
             raise TruingError("there is no such peer", got=name, expected=", ".join(PEERS))
@@ -49,7 +49,7 @@ def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _answers(place: Path, homes: Mapping[str, Path]) -> dict[str, Answer]:
-    """What every peer says, by what it said before where it was asked; nothing where there is no update."""
+    """Return every peer's answer, from the file if present; empty without an update."""
     path = place / ANSWERS
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if not homes.keys() <= known.keys():

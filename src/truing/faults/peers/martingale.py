@@ -1,4 +1,4 @@
-"""martingale: a record of every token by sampler and trainer, and alarms over it."""
+"""martingale: a record of every token by sampler and trainer, and its alarms."""
 
 from typing import Any
 
@@ -7,16 +7,16 @@ from truing.faults.peers.recorded import RecordedStage
 from truing.faults.peers.tokens import answer_of, has_sampler_logprobs, rows_of
 
 NOT_THE_SAME = ("stale-sampler", "half-synced", "sampler-one-behind", "sampler-in-bfloat16", "retokenised")
-"""Faults by which sampler and trainer have other weights, another precision or another input."""
+"""Faults with different weights, precision or input in sampler and trainer."""
 
 OTHER_SETTINGS = ("temperature-not-in-trainer", "min-tokens-not-in-trainer", "penalty-on-prompt")
-"""Faults by which the trainer has other settings of the sampler."""
+"""Faults with different sampler settings in the trainer."""
 
 
 def feed(run: RecordedStage) -> dict[str, Any]:
-    """The sampling contract, and of each update its digest of the weights and its answers.
+    """Return the sampling parameters, and each update's weights digest and answers.
 
-    An answer with a log-probability that is no number is left out, as its adapter for TRL does.
+    An answer with a missing log-probability is left out, as in its adapter for TRL.
     """
     updates: list[dict[str, Any]] = []
     for update in run.updates:

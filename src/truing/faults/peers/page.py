@@ -17,13 +17,13 @@ STRONG = ("PROVEN", "EVIDENCE")
 
 
 def write_page(path: Path, made: Sequence[JudgedRun], peers: Sequence[str]) -> None:
-    """Everything under the mark; the reading above it is a person's."""
-    above = path.read_text(encoding="utf-8").split(MARK)[0] if path.exists() else "# The peers\n\n"
+    """Write everything below the mark; the text above it is kept."""
+    above = path.read_text(encoding="utf-8").split(MARK)[0] if path.exists() else "# Other diagnosis tools\n\n"
     path.write_text(above + MARK + "\n\n" + tables(made, [PEERS[name] for name in peers]), encoding="utf-8")
 
 
 def tables(made: Sequence[JudgedRun], peers: Sequence[Peer]) -> str:
-    """Totals, faults and healthy runs, as Markdown."""
+    """Return totals, faults and healthy runs, as Markdown."""
     pairs = _pairs(made)
     sound = [each for each in made if each.facts["healthy"]]
     corpus = [each for each in sound if each.name not in unplanted_runs()]
@@ -52,13 +52,13 @@ def tables(made: Sequence[JudgedRun], peers: Sequence[Peer]) -> str:
 
 
 def _pairs(made: Sequence[JudgedRun]) -> list[tuple[JudgedRun, JudgedRun]]:
-    """The run of each fault, and the run of its recipe without it."""
+    """Return the run of each fault, and the run of its recipe without it."""
     by_name = {each.name: each for each in made}
     wanted = {each.name: unplanted_run(FAULTS[each.name]).name for each in made if each.name in FAULTS}
     missing = set(wanted.values()) - by_name.keys()
     if missing:
         raise TruingError(
-            "what is said without a fault is not known",
+            "findings without the fault are missing",
             got=f"no run {', '.join(sorted(missing))}",
             expected="a run of the recipe of each fault without it",
             remedy="truing faults --twins --keep, which makes them too",
@@ -94,7 +94,7 @@ def _graded(peer: Peer, run: JudgedRun, twin: JudgedRun) -> str:
 
 
 def _truing(run: JudgedRun) -> str:
-    """The strong verdicts by code, and how many rules suspect something."""
+    """Return the strong verdicts by code, and the suspecting rules."""
     if run.facts["refused"]:
         return "refused"
     codes = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""provenir's flight recorder: eight detectors that hear of one update after another."""
+"""provenir's flight recorder: eight detectors over a stream of updates."""
 
 from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
@@ -14,17 +14,17 @@ NAMES = {
     "grad_norm": "grad/norm",
     "learning_rate": "lr",
 }
-"""All that a step of its recorder holds."""
+"""The fields of a step in its recorder."""
 
 
 def feed(run: RecordedStage) -> list[Curve]:
-    """A step of its recorder per update; what is left out is 0 to it."""
+    """Return a step of its recorder per update; missing fields count as 0 there."""
     return renamed(curves(run), NAMES)
 
 
 PEER = Peer(
     "provenir",
-    "each update as a step of `FlightRecorder`, with every field that it has; its anomalies",
+    "each update as a step of `FlightRecorder`, with every field; its anomalies",
     feed,
     cause_findings=("reward_spike",),
 )

@@ -1,4 +1,4 @@
-"""A recorded run, read once: what every peer's input is made of."""
+"""A recorded run, read once, as the source of every peer's input."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,33 +11,33 @@ from truing.record.store import load_rows
 
 @dataclass(frozen=True)
 class Update:
-    """One update: its line, and its rows."""
+    """One update: its record, and its rows."""
 
     step_row: StepRow
     rows: tuple[SampleRow, ...]
 
     @property
     def rewards(self) -> list[float]:
-        """The reward of each attempt that has one."""
+        """Return the reward of each attempt with one."""
         by_rollout = {row.sample.rollout_id: row.sample.reward for row in self.rows}
         return [reward for reward in by_rollout.values() if reward == reward]
 
 
 @dataclass(frozen=True)
 class RecordedStage:
-    """The last stage of a run; demonstrations come before it and are no RL."""
+    """The last stage of a run; demonstrations precede it and are not RL."""
 
     recipe: Mapping[str, Any]
     updates: tuple[Update, ...]
 
     @property
     def stage(self) -> str:
-        """What that stage is: grpo, ppo, ..."""
+        """Return the algorithm of that stage: grpo, ppo, ..."""
         return self.recipe["stages"][-1]
 
 
 def read_last_stage(run: Path) -> RecordedStage:
-    """A run directory as peers are shown it."""
+    """Read the last stage of a run directory."""
     reader = RunReader(run)
     recipe = reader.run_json()["recipe"]
     lines = [line for line in reader.steps() if line.stage == recipe["stages"][-1]]

@@ -29,11 +29,11 @@ NAMES = {
     "throughput": "throughput/tokens_per_s",
     "step_time": "seconds",
 }
-"""TRL's names, and verl's where TRL has none."""
+"""TRL's names, and verl's for others."""
 
 
 def feed(run: RecordedStage) -> dict[str, Any]:
-    """A log with the facts of its recipe, as one JSON file."""
+    """Return a log with settings of its recipe, as one JSON file."""
     declared = run.recipe[run.stage]
     config = {
         "algorithm": run.stage,

@@ -9,7 +9,7 @@ from truing.faults.peers.peer import Peer
 from truing.faults.peers.recorded import RecordedStage, Update
 
 BUCKETS = 4
-"""Of positions in an answer, which is the fewest that its signature of positions takes."""
+"""Buckets of positions in an answer: the fewest that its signature of positions accepts."""
 
 NAMES = {
     "reward_mean": "reward/mean",
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def feed(run: RecordedStage) -> dict[str, Any]:
-    """A row of its recording per update, the KL by position among it."""
+    """Return a row of its recording per update, with the KL by position."""
     found = curves(run)
     rows: list[dict[str, Any]] = []
     for update, each, named in zip(run.updates, found, renamed(found, NAMES), strict=True):
@@ -50,7 +50,7 @@ def _parts(each: Curve) -> dict[str, float]:
 
 
 def _kl_by_position(update: Update) -> dict[str, list[float]]:
-    """The mean of k3 in each quarter of the positions of an answer, where there is a reference."""
+    """Return the mean of k3 in each quarter of the positions of an answer, with a reference."""
     if "kl_trained/k3" not in update.step_row.metrics:
         return {}
     sums, counts = torch.zeros(BUCKETS), torch.zeros(BUCKETS)
@@ -67,8 +67,8 @@ def _kl_by_position(update: Update) -> dict[str, list[float]]:
 
 PEER = Peer(
     "rlprobe",
-    "a recording with every field of its step record that there is, the KL in four buckets of position among"
-    " them; `rlprobe.doctor.diagnose`",
+    "a recording with every available field of its step record, including the KL in four buckets of position;"
+    " `rlprobe.doctor.diagnose`",
     feed,
     causes={"REF_POLICY_DRIFT_ASYMMETRY": ("reference-of-other-prompt",)},
     cause_findings=("REWARD_HACK_LENGTH", "FORMAT_GAMING"),

@@ -1,4 +1,4 @@
-"""rlwatch: seven detectors that hear of one update after another."""
+"""rlwatch: seven detectors over a stream of updates."""
 
 from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
@@ -15,11 +15,11 @@ NAMES = {
     "clip_fraction": "clip/clipped_share",
     "grad_norm": "grad/norm",
 }
-"""All that its callback for TRL passes on."""
+"""The numbers that its callback for TRL passes on."""
 
 
 def feed(run: RecordedStage) -> list[Curve]:
-    """What its callback would hear of each update."""
+    """Return its callback's input for each update."""
     return renamed(curves(run), NAMES)
 
 

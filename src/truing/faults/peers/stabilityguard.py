@@ -1,4 +1,4 @@
-"""StabilityGuard: monitors of ratios, rewards, values and the gradient's norm."""
+"""StabilityGuard: monitors of ratios, rewards, values and the gradient norm."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from truing.record import SampleRow
 
 
 def feed(run: RecordedStage) -> list[dict[str, Any]]:
-    """What each of its monitors takes of each update; without a critic there are no values."""
+    """Return the input of each of its monitors for each update; without a critic there are no values."""
     return [
         {
             "new": _stream(rows, [each.new_logprob for each in rows]),
@@ -26,7 +26,7 @@ def feed(run: RecordedStage) -> list[dict[str, Any]]:
 
 
 def _stream(rows: list[SampleRow], streams: list[Any]) -> list[float]:
-    """A number of all scored tokens of an update, one row after another; empty where it was not recorded."""
+    """Return a stream of all scored tokens of an update, row by row; empty if not recorded."""
     found = [
         value for row, stream in zip(rows, streams, strict=True) for value in stream[scored(row)].tolist()
     ]
@@ -36,7 +36,7 @@ def _stream(rows: list[SampleRow], streams: list[Any]) -> list[float]:
 PEER = Peer(
     "stabilityguard",
     "per update: new and old log-probabilities, rewards, values and returns of PPO, the gradient's norm, each"
-    " to its monitor; its KL monitor takes logits of the whole vocabulary, which nobody records",
+    " to its monitor; its KL monitor takes logits of the whole vocabulary, which no run records",
     feed,
     cause_findings=("reward model collapse",),
 )

@@ -1,4 +1,4 @@
-"""The recorded tokens of a run: what the policy chose, row by row."""
+"""The recorded tokens of a run: the chosen ones, row by row."""
 
 from typing import Any
 
@@ -10,29 +10,29 @@ from truing.types.token import Origin
 
 
 def rows_of(update: Update) -> list[SampleRow]:
-    """The rows of an update in which the policy chose something; demonstrations are none."""
+    """Return the rows of an update with chosen tokens; demonstrations have none."""
     return [each for each in update.rows if bool(sampled(each).any())]
 
 
 def sampled(row: SampleRow) -> Tensor:
-    """Where the policy chose, [T] bool."""
+    """Return the chosen tokens, [T] bool."""
     return row.sample.origin == Origin.SAMPLED
 
 
 def has_sampler_logprobs(row: SampleRow) -> bool:
-    """Whether the sampler gave a log-probability for all that the policy chose."""
+    """Return whether the sampler gave a log-probability for every chosen token."""
     return bool(row.sample.sampler_logprob[sampled(row)].isfinite().all())
 
 
 def scored(row: SampleRow) -> Tensor:
-    """Where the policy chose, and the trainer gave a log-probability, [T] bool."""
+    """Return the chosen tokens with a trainer's log-probability, [T] bool."""
     return sampled(row) & row.new_logprob.isfinite()
 
 
 def answer_of(row: SampleRow) -> dict[str, Any]:
-    """A row as a sampler and a trainer saw it: the prompt, the ids that were chosen, both log-probabilities.
+    """Return a row for sampler and trainer: the prompt, the chosen ids, both log-probabilities.
 
-    The trainer's are empty where the row was not computed.
+    The trainer's are empty if the row was not computed.
     """
     sample, where, known = row.sample, sampled(row), scored(row)
     whole = bool((where == known).all())

@@ -11,23 +11,23 @@ from truing.faults.peers.peer import Peer
 def totals(
     pairs: Sequence[tuple[JudgedRun, JudgedRun]], sound: Sequence[JudgedRun], peers: Sequence[Peer]
 ) -> list[str]:
-    """How many faults and sound runs there are, and a row for each tool."""
+    """Return the numbers of faults and healthy runs, and a row for each tool."""
     shown = [(run, twin) for run, twin in pairs if run.answers]
     return [
-        f"{len(pairs)} faults; {len(pairs) - len(shown)} have no update to show, as Truing refused to begin."
-        f" {len(sound)} sound runs.",
+        f"{len(pairs)} faults; {len(pairs) - len(shown)} have no update, since Truing refused to begin."
+        f" {len(sound)} healthy runs.",
         "",
-        "| | version | faults shown | says something | and not so without the fault | names the cause"
-        " | names a wrong one | failed | sound runs with a finding, by its own severities |",
+        "| | version | faults shown | has a finding | and not without the fault | names the cause"
+        " | names a wrong one | failed | healthy runs with a finding, by its own severities |",
         "|---|---|---|---|---|---|---|---|---|",
         _own(pairs, sound),
-        _own(shown, sound, ", of those shown to all"),
+        _own(shown, sound, ", on the faults shown to all"),
         *(_total(peer, shown, sound) for peer in peers),
     ]
 
 
 def _own(pairs: Sequence[tuple[JudgedRun, JudgedRun]], sound: Sequence[JudgedRun], of: str = "") -> str:
-    """Truing by the measure of its peers; to refuse is to say something."""
+    """Return Truing's row by the measure of its peers; a refusal counts as a finding."""
     found = [(run.facts["refused"], _fired(run), _fired(twin)) for run, twin in pairs]
     said = sum(bool(refused or fired) for refused, fired, _ in found)
     new = sum(bool(refused or fired - without) for refused, fired, without in found)

@@ -20,7 +20,7 @@ from truing.lab.store.ledger import Declaration, Promotion
 
 BASELINE = "baseline"
 FAULT_PREFIX = "fault="
-"""``fault=NAME`` among changes plants a fault of the kill matrix; ``fault=`` takes it out again."""
+"""``fault=NAME`` among changes plants a fault of the detection matrix; ``fault=`` takes it out again."""
 
 
 @dataclass(frozen=True)

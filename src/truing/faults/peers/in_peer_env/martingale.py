@@ -23,11 +23,11 @@ LINES = {
     "effective sample size is": "doctor: sample size",
     "scored by an OLDER step": "doctor: negative lag",
 }
-"""Its doctor writes sentences; these words tell which. What is in none of them is no finding."""
+"""Phrases that identify the sentences of its doctor; other sentences are no findings."""
 
 
 def record(given: dict[str, Any], folder: str) -> tuple[Any, list[Any]]:
-    """The run in its token record, its monitor asked after each update."""
+    """Write the run to its token record, and run its monitor after each update."""
     config = {"engine": "truing", "dtype": "float32", **given["sampler"]}
     drawn_by = SamplerConfig(
         logprobs_mode="processed_logprobs",
@@ -58,7 +58,7 @@ def _record_update(flight: Any, update: dict[str, Any], step: int, drawn_by: Any
         if not answer["trainer"]:
             continue
         inner = answer["inner_step"]
-        if inner not in trained:  # the record has digests of whole updates alone, not of those within
+        if inner not in trained:  # the record has digests of whole updates alone
             weights = update["weights"] if inner == 0 else f"{update['weights']} + {inner}"
             trained[inner] = recorder.publish_revision(
                 _digest(weights), _digest("bytes"), scored_by, step=step + inner
@@ -71,7 +71,7 @@ def _digest(text: str) -> str:
 
 
 def said(given: dict[str, Any]) -> list[dict[str, str]]:
-    """The first alarm of each kind and level, then the findings of its doctor."""
+    """Return the first alarm of each kind and level, then the findings of its doctor."""
     with tempfile.TemporaryDirectory() as folder:
         ledger, alarms = record(given, folder)
         lines = diagnosis(decompose(ledger))

@@ -9,7 +9,7 @@ from provenir.observability.flight_recorder import FlightRecorder, RLStepMetrics
 
 
 def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """The first anomaly of each kind and severity."""
+    """Return the first anomaly of each kind and severity."""
     recorder = FlightRecorder()
     for update in updates:
         recorder.log_step(RLStepMetrics(**update))

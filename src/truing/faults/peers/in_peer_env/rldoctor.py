@@ -1,4 +1,4 @@
-"""Run by the Python of rl-doctor: a log on stdin, what it says of it on stdout."""
+"""Run by the Python of rl-doctor: a log on stdin, its findings on stdout."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from rl_doctor.ingest import load_run
 
 
 def said(log: dict[str, Any]) -> list[dict[str, str]]:
-    """Its findings above OK, by its own reader of logs."""
+    """Return its findings above OK, from its own reader of logs."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.json"
         path.write_text(json.dumps(log))

@@ -1,4 +1,4 @@
-"""Run by the Python of rlprobe: the rows of a recording on stdin, what its doctor says on stdout."""
+"""Run by the Python of rlprobe: the rows of a recording on stdin, its findings on stdout."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from rlprobe.recorder import Recorder
 
 
 def said(given: dict[str, Any]) -> list[dict[str, str]]:
-    """Its findings of a recording that its own recorder wrote."""
+    """Return its findings in a recording by its own recorder."""
     with tempfile.TemporaryDirectory() as folder:
         with Recorder(folder, algorithm=given["algorithm"], capture_env=False) as recorder:
             for row in given["steps"]:

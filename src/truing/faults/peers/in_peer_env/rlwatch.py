@@ -1,4 +1,4 @@
-"""Run by the Python of rlwatch: updates on stdin, the alerts that it sends on stdout."""
+"""Run by the Python of rlwatch: updates on stdin, its alerts on stdout."""
 
 import json
 import os
@@ -11,9 +11,9 @@ import rlwatch
 
 
 def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """The first alert of each detector and severity."""
+    """Return the first alert of each detector and severity."""
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # where it looks for its configuration, and keeps its logs
+        os.chdir(folder)  # folder of its configuration and logs
         monitor = rlwatch.attach(framework="manual")
         alerts = [alert for update in updates for alert in monitor.log_step(**update)]
         monitor.stop()

@@ -1,4 +1,4 @@
-"""Run by the Python of StabilityGuard: updates on stdin, what its monitors say on stdout."""
+"""Run by the Python of StabilityGuard: updates on stdin, the alerts of its monitors on stdout."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from torch import tensor
 
 
 def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Its alerts; their severities are those of the guard that holds these monitors."""
+    """Return its alerts; their severities are those of the guard with these monitors."""
     ratios, rewards, values, spikes = (
         PPORatioMonitor(),
         RewardCollapseDetector(),

@@ -78,8 +78,8 @@ def test_limits_are_those_of_the_recipe(charts, rich):
         "KL to the reference, per token": {recipe.kl.target: "kl.target", recipe.kl.cap: "kl.cap"},
         "Gradient norm, before clipping": {recipe.optimizer.max_grad_norm: "optimizer.max_grad_norm"},
         "Length of answers": {float(recipe.sampling.max_new_tokens): "sampling.max_new_tokens, of each turn"},
-        "Evidence against the sampler": {6.0: "EVIDENCE from here"},
-        "Alignment: ids scored as they were drawn": {1.0: "must be"},
+        "Evidence against the sampler": {6.0: "EVIDENCE threshold"},
+        "Token alignment": {1.0: "expected"},
     }
     for title, chart in charts["rich"][0].items():
         across = [each for each in chart["shapes"] if each.get("xref") == "paper"]
@@ -156,7 +156,7 @@ def test_the_histogram_of_ratios_holds_every_scored_token(visit, rich):
         bins = len(told["edges"]) + 1
         assert bars == [[counts.get(place, 0) for place in range(bins)] for counts in signs]
         assert sum(map(sum, bars)) == epoch["scored"]
-        limits = boxes.nth(i).evaluate("each => each.layout.shape_null.map((one) => one.x0)")
+        limits = boxes.nth(i).evaluate("each => each.layout.shapes.map((one) => one.x0)")
         assert limits == pytest.approx([math.log(0.8), math.log(1.28)])
 
 

@@ -11,7 +11,7 @@ PLOT = """(name) => {
   const { data, layout } = document.querySelector(`figure[aria-label="${name}"] .plot`);
   const list = (each) => each && Array.from(each);
   return { traces: data.map((each) => ({ x: list(each.x), y: list(each.y), at: list(each.customdata) })),
-           marks: layout.shape_null.map((each) => each.x0), stages: layout.annotations.map((each) => each.text),
+           marks: layout.shapes.map((each) => each.x0), stages: layout.annotations.map((each) => each.text),
            ink: layout.font.color };
 }"""
 
@@ -68,7 +68,7 @@ def test_a_stage_begins_at_its_own_first_update_in_both(page):
     assert [each["x"] for each in evaluations] == [[0, 3], [0, 3]]
     assert told["marks"] == told["stages"] == []
     supervised = page.locator('figure[aria-label="loss/supervised"]')
-    expect(supervised).to_contain_text("No update of grpo has it.")
+    expect(supervised).to_contain_text("Not recorded in grpo.")
     expect(supervised).to_contain_text("loss/supervised (nats/token)")
 
 

@@ -41,7 +41,7 @@ def test_the_tokens_that_are_meant_are_marked_within_three_clicks(visit, planted
     )
     assert not row.sample.policy_mask[marked].any()
     assert row.pull[marked].abs().min() > 0
-    expect(page.locator(".criteria")).to_contain_text("MSK003")
+    expect(page.locator(".card")).to_contain_text("MSK003")
 
 
 def test_every_sample_that_is_meant_is_linked_and_marked_in_its_group_too(visit, planted):
@@ -55,7 +55,7 @@ def test_every_sample_that_is_meant_is_linked_and_marked_in_its_group_too(visit,
     start, end = found.marks[other][0]
     expect(page.locator(f'.t.found.first[data-t="{start}"]')).to_be_in_viewport()
     expect(page.locator(f'.t.found.last[data-t="{end - 1}"]')).to_have_count(1)
-    page.get_by_role("link", name="its group side by side").click()
+    page.get_by_role("link", name="Compare group").click()
     page.wait_for_selector('main[data-page="group"]')
     by_sample = {
         section.locator("b a").inner_text(): section.locator(".t.found").count()
@@ -71,9 +71,9 @@ def test_a_group_has_a_card_and_arrows_walk_in_it(visit, planted):
     group = next(each.sample.group_id for each in rows if each.sample.sample_id == found.sample_id)
     at = f"run={planted.name}&stage={found.stage}&update={found.step + 1}"
     page = visit.go(f"#/group?{at}&group={group}&sample={found.sample_id}&token={found.start}")
-    expect(page.locator(".criteria b").first).to_have_text(f"token {found.start}")
+    expect(page.locator(".card b").first).to_have_text(f"token {found.start}")
     page.keyboard.press("ArrowRight")
-    expect(page.locator(".criteria b").first).to_have_text(f"token {found.start + 1}")
+    expect(page.locator(".card b").first).to_have_text(f"token {found.start + 1}")
     expect(page.locator(".t.at")).to_have_count(1)
     assert f"token={found.start + 1}" in page.url
 

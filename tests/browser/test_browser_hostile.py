@@ -128,7 +128,7 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
     page.wait_for_selector('.t[data-t="66000"]')
     shown = page.locator(".t[data-t]").evaluate_all("all => all.map((one) => Number(one.dataset.t))")
     assert shown == list(range(66000, 72000))
-    ids = page.evaluate("document.querySelector('.criteria').innerText")
+    ids = page.evaluate("document.querySelector('.card').innerText")
     assert f"id {70000 % 300}" in ids
 
 

@@ -8,7 +8,7 @@ from truing.record import RunReader
 from truing.types.token import Origin
 
 TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) => [
-  Number(each.dataset.t), [...listeners.classList], getComputedStyle(each).textDecorationLine,
+  Number(each.dataset.t), [...each.classList], getComputedStyle(each).textDecorationLine,
   each.style.background])"""
 
 
@@ -57,7 +57,7 @@ def test_what_was_clipped_is_told(sample, row):
 
 def said(page):
     """The card's table, by the name of the number."""
-    rows = page.locator(".criteria tbody tr").evaluate_all(
+    rows = page.locator(".card tbody tr").evaluate_all(
         "all => all.map((one) => [...one.children].map((td) => td.innerText))"
     )
     return dict(rows)
@@ -71,7 +71,7 @@ def close(text, value):
 def test_the_card_says_what_the_record_says_of_a_token(sample, row):
     t = int(row.sample.turns[-1].start) + 1
     sample.locator(f'[data-t="{t}"]').hover()
-    card = sample.locator(".criteria")
+    card = sample.locator(".card")
     expect(card).to_contain_text(f"token {t}")
     expect(card).to_contain_text(f"id {int(row.sample.token_ids[t])}")
     told = said(sample)
@@ -88,7 +88,7 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
         assert close(told[name], float(stream[t])), name
     tool = int((row.sample.origin == Origin.TOOL).nonzero()[0])
     sample.locator(f'[data-t="{tool}"]').hover()
-    expect(card).to_contain_text("not trained: the policy did not choose it")
+    expect(card).to_contain_text("not trained: not sampled by the policy")
     assert said(sample)["log-prob., sampler"] == "–"
 
 
@@ -113,7 +113,7 @@ def test_arrows_walk_and_the_link_makes_the_same_view_again(sample, row, board):
     sample.keyboard.press("ArrowLeft")
     at = sample.locator(".t.at")
     expect(at).to_have_attribute("data-t", str(first + 1))
-    expect(sample.locator(".criteria")).to_contain_text(f"token {first + 1}")
+    expect(sample.locator(".card")).to_contain_text(f"token {first + 1}")
     before = tokens(sample), said(sample)
     with visiting(board) as other:
         page = other.go(sample.url.removeprefix(board))
@@ -129,7 +129,7 @@ def test_a_group_stands_side_by_side_best_first(visit, agent):
         (each for each in rows if each.sample.group_id == group), key=lambda each: -each.sample.reward
     )
     page = visit.go("#/update?run=agent&stage=grpo&update=1")
-    page.get_by_role("link", name="side by side").first.click()
+    page.get_by_role("link", name="compare group").first.click()
     page.wait_for_selector('main[data-page="group"]')
     columns = page.locator(".columns > section")
     assert columns.locator("b a").all_inner_texts() == [each.sample.sample_id for each in own]

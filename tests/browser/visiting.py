@@ -157,8 +157,8 @@ TOLD = """() => {
     name: each.name, x: list(each.x), y: list(each.y), mode: each.mode, error: error(each.error_y) });
   const shape = ({ x0, x1, y0, y1, xref, yref }) => ({ x0, x1, y0, y1, xref, yref });
   const chart = (each, { data, layout }) => [each.getAttribute("aria-label"), {
-    names: [...listeners.querySelectorAll(".legend span")].map((one) => one.title),
-    traces: data.map(trace), shapes: (layout.shape_null || []).map(shape),
+    names: [...each.querySelectorAll(".legend span")].map((one) => one.title),
+    traces: data.map(trace), shapes: (layout.shapes || []).map(shape),
     labels: (layout.annotations || []).map((one) => one.text), log: layout.yaxis.type === "log",
   }];
   const charts = [...document.querySelectorAll("figure.chart[aria-label]")];

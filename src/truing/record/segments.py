@@ -178,8 +178,8 @@ def _row(facts: dict, streams: dict) -> SampleRow:
 
 
 @cache
-def _sampling_params_text(params: SamplingParams) -> str:
-    return dump_json(asdict(params)).decode()
+def _sampling_params_text(sampling_params: SamplingParams) -> str:
+    return dump_json(asdict(sampling_params)).decode()
 
 
 @cache

@@ -96,7 +96,7 @@ def test_a_second_writer_is_refused_after_a_moment(run):
         began = time.monotonic()
         with pytest.raises(RecordError, match="written by another process"):
             RunWriter(run, resume=True)
-        assert lines.PATIENCE <= time.monotonic() - began < lines.PATIENCE + 5
+        assert lines.LOCK_TIMEOUT <= time.monotonic() - began < lines.LOCK_TIMEOUT + 5
         writer.communicate()
 
 

@@ -95,7 +95,7 @@ function lastGainTile(each) {
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
-const HEAD = "second − first, task by task, 95 % over tasks, each line by itself";
+const HEAD = "second − first, paired by task, 95 % interval over tasks, each line separately";
 
 function gains(data) {
   const seeds = h("p", { class: "quiet" }, sentence(data.seeds));

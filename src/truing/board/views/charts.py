@@ -33,7 +33,7 @@ def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
 
 
 def ungrouped_charts(columns: UpdateColumns) -> ChartGroup:
-    """Return a group with one chart for each metric that is in no other chart, so that no metric is hidden."""
+    """Return a group with one chart for each metric in no other chart, so that none is hidden."""
     shown = {
         name for group in CHART_GROUPS for chart in group.charts for name in chart_columns(chart, columns)
     }

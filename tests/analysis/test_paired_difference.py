@@ -114,13 +114,13 @@ def test_what_one_has_alone_is_left_out_and_so_are_early_ones_of_a_stage(two):
 
 def test_seeds_are_told(two):
     assert seed_note(*two([], [])).startswith(
-        "both runs have seed 0: one pair says nothing about other seeds"
+        "both runs have seed 0: one pair does not generalize to other seeds"
     )
     assert list(gain_lines((), "")) == []
 
 
 def test_other_seeds_may_be_the_difference(two):
-    assert seed_note(*two([], [], seed=3)).startswith("seeds 0 and 3: the difference may be theirs alone")
+    assert seed_note(*two([], [], seed=3)).startswith("seeds 0 and 3: the difference may come from the seeds")
 
 
 def test_the_terminal_has_a_line_for_each(two):

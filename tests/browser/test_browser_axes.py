@@ -12,8 +12,8 @@ SPANS = [
     {"stage": "grpo", "start": 125, "end": 205, "first": 1},
     {"stage": "ppo", "start": 205, "end": 209, "first": 41},
 ]
-TICKS = """(shown) => import("/axes.js").then(({ updates }) => {
-  const told = updates(shown.spans, shown.range, shown.width || 350);
+TICKS = """(shown) => import("/axes.js").then(({ updateTicks }) => {
+  const told = updateTicks(shown.spans, shown.range, shown.width || 350);
   return [told.title, Object.fromEntries(told.tickvals.map((x, i) => [x, told.ticktext[i]]))];
 })"""
 
@@ -91,7 +91,8 @@ RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True))
 def test_a_stretch_holds_a_whole_update(visit):
     page = visit.go("#/rules")
     told = page.evaluate(
-        """() => import("/axes.js").then(({ wide }) => [[3.2, 3.4], [3.6, 3.7], [2, 5]].map(wide))"""
+        """() => import("/axes.js").then(({ atLeastOneUpdate }) =>
+            [[3.2, 3.4], [3.6, 3.7], [2, 5]].map(atLeastOneUpdate))"""
     )
     assert told == [[2.5, 3.5], [3.5, 4.5], [2, 5]]
 
@@ -165,7 +166,7 @@ def test_no_label_is_cut_off_or_lies_on_another(visit, rich, stretch):
                         other["top"] - one["bottom"],
                     )
                     assert apart >= -1, (chart["title"], one, other)
-    assert seen >= {"1 − clip_low", "1 + clip_high", "kl.target", "kl.cap", "must be", "grpo"}
+    assert seen >= {"1 − clip_low", "1 + clip_high", "kl.target", "kl.cap", "expected", "grpo"}
 
 
 def test_the_jump_list_leads_to_every_room_by_the_keyboard(visit, rich):
@@ -175,9 +176,9 @@ def test_the_jump_list_leads_to_every_room_by_the_keyboard(visit, rich):
     rooms = page.locator("h2:has(small)").evaluate_all("all => all.map((one) => one.firstChild.data)")
     assert names[:2] == ["Findings", "Success criteria"]
     assert names[2 : 2 + len(rooms)] == rooms
-    assert set(names[2 + len(rooms) :]) == {"What happened", "First tokens in words", "What was run"}
+    assert set(names[2 + len(rooms) :]) == {"Events", "First tokens explained", "Configuration"}
     here = page.evaluate("location.hash")
-    for name in ("Sampler", "Reward", "What was run", "Success criteria", "Findings"):
+    for name in ("Sampler", "Reward", "Configuration", "Success criteria", "Findings"):
         jumps.get_by_text(name, exact=True).focus()
         page.keyboard.press("Enter")
         target = page.locator(f'[data-jump="{name}"]')

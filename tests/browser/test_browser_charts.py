@@ -78,8 +78,8 @@ def test_limits_are_those_of_the_recipe(charts, rich):
         "KL to the reference, per token": {recipe.kl.target: "kl.target", recipe.kl.cap: "kl.cap"},
         "Gradient norm, before clipping": {recipe.optimizer.max_grad_norm: "optimizer.max_grad_norm"},
         "Length of answers": {float(recipe.sampling.max_new_tokens): "sampling.max_new_tokens, of each turn"},
-        "Evidence against the sampler": {6.0: "EVIDENCE from here"},
-        "Alignment: ids scored as they were drawn": {1.0: "must be"},
+        "Evidence against the sampler": {6.0: "EVIDENCE threshold"},
+        "Token alignment": {1.0: "expected"},
     }
     for title, chart in charts["rich"][0].items():
         across = [each for each in chart["shapes"] if each.get("xref") == "paper"]

@@ -55,9 +55,11 @@ def test_it_begins_with_which_is_better(page):
     expect(tile).to_contain_text("95 % over 8 tasks: up on 8, down on 0")
     rows = page.locator("h2:has-text('Which is better') + div tbody tr")
     expect(rows).to_have_count(2)
-    expect(rows.first).to_contain_text("no interval: the means alone are on record")
+    expect(rows.first).to_contain_text("no interval: only means are recorded")
     expect(rows.last).to_contain_text("after grpo")
-    expect(page.get_by_text("Both runs have seed 0: one pair says nothing about other seeds")).to_be_visible()
+    expect(
+        page.get_by_text("Both runs have seed 0: one pair does not generalize to other seeds")
+    ).to_be_visible()
 
 
 def test_a_stage_begins_at_its_own_first_update_in_both(page):
@@ -68,7 +70,7 @@ def test_a_stage_begins_at_its_own_first_update_in_both(page):
     assert [each["x"] for each in evaluations] == [[0, 3], [0, 3]]
     assert told["marks"] == told["stages"] == []
     supervised = page.locator('figure[aria-label="loss/supervised"]')
-    expect(supervised).to_contain_text("No update of grpo has it.")
+    expect(supervised).to_contain_text("Not recorded in grpo.")
     expect(supervised).to_contain_text("loss/supervised (nats/token)")
 
 

@@ -55,7 +55,7 @@ def test_every_sample_that_is_meant_is_linked_and_marked_in_its_group_too(visit,
     start, end = found.marks[other][0]
     expect(page.locator(f'.t.found.first[data-t="{start}"]')).to_be_in_viewport()
     expect(page.locator(f'.t.found.last[data-t="{end - 1}"]')).to_have_count(1)
-    page.get_by_role("link", name="its group side by side").click()
+    page.get_by_role("link", name="Compare group").click()
     page.wait_for_selector('main[data-page="group"]')
     by_sample = {
         section.locator("b a").inner_text(): section.locator(".t.found").count()

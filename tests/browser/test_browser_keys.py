@@ -35,7 +35,7 @@ def test_tab_reaches_links_and_enter_follows_them(visit):
     for _ in range(7):
         page.keyboard.press("Shift+Tab")
         seen.append(page.evaluate(where))
-    assert seen == ["?", "◐", "Words", "Rules", "Compare", "Runs", "truing board"]
+    assert seen == ["?", "◐", "Glossary", "Rules", "Compare", "Runs", "truing board"]
     page.locator("tbody a", has_text="rich").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector('main[data-page="run"]')
@@ -63,12 +63,12 @@ def test_keys_lead_up_and_down_and_on(visit):
 
 def test_words_are_explained_from_the_header_the_dialog_and_the_keyboard(visit):
     page = visit.go()
-    page.get_by_role("link", name="Words").click()
+    page.get_by_role("link", name="Glossary").click()
     page.wait_for_selector('main[data-page="glossary"]')
     expect(page.locator("dt", has_text="inner epoch")).to_be_visible()
     visit.go()
     page.keyboard.press("?")
-    page.get_by_role("link", name="what the words mean").click()
+    page.get_by_role("link", name="glossary", exact=True).click()
     page.wait_for_selector('main[data-page="glossary"]')
     expect(page.get_by_role("dialog")).to_have_count(0)
     visit.go()

@@ -12,7 +12,7 @@ TASKS = 130
 """Prompts of the run, one an update: more than a page holds. Of four attempts as many pass as are told."""
 
 
-NAMES = ["never", *(f"{i}–{i + 10} %" for i in range(0, 100, 10)), "always"]
+NAMES = ["0 %", *(f"{i}–{i + 10} %" for i in range(0, 100, 10)), "100 %"]
 
 
 def passes(task):
@@ -83,7 +83,7 @@ def test_samples_begin_at_the_stage_that_earns_and_say_how_they_answer(visit):
 
 def test_a_filter_keeps_the_focus_and_an_empty_list_says_so(visit):
     page = visit.go("#/samples?run=run")
-    for label, keys, name in (("to", "0.5", "most"), ("task", "task-000", "task")):
+    for label, keys, name in (("max", "0.5", "most"), ("task", "task-000", "task")):
         page.get_by_label(label, exact=True).fill(keys)
         page.keyboard.press("Enter")
         expect(page.get_by_label(label, exact=True)).to_be_focused()
@@ -95,9 +95,9 @@ def test_a_filter_keeps_the_focus_and_an_empty_list_says_so(visit):
     expect(page.get_by_label("status")).to_have_value("done")
     page.wait_for_selector('main[data-page="samples"]')
     expect(page.get_by_label("status")).to_be_focused()
-    page.get_by_label("has a finding").check()
-    expect(page.get_by_label("has a finding")).to_be_focused()
-    expect(page.get_by_text("No sample is like that.")).to_be_visible()
+    page.get_by_label("with findings").check()
+    expect(page.get_by_label("with findings")).to_be_focused()
+    expect(page.get_by_text("No matching samples.")).to_be_visible()
     page.keyboard.press("Space")
     expect(page.locator("tbody tr")).to_have_count(4)
     page.get_by_role("button", name="reward").focus()
@@ -108,29 +108,29 @@ def test_a_filter_keeps_the_focus_and_an_empty_list_says_so(visit):
 def test_a_bar_lists_its_prompts_and_leads_back(visit):
     page = visit.go("#/tasks?run=run")
     page.wait_for_selector(".bars path")
-    click_bar(page, "never")
+    click_bar(page, "0 %")
     page.wait_for_function("() => location.hash.includes('passed=never')")
-    expect(page.get_by_label("passed")).to_have_value("never")
+    expect(page.get_by_label("pass rate")).to_have_value("never")
     expect(page.get_by_text(f"{len(of(0))} of {TASKS} prompts")).to_be_visible()
     assert sorted(listed(page)) == of(0)
     page.reload()
     page.wait_for_selector(".bars path")
     paint = page.evaluate("document.querySelector('.plot').data[0].marker.color")
     assert [i for i, each in enumerate(paint) if each == paint[0]] == [0]
-    page.get_by_label("passed").focus()
-    page.get_by_label("passed").select_option("20-30")
+    page.get_by_label("pass rate").focus()
+    page.get_by_label("pass rate").select_option("20-30")
     page.wait_for_function("() => location.hash.includes('passed=20-30')")
     page.wait_for_selector('main[data-page="tasks"]')
-    expect(page.get_by_label("passed")).to_be_focused()
+    expect(page.get_by_label("pass rate")).to_be_focused()
     expect(page.locator("tbody tr")).to_have_count(len(of(1)))
     assert sorted(listed(page)) == of(1)
     page.wait_for_function("() => document.querySelector('.plot').data?.[0].marker.color[3].length === 7")
     click_bar(page, "20–30 %")
     page.wait_for_function("() => !location.hash.includes('passed')")
     expect(page.locator("tbody tr")).to_have_count(100)
-    page.get_by_label("passed").select_option("always")
+    page.get_by_label("pass rate").select_option("always")
     page.get_by_role("link", name="all pass rates").click()
-    expect(page.get_by_label("passed")).to_have_value("")
+    expect(page.get_by_label("pass rate")).to_have_value("")
     assert focused(page) == "passed"
 
 
@@ -144,8 +144,8 @@ def test_prompts_are_found_by_what_they_ask(visit):
     expect(page.get_by_label("find")).to_be_focused()
     page.keyboard.type("0")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("No prompt is like that.")).to_be_visible()
-    expect(page.locator("#page [role=status]", has_text="Still to be read")).to_have_count(0)
+    expect(page.get_by_text("No matching prompts.")).to_be_visible()
+    expect(page.locator("#page [role=status]", has_text="Loading")).to_have_count(0)
 
 
 def test_a_search_goes_on_until_all_is_read_and_takes_nobodys_words_away(folder, monkeypatch):
@@ -153,7 +153,7 @@ def test_a_search_goes_on_until_all_is_read_and_takes_nobodys_words_away(folder,
     monkeypatch.setattr(prompts, "READ_SECONDS", 0.0)
     with served(folder) as address, visiting(address) as visit:
         page = visit.go("#/tasks?run=run&text=is+129")
-        expect(page.get_by_text("No prompt that was read yet is like that.")).to_be_visible()
+        expect(page.get_by_text("No matching prompts yet.")).to_be_visible()
         page.get_by_label("find").fill("is 12")
         asked = len(visit.asked)
         page.wait_for_timeout(700)
@@ -168,7 +168,7 @@ def test_a_search_goes_on_until_all_is_read_and_takes_nobodys_words_away(folder,
 
 def test_more_leads_to_the_top_of_the_list(visit):
     page = visit.go("#/tasks?run=run")
-    page.get_by_role("link", name="more →").last.click()
+    page.get_by_role("link", name="next →").last.click()
     expect(page.get_by_text(f"101 to {TASKS} of {TASKS}").first).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(30)
     at = "document.querySelector('[data-list]').getBoundingClientRect().top"
@@ -177,7 +177,7 @@ def test_more_leads_to_the_top_of_the_list(visit):
     page.keyboard.press(",")
     expect(page.locator("tbody tr")).to_have_count(100)
     assert 0 < page.evaluate(at) < height / 4
-    page.get_by_role("link", name="more →").first.focus()
+    page.get_by_role("link", name="next →").first.focus()
     page.keyboard.press("Enter")
     expect(page.locator("tbody tr")).to_have_count(30)
     page.go_back()

@@ -70,7 +70,7 @@ def test_the_tokens_that_a_finding_means_are_in_it(reports):
         page.locator(".finding", has_text="MSK003").locator("a").nth(1).click()
         page.wait_for_selector('main[data-page="sample"]')
         expect(page.locator(".t.found").first).to_be_in_viewport()
-        page.get_by_role("link", name="its group side by side").click()
+        page.get_by_role("link", name="Compare group").click()
         page.wait_for_selector('main[data-page="group"]')
         page.get_by_role("link", name="truing board").click()
         page.locator(".finding b a").first.click()

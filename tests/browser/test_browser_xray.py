@@ -88,7 +88,7 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
         assert close(told[name], float(stream[t])), name
     tool = int((row.sample.origin == Origin.TOOL).nonzero()[0])
     sample.locator(f'[data-t="{tool}"]').hover()
-    expect(card).to_contain_text("not trained: the policy did not choose it")
+    expect(card).to_contain_text("not trained: not sampled by the policy")
     assert said(sample)["log-prob., sampler"] == "–"
 
 
@@ -129,7 +129,7 @@ def test_a_group_stands_side_by_side_best_first(visit, agent):
         (each for each in rows if each.sample.group_id == group), key=lambda each: -each.sample.reward
     )
     page = visit.go("#/update?run=agent&stage=grpo&update=1")
-    page.get_by_role("link", name="side by side").first.click()
+    page.get_by_role("link", name="compare group").first.click()
     page.wait_for_selector('main[data-page="group"]')
     columns = page.locator(".columns > section")
     assert columns.locator("b a").all_inner_texts() == [each.sample.sample_id for each in own]

@@ -1,4 +1,4 @@
-"""Where two runs part: what was declared otherwise, and the first update, row and token that differ."""
+"""Compares two runs: configuration differences, and the first update, sample and token that differ."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 
 from truing.analysis.incremental_reader import IncrementalReader
-from truing.analysis.paired_difference import Gain, paired_gains, seed_note
-from truing.analysis.paired_difference import gain_lines as gain_lines
-from truing.analysis.side_by_side import ComparedValue, side_by_side
-from truing.analysis.side_by_side import side_by_side_lines as beside_lines
+from truing.analysis.paired_difference import Gain, gain_lines, paired_gains, seed_note
+from truing.analysis.side_by_side import ComparedValue, side_by_side, side_by_side_lines
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types.sample import MASKS
 from truing.utils.format import with_count
@@ -30,15 +28,15 @@ STREAMS = (
     "returns",
     *TRAINER_NUMBERS,
 )
-"""In the order of a token's journey: the first that differs is nearest to the cause."""
+"""In order of computation: the first that differs is closest to the cause."""
 
 COMPARED_FACTS = ("model.digest", "trainable_digest", "judged.tasks_hash", "versions", "machine")
-"""What run.json says of a run beside its recipe."""
+"""Facts of run.json that are compared besides the recipe."""
 
 
 @dataclass(frozen=True)
 class Delta:
-    """A key, and what each run says."""
+    """A key and its value in each run."""
 
     key: str
     first: Any
@@ -47,21 +45,21 @@ class Delta:
 
 @dataclass(frozen=True)
 class UpdateDifference:
-    """The first difference of two updates that should be one."""
+    """The first difference of two updates that should be equal."""
 
     stage: str
     step: int
-    what: str  # a stream, or what rows or facts differ in
+    what: str  # a stream, or a property of rows or facts
     first: Any
     second: Any
     sample_id: str = ""
     token: int | None = None
-    tokens: int = 0  # of that stream and row that differ
+    tokens: int = 0  # differing tokens of that stream and sample
 
 
 @dataclass(frozen=True, eq=False)
 class TextDifference:
-    """A sample that both runs have, of one task, and the first token that is another."""
+    """A sample of one task in both runs, and its first token that differs."""
 
     step: StepRow
     rows: tuple[SampleRow, SampleRow]
@@ -74,15 +72,15 @@ class Comparison:
 
     recipe: tuple[Delta, ...]
     facts: tuple[Delta, ...]
-    same_updates: int  # before the first that differs
+    same_updates: int  # before the first difference
     parting: UpdateDifference | None
-    beside: tuple[ComparedValue, ...] = ()  # what each came to, where they part
-    gains: tuple[Gain, ...] = ()  # evaluations that both have, second − first
-    seeds: str = ""  # what their seeds mean for that
+    beside: tuple[ComparedValue, ...] = ()  # results, if the runs differ
+    gains: tuple[Gain, ...] = ()  # shared evaluations, second − first
+    seeds: str = ""  # a note about the seeds
 
     @property
     def seeds_differ(self) -> bool:
-        """Whether the runs have two seeds, so that no draw of the one is to be found in the other."""
+        """Whether the seeds differ, so that samples differ from the start."""
         return any(each.key == "seed" for each in self.recipe)
 
     @property
@@ -105,21 +103,23 @@ def compare(run: Path, other: Path) -> Comparison:
 def config_differences(
     first: IncrementalReader, second: IncrementalReader
 ) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
-    """What two runs were told otherwise: keys of their recipes, and facts beside them."""
-    told = [dict(run.run_json) for run in (first, second)]
-    recipes = [flatten(each.pop("recipe")) for each in told]
-    facts = [{key: x for key, x in flatten(each).items() if key.startswith(COMPARED_FACTS)} for each in told]
+    """Return the differences of two recipes, and of the other facts."""
+    facts_of = [dict(run.run_json) for run in (first, second)]
+    recipes = [flatten(each.pop("recipe")) for each in facts_of]
+    facts = [
+        {key: x for key, x in flatten(each).items() if key.startswith(COMPARED_FACTS)} for each in facts_of
+    ]
     return _deltas(*recipes), _deltas(*facts)
 
 
 def first_difference(
     first: IncrementalReader, second: IncrementalReader, max_updates: int | None = None
 ) -> tuple[int, UpdateDifference | None]:
-    """How many updates are the same, and where the next one differs; ``most`` looks at so many alone."""
+    """Return the number of equal updates and the first difference, within ``max_updates``."""
     counts = [len(run.columns) for run in (first, second)]
     shorter = min(counts)
-    looked_at = shorter if max_updates is None else min(max_updates, shorter)
-    for done in range(looked_at):
+    compared = shorter if max_updates is None else min(max_updates, shorter)
+    for done in range(compared):
         pair = [run.steps_reader.step_row(done) for run in (first, second)]
         places = [(row.stage, row.step) for row in pair]
         if places[0] != places[1]:
@@ -129,16 +129,16 @@ def first_difference(
         rows = [run.reader.rows(row) for run, row in zip((first, second), pair, strict=True)]
         if found := _update_difference(*pair, *rows):
             return done, found
-    if looked_at == shorter and counts[0] != counts[1]:
+    if compared == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
         return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", *counts)
-    return looked_at, None
+    return compared, None
 
 
 def first_text_difference(
     first: IncrementalReader, second: IncrementalReader, start: int, max_updates: int
 ) -> TextDifference | None:
-    """From an update on, the first sample of one name and task whose tokens differ; of ``most`` updates."""
+    """Return the first sample of one name and task whose tokens differ, among updates from ``start`` on."""
     end = min(start + max_updates, len(first.columns), len(second.columns))
     for at in range(start, end):
         pair = [run.steps_reader.step_row(at) for run in (first, second)]
@@ -146,33 +146,33 @@ def first_text_difference(
         if where[0] != where[1]:
             return None
         rows, others = (run.reader.rows(row) for run, row in zip((first, second), pair, strict=True))
-        twins = {(row.sample.sample_id, row.sample.task_id): row for row in others}
+        others_by_id = {(row.sample.sample_id, row.sample.task_id): row for row in others}
         for row in rows:
-            twin = twins.get((row.sample.sample_id, row.sample.task_id))
-            if twin is not None and (found := _stream_difference(where[0], "token_ids", row, twin)):
+            other = others_by_id.get((row.sample.sample_id, row.sample.task_id))
+            if other is not None and (found := _stream_difference(where[0], "token_ids", row, other)):
                 assert found.token is not None
-                return TextDifference(pair[0], (row, twin), found.token)
+                return TextDifference(pair[0], (row, other), found.token)
     return None
 
 
 def _update_difference(
     first: StepRow, second: StepRow, rows: Sequence[SampleRow], others: Sequence[SampleRow]
 ) -> UpdateDifference | None:
-    """The first stream, in the order of a token's journey, at which two updates differ; then their facts."""
+    """Return the first stream (in order of computation) or fact in which two updates differ."""
     where = first.stage, first.step
     ids = [row.sample.sample_id for row in rows], [row.sample.sample_id for row in others]
     if ids[0] != ids[1]:
         at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
-        told = ids if at is None else (ids[0][at], ids[1][at])
-        return UpdateDifference(*where, "rows", *(len(each) if at is None else each for each in told))
+        values = ids if at is None else (ids[0][at], ids[1][at])
+        return UpdateDifference(*where, "rows", *(len(each) if at is None else each for each in values))
     for name in STREAMS:
-        for row, twin in zip(rows, others, strict=True):
-            if found := _stream_difference(where, name, row, twin):
+        for row, other in zip(rows, others, strict=True):
+            if found := _stream_difference(where, name, row, other):
                 return found
-    for row, twin in zip(rows, others, strict=True):
-        if not _equal(row.sample.reward, twin.sample.reward):
+    for row, other in zip(rows, others, strict=True):
+        if not _equal(row.sample.reward, other.sample.reward):
             return UpdateDifference(
-                *where, "reward", row.sample.reward, twin.sample.reward, row.sample.sample_id
+                *where, "reward", row.sample.reward, other.sample.reward, row.sample.sample_id
             )
     weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
     if weights[0] != weights[1]:
@@ -181,18 +181,18 @@ def _update_difference(
 
 
 def _stream_difference(
-    where: tuple[str, int], name: str, row: SampleRow, twin: SampleRow
+    where: tuple[str, int], name: str, row: SampleRow, other: SampleRow
 ) -> UpdateDifference | None:
-    """The first token of a row at which a stream differs."""
-    first, second = (_stream(each, name) for each in (row, twin))
+    """Return the first token of a sample at which a stream differs."""
+    first, second = (_stream(each, name) for each in (row, other))
     shared = min(len(first), len(second))
     equal_T = (first[:shared] == second[:shared]) | (_missing(first[:shared]) & _missing(second[:shared]))
     if equal_T.all() and len(first) == len(second):
         return None
-    apart = (~equal_T).nonzero()[:, 0].tolist()
-    at = apart[0] if apart else shared
+    differences = (~equal_T).nonzero()[:, 0].tolist()
+    at = differences[0] if differences else shared
     values = [each[at].item() if at < len(each) else None for each in (first, second)]
-    count = len(apart) + abs(len(first) - len(second))
+    count = len(differences) + abs(len(first) - len(second))
     return UpdateDifference(*where, name, *values, row.sample.sample_id, at, count)
 
 
@@ -209,7 +209,7 @@ def _equal(a: float, b: float) -> bool:
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and their values."""
+    """Return dotted keys and their values."""
     found: dict[str, Any] = {}
     for key, value in table.items():
         found |= (
@@ -225,15 +225,12 @@ def _deltas(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Delta,
     )
 
 
-SEEDS_DIFFER = (
-    "the seeds differ: from the first update on tasks, rows and tokens are drawn otherwise, so nothing can be"
-    " the same token by token; to find a change, compare runs of one seed"
-)
-"""Why the first difference of such runs is none to look at."""
+SEEDS_DIFFER = "different seeds: no token-by-token comparison; to find a change, compare runs of one seed"
+"""Why runs with different seeds have no first difference."""
 
 
 def comparison_lines(found: Comparison) -> Iterator[tuple[str, str]]:
-    """Every line with its style."""
+    """Yield each line with its style."""
     for name, deltas in (("recipe", found.recipe), ("run", found.facts)):
         for each in deltas:
             yield f"{name:<7} {each.key}: {each.first!r} | {each.second!r}", "yellow"
@@ -244,20 +241,20 @@ def comparison_lines(found: Comparison) -> Iterator[tuple[str, str]]:
         yield SEEDS_DIFFER, "bold yellow"
     else:
         yield from _difference_lines(found.parting, found.same_updates)
-    yield from beside_lines(found.beside)
+    yield from side_by_side_lines(found.beside)
     yield from gain_lines(found.gains, found.seeds)
 
 
 def _difference_lines(each: UpdateDifference, same: int) -> Iterator[tuple[str, str]]:
-    """Where the first difference is."""
+    """Yield the location of the first difference."""
     if same:
         are = "update is" if same == 1 else f"{same} updates are"
         yield f"the first {are} the same, token by token", "green"
     place = f" of sample {each.sample_id}" if each.sample_id else ""
     token = (
-        f" at token {each.token} ({with_count(each.tokens, 'token')} of that row)"
+        f" at token {each.token} ({with_count(each.tokens, 'token')} of that sample)"
         if each.token is not None
         else ""
     )
-    yield f"update {each.step + 1} of {each.stage} parts: {each.what}{place}{token}", "bold red"
+    yield f"update {each.step + 1} of {each.stage} differs: {each.what}{place}{token}", "bold red"
     yield f"  {each.first!r} | {each.second!r}", ""

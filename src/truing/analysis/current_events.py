@@ -1,4 +1,4 @@
-"""What the events of a run say that still holds: evaluations, less those of updates that were undone."""
+"""Current evaluations of a run: all except those of updates that were undone."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from heapq import heappop, heappush
@@ -6,37 +6,37 @@ from typing import Any
 
 from truing.record.reader import Event
 
-MAX_DIGITS = 12  # of an update's number in an evaluation's name: more is no number of an update
+MAX_DIGITS = 12  # of an update's number in an evaluation's name
 
 
 def mid_stage_name(stage: str, done: int) -> str:
-    """The name of an evaluation after so many steps of a stage that goes on."""
+    """Return the name of an evaluation after ``done`` steps within a stage."""
     return f"{stage}@{done}"
 
 
 def parse_mid_stage_name(name: str) -> tuple[str, int] | None:
-    """The stage and the steps of an evaluation that was made midway; None of another."""
+    """Return stage and steps of an evaluation within a stage; None for others."""
     stage, _, done = name.rpartition("@")
     return (stage, int(done)) if done.isdecimal() and len(done) <= MAX_DIGITS else None
 
 
 class UndoTracker:
-    """What was told of updates, as long as they stand.
+    """Tracks records of updates until the updates are undone.
 
-    A rollback undoes what a stage did from a checkpoint on. So does a run that is resumed from one, and all
-    that later stages did.
+    A rollback undoes the updates of a stage from a checkpoint on. Resuming from one also undoes all later
+    stages.
     """
 
     def __init__(self) -> None:
-        self._latest: dict[str, list[tuple[int, Hashable]]] = {}  # by stage a heap, its last update first
+        self._latest: dict[str, list[tuple[int, Hashable]]] = {}  # a heap per stage, last update first
         self._begun: dict[str, None] = {}  # stages in their order
 
     def add(self, stage: str, step: int, what: Hashable) -> None:
-        """Something was told of an update."""
+        """Add a record of an update."""
         heappush(self._latest.setdefault(stage, []), (-step, what))
 
     def undone(self, event: Event) -> list[Hashable]:
-        """What an event says no longer holds, each once."""
+        """Return the records that an event undoes, each once."""
         match event.kind:
             case "stage":
                 self._begun[event.payload["stage"]] = None
@@ -52,7 +52,7 @@ class UndoTracker:
         return []
 
     def _from(self, stage: str, first: int) -> list[Hashable]:
-        """What was told of a stage from an update on, the last first; it is told no longer."""
+        """Remove and return the records of a stage from an update on, last first."""
         latest, found = self._latest.get(stage, []), list[Hashable]()
         while latest and -latest[0][0] >= first:
             found.append(heappop(latest)[1])
@@ -60,15 +60,15 @@ class UndoTracker:
 
 
 def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]:
-    """The payload of each evaluation by its name, in the order of the run."""
+    """Return the payload of each current evaluation by name, in order."""
     found: dict[str, Mapping[str, Any]] = {}
-    standing = UndoTracker()
+    tracker = UndoTracker()
     for event in events:
         if event.kind == "eval":
             name = event.payload["name"]
             found[name] = event.payload
             if at := parse_mid_stage_name(name):
-                standing.add(at[0], at[1] - 1, name)
-        for name in standing.undone(event):
-            found.pop(str(name), None)  # it may have been told twice
+                tracker.add(at[0], at[1] - 1, name)
+        for name in tracker.undone(event):
+            found.pop(str(name), None)  # a name may be recorded twice
     return found

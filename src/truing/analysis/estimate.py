@@ -1,4 +1,4 @@
-"""A mean with its interval, in words that are the same wherever a run is shown."""
+"""A mean with its interval, and its text for all reports."""
 
 import math
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ BOUNDS = ("mean", "low", "high")
 COUNTS = ("tasks", "samples")
 
 Assumption = Literal["", "normal", "many tasks"]
-"""What an interval supposes beyond the bounds of what can be earned: normal values, or many tasks."""
+"""The assumption of an interval beyond reward bounds: normal values, or many tasks."""
 
 ASSUMPTIONS: tuple[Assumption, ...] = get_args(Assumption)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean with its 95 % interval; bounds are NaN where nothing says how far it may be off."""
+    """A mean with its 95 % interval; bounds are NaN if unknown."""
 
     mean: float
     low: float
@@ -27,12 +27,12 @@ class Interval:
     supposes: Assumption = field(default="", kw_only=True)
 
     def __str__(self) -> str:
-        """The mean, and its bounds where it has any."""
+        """Return the mean, and its bounds if known."""
         return f"{self.mean:.3f}{self._ends('.3f')}"
 
     @property
     def signed(self) -> str:
-        """The same of a difference, with its signs."""
+        """The same with signs, for a difference."""
         return f"{self.mean:+.3f}{self._ends('+.3f')}"
 
     def _ends(self, form: str) -> str:
@@ -44,14 +44,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Estimate(Interval):
-    """A mean over tasks: how many, and how many answers to each; None where it is not on record."""
+    """A mean over tasks, with their number and the answers per task; None if not recorded."""
 
     tasks: int | None
     samples: int | None
 
     @property
     def basis(self) -> str:
-        """What it rests on: ``of 200 tasks × 4``; what is not known is not said."""
+        """Its sample size: ``of 200 tasks × 4``; "" if unknown."""
         if self.tasks is None:
             return ""
         return f"of {with_count(self.tasks, 'task')}" + (
@@ -59,37 +59,37 @@ class Estimate(Interval):
         )
 
     def __str__(self) -> str:
-        """The mean, its bounds with what they suppose, and what they rest on."""
+        """Return the mean, its bounds with their assumption, and the sample size."""
         return f"{super().__str__()} {self.basis}".rstrip()
 
 
 def read_estimate(payload: Mapping[str, Any]) -> Estimate:
-    """The mean reward as the event of an evaluation tells it.
+    """Return the mean reward of the event of an evaluation.
 
-    One of an earlier version may not say how many tasks there were; where all had earned the same, its
-    interval is of no width, which is none; and without bounds it is of a bootstrap, which needs many tasks.
+    Earlier versions may lack the number of tasks. An interval without width, from equal rewards, is dropped.
+    Without bounds the interval is a bootstrap, which needs many tasks.
     """
-    told = payload["estimate"]
-    supposes = told.get("supposes", "many tasks" if payload.get("bounds") is None else "")
-    found = _estimate(told, supposes)
+    facts = payload["estimate"]
+    supposes = facts.get("supposes", "many tasks" if payload.get("bounds") is None else "")
+    found = _estimate(facts, supposes)
     return replace(found, low=math.nan, high=math.nan) if found.low == found.high else found
 
 
 def read_pass_at(payload: Mapping[str, Any]) -> dict[int, Estimate]:
-    """pass@k by k as the event of an evaluation tells it; none where each task had one answer."""
-    return {int(k): _estimate(told, "") for k, told in payload.get("pass_at", {}).items()}
+    """Return pass@k by k of the event of an evaluation; empty with one answer per task."""
+    return {int(k): _estimate(facts, "") for k, facts in payload.get("pass_at", {}).items()}
 
 
 def pass_at_json(found: Mapping[int, Estimate]) -> dict[str, dict[str, Any]]:
-    """pass@k by k, as JSON has it."""
+    """Return pass@k by k as JSON."""
     return {str(k): asdict(estimate) for k, estimate in found.items()}
 
 
 def pass_at_text(found: Mapping[int, Estimate]) -> str:
-    """pass@k in words; "" where each task had one answer."""
+    """Return pass@k as text; "" with one answer per task."""
     return "  ".join(f"pass@{k} {Interval(e.mean, e.low, e.high)}" for k, e in found.items())
 
 
-def _estimate(told: Mapping[str, Any], supposes: Assumption) -> Estimate:
-    numbers = floats_from_json({name: told[name] for name in BOUNDS})
-    return Estimate(**numbers, **{name: told.get(name) for name in COUNTS}, supposes=supposes)
+def _estimate(facts: Mapping[str, Any], supposes: Assumption) -> Estimate:
+    numbers = floats_from_json({name: facts[name] for name in BOUNDS})
+    return Estimate(**numbers, **{name: facts.get(name) for name in COUNTS}, supposes=supposes)

@@ -1,4 +1,4 @@
-"""A run that is looked at again and again: what was read is kept, and only what was added is read."""
+"""Reads a run incrementally: a refresh reads only new records."""
 
 import os
 from functools import cached_property
@@ -21,17 +21,19 @@ class IncrementalReader:
         self.run_dir = self.reader.run_dir
         self.steps_reader = StepsReader(self.run_dir)
         self.events: list[Event] = []
-        self.has_writer = False  # whether a process had it open, before its events were read: none is missed
-        self.malformed: list[str] = []  # lines of events.jsonl that say nothing that can be shown, and why
-        self._seen = (-1, -1)
+        self.has_writer = (
+            False  # whether a process had it open before the events were read, so none is missed
+        )
+        self.malformed: list[str] = []  # malformed lines of events.jsonl, with the reason
+        self._state = (-1, -1)
 
     @cached_property
     def run_json(self) -> dict[str, Any]:
-        """What run.json says; it is written once."""
+        """run.json, which is written once."""
         return self.reader.run_json()
 
     def run_value(self, *path: str) -> Any:
-        """What run.json says under these names, one within the other; None where it says nothing there."""
+        """Return the value at a path of keys in run.json; None if it is absent."""
         found: Any = self.run_json
         for name in path:
             found = found.get(name) if isinstance(found, dict) else None
@@ -39,11 +41,11 @@ class IncrementalReader:
 
     @property
     def columns(self) -> UpdateColumns:
-        """The numbers of every update."""
+        """The metrics of every update."""
         return self.steps_reader.columns
 
     def refresh(self) -> bool:
-        """Read what was added; whether there was anything."""
+        """Read new records and return whether there were any."""
         self.has_writer = has_writer(self.run_dir)
         path = self.run_dir / EVENTS
         try:
@@ -52,8 +54,8 @@ class IncrementalReader:
             raise RecordError(
                 f"cannot read {path}", got=error.strerror, expected="a file of a run"
             ) from error
-        seen = status.st_size, status.st_mtime_ns
-        told = seen != self._seen
-        if told:
-            (self.events, self.malformed), self._seen = read_events(path), seen
-        return self.steps_reader.refresh(declared_numbers(self.events)) or told
+        state = status.st_size, status.st_mtime_ns
+        changed = state != self._state
+        if changed:
+            (self.events, self.malformed), self._state = read_events(path), state
+        return self.steps_reader.refresh(declared_numbers(self.events)) or changed

@@ -1,4 +1,4 @@
-"""95 % intervals of a mean over tasks: what each supposes, and that it holds then for any number of tasks."""
+"""95 % intervals of a mean over tasks that hold for any number of tasks under their stated assumption."""
 
 import math
 from collections.abc import Sequence
@@ -16,31 +16,31 @@ from truing.utils.rng import generator
 CONFIDENCE = 0.95
 
 MAX_EXACT_TASKS = 500
-"""Tasks beyond which the exact bound, whose time grows with their square, gives way to its approximation."""
+"""Tasks above which an approximation replaces the exact bound, whose time is quadratic."""
 
 APPROXIMATION_ERROR = 0.01
-"""How near the approximation is to the exact bound, in most cases, of what is between it and the end."""
+"""The usual relative error of the approximation, as a share of the distance from the bound to the end."""
 
 MAX_FLIPPED_TASKS = 2_000
-"""Differences up to which signs are flipped; the mean of more is as good as normal."""
+"""Maximum number of differences for the sign-flip test; the mean of more is close to normal."""
 
 REWARD_TOLERANCE = 1e-9
-"""Rewards that differ by less are the same: sums of weights round."""
+"""Rewards that differ by less are equal, because sums of weights round."""
 
 Bounds = tuple[float, float]
 
 
 def interval(values: Sequence[float], bounds: Bounds | None, samples: int | None = None) -> Estimate:
-    """A mean over tasks with its interval: exact within bounds, and without them Student's."""
+    """Return a mean over tasks with its interval: exact with bounds, Student's without."""
     return student_interval(values, samples) if bounds is None else bounded_interval(values, bounds, samples)
 
 
 def bounded_interval(values: Sequence[float], bounds: Bounds, samples: int | None = None) -> Estimate:
-    """The interval that supposes nothing but bounds; the source is at the formula.
+    """Return the interval that assumes only bounds; the formula cites its source.
 
-    It has a width also where all values are equal: after 200 tasks that earned 0, 1.8 % of others may earn
-    1. Of outcomes it is that of Clopper and Pearson; of paired differences of outcomes it leaves 0 out where
-    the exact sign test, at 2.5 % a side, finds a difference.
+    It has a width also for equal values: after 200 tasks with reward 0, 1.8 % of others may have 1. For
+    binary outcomes it is the Clopper–Pearson interval; for their paired differences it excludes 0 where the
+    exact sign test, at 2.5 % a side, finds a difference.
     """
     value_N, tail = torch.tensor(values, dtype=torch.float64), (1 - CONFIDENCE) / 2
     least, most = (value_N.new_tensor([end]) for end in bounds)
@@ -50,7 +50,7 @@ def bounded_interval(values: Sequence[float], bounds: Bounds, samples: int | Non
 
 
 def _mean_passed(point_E: Tensor, share: float) -> float:
-    """The mean that this share of draws passes, each point counting for a share drawn at random."""
+    """Return the mean that this share of draws exceeds, with random weights of the points."""
     least, most = float(point_E.min()), float(point_E.max())
     if least == most:
         return least
@@ -72,7 +72,7 @@ def _mean_passed(point_E: Tensor, share: float) -> float:
 
 
 def student_interval(values: Sequence[float], samples: int | None = None) -> Estimate:
-    """Student's interval, which supposes that values are normal; none where all are equal."""
+    """Return Student's interval, which assumes normal values; NaN bounds if all are equal."""
     mean, count = float(np.mean(values)), len(values)
     if count < 2 or max(values) - min(values) <= REWARD_TOLERANCE:
         return Estimate(mean, math.nan, math.nan, count, samples)
@@ -81,13 +81,13 @@ def student_interval(values: Sequence[float], samples: int | None = None) -> Est
 
 
 def is_significant(paired: Estimate, differences: Sequence[float]) -> bool:
-    """Whether two sides differ, but for 5 % of cases: the interval of their paired differences leaves 0 out.
+    """Return whether two sides differ at 5 %: the interval of their paired differences excludes 0.
 
-    Of an interval that supposes more than bounds that is not enough. If the sides do equally well nobody
-    could tell which is which, and each difference is as likely to have the other sign: then the mean is
-    to be farther from 0 than in 95 % of all choices of signs, too.
+    For an interval with an assumption beyond bounds, a sign-flip test must agree: under equal sides each
+    difference is as likely to have the other sign, so the mean must be farther from 0 than in 95 % of all
+    choices of signs.
     """
-    bare = math.isnan(paired.low)  # all differ by the same, and nobody knows what others may
+    bare = math.isnan(paired.low)  # all differences are equal: the interval is unknown
     beyond = bare or paired.low > 0 or paired.high < 0
     if not beyond or not (bare or paired.supposes) or len(differences) > MAX_FLIPPED_TASKS:
         return beyond
@@ -102,5 +102,5 @@ def is_significant(paired: Estimate, differences: Sequence[float]) -> bool:
 
 
 def supposed(paired: Estimate) -> str:
-    """What ``differs`` supposes beyond bounds: a mean of 0 alone does not make signs alike."""
+    """Return the assumption of ``is_significant`` beyond bounds as text: symmetric differences."""
     return ", if differences are symmetric" if paired.supposes or math.isnan(paired.low) else ""

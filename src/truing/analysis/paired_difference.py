@@ -1,4 +1,4 @@
-"""Which of two runs is better, by how much and how sure: their evaluations of one name, task by task."""
+"""Paired differences of the evaluations that two runs share, with intervals over tasks."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,44 +14,48 @@ from truing.analysis.valid_events import NUMBER_TYPES
 from truing.errors import DataError
 
 MIN_DIFFERING_TASKS = 6
-"""Tasks that have to differ before one run is called better: five all go one way by chance 1 time in 16."""
+"""Minimum of differing tasks for a conclusion: five all go one way by chance 1 time in 16."""
 
 MAX_MID_STAGE = 8
-"""Evaluations in the middle of stages that are compared, the last ones: an interval takes its time."""
+"""Maximum of compared evaluations within stages (the last ones): intervals take time."""
 
-MEANS_ONLY = "no interval: the means alone are on record, and not the tasks"
+MEANS_ONLY = "no interval: only means are recorded, not tasks"
 
 
 @dataclass(frozen=True)
 class Gain:
-    """An evaluation that both runs have: what each came to, and second − first."""
+    """An evaluation that both runs have: both results, and second − first."""
 
     name: str
     first: Estimate
     second: Estimate
-    difference: float | None  # paired, or of the means where these alone are on record
+    difference: float | None  # paired, or of the means if only these are recorded
     paired: Estimate | None  # the same with its interval over tasks
-    up: int  # tasks on which the second earns more
+    up: int  # tasks with a higher reward in the second
     down: int
-    says: str  # in words; where nothing is paired, why
+    says: str  # the conclusion, or why nothing is paired
 
 
 def paired_gains(first: IncrementalReader, second: IncrementalReader) -> tuple[Gain, ...]:
-    """Every evaluation that both have, in the order of the first; in the middle of stages the last alone."""
-    told = [current_evaluations(run.events) for run in (first, second)]
-    shared = [name for name in told[0] if name in told[1]]
-    left = set([name for name in shared if "@" in name][:-MAX_MID_STAGE])
+    """Return the gain of each shared evaluation in order; within stages only the last ones."""
+    evaluations = [current_evaluations(run.events) for run in (first, second)]
+    shared = [name for name in evaluations[0] if name in evaluations[1]]
+    skipped = set([name for name in shared if "@" in name][:-MAX_MID_STAGE])
     rewards = [run.run_value("judged", "rewards") for run in (first, second)]
-    otherwise = "" if rewards[0] == rewards[1] else "not compared: they were graded by other rewards"
-    found = [_gains(told[0][name], told[1][name], otherwise) for name in shared if name not in left]
+    other_rewards = "" if rewards[0] == rewards[1] else "not compared: different reward functions"
+    found = [
+        _gains(evaluations[0][name], evaluations[1][name], other_rewards)
+        for name in shared
+        if name not in skipped
+    ]
     return tuple(gain for each in found for gain in each)
 
 
-def _gains(first: Mapping[str, Any], second: Mapping[str, Any], otherwise: str) -> Iterator[Gain]:
-    """Second − first: task by task where both were judged on the same tasks, by the same rewards."""
+def _gains(first: Mapping[str, Any], second: Mapping[str, Any], other_rewards: str) -> Iterator[Gain]:
+    """Yield second − first, paired by task if both have the same tasks and reward functions."""
     name, estimates = first["name"], [read_estimate(each) for each in (first, second)]
     judged = [_evaluation_of(each) for each in (first, second)]
-    why_not = otherwise or _why_unpaired(*judged)
+    why_not = other_rewards or _why_unpaired(*judged)
     if why_not:
         difference = estimates[1].mean - estimates[0].mean
         difference = difference if why_not == MEANS_ONLY and math.isfinite(difference) else None
@@ -64,13 +68,13 @@ def _gains(first: Mapping[str, Any], second: Mapping[str, Any], otherwise: str) 
         yield _gain(f"{name} pass@{k}", both, paired, after.task_pass_at_gains(before, k))
 
 
-def _gain(name: str, both: Sequence[Estimate], paired: Estimate, apart: Mapping[str, float]) -> Gain:
-    up, down = sum(each > 0 for each in apart.values()), sum(each < 0 for each in apart.values())
-    return Gain(name, *both, paired.mean, paired, up, down, _conclusion(paired, list(apart.values())))
+def _gain(name: str, both: Sequence[Estimate], paired: Estimate, differences: Mapping[str, float]) -> Gain:
+    up, down = sum(each > 0 for each in differences.values()), sum(each < 0 for each in differences.values())
+    return Gain(name, *both, paired.mean, paired, up, down, _conclusion(paired, list(differences.values())))
 
 
 def _evaluation_of(payload: Mapping[str, Any]) -> Evaluation | None:
-    """An evaluation by task; None where the record does not tell tasks."""
+    """Return the evaluation per task; None if tasks are not recorded."""
     reward, failed = payload.get("reward"), payload.get("failed")
     if not (
         isinstance(reward, dict) and isinstance(failed, dict) and all(map(_is_finite_number, reward.values()))
@@ -89,44 +93,45 @@ def _is_finite_number(value: object) -> bool:
 
 
 def _why_unpaired(first: Evaluation | None, second: Evaluation | None) -> str:
-    """Why there is no paired difference; "" where there is one."""
+    """Return why there is no paired difference; "" if there is one."""
     if first is None or second is None:
         return MEANS_ONLY
     try:
         judged = second.task_gains(first)
     except DataError:
-        return "not compared: they were not asked the same tasks"
-    return "" if len(judged) > 1 else "not compared: fewer than two tasks were judged in both"
+        return "not compared: different tasks"
+    return "" if len(judged) > 1 else "not compared: fewer than two tasks are graded in both"
 
 
-def _conclusion(paired: Estimate, apart: Sequence[float]) -> str:
-    """What the interval comes to."""
-    differ = sum(each != 0 for each in apart)
+def _conclusion(paired: Estimate, differences: Sequence[float]) -> str:
+    """Return the conclusion of the interval."""
+    differ = sum(each != 0 for each in differences)
     if not differ:
         return "the same on every task"
     if differ < MIN_DIFFERING_TASKS:
         return "too few tasks differ to tell"
-    if not is_significant(paired, apart):
+    if not is_significant(paired, differences):
         return "no difference that these tasks can tell"
     return f"the {'second' if paired.mean > 0 else 'first'} is better{supposed(paired)}"
 
 
 def seed_note(first: IncrementalReader, second: IncrementalReader) -> str:
-    """What seeds mean for a difference: it may be theirs, and of others it says nothing."""
-    told = [run.run_value("recipe", "seed") for run in (first, second)]
-    if told[0] != told[1]:
-        return (
-            f"seeds {told[0]} and {told[1]}: the difference may be theirs alone; truing lab compares several"
-        )
-    return (
-        f"both runs have seed {told[0]}: one pair says nothing about other seeds; truing lab compares several"
-    )
+    """Return a note about the seeds of two runs: one pair does not generalize over seeds."""
+    seeds = [run.run_value("recipe", "seed") for run in (first, second)]
+    if seeds[0] == seeds[1]:
+        note = f"both runs have seed {seeds[0]}: one pair does not generalize to other seeds"
+    else:
+        note = f"seeds {seeds[0]} and {seeds[1]}: the difference may come from the seeds"
+    return f"{note}; truing lab compares several"
 
 
 def gain_lines(found: Sequence[Gain], seed_note: str) -> Iterator[tuple[str, str]]:
-    """Every line with its style."""
+    """Yield each line with its style."""
     if found:
-        yield f"second − first, task by task, 95 % over tasks, each line by itself ({seed_note}):", "bold"
+        yield (
+            f"second − first, paired by task, 95 % interval over tasks, each line separately ({seed_note}):",
+            "bold",
+        )
     for each in found:
         amount = "–" if each.difference is None else f"{each.difference:+.3f}"
         if each.paired:

@@ -1,6 +1,6 @@
-"""Success criteria that field reports name, as they stand in a run, each as it should read.
+"""Evaluates the success criteria that field reports name over the steps of a run.
 
-Some criteria are wrong as they were written (docs/control.md): what is then judged is what they were after.
+Some criteria are wrong as reported (docs/control.md); then the intended property is judged.
 """
 
 import math
@@ -14,24 +14,24 @@ from truing.record.update_columns import UpdateColumns
 CriterionVerdict = Literal["pass", "fail", "fact", "not checked"]
 
 MAX_MISMATCH_NATS = {"cpu": 1e-3, "cuda": 0.2}
-"""Nats by which sampler and trainer may differ with the same weights: fp32, and bf16."""
+"""Maximum nats between sampler and trainer with the same weights: fp32 and bf16."""
 
 MAX_START_KL = {"cpu": 1e-4, "cuda": 1e-2}
-"""Nats per token by which a policy may differ from a reference that it has just become."""
+"""Maximum nats per token between a policy and a reference with the same weights."""
 
 FAULT_LABELS = ("zero_gradient", "all_masked")
-"""Loss labels of updates that should have moved something and did not."""
+"""Loss labels of updates that should have changed weights and did not."""
 
 IDLE_LABELS = ("no_signal", "held_back")
-"""Labels of steps that had nothing to move, or were not to; a run of nothing else teaches nothing."""
+"""Labels of steps without a gradient signal, or skipped ones; a run of only these learns nothing."""
 
 FIRST_CALL_STEPS = 50
-"""Steps in which the policy must have learnt to make a valid call."""
+"""Steps within which some tool call must be valid."""
 
 
 @dataclass(frozen=True)
 class SuccessCriterion:
-    """A criterion: as a report has it, as it should read, what was measured, and whether that is so."""
+    """A criterion: as reported, as expected, the measurement, and the verdict."""
 
     name: str
     report: str
@@ -43,13 +43,13 @@ class SuccessCriterion:
 def scorecard(
     updates: UpdateColumns, recipe: Recipe, device: str, events: Sequence[str] = ()
 ) -> list[SuccessCriterion]:
-    """Every criterion over the steps of policy stages.
+    """Return every criterion over the steps of policy stages.
 
     Args:
-        updates: of a run, in order; those of other stages are left out.
-        recipe: that it was run with.
-        device: `cpu` or `cuda`: what rounding is.
-        events: kinds of what happened in the run.
+        updates: of a run, in order; other stages are left out.
+        recipe: of the run.
+        device: `cpu` or `cuda`, which sets the rounding bounds.
+        events: kinds of the events of the run.
     """
     stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
     judged = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
@@ -78,7 +78,7 @@ def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
     return SuccessCriterion(
         "learnable tokens",
         "> 30 % of tokens are learnable",
-        "a fact about the mask and no success; judged where gates.min_trained_share asks for a share",
+        "a fact about the mask, not a success; judged where gates.min_trained_share asks for a share",
         _span(shares, "{:.1%}"),
         verdict,
     )
@@ -89,7 +89,7 @@ def _alignment(steps: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "alignment",
         "> 99 % of ids agree",
-        "every id that is scored is the id that was drawn: exactly 1",
+        "every scored id is the sampled id: exactly 1",
         f"least {min(shares):.6g}" if shares else "",
         _judge(shares, all(share == 1.0 for share in shares)),
     )
@@ -102,7 +102,7 @@ def _first_ratio(steps: UpdateColumns, recipe: Recipe, device: str) -> SuccessCr
     return SuccessCriterion(
         "ratio at the first update",
         "mean in [0.8, 1.2], std < 0.5",
-        f"1 to rounding, token by token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[device]:g} nats, weights unmoved",
+        f"1 to rounding per token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[device]:g} nats, same weights",
         f"largest {max(most):.2g} nats{', lora.dropout being on' * dropout}" if most else "",
         "fact" if dropout and most else verdict,
     )
@@ -114,7 +114,7 @@ def _later_ratio(several: UpdateColumns, once: UpdateColumns) -> SuccessCriterio
     return SuccessCriterion(
         "ratio at later updates",
         "std 0.1 to 0.3, or nothing can be learnt",
-        "it moves from the second update of a step on; with one update it stays 1, and that is right",
+        "changes from the second update of a step on; with one update it is 1, as expected",
         measured if spread or still else "",
         "fact" if still and not spread else _judge(spread, any(std > 1e-7 for std in spread)),
     )
@@ -127,7 +127,7 @@ def _kl(steps: UpdateColumns, once: UpdateColumns, device: str) -> SuccessCriter
     return SuccessCriterion(
         "KL to the reference",
         "< 0.5 nats a token, always < 3",
-        "k3 of a token is never negative, and 0 where a stage starts; what counts is the sum of an answer",
+        "k3 of a token is never negative, and 0 at the start of a stage; compare the sum per answer",
         f"{_span(tokens, '{:.2g}')} a token, {_span(sequences, '{:.2g}')} an answer" if tokens else "",
         _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= MAX_START_KL[device]),
     )
@@ -139,7 +139,7 @@ def _active(steps: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "active tokens",
         "> 60 % inside the clip range",
-        "no token is clipped by the first update; later shares differ by objective, so no band fits all",
+        "no token is clipped at the first update; later shares depend on the objective",
         f"clipped {_span(clipped, '{:.1%}')}, active {_span(active, '{:.1%}')}" if clipped else "",
         "fact" if clipped and not first else _judge(first, not any(first)),
     )
@@ -152,7 +152,7 @@ def _loss(steps: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "policy loss",
         "falls steadily",
-        "says nothing of progress: it is near 0 on-policy; what must be is that updates move something",
+        "uninformative (≈ 0 on-policy); required: updates change weights",
         f"{counts}; reward {_ends(steps.known_values('reward/mean'))}" if labels else "",
         _judge(labels, taught and not any(label in FAULT_LABELS for label in labels)),
     )
@@ -165,7 +165,7 @@ def _tools(steps: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "tool calls",
         f"valid by step {FIRST_CALL_STEPS}",
-        f"the world accepts some call within the first {FIRST_CALL_STEPS} steps, and some at the end",
+        f"some tool call is valid within the first {FIRST_CALL_STEPS} steps, and at the end",
         f"valid share {_ends(valid)}" if valid else "no call was made",
         "fact" if valid and early and not some else _judge(valid, some and any(_last(valid))),
     )
@@ -177,7 +177,7 @@ def _critic(steps: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "critic",
         "its loss falls",
-        "its head moves where there is something to predict; how well is explained variance, 0 a constant",
+        "the value head changes; explained variance measures it (0: constant predictor)",
         f"head moved by {_span(moved, '{:.2g}')}, explained variance {_ends(explained)}" if moved else "",
         "fact" if moved and not any(returns) else _judge(moved, any(moved)),
     )
@@ -188,21 +188,21 @@ def _stability(steps: UpdateColumns, events: Sequence[str]) -> SuccessCriterion:
     return SuccessCriterion(
         "stability",
         "roll back where it is unstable",
-        "no guard had to give the run up; rollbacks are told",
+        "no guard gave up the run; rollbacks are listed",
         f"{undone} rollbacks{', then given up' * gave_up}" if len(steps) or undone else "",
         "fact" if undone and not gave_up else _judge([*range(len(steps)), *events], not gave_up),
     )
 
 
 def _judge(measured: Sequence[object], right: bool) -> CriterionVerdict:
-    """Whether it is so; not checked where nothing was measured."""
+    """Return pass or fail; not checked without a measurement."""
     if not measured:
         return "not checked"
     return "pass" if right else "fail"
 
 
 def _span(values: Sequence[float], form: str) -> str:
-    """The least and the most of them."""
+    """Return minimum and maximum as text."""
     if not values:
         return ""
     low, high = form.format(min(values)), form.format(max(values))
@@ -210,7 +210,7 @@ def _span(values: Sequence[float], form: str) -> str:
 
 
 def _ends(values: Sequence[float]) -> str:
-    """The mean of the first tenth, and of the last."""
+    """Return the means of the first and the last tenth as text."""
     if not values:
         return "not measured"
     last = _last(values)
@@ -218,5 +218,5 @@ def _ends(values: Sequence[float]) -> str:
 
 
 def _last(values: Sequence[float]) -> Sequence[float]:
-    """The last tenth."""
+    """Return the last tenth."""
     return values[-max(1, len(values) // 10) :]

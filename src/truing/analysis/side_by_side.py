@@ -1,4 +1,4 @@
-"""What two runs came to, side by side: where their draws differ, this is what can be compared."""
+"""Results of two runs side by side, comparable also when their samples differ."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from truing.analysis.estimate import read_estimate, read_pass_at
 from truing.analysis.incremental_reader import IncrementalReader
 
 LAST_UPDATES = 10
-"""Updates at the end of a stage that are averaged."""
+"""Updates averaged at the end of a stage."""
 
 SHOWN_METRICS = (
     "loss/supervised",
@@ -23,12 +23,12 @@ SHOWN_METRICS = (
     "grad/norm",
     "kl_all/k3",
 )
-"""Metrics that say how a run goes, whatever it drew."""
+"""Metrics that summarize a run, whatever it sampled."""
 
 
 @dataclass(frozen=True)
 class ComparedValue:
-    """A name, and what each run has of it; None where it has none."""
+    """A name and its value in each run; None for a missing value."""
 
     name: str
     first: Any
@@ -36,24 +36,24 @@ class ComparedValue:
 
 
 def side_by_side(first: IncrementalReader, second: IncrementalReader) -> tuple[ComparedValue, ...]:
-    """Evaluations, then metrics at the end of each stage, then what rules found while the runs went on."""
-    told = [_evaluations(each) | _metrics(each) | _findings(each) for each in (first, second)]
-    names = dict.fromkeys([*told[0], *told[1]])
-    return tuple(ComparedValue(name, told[0].get(name), told[1].get(name)) for name in names)
+    """Return evaluations, then metrics at the end of each stage, then findings."""
+    values = [_evaluations(each) | _metrics(each) | _findings(each) for each in (first, second)]
+    names = dict.fromkeys([*values[0], *values[1]])
+    return tuple(ComparedValue(name, values[0].get(name), values[1].get(name)) for name in names)
 
 
 def _evaluations(run: IncrementalReader) -> dict[str, Any]:
-    """Each with its interval, in the order of the run."""
-    told = current_evaluations(run.events)
+    """Return each evaluation with its interval, in order."""
+    values = current_evaluations(run.events)
     found: dict[str, Any] = {}
-    for name, each in told.items():
+    for name, each in values.items():
         found[f"eval {name}"] = str(read_estimate(each))
         found |= {f"eval {name} pass@{k}": str(estimate) for k, estimate in read_pass_at(each).items()}
     return found
 
 
 def _metrics(run: IncrementalReader) -> dict[str, Any]:
-    """Means over the last updates of each stage."""
+    """Return means over the last updates of each stage."""
     found: dict[str, Any] = {}
     for stage, start, end in run.columns.stages:
         for name in SHOWN_METRICS:
@@ -64,7 +64,7 @@ def _metrics(run: IncrementalReader) -> dict[str, Any]:
 
 
 def _findings(run: IncrementalReader) -> dict[str, Any]:
-    """Each rule that found or stated something, and where it did first."""
+    """Return the first finding or fact of each rule."""
     found: dict[str, Any] = {}
     for event in run.events:
         if event.kind in ("finding", "fact") and "code" in event.payload:
@@ -75,9 +75,9 @@ def _findings(run: IncrementalReader) -> dict[str, Any]:
 
 
 def side_by_side_lines(pairs: tuple[ComparedValue, ...]) -> Iterator[tuple[str, str]]:
-    """Every line with its style."""
+    """Yield each line with its style."""
     if pairs:
-        yield f"what each came to (metrics: means over the last {LAST_UPDATES} updates of a stage):", "bold"
+        yield f"results (metrics: means over the last {LAST_UPDATES} updates of a stage):", "bold"
     for each in pairs:
-        values = ("–" if value is None else str(value) for value in (each.first, each.second))
-        yield f"  {each.name:<32} {' | '.join(values)}", ""
+        shown = ("–" if value is None else str(value) for value in (each.first, each.second))
+        yield f"  {each.name:<32} {' | '.join(shown)}", ""

@@ -1,4 +1,4 @@
-"""Events that can be shown: of a run that a stranger made, one bad line costs no more than itself."""
+"""Validates events: in a run of unknown origin, one bad line loses only itself."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ FINDING_FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "log10_odds": (*NUMBER_TYPES, type(None)),
     "marks": dict,
 }
-"""What is said of an update by a rule."""
+"""Fields of a finding or fact of a rule."""
 
 REQUIRED_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "numbers": {"names": list},
@@ -33,15 +33,15 @@ REQUIRED_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "gave_up": {"reason": str},
     "stopped": {"error": str, "reason": str},
 }
-"""What an event of a kind must say so that it can be shown. A finding of no rule has a text alone."""
+"""Required fields by kind of event. A finding without a rule has only a text."""
 
 VERDICTS = ("PROVEN", "EVIDENCE", "SUSPECT", "CANNOT TELL", "FACT", "NOT CHECKED", "CLEAN")
-MAX_TIME = 253402300800  # the year 10000: beyond it a date has no name
-MAX_DIGITS = 15  # of a whole number: with more, a browser's own have gaps, and the longest cannot be printed
+MAX_TIME = 253402300800  # the year 10000, beyond the range of dates
+MAX_DIGITS = 15  # of an integer: browsers lose precision beyond, and the longest cannot be printed
 
 
 def read_events(path: Path) -> tuple[list[Event], list[str]]:
-    """Events that say what their kind is to say, and what is wrong with the others."""
+    """Return the valid events, and what is wrong with the others."""
     events, odd = list[Event](), list[str]()
     for number, line in enumerate(complete_lines(path), start=1):
         try:
@@ -67,54 +67,54 @@ def _refuse_constant(name: str) -> float:
 
 
 def _problem(event: Event) -> str:
-    """Why an event cannot be shown; "" where it can."""
-    told = event.payload
+    """Return why an event is invalid; "" if it is valid."""
+    payload = event.payload
     if not (_is_of_type(event.time, NUMBER_TYPES) and 0 <= event.time < MAX_TIME):
         return "its time is none"
-    if not (isinstance(event.kind, str) and isinstance(told, dict)):
+    if not (isinstance(event.kind, str) and isinstance(payload, dict)):
         return "it is no event"
-    needs = {} if event.kind == "finding" and "code" not in told else REQUIRED_FIELDS.get(event.kind, {})
+    needs = {} if event.kind == "finding" and "code" not in payload else REQUIRED_FIELDS.get(event.kind, {})
     if wrong := [
-        name for name, kind in needs.items() if name not in told or not _is_of_type(told[name], kind)
+        name for name, kind in needs.items() if name not in payload or not _is_of_type(payload[name], kind)
     ]:
         return f"{event.kind} without {', '.join(wrong)}"
-    if "verdict" in needs and told["verdict"] not in VERDICTS:
-        return f"{event.kind} with the verdict {told['verdict']}"
+    if "verdict" in needs and payload["verdict"] not in VERDICTS:
+        return f"{event.kind} with the verdict {payload['verdict']}"
     if "marks" in needs and not all(
-        _is_text(name) and _is_spans(spans) for name, spans in told["marks"].items()
+        _is_text(name) and _is_spans(spans) for name, spans in payload["marks"].items()
     ):
         return f"{event.kind} with marks that are no tokens of samples"
-    if event.kind == "numbers" and not all(map(_is_text, told["names"])):
+    if event.kind == "numbers" and not all(map(_is_text, payload["names"])):
         return "numbers with a name that is none"
-    if event.kind == "boundary" and not all(map(_is_line, told["lines"])):
+    if event.kind == "boundary" and not all(map(_is_line, payload["lines"])):
         return "boundary with a line that is none"
-    return _evaluation_problem(told) if event.kind == "eval" else ""
+    return _evaluation_problem(payload) if event.kind == "eval" else ""
 
 
-def _evaluation_problem(told: Mapping[str, Any]) -> str:
-    """Why an evaluation cannot be shown; one of an earlier version did not tell pass@k."""
-    passing = told.get("pass_at", {})
+def _evaluation_problem(payload: Mapping[str, Any]) -> str:
+    """Return why an evaluation is invalid; earlier versions lack pass@k."""
+    passing = payload.get("pass_at", {})
     if not (isinstance(passing, dict) and all(k.isdecimal() and len(k) <= MAX_DIGITS for k in passing)):
         return "eval with pass_at that is none"
-    every = (told["estimate"], *passing.values())
+    every = (payload["estimate"], *passing.values())
     return next(filter(None, map(_estimate_problem, every)), "")
 
 
-def _estimate_problem(told: object) -> str:
-    """Why an estimate cannot be shown; an earlier version did not tell of how many tasks it is."""
-    if not isinstance(told, dict):
+def _estimate_problem(payload: object) -> str:
+    """Return why an estimate is invalid; earlier versions lack the number of tasks."""
+    if not isinstance(payload, dict):
         return "eval with an estimate that is none"
-    if not all(_is_of_type(told.get(name, ""), (*NUMBER_TYPES, type(None))) for name in BOUNDS):
+    if not all(_is_of_type(payload.get(name, ""), (*NUMBER_TYPES, type(None))) for name in BOUNDS):
         return f"eval without {', '.join(BOUNDS)}"
-    if not all(_is_of_type(told.get(name), (int, type(None))) for name in COUNTS):
+    if not all(_is_of_type(payload.get(name), (int, type(None))) for name in COUNTS):
         return f"eval with {', '.join(COUNTS)} that are no numbers"
-    if told.get("supposes", "") not in ASSUMPTIONS:
-        return f"eval that supposes {told['supposes']}"
+    if payload.get("supposes", "") not in ASSUMPTIONS:
+        return f"eval that supposes {payload['supposes']}"
     return ""
 
 
 def _is_spans(value: object) -> bool:
-    """Whether a value is stretches of tokens, [start, end) each."""
+    """Return whether a value is a list of token spans [start, end)."""
     return isinstance(value, list) and all(
         isinstance(each, list) and len(each) == 2 and all(_is_of_type(token, int) for token in each)
         for each in value
@@ -122,15 +122,15 @@ def _is_spans(value: object) -> bool:
 
 
 def _is_line(value: object) -> bool:
-    """Whether a value is a line of words, and the rules that it is about."""
+    """Return whether a value is a line of text with its rules."""
     return isinstance(value, list) and len(value) == 2 and all(isinstance(each, str) for each in value)
 
 
 def _is_text(value: object) -> bool:
-    """Whether a value is a text that can be written: half of a pair of surrogates cannot."""
+    """Return whether a value is encodable text, without lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def _is_of_type(value: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether a value is of a kind; true and false are no numbers."""
+    """Return whether a value has a type; booleans are not numbers."""
     return isinstance(value, kind) and not isinstance(value, bool)

@@ -1,1 +1,1 @@
-"""Pages over run directories: views are functions of what is on record, and the server adds nothing."""
+"""Web pages over run directories: views are functions of the record, and the server adds nothing."""

@@ -1,4 +1,4 @@
-"""What somebody asks the board for: a view's name is looked up elsewhere, its arguments are read here."""
+"""Parses the arguments of requests to the board."""
 
 import math
 from collections.abc import Mapping
@@ -8,30 +8,30 @@ from truing.errors import BadRequestError
 Query = Mapping[str, str]
 
 MAX_INTEGER = 2**53
-"""The largest whole number that may be asked for: beyond it a browser's own numbers have gaps."""
+"""The largest accepted integer: browsers lose precision beyond it."""
 
 
 def required_text(query: Query, name: str) -> str:
-    """An argument that must be there."""
+    """Return a required argument."""
     if not query.get(name):
-        raise BadRequestError(f"the question lacks {name}")
+        raise BadRequestError(f"the request lacks {name}")
     return query[name]
 
 
 def integer(query: Query, name: str, default: int | None = None, least: int = 0) -> int:
-    """An argument that is a whole number, and no less than ``least``."""
+    """Return an integer argument of at least ``least``."""
     text = query.get(name, "") or ("" if default is None else str(default))
     try:
         value = int(text)
     except ValueError as error:
-        raise BadRequestError(f"{name} is no whole number", got=repr(text[:50])) from error
+        raise BadRequestError(f"{name} is no integer", got=repr(text[:50])) from error
     if not least <= value <= MAX_INTEGER:
         raise BadRequestError(f"{name} is out of range", got=text[:50], expected=f"at least {least}")
     return value
 
 
 def number(query: Query, name: str) -> float | None:
-    """An argument that is a number; None where it is not given."""
+    """Return a numeric argument; None if it is absent."""
     if not (text := query.get(name, "")):
         return None
     try:

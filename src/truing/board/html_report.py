@@ -1,4 +1,4 @@
-"""A run as one file that needs nothing else: the board's own pages, with the answers in them."""
+"""Writes a run as one self-contained HTML file: the pages of the board with their data."""
 
 import base64
 import hashlib
@@ -18,19 +18,17 @@ from truing.errors import RecordError, TruingError
 from truing.utils.jsonl import dump_json
 
 LAST_UPDATE_SAMPLES = 8
-"""Samples of the last update that go along, beside those that a finding names."""
+"""Samples of the last update in the report, besides those with findings."""
 
 Question = tuple[str, dict[str, str]]
 
 
 def html_report(run_dir: Path) -> str:
-    """The page."""
+    """Return the HTML of a run."""
     board = Board(run_dir)
     name = next((each for each, path in board.folders.runs.items() if path == board.folders.root), None)
     if name is None:
-        raise RecordError(
-            f"{run_dir} is no run that can be shown", got="; ".join(board.folders.notes) or None
-        )
+        raise RecordError(f"{run_dir} is no readable run", got="; ".join(board.folders.notes) or None)
     views = dict(_answers(board, _questions(board, name)))
     scripts = [get_plotlyjs(), bundle()]
     policy = " ".join(f"'sha256-{_digest(each)}'" for each in scripts)
@@ -51,14 +49,14 @@ def html_report(run_dir: Path) -> str:
 
 
 def _answers(board: Board, asked: Iterable[Question]) -> Iterator[tuple[str, Any]]:
-    """Questions with their answers. What has none is left out: the page then says so in its place."""
+    """Yield questions with their answers; those without are left out, and the page shows that."""
     for each in asked:
         with suppress(TruingError):
             yield question(*each), board.answer(*each)
 
 
 def question(view: str, query: dict[str, str]) -> str:
-    """A question as the pages write it: by the rules of forms, which are not quite those of Python."""
+    """Return a question as the pages encode it: as browsers encode forms."""
     asked = sorted((name, value) for name, value in query.items() if value)
     text = urlencode(
         asked, quote_via=lambda value, *_: quote_plus(value, safe="*", errors="replace").replace("~", "%7E")
@@ -67,40 +65,40 @@ def question(view: str, query: dict[str, str]) -> str:
 
 
 def _questions(board: Board, name: str) -> Iterator[Question]:
-    """What the file is to answer: the run, its charts, what was found and where, and its last update."""
+    """Yield the questions that the report answers: the run, charts, findings, and the last update."""
     run = {"run": name}
     head = board.answer("run", run)
     yield "run", run
     yield "words", {}
-    for room in head["rooms"]:
-        for chart in room["charts"]:
+    for group in head["rooms"]:
+        for chart in group["charts"]:
             yield "chart", run | {"chart": chart["name"]}
-    places: dict[tuple[str, int], list[tuple[str, int]]] = {}  # of each update samples, and a token of each
+    updates: dict[tuple[str, int], list[tuple[str, int]]] = {}  # samples of each update, with a token of each
     for each in head["findings"]:
         yield "rule", {"code": each["code"]}
         if not each["undone"]:
-            named = places.setdefault((each["stage"], each["update"]), [])
+            named = updates.setdefault((each["stage"], each["update"]), [])
             named.append((each["sample_id"], each["start"]))
             named += [
                 (sample["sample"], sample["token"] or 0) for sample in each["samples"][:LAST_UPDATE_SAMPLES]
             ]
     last = [(each["stage"], each["end"] - each["start"] - 1 + each["first"]) for each in head["spans"][-1:]]
-    for place in last:
-        places.setdefault(place, [])
-    for place, samples in places.items():
+    for each in last:
+        updates.setdefault(each, [])
+    for key, samples in updates.items():
         yield from _update_questions(
-            board, _at(name, *place), samples, LAST_UPDATE_SAMPLES if place in last else 0
+            board, _at(name, *key), samples, LAST_UPDATE_SAMPLES if key in last else 0
         )
 
 
 def _update_questions(
     board: Board, at: dict[str, str], named: Sequence[tuple[str, int]], more: int
 ) -> Iterator[Question]:
-    """An update, some of its samples, where they are long with the tokens that are meant, and groups."""
+    """Yield an update, some of its samples with the tokens of findings, and their groups."""
     yield "update", at
     try:
         listed = board.answer("update", at)["samples"]
-    except TruingError:  # its page says why
+    except TruingError:  # its page shows why
         yield "numbers", at
         return
     groups = {each["sample"]: each["group"] for each in listed}
@@ -109,7 +107,7 @@ def _update_questions(
     for sample in samples:
         yield "sample", at | {"sample": sample}
     for sample, token in named:
-        if token >= WINDOW_TOKENS:  # of a long sample the first are told, and those that are meant
+        if token >= WINDOW_TOKENS:  # a long sample: its first window, and those with findings
             yield "sample", at | {"sample": sample, "token": str(token)}
     for group in dict.fromkeys(groups[sample] for sample in samples):
         yield "group", at | {"group": group}
@@ -120,7 +118,7 @@ def _at(run: str, stage: str, update: int) -> dict[str, str]:
 
 
 def _data(value: Any) -> str:
-    """JSON that no text of a run can end early."""
+    """Return JSON that is safe inside a script element."""
     return dump_json(value).decode().replace("<", "\\u003c")
 
 

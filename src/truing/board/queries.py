@@ -1,4 +1,4 @@
-"""What the board answers to which question: a name, its arguments, and the view that is asked."""
+"""Answers requests to the board: view name and arguments → JSON."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,11 +15,11 @@ from truing.board.views.overview import Overview
 from truing.errors import BadRequestError, RecordError
 
 MAX_TRIES = 3
-"""Times that a view is asked for where the run changed while it was read, and it came to nothing."""
+"""Attempts at a view whose run changes while it is read."""
 
 
 class Board:
-    """Everything under one folder, and what is held of it."""
+    """All runs, labs and audits under one folder."""
 
     def __init__(self, root: Path) -> None:
         self.folders = FolderIndex(root)
@@ -40,32 +40,32 @@ class Board:
         }
 
     def answer(self, view: str, query: Query) -> Any:
-        """The view's answer as JSON has it; a TruingError where there is none."""
+        """Return the answer of a view as JSON values; raise a TruingError without one."""
         if view not in self._views:
             raise BadRequestError(f"the board has no view {view[:50]}", expected=", ".join(self._views))
-        with as_record_error(f"what {view} shows"):
+        with as_record_error(f"the view {view}"):
             return self._views[view](query)
 
     def _on_runs(self, view: Callable[..., Any], *names: str) -> Callable[[Query], Any]:
-        """A view of runs as they are now; of one that was cut back while it was read, it is made again."""
+        """Return a view over current runs; it is retried if a run is truncated while it is read."""
 
-        def of_runs(query: Query) -> Any:
-            with self.open_runs.locked(*(required_text(query, name) for name in names)) as opened:
+        def answer(query: Query) -> Any:
+            with self.open_runs.locked(*(required_text(query, name) for name in names)) as run_views:
                 for _ in range(MAX_TRIES - 1):
                     try:
-                        return view(*opened, query)
+                        return view(*run_views, query)
                     except (RecordError, *MALFORMED_ERRORS):
-                        if not sum(each.refresh() for each in opened):
+                        if not sum(each.refresh() for each in run_views):
                             raise
-                return view(*opened, query)
+                return view(*run_views, query)
 
-        return of_runs
+        return answer
 
-    def _find_folder(self, places: Mapping[str, Path], kind: str, query: Query) -> Path:
+    def _find_folder(self, folders: Mapping[str, Path], kind: str, query: Query) -> Path:
         name = required_text(query, kind)
-        if name not in places:
+        if name not in folders:
             raise RecordError(f"there is no {kind} {name[:200]} under {self.folders.root}")
-        return places[name]
+        return folders[name]
 
 
 def _chart(run: RunView, query: Query) -> Any:

@@ -1,4 +1,4 @@
-"""The pages' modules as one script: a file that is sent to somebody can import nothing."""
+"""Bundles the JavaScript modules of the pages into one script for the report, which cannot import."""
 
 import re
 from importlib.resources import files
@@ -8,14 +8,14 @@ EXPORT = re.compile(r"^export ((?:async )?(?:function|const|class) (\w+))", re.M
 
 
 def bundle(entry: str = "main.js") -> str:
-    """Every module that the entry needs, each a function of its own that returns what it exports."""
+    """Return the modules that the entry needs, each as a function that returns its exports."""
     return "const modules = {};\n" + "".join(
         _wrapped(name, text) for name, text in _needed(entry, {}).items()
     )
 
 
 def _needed(name: str, done: dict[str, str]) -> dict[str, str]:
-    """Modules by name, each behind those that it imports."""
+    """Return modules by name, each after its imports."""
     text = (files("truing.board") / "pages" / name).read_text(encoding="utf-8")
     for _, other in IMPORT.findall(text):
         if other not in done:

@@ -1,4 +1,4 @@
-"""The board over HTTP: read-only, with a strict content-security policy, beyond loopback with a token."""
+"""Serves the board over HTTP: read-only, with a strict security policy, and with a token beyond loopback."""
 
 import asyncio
 import hashlib
@@ -32,7 +32,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Nothing from elsewhere, nothing inline, in no frame. Charts are images that are made in the page."""
+"""No external or inline sources, no frames. Charts are images made in the page."""
 
 HEADERS = {
     "Content-Security-Policy": POLICY,
@@ -42,32 +42,31 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 STATIC_HEADERS = {"Cache-Control": "no-cache"}
-"""Of the board's own files: a browser keeps them, and asks each time whether they are still the same."""
+"""Headers of static files: a browser caches them and revalidates each time."""
 
 SECURITY_HEADERS = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
 HOST_PATTERN = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?")
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 COOKIE = "truing_board"
 POLL_SECONDS = 1.0
-"""Seconds between two looks at what runs have written."""
+"""Seconds between two polls of the runs."""
 SHUTDOWN_SECONDS = 0.8
-"""Seconds that whoever listens is given to end when the board does."""
+"""Seconds that open event streams get to end at shutdown."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset(LOOPBACK)) -> ASGIApp:
-    """The application.
+    """Return the ASGI application.
 
     Args:
-        board: what is shown.
-        token: that every visitor must bring, once as `?token=`; "" asks for none.
-        hosts: names under which it may be asked for; none given is any. A page of somebody else that has its
-            own name point here is thereby turned away.
+        board: the data.
+        token: required of every client, once as `?token=`; "" requires none.
+        hosts: accepted host names; empty accepts any. This rejects DNS rebinding.
     """
 
-    def answered(view: str, query: Mapping[str, str]) -> Response:
+    def respond(view: str, query: Mapping[str, str]) -> Response:
         try:
-            with as_record_error(f"what {view} shows"):  # an answer may hold what cannot be written
+            with as_record_error(f"the view {view}"):  # an answer may not be serializable
                 return _json(board.answer(view, query))
         except BadRequestError as error:
             return _json({"error": str(error)}, 400)
@@ -75,11 +74,11 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
             return _json({"error": str(error)}, 404)
 
     async def answer(request: Request) -> Response:
-        asked = partial(answered, request.path_params["view"], dict(request.query_params))
+        call = partial(respond, request.path_params["view"], dict(request.query_params))
         try:
-            return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True)
-        except asyncio.CancelledError:  # only the end of the board does that
-            return _json({"error": "the board was ended"}, 503)
+            return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        except asyncio.CancelledError:  # at shutdown
+            return _json({"error": "the board is shutting down"}, 503)
 
     routes = [
         Route("/api/live", lambda request: _live(board)),
@@ -89,18 +88,18 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
     app = Starlette(
         routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)]
     )
-    app.router.redirect_slashes = False  # nothing is sent anywhere else
+    app.router.redirect_slashes = False  # no redirects
     return Guard(app, token, hosts)
 
 
 def _live(board: Board) -> Response:
     ending = anyio.Event()
-    told = run_changes(board, ending)
-    return EventSourceResponse(told, ping=15, shutdown_event=ending, shutdown_grace_period=SHUTDOWN_SECONDS)
+    events = run_changes(board, ending)
+    return EventSourceResponse(events, ping=15, shutdown_event=ending, shutdown_grace_period=SHUTDOWN_SECONDS)
 
 
 async def run_changes(board: Board, ending: anyio.Event) -> AsyncIterator[Mapping[str, str]]:
-    """Names of runs that wrote something since the last look, as server-sent events, until the end."""
+    """Yield server-sent events with the names of changed runs until shutdown."""
     before = await run_in_threadpool(board.overview.stamps)
     yield {"event": "hello", "data": "{}"}
     while True:
@@ -108,14 +107,14 @@ async def run_changes(board: Board, ending: anyio.Event) -> AsyncIterator[Mappin
             await ending.wait()
             return
         now = await run_in_threadpool(board.overview.stamps)
-        moved = [name for name in now if now[name] != before.get(name)]
-        if moved or now.keys() != before.keys():
-            yield {"event": "changed", "data": dump_json({"runs": moved, "at": time.time()}).decode()}
+        changed = [name for name in now if now[name] != before.get(name)]
+        if changed or now.keys() != before.keys():
+            yield {"event": "changed", "data": dump_json({"runs": changed, "at": time.time()}).decode()}
         before = now
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:
-    """Every file that is served, by its path: there are no others."""
+    """Return every static file by its path; no others are served."""
     found = {"/plotly.js": (get_plotlyjs().encode(), TYPES["js"]), "/empty.css": (b"", TYPES["css"])}
     for each in (files("truing.board") / "pages").iterdir():
         kind = TYPES[each.name.rpartition(".")[2]]
@@ -124,14 +123,14 @@ def static_files() -> dict[str, tuple[bytes, str]]:
 
 
 class Guard:
-    """In front of everything: who may ask, and the headers of every answer."""
+    """Middleware that checks access and sets the headers of every response."""
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.app, self.token, self.hosts = app, token, hosts
-        self.cookie_value = hashlib.sha256(token.encode()).hexdigest()  # a cookie cannot hold every token
+        self.cookie_value = hashlib.sha256(token.encode()).hexdigest()  # a cookie cannot hold every character
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or turn it away."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -148,26 +147,26 @@ class Guard:
         await (refused or self.app)(scope, receive, with_headers)
 
     def _refused(self, request: Request) -> Response | None:
-        """Why a request is turned away; None where it is not."""
+        """Return the response to a refused request; None if it is accepted."""
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("the board is read-only\n", 405)
         if self.hosts and _host_name(request.headers.get("host", "")) not in self.hosts:
-            return PlainTextResponse("the board is not known under this name\n", 421)
+            return PlainTextResponse("unknown host name\n", 421)
         if not self.token or hmac.compare_digest(
             request.cookies.get(COOKIE, "").encode(), self.cookie_value.encode()
         ):
             return None
         if not hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode()):
-            return PlainTextResponse("the board wants the token that it was started with: /?token=…\n", 401)
+            return PlainTextResponse("token required: open /?token=… with the token of the board\n", 401)
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        path = "/" + request.url.path.lstrip("/\\")  # two slashes would lead to another host
+        path = "/" + request.url.path.lstrip("/\\")  # two slashes would redirect to another host
         answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
         answer.set_cookie(COOKIE, self.cookie_value, httponly=True, samesite="strict")
         return answer
 
 
 def _host_name(host: str) -> str:
-    """The name in a header `Host`; "" where it is none."""
+    """Return the name in a `Host` header; "" if it is malformed."""
     found = HOST_PATTERN.fullmatch(host.lower())
     return found[1].strip("[]") if found else ""
 

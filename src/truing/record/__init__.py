@@ -1,15 +1,15 @@
 """The run directory: append-only, checksummed, readable while it grows.
 
-    RUN/run.json        written once: what ran, with which recipe, contract, versions and digests
+    RUN/run.json        written once: recipe, sampling parameters, versions and digests of the run
     RUN/recipe.toml     the recipe's text
-    RUN/steps.jsonl     one line per update; the line is what makes a step count as recorded
+    RUN/steps.jsonl     one line per update; a step without its line is not recorded
     RUN/events.jsonl    one line per event: time, kind, payload
     RUN/rollouts/       one Arrow segment per update, written before its line; SHA-256 in the line
-    RUN/rollouts.parquet  the segments, once `compact` has gathered them: steps share row groups of some MB,
-                          and the metadata say where each lies, with a digest of its content
-    RUN/abandoned/        a run directory for each time that a guard undid updates: those updates
+    RUN/rollouts.parquet  the segments after `compact`: steps share row groups of some MB, and the metadata
+                          hold the location of each step and a digest of its content
+    RUN/abandoned/        a run directory with the updates of each rollback
 
-A missing number is `null` in JSON and NaN in Arrow, and is read back as NaN.
+A missing number is `null` in JSON and NaN in Arrow; readers return NaN.
 """
 
 from truing.record.compaction import compact

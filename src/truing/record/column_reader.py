@@ -1,7 +1,8 @@
-"""Some columns of the rows of steps, from wherever they lie, without reading their tokens.
+"""Reads some columns of the rows of steps, from segments or the compacted file, without their tokens.
 
-No SHA-256 and no digest is looked at, as these cover the tokens too: pages of the compacted file have
-checksums; of a segment its columns, offsets and number of rows are checked. ``RunReader`` verifies all.
+SHA-256 and content digests cover the tokens too, so they are not verified compacted: pages of the compacted
+file have checksums; of a segment, columns, offsets and number of rows are checked. ``RunReader`` verifies
+everything.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from truing.record.store import PARQUET, READ_ERRORS, ROLLOUTS, CompactedFile, s
 
 
 class RowRange(NamedTuple):
-    """Steps whose rows lie one after the other, or one step."""
+    """Consecutive rows of several steps in one row group, or the rows of one step."""
 
     refs: Sequence[SegmentRef]
     group: int  # of the compacted file; −1 for the one step's own segment
@@ -28,24 +29,24 @@ class RowRange(NamedTuple):
 
 
 def row_ranges(steps: Sequence[SegmentRef], index: Index | None) -> Iterator[RowRange]:
-    """Steps in their order, cut where the rows of the next lie elsewhere.
+    """Yield the row ranges of steps, in order; a new range begins where rows are not consecutive.
 
-    One of which the compacted file has not as many rows as its line says is looked for in its segment.
+    A step whose number of rows in the compacted file differs from its line is read from its segment.
     """
-    rows = np.array([place.rows for place in steps], np.int64)
+    rows = np.array([ref.rows for ref in steps], np.int64)
     group, start = np.full(len(steps), -1), np.zeros(len(steps), np.int64)
     if index and len(index.table):
-        at = index.find([place.sha256 for place in steps])
-        here = (at >= 0) & (index.column("rows")[at] == rows)
-        group, start = np.where(here, index.column("group")[at], -1), index.column("start")[at]
-    goes_on = (group[1:] >= 0) & (group[1:] == group[:-1]) & (start[1:] == start[:-1] + rows[:-1])
-    for first, end in pairwise([0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(steps)]):
+        rows_at = index.find([ref.sha256 for ref in steps])
+        compacted = (rows_at >= 0) & (index.column("rows")[rows_at] == rows)
+        group, start = np.where(compacted, index.column("group")[rows_at], -1), index.column("start")[rows_at]
+    continues = (group[1:] >= 0) & (group[1:] == group[:-1]) & (start[1:] == start[:-1] + rows[:-1])
+    for first, end in pairwise([0, *(np.flatnonzero(~continues) + 1).tolist(), len(steps)]):
         if first < end:
             yield RowRange(steps[first:end], int(group[first]), int(start[first]), int(rows[first:end].sum()))
 
 
 def read_columns(run_dir: Path, row_range: RowRange, groups: CompactedFile, names: Sequence[str]) -> pa.Table:
-    """Columns of the rows of a stretch, one step after the other; a RecordError where they cannot be read."""
+    """Return columns of the rows of a range; raise a RecordError if they cannot be read."""
     first = row_range.refs[0]
     try:
         if row_range.group < 0:

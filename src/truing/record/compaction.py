@@ -1,4 +1,4 @@
-"""Gathers the segments of a run in one Parquet file, in which consecutive steps share a row group."""
+"""Collects the segments of a run in one Parquet file, in which consecutive steps share a row group."""
 
 import os
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from truing.record.store import PARQUET, CompactedFile, load_table, segment_path
 from truing.utils.atomic_files import disk_errors, move_into_place
 
 ROW_GROUP_BYTES = 8 * 2**20
-"""Bytes of Arrow data from which a row group is whole: to read one step is to read its group, and the footer
-that every reader reads first tells of every column of every group."""
+"""Bytes of Arrow data per row group. Reading one step reads its whole group; every reader first
+reads the footer, which describes every column of every group."""
 
 DICTIONARY_COLUMNS = [
     "stage",
@@ -36,14 +36,14 @@ DICTIONARY_COLUMNS = [
     "turns.list.element.finish_reason",
     "turns.list.element.weight_digest",
 ]
-"""Texts of which a group holds few. Never numbers: a dictionary takes all NaN of a page for one."""
+"""Text columns with few values per group. Never numbers: a dictionary merges all NaN of a page."""
 
 
 def compact(run_dir: Path) -> int:
-    """Move every recorded segment into rollouts.parquet and return how many steps that holds.
+    """Move every recorded segment into rollouts.parquet and return its number of steps.
 
-    Segments go only after the new file was synced, read back equal and renamed, so a crash leaves
-    each step readable in one place or in both. Compacting again adds what was recorded since.
+    Segments are deleted only after the new file is synced, read back and renamed, so after a crash each step
+    is readable in one ref or in both. Compacting again adds the steps recorded since.
     """
     run_dir = Path(run_dir)
     steps = RunReader(run_dir).steps()
@@ -75,7 +75,7 @@ def write_steps(run_dir: Path, steps: Sequence[StepRow], path: Path) -> None:
 
 
 class RowGroupWriter:
-    """Writes a compacted file: steps in order, and where each lies."""
+    """Writes a compacted file: the rows of steps in order, and their index."""
 
     def __init__(self, handle: BinaryIO) -> None:
         self._file = pq.ParquetWriter(
@@ -84,37 +84,37 @@ class RowGroupWriter:
             compression="zstd",
             use_dictionary=DICTIONARY_COLUMNS,
             write_page_checksum=True,
-            write_statistics=False,  # nobody asks them, and they would be half of the footer
+            write_statistics=False,  # unused, and half of the footer
         )
-        self._places: list[SegmentRef] = []
+        self._refs: list[SegmentRef] = []
         self._groups: list[int] = []
         self._starts: list[int] = []
         self._digests: list[str] = []
         self._pending: list[tuple[Sequence[SegmentRef], pa.Table]] = []
         self._bytes = 0
 
-    def add(self, places: Sequence[SegmentRef], table: pa.Table) -> None:
-        """Add steps that are to lie in one group; ``table`` holds their rows one after the other."""
-        self._pending.append((places, table))
+    def add(self, refs: Sequence[SegmentRef], table: pa.Table) -> None:
+        """Add steps that share one group; ``table`` holds their rows in order."""
+        self._pending.append((refs, table))
         self._bytes += table.nbytes
         if self._bytes >= ROW_GROUP_BYTES:
             self._write_group()
 
     def close(self) -> None:
-        """Write what is left, and where everything lies."""
+        """Write the last group and the index."""
         if self._pending:
             self._write_group()
-        text = encode_index(self._places, self._groups, self._starts, self._digests)
+        text = encode_index(self._refs, self._groups, self._starts, self._digests)
         self._file.add_key_value_metadata({METADATA_KEY: text})
         self._file.close()
 
     def _write_group(self) -> None:
-        places = [place for each, _ in self._pending for place in each]
-        rows = [place.rows for place in places]
+        refs = [ref for each, _ in self._pending for ref in each]
+        rows = [ref.rows for ref in refs]
         table = pa.concat_tables([table for _, table in self._pending]).combine_chunks()
         group = self._groups[-1] + 1 if self._groups else 0
-        self._places += places
-        self._groups += [group] * len(places)
+        self._refs += refs
+        self._groups += [group] * len(refs)
         self._starts += list(accumulate(rows[:-1], initial=0))
         self._digests += content_digests(table, rows)
         self._file.write_table(table, row_group_size=max(1, table.num_rows))

@@ -1,4 +1,4 @@
-"""What rows say, as one SHA-256 per step: the same whatever file they were read from."""
+"""One SHA-256 of the content of a step's rows, equal for every file format."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 
 
 def content_digest(table: pa.Table) -> str:
-    """SHA-256 of what a table says, down to the bits of its streams' NaNs."""
+    """Return the SHA-256 of the content of a table, including the bits of NaNs."""
     return content_digests(table, [table.num_rows])[0]
 
 
 def content_digests(table: pa.Table, rows: Sequence[int]) -> list[str]:
-    """The digest of each step, where a table holds one after the other and ``rows`` says how many of each.
+    """Return the digest of each step of a table with ``rows[i]`` rows of step i.
 
-    Columns are taken apart once for all steps: Arrow takes longer over many small tables than hashing does.
+    Columns are split once for all steps, because Arrow is slower on many small tables than hashing.
     """
     at = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
     streams = [
@@ -33,9 +33,9 @@ def content_digests(table: pa.Table, rows: Sequence[int]) -> list[str]:
 
 
 def _leaves(array: pa.Array, at: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The numbers that a column is made of, in order, each with where every step begins and the last ends.
+    """Yield the value arrays of a column, each with the offsets of the steps.
 
-    Of ``[[7], null, [8, 9]]`` these are the lengths ``[1, -1, 2]``, then ``[7, 8, 9]``.
+    For ``[[7], null, [8, 9]]`` these are the lengths ``[1, -1, 2]``, then ``[7, 8, 9]``.
     """
     if pa.types.is_struct(array.type):
         yield _nulls(array, at)
@@ -56,7 +56,7 @@ def _leaves(array: pa.Array, at: np.ndarray) -> Iterator[tuple[np.ndarray, np.nd
 
 
 def _nulls(array: pa.Array, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where nulls are, counted from the start of their step: nothing at all where there are none."""
+    """Return the positions of nulls, counted from the start of their step; empty arrays without nulls."""
     if not array.null_count:
         return np.zeros(0, np.int64), np.zeros_like(at)
     nulls = np.flatnonzero(_numpy(array.is_null()))
@@ -64,12 +64,12 @@ def _nulls(array: pa.Array, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fill_null(array: pa.Array, number: int) -> pa.Array:
-    """The same with a number in place of nulls, where there are any: to ask Arrow costs more than to look."""
+    """Return the array with a number in place of nulls; the check first is cheaper than the call."""
     return array.fill_null(pa.scalar(number, pa.int8()).cast(array.type)) if array.null_count else array
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
-    """Where each begins if they lie one after the other, and where the last ends; −1 is null, and empty."""
+    """Return the start offset of each length, and the end of the last; −1 (null) counts as empty."""
     return np.concatenate([[0], np.cumsum(np.maximum(lengths, 0), dtype=np.int64)])
 
 

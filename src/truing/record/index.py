@@ -1,4 +1,4 @@
-"""Where each step lies in the compacted file: a table in its metadata, so that no other file is needed."""
+"""The index of the compacted file: the location of each step, stored in the file's metadata."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ COLUMNS = pa.schema(
     {
         "stage": pa.string(),
         "step": pa.int64(),
-        "sha256": pa.binary(32),  # of the segment that it was
-        "digest": pa.binary(32),  # of what its rows say
+        "sha256": pa.binary(32),  # of its former segment
+        "digest": pa.binary(32),  # of the content of its rows
         "group": pa.int32(),
         "start": pa.int64(),  # its first row in the group
         "rows": pa.int64(),
@@ -29,7 +29,7 @@ COLUMNS = pa.schema(
 
 
 class SegmentRef(NamedTuple):
-    """What steps.jsonl says of where the rows of a step lie."""
+    """The location of a step's rows, from steps.jsonl."""
 
     stage: str
     step: int
@@ -39,7 +39,7 @@ class SegmentRef(NamedTuple):
 
     @classmethod
     def from_step(cls, step: StepRow) -> "SegmentRef":
-        """The place that a line names."""
+        """Return the location that a line names."""
         return cls(step.stage, step.step, step.segment.file, step.segment.rows, step.segment.sha256)
 
 
@@ -59,33 +59,35 @@ class Index:
     table: pa.Table
 
     def find(self, sha256: Sequence[str]) -> np.ndarray:
-        """The row of the table that speaks of each segment, [N]; −1 where none does."""
+        """Return the table row of each segment, [N]; −1 for an unknown one."""
         rows = self._rows
-        return np.array([rows.get(str(each), -1) for each in sha256], np.int64)  # a line may say anything
+        return np.array(
+            [rows.get(str(each), -1) for each in sha256], np.int64
+        )  # a line of a stranger may hold any type
 
     def column(self, name: str) -> np.ndarray:
-        """One of the columns that are numbers."""
+        """Return a numeric column."""
         return self.table[name].to_numpy()
 
     def entry(self, sha256: str) -> IndexEntry:
-        """Where the rows of a segment are now; KeyError where they are not."""
-        at = self._rows[sha256]
-        group, start, rows, digest = (self.table[name][at].as_py() for name in IndexEntry._fields)
+        """Return the entry of a segment; raise KeyError for an unknown one."""
+        row = self._rows[sha256]
+        group, start, rows, digest = (self.table[name][row].as_py() for name in IndexEntry._fields)
         return IndexEntry(group, start, rows, digest)
 
     def segments(self) -> set[str]:
-        """The SHA-256 of every segment that is in the file."""
+        """Return the SHA-256 of every segment in the file."""
         return set(self._rows)
 
     @cached_property
     def _rows(self) -> Mapping[str, int]:
-        return {name.hex(): at for at, name in enumerate(self.table["sha256"].to_pylist())}
+        return {name.hex(): row for row, name in enumerate(self.table["sha256"].to_pylist())}
 
 
 def encode_index(
     refs: Sequence[SegmentRef], groups: Sequence[int], starts: Sequence[int], digests: Sequence[str]
 ) -> str:
-    """The index of a file as text for its metadata."""
+    """Return the index as text for the metadata."""
     columns = {
         "stage": [each.stage for each in refs],
         "step": [each.step for each in refs],
@@ -102,7 +104,7 @@ def encode_index(
 
 
 def decode_index(metadata: Mapping[bytes, bytes] | None, name: str) -> Index:
-    """The index that ``pack`` made, or a RecordError that says of which file it is missing."""
+    """Return the index that ``encode_index`` made; raise a RecordError without one."""
     try:
         table = pa.ipc.open_stream(base64.b64decode((metadata or {})[METADATA_KEY], validate=True)).read_all()
         table.validate(full=True)

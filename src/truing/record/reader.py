@@ -1,4 +1,4 @@
-"""Reads a run directory, also one that is still being written, and believes no damaged segment."""
+"""Reads a run directory, also while it is written, and verifies every segment."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ Line = TypeVar("Line")
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened during a run."""
+    """An event of a run."""
 
     time: float  # seconds since 1970, UTC
     kind: str
@@ -25,21 +25,21 @@ class Event:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Event":
-        """An event from its line."""
+        """Return the event of a line."""
         return cls(**line)
 
 
 def has_writer(run_dir: Path) -> bool:
-    """Whether a trainer has a run directory open at this moment, or whoever else writes it.
+    """Return whether a writer has the run directory open now.
 
-    False where there is no run; a RecordError where the directory may not be read. A trainer that starts in
-    the instant in which this asks tries again.
+    False if there is no run; a RecordError if the directory is not readable. A trainer that starts during the
+    check retries.
     """
     return is_being_written(Path(run_dir) / STEPS)
 
 
 class RunReader:
-    """Everything that a run directory says; each call reads it afresh, but for the row group it read last."""
+    """Reads a run directory; each call reads from disk, except the row group that was read last."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = Path(run_dir)
@@ -50,7 +50,7 @@ class RunReader:
         self._groups = CompactedFile(self.run_dir / PARQUET)
 
     def run_json(self) -> dict[str, Any]:
-        """The facts of run.json."""
+        """Return run.json."""
         try:
             return json.loads(self._text(RUN))
         except ValueError as error:
@@ -59,15 +59,15 @@ class RunReader:
             ) from error
 
     def recipe(self) -> str:
-        """The recipe's text."""
+        """Return the text of the recipe."""
         return self._text(RECIPE)
 
     def steps(self) -> list[StepRow]:
-        """Every recorded update, in the order that they were made."""
+        """Return every recorded update, in order."""
         return self._lines(STEPS, StepRow.from_json)
 
     def check_complete(self) -> None:
-        """Raise where rows are kept of updates that steps.jsonl has lost."""
+        """Raise a RecordError if rows exist of updates that steps.jsonl has lost."""
         if lost := self._groups.count_unlisted(self.steps()):
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
@@ -77,11 +77,11 @@ class RunReader:
             )
 
     def events(self) -> list[Event]:
-        """Every recorded event, oldest first."""
+        """Return every recorded event, oldest first."""
         return self._lines(EVENTS, Event.from_json)
 
     def samples(self, stage: str, step: int) -> tuple[SampleRow, ...]:
-        """The rows of an update, verified by checksum."""
+        """Return the rows of an update, verified by checksum."""
         steps = self.steps()
         for row in steps:
             if (row.stage, row.step) == (stage, step):
@@ -90,7 +90,7 @@ class RunReader:
         raise RecordError(f"{self.run_dir} holds no step {step} of stage {stage}", expected=f"up to {last}")
 
     def rows(self, row: StepRow) -> tuple[SampleRow, ...]:
-        """The rows of an update whose line is known, verified by checksum."""
+        """Return the rows of the update of a line, verified by checksum."""
         return load_rows(self.run_dir, row, self._groups)
 
     def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> list[Line]:

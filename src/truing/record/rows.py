@@ -1,4 +1,4 @@
-"""What a run directory holds of an update: a row per sample, and a line per step."""
+"""The record of an update: a row per sample, and a line per step."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,22 +18,24 @@ TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "pull")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SampleRow:
-    """A sample as an update saw it, with what its rollout said and earned.
+    """A sample of an update, with the text and the rewards of its rollout.
 
-    The trainer's numbers are NaN where nothing was scored.
+    The trainer's values are NaN at tokens that were not scored.
     """
 
     sample: Sample
-    new_logprob: Tensor  # [T] float32, nats, of the weights before this update, under the sample's contract
-    entropy: Tensor  # [T] float32, nats, of the distribution that was drawn from
+    new_logprob: (
+        Tensor  # [T] float32, nats, of the weights before this update, under the sample's sampling parameters
+    )
+    entropy: Tensor  # [T] float32, nats, of the distribution that was sampled from
     raw_entropy: Tensor  # [T] float32, nats, of the model's own distribution
     pull: Tensor  # [T] float32, −∂loss/∂logprob: how hard the update pulled the token's log-probability up
-    inner_step: int  # of which update of the step these are the numbers; −1 where the row was in none
+    inner_step: int  # the update of the step that these values are from; −1 if the row was in none
     text: str
     status: Status
     reward_parts: Mapping[str, float]
-    messages: tuple[Message, ...]  # the prompt's, then what was said
-    outcome: Mapping[str, Any]  # the world's final state
+    messages: tuple[Message, ...]  # of the prompt, then of the rollout
+    outcome: Mapping[str, Any]  # the environment's final state
     ended_by: EndedBy
     error: str
 
@@ -51,7 +53,7 @@ class SampleRow:
 
 @dataclass(frozen=True)
 class Segment:
-    """The file that a step's rows were written to, and how to know that it is whole."""
+    """The file of a step's rows, with its checksum."""
 
     file: str
     rows: int
@@ -60,7 +62,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One update as steps.jsonl tells it."""
+    """One update: a line of steps.jsonl."""
 
     step: int
     stage: str
@@ -72,7 +74,7 @@ class StepRow:
 
     @classmethod
     def from_record(cls, record: StepRecord, segment: Segment) -> "StepRow":
-        """The line of a record whose rows lie in ``segment``."""
+        """Return the line of a record with its rows in ``segment``."""
         return cls(
             record.step,
             record.stage,
@@ -85,11 +87,11 @@ class StepRow:
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StepRow":
-        """The inverse of ``dataclasses.asdict`` over JSON; ``null`` becomes NaN."""
+        """Return the row of a parsed line; ``null`` becomes NaN."""
         numbers = {name: floats_from_json(line[name]) for name in ("metrics", "seconds")}
         facts = infinities_from_json(line.get("facts", {}))
         return cls(**{**line, **numbers, "segment": Segment(**line["segment"]), "facts": facts})
 
     def to_json(self) -> dict[str, Any]:
-        """The line as a dictionary."""
+        """Return the line as a dictionary."""
         return asdict(self)

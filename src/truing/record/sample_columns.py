@@ -1,7 +1,7 @@
-"""What is said of every sample of a run but its tokens, as one table: for lists, filters and counts.
+"""All samples of a run as one table without their tokens: for lists, filters and counts.
 
-Of a run that grows, only what is new is read. What is read is not verified in full, as ``columns`` says; what
-is shown of one sample is to come from ``RunReader``.
+A refresh reads only new rows. Rows are not fully verified (see ``column_reader``); the page of one sample
+reads through ``RunReader``.
 """
 
 import math
@@ -26,7 +26,7 @@ from truing.record.store import PARQUET, CompactedFile
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())  # texts that many samples share
 COLUMNS = pa.schema(
     {
-        "update": pa.int32(),  # which of the steps that were asked for
+        "update": pa.int32(),  # index into the requested steps
         "stage": DICTIONARY,
         "step": pa.int64(),
         "sample_id": pa.string(),
@@ -39,16 +39,16 @@ COLUMNS = pa.schema(
         "reward": pa.float64(),
         "truncated": pa.bool_(),
         "prompt_length": pa.int64(),
-        "turns": pa.int64(),  # how many
-        "turn_tokens": pa.int64(),  # of all turns: what was drawn or demonstrated, and forced ones among it
-        "finish_reason": DICTIONARY,  # of the last turn; "" where there is none
+        "turns": pa.int64(),  # number of turns
+        "turn_tokens": pa.int64(),  # of all turns: sampled, demonstrated and forced tokens
+        "finish_reason": DICTIONARY,  # of the last turn; "" without turns
     }
 )
 SOURCE_COLUMNS = tuple(
     name for name in COLUMNS.names if name in SCHEMA.names and name not in ("stage", "step")
 )
-BATCH_ROWS = 2**17  # rows that are read before they are brought into form, so that few are held in both
-MAX_CHUNKS = 64  # of a table that grew so often, before it is made whole again
+BATCH_ROWS = 2**17  # rows that are converted at a time, to bound memory
+MAX_CHUNKS = 64  # of a grown table, before its chunks are combined
 
 _TURN = SCHEMA.field("turns").type.value_type
 _SPAN = [_TURN.get_field_index(name) for name in ("start", "end", "finish_reason")]
@@ -56,16 +56,16 @@ _SPAN = [_TURN.get_field_index(name) for name in ("start", "end", "finish_reason
 
 @dataclass(frozen=True)
 class SampleSnapshot:
-    """What a refresh found; nobody changes it afterwards."""
+    """The result of a refresh; immutable."""
 
     table: pa.Table = field(default_factory=COLUMNS.empty_table)  # in the order of the steps
     unreadable: Mapping[int, str] = field(default_factory=dict[int, str])  # update → why it has no rows
-    steps: tuple[SegmentRef, ...] = ()  # that were read, or found unreadable
-    unread: int = 0  # steps that no time was left for
+    steps: tuple[SegmentRef, ...] = ()  # that were read or are unreadable
+    unread: int = 0  # steps left for a later refresh
 
 
 class SampleColumns:
-    """The table of a run. Any thread may take ``known``; where several refresh, one does at a time."""
+    """The table of a run. Any thread may read ``snapshot``; refreshes run one at a time."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = Path(run_dir)
@@ -75,35 +75,35 @@ class SampleColumns:
         self._lock = Lock()
 
     def refresh(self, steps: Iterable[SegmentRef], seconds: float = math.inf) -> SampleSnapshot:
-        """Bring the table to these steps: all that steps.jsonl names, in its order.
+        """Update the table to these steps (all of steps.jsonl, in order) and return a snapshot.
 
-        As far as they are the steps of before, by SHA-256, nothing is read again. One that cannot be read is
-        tried again once the compacted file is another. After ``seconds`` the rest is left to the next call.
+        Steps with the same SHA-256 as before are not read again. Unreadable ones are tried again when the
+        compacted file changes. After ``seconds`` the rest is left to the next call.
         """
         wanted, until = tuple(steps), time.monotonic() + seconds
         with self._lock:
             while True:
                 index = self._load_index()
-                known = self._kept(wanted, index)
-                self.snapshot, self._index = self._extended(known, wanted, index, until), index
-                # a run that was compacted while this read it: its segments are in the new file
+                snapshot = self._reusable(wanted, index)
+                self.snapshot, self._index = self._extend(snapshot, wanted, index, until), index
+                # the run was compacted meanwhile: its segments are in the new file
                 if not self.snapshot.unreadable or self._load_index() is index:
                     return self.snapshot
 
     def read_steps(
         self, steps: Sequence[SegmentRef], names: Sequence[str]
     ) -> Iterator[pa.Table | RecordError]:
-        """Columns of the rows of each step, as ``segments.SCHEMA`` names them, or why it has none.
+        """Yield columns (names of ``segments.SCHEMA``) of the rows of each step, or its error.
 
-        They are read as they are asked for: those of a row group, where they follow each other, at one time.
+        Consecutive steps of a row group are read together.
         """
         for group, found in groupby(row_ranges(steps, self._load_index()), attrgetter("group")):
             whole = list(found)
             for part in [whole] if group >= 0 else [[each] for each in whole]:
-                yield from self._of_group(part, names)
+                yield from self._read_group(part, names)
 
-    def _of_group(self, part: Sequence[RowRange], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
-        """The same of stretches that lie in one row group, or of one that is a step's own segment."""
+    def _read_group(self, part: Sequence[RowRange], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
+        """Yield the same for ranges of one row group, or for one segment."""
         first = min(each.start for each in part)
         rows = max(each.start + each.rows for each in part) - first
         try:
@@ -115,47 +115,47 @@ class SampleColumns:
             return
         for each in part:
             start = each.start - first
-            for place in each.refs:
-                yield table.slice(start, place.rows)
-                start += place.rows
+            for ref in each.refs:
+                yield table.slice(start, ref.rows)
+                start += ref.rows
 
     def _load_index(self) -> Index | None:
-        """Where steps lie in the compacted file; None where there is none that can be read."""
+        """Return the index of the compacted file; None if it is absent or unreadable."""
         try:
             return self._groups.index()
-        except RecordError:  # each of its steps is then found missing, and told so
+        except RecordError:  # each of its steps is then reported as missing
             return None
 
-    def _kept(self, wanted: tuple[SegmentRef, ...], index: Index | None) -> SampleSnapshot:
-        """What is known already, up to the first step that is another, or that may be readable now."""
-        known = self.snapshot
-        same = len(known.steps)
-        if wanted[:same] != known.steps:
-            pairs = enumerate(zip(wanted, known.steps, strict=False))
+    def _reusable(self, wanted: tuple[SegmentRef, ...], index: Index | None) -> SampleSnapshot:
+        """Return the snapshot up to the first step that changed or may be readable now."""
+        snapshot = self.snapshot
+        same = len(snapshot.steps)
+        if wanted[:same] != snapshot.steps:
+            pairs = enumerate(zip(wanted, snapshot.steps, strict=False))
             same = next((at for at, (new, old) in pairs if new != old), min(same, len(wanted)))
         if index is not self._index:
-            same = min([same, *known.unreadable])
-        unreadable = {at: why for at, why in known.unreadable.items() if at < same}
-        rows = sum(place.rows for at, place in enumerate(known.steps[:same]) if at not in unreadable)
-        return SampleSnapshot(known.table.slice(0, rows), unreadable, known.steps[:same])
+            same = min([same, *snapshot.unreadable])
+        unreadable = {at: why for at, why in snapshot.unreadable.items() if at < same}
+        rows = sum(ref.rows for at, ref in enumerate(snapshot.steps[:same]) if at not in unreadable)
+        return SampleSnapshot(snapshot.table.slice(0, rows), unreadable, snapshot.steps[:same])
 
-    def _extended(
-        self, known: SampleSnapshot, wanted: tuple[SegmentRef, ...], index: Index | None, until: float
+    def _extend(
+        self, snapshot: SampleSnapshot, wanted: tuple[SegmentRef, ...], index: Index | None, until: float
     ) -> SampleSnapshot:
-        """What is known with what follows it, as far as there is time."""
-        done, parts, unreadable = len(known.steps), [known.table], dict(known.unreadable)
+        """Return the snapshot extended by further steps, as far as time allows."""
+        done, parts, unreadable = len(snapshot.steps), [snapshot.table], dict(snapshot.unreadable)
         read: list[pa.Table] = []
-        updates: list[int] = []  # whose rows those are
+        updates: list[int] = []  # the updates of these rows
         rows = 0
-        for stretch in row_ranges(wanted[done:], index):
-            here = range(done, done + len(stretch.refs))
-            done = here.stop
+        for row_range in row_ranges(wanted[done:], index):
+            indices = range(done, done + len(row_range.refs))
+            done = indices.stop
             try:
-                read.append(read_columns(self.run_dir, stretch, self._groups, SOURCE_COLUMNS))
-                updates += here
-                rows += stretch.rows
+                read.append(read_columns(self.run_dir, row_range, self._groups, SOURCE_COLUMNS))
+                updates += indices
+                rows += row_range.rows
             except RecordError as error:
-                unreadable |= dict.fromkeys(here, str(error))
+                unreadable |= dict.fromkeys(indices, str(error))
             if rows >= BATCH_ROWS:
                 parts.append(_build_table(read, updates, wanted))
                 read, updates, rows = [], [], 0
@@ -163,12 +163,12 @@ class SampleColumns:
                 break
         if read:
             parts.append(_build_table(read, updates, wanted))
-        table = _concat(parts) if len(parts) > 1 else known.table
+        table = _concat(parts) if len(parts) > 1 else snapshot.table
         return SampleSnapshot(table, unreadable, wanted[:done], len(wanted) - done)
 
 
 def _build_table(tables: Sequence[pa.Table], updates: Sequence[int], steps: Sequence[SegmentRef]) -> pa.Table:
-    """Rows as they were read, of these updates of ``steps``, with what is told of each."""
+    """Return the table of rows that were read of these updates of ``steps``."""
     read = pa.concat_tables(tables)
     counts = [steps[at].rows for at in updates]
     stages = pa.array([steps[at].stage for at in updates]).dictionary_encode()
@@ -184,7 +184,7 @@ def _build_table(tables: Sequence[pa.Table], updates: Sequence[int], steps: Sequ
 
 
 def _turn_columns(turns: pa.Array) -> dict[str, pa.Array]:
-    """How many turns each sample has, their tokens, and how the last one ended."""
+    """Return, per sample, the number of turns, their tokens, and the last finish reason."""
     start, end, finish = (turns.flatten().flatten()[at] for at in _SPAN)
     counts = pc.list_value_length(turns).to_numpy()
     ends = np.cumsum(counts)
@@ -198,6 +198,6 @@ def _turn_columns(turns: pa.Array) -> dict[str, pa.Array]:
 
 
 def _concat(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables as one, in which texts that are shared have one dictionary."""
+    """Return one table with unified dictionaries."""
     whole = pa.concat_tables(tables).unify_dictionaries()
     return whole.combine_chunks() if whole["update"].num_chunks > MAX_CHUNKS else whole

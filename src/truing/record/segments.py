@@ -1,7 +1,7 @@
-"""Rows of a step as Arrow, and back: one list column per token stream, one scalar column per fact.
+"""Converts the rows of a step to Arrow and back: a list column per token stream, a scalar column per fact.
 
-Reads the same from an IPC segment and from a Parquet file. NaN stays NaN and is never null; null is
-only ``support_*`` of a sample whose contract cuts nothing.
+IPC segments and Parquet files have the same schema. NaN stays NaN and is never null; only ``support_*`` is
+null, for a sample whose sampling parameters truncate nothing.
 """
 
 import json
@@ -77,17 +77,17 @@ SCHEMA = pa.schema(
 
 
 def warm_up() -> None:
-    """Convert a list: the first time pyarrow loads pandas for it, half a second that is no part of a step."""
+    """Convert a list, so that pyarrow loads pandas now and not during a step (half a second)."""
     pa.array([0])
 
 
 def encode(stage: str, step: int, rows: Sequence[SampleRow]) -> bytes:
-    """The rows as one Arrow IPC file; the same rows give the same bytes."""
+    """Return the rows as an Arrow IPC file; equal rows give equal bytes."""
     return encode_table(table_of(stage, step, rows))
 
 
 def encode_table(table: pa.Table) -> bytes:
-    """The same of rows that are a table already."""
+    """Return a table of rows as an Arrow IPC file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
@@ -95,9 +95,9 @@ def encode_table(table: pa.Table) -> bytes:
 
 
 def decode(data: bytes) -> pa.Table:
-    """The table of an Arrow IPC file whose checksum was found right; ValueError where it is no such file.
+    """Return the table of an Arrow IPC file with a correct checksum; raise ValueError for another schema.
 
-    A checksum says nothing of who wrote the file: offsets are looked at before anything follows them.
+    A checksum does not prove who wrote the file, so offsets are validated before use.
     """
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     if not table.schema.equals(SCHEMA):
@@ -107,7 +107,7 @@ def decode(data: bytes) -> pa.Table:
 
 
 def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
-    """The rows as an Arrow table, one row each."""
+    """Return the rows as an Arrow table."""
     samples = [row.sample for row in rows]
     supports = [sample.support for sample in samples]
     columns = {
@@ -137,7 +137,7 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
 
 
 def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
-    """The rows of a table that ``table_of`` made."""
+    """Return the rows of a table that ``table_of`` made."""
     streams = {name: _tensors(table[name], dtype) for name, (_, dtype) in LIST_COLUMNS.items()}
     facts = {name: table[name].to_pylist() for name in SCHEMA.names if name not in streams}
     return tuple(
@@ -150,7 +150,7 @@ def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
 
 
 def _row(facts: dict, streams: dict) -> SampleRow:
-    """One row from its scalars and its tensors [T], by column name."""
+    """Return a row from its scalars and its tensors [T], by column name."""
     sample = Sample(
         **{name: facts[name] for name in SAMPLE_SCALARS},
         **{name: streams[name] for name in STREAMS},
@@ -184,12 +184,12 @@ def _sampling_params_text(sampling_params: SamplingParams) -> str:
 
 @cache
 def _parse_sampling_params(text: str) -> SamplingParams:
-    known = json.loads(text)
-    return SamplingParams(**known | {"stop_ids": tuple(known["stop_ids"])})
+    fields = json.loads(text)
+    return SamplingParams(**fields | {"stop_ids": tuple(fields["stop_ids"])})
 
 
 def _list_column(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, torch.dtype]) -> pa.ListArray:
-    """Tensors [T] as a list column, all at one time: Arrow takes long over many small arrays."""
+    """Return tensors [T] as a list column, converted together because Arrow is slow on many small arrays."""
     arrow, dtype = kinds
     present = [tensor.detach() for tensor in tensors if tensor is not None]
     values = torch.cat([*present, torch.empty(0, dtype=dtype)]).to("cpu", dtype).numpy()
@@ -200,17 +200,17 @@ def _list_column(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, tor
 
 
 def _flat(column: pa.ChunkedArray) -> np.ndarray:
-    """The values of all lists of a column, one after the other."""
+    """Return the concatenated values of a list column."""
     return column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
 
 
 def _lengths(column: pa.ChunkedArray) -> list[int | None]:
-    """How many values each list of a column has; None where null."""
+    """Return the length of each list of a column; None for null."""
     return pc.list_value_length(column).to_pylist()
 
 
 def _tensors(column: pa.ChunkedArray, dtype: torch.dtype) -> list[Tensor | None]:
-    """A list column as tensors [T], which share the memory of their column; None where null."""
+    """Return a list column as tensors [T] that share its memory; None for null."""
     lengths = _lengths(column)
     whole = torch.tensor(_flat(column), dtype=dtype)
     parts = iter(whole.split([length for length in lengths if length is not None]))

@@ -1,7 +1,7 @@
-"""The numbers of a run as columns: read once, and then only what was added.
+"""Reads the metrics of a run as columns, incrementally.
 
-A line of steps.jsonl holds a hundred numbers and more facts. Whoever draws curves wants some of the numbers
-of all lines: Arrow reads these some ten times faster than ``RunReader.steps``, which has everything.
+A line of steps.jsonl holds a hundred metrics and further facts. Curves need some metrics of all lines: Arrow
+reads these some ten times faster than ``RunReader.steps``, which reads everything.
 """
 
 import json
@@ -21,34 +21,34 @@ from truing.record.store import STEPS
 from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
 
 NUMBER_TABLES = ("metrics", "seconds")
-"""What a line holds of numbers by name. A phase's seconds are the column ``seconds/PHASE``."""
+"""Tables of numbers in a line. The seconds of a phase are the column ``seconds/PHASE``."""
 
 NUMBERS_EVENT = "numbers"
-"""The event that names numbers, written before the first line that has them."""
+"""The event that declares metric names, written before the first line that has them."""
 
 BLOCK_BYTES = 4 << 20
-"""Bytes that Arrow parses at a time. Were a line longer, those read with it would be read one by one."""
+"""Bytes that Arrow parses at a time. With a longer line, the lines of its block are parsed one by one."""
 
 READ_BYTES = 4 * BLOCK_BYTES
-"""Bytes that are read at a time; memory for more is asked for anew. The file is not mapped: a writer
-may cut it back, and whoever reads a map beyond its file's end is ended."""
+"""Bytes that are read at a time. The file is not memory-mapped: a writer may truncate it, and reading a map
+beyond the end of its file kills the process."""
 
 TAIL_BYTES = 256
-"""Last bytes of what was read: where they are others now, the file was cut back and written on."""
+"""Last bytes that were read: if they differ now, the file was truncated and continued."""
 
 
 def number_names(row: StepRow) -> list[str]:
-    """The columns that an update fills."""
+    """Return the columns that an update fills."""
     return [*row.metrics, *(f"seconds/{phase}" for phase in row.seconds)]
 
 
 def declared_numbers(events: Iterable[Event]) -> set[str]:
-    """The columns that a run has, as its events name them."""
+    """Return the columns that the events of a run declare."""
     return {name for event in events if event.kind == NUMBERS_EVENT for name in event.payload["names"]}
 
 
 class StepsReader:
-    """Columns of a run that may go on: ``refresh`` reads what was added since."""
+    """Columns of a run that may grow: ``refresh`` reads the new lines."""
 
     def __init__(self, run_dir: Path) -> None:
         self.path = Path(run_dir) / STEPS
@@ -59,11 +59,11 @@ class StepsReader:
         self._starts: list[NDArray[np.int64]] = []  # where lines begin
 
     def refresh(self, names: Collection[str]) -> bool:
-        """Read what was added; whether there was anything.
+        """Read new lines and return whether there were any.
 
         Args:
-            names: of all numbers that lines may have (``numbers_named``). Others are left out, unless
-                there are none: then every line is looked through for its own, which takes ten times as long.
+            names: all columns that lines may have (``declared_numbers``). Others are left out. Without names
+            every line is searched for its own, which takes ten times as long.
         """
         try:
             handle = open(self.path, "rb")  # noqa: SIM115 (closed below)
@@ -72,12 +72,12 @@ class StepsReader:
                 f"cannot read {self.path}", got=error.strerror, expected="a file of a run"
             ) from error
         with handle:
-            anew = self._was_truncated(handle) or not set(names) <= self._names
-            if anew:
+            reread = self._was_truncated(handle) or not set(names) <= self._names
+            if reread:
                 self._parts, self._starts, self._end, self._tail = [], [], 0, b""
                 self._names = set(names)
             added = self._read_added(handle)
-        if not (anew or added):
+        if not (reread or added):
             return False
         self._parts = [concat_columns(self._parts)]
         self._starts = [np.concatenate([np.empty(0, np.int64), *self._starts])]
@@ -85,7 +85,7 @@ class StepsReader:
         return True
 
     def step_row(self, row: int) -> StepRow:
-        """Everything that is on record of one update."""
+        """Return the whole record of one update."""
         with open(self.path, "rb") as handle:
             handle.seek(int(self._starts[0][row]))
             return _parse_line(handle.readline(), row + 1, self.path)
@@ -95,7 +95,7 @@ class StepsReader:
         return handle.read(len(self._tail)) != self._tail
 
     def _read_added(self, handle: BinaryIO) -> bool:
-        """Add the whole lines behind what was read; a torn last one was never recorded."""
+        """Add the complete new lines; an incomplete last one is not recorded."""
         before, names = self._end, sorted(self._names)
         for lines in _whole_lines(handle, before):
             starts = _line_starts(lines)
@@ -106,7 +106,7 @@ class StepsReader:
 
 
 def _whole_lines(handle: BinaryIO, start: int) -> Iterator[bytes]:
-    """The whole lines from a place on, many at a time."""
+    """Yield blocks of complete lines from an offset on."""
     size = READ_BYTES
     while True:
         handle.seek(start)
@@ -114,14 +114,14 @@ def _whole_lines(handle: BinaryIO, start: int) -> Iterator[bytes]:
         if end := data.rfind(b"\n") + 1:
             yield data[:end]
             start, size = start + end, READ_BYTES
-        elif len(data) < size:  # a torn last line, or none
+        elif len(data) < size:  # an incomplete last line, or none
             return
         else:
             size *= 2
 
 
 def _line_starts(lines: bytes) -> NDArray[np.int64]:
-    """Where each line begins; ``find`` is five times as fast as comparing bytes by numpy."""
+    """Return the offset of each line; ``find`` is five times as fast as numpy here."""
     starts = [0]
     while at := lines.find(b"\n", starts[-1]) + 1:
         starts.append(at)
@@ -131,16 +131,16 @@ def _line_starts(lines: bytes) -> NDArray[np.int64]:
 def _parse(
     lines: bytes, starts: NDArray[np.int64], before: int, names: Sequence[str], path: Path
 ) -> UpdateColumns:
-    """Lines as columns, by Arrow; one by one where their names are not known, or a number is infinite."""
+    """Return lines as columns, by Arrow; one by one if names are unknown or a number is infinite."""
     read = _parse_arrow(lines, starts, names) if names else None
     return _parse_lines(lines.split(b"\n")[:-1], before, path) if read is None else read
 
 
 def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> UpdateColumns | None:
-    """All lines at once; None where Arrow cannot: JSON has no infinity, so a text stands for it.
+    """Return all lines as columns; None if Arrow cannot (infinity is a string in JSON).
 
-    Arrow 26 dies of a line that is ``null``, and takes two objects in a line for two lines: it is given lines
-    that begin as objects do, and has to find as many.
+    Arrow 26 crashes on a line ``null`` and counts two objects in a line as two lines: lines must begin with
+    an object, and Arrow must find as many.
     """
     if not (np.frombuffer(lines, np.uint8)[starts] == ord("{")).all():
         return None
@@ -150,13 +150,13 @@ def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) 
         kinds[kind].append((name.removeprefix("seconds/"), pa.float64()))
     facts = {"stage": pa.string(), "step": pa.int64(), "loss_label": pa.string(), "segment": SEGMENT}
     schema = pa.schema({**facts, **{kind: pa.struct(fields) for kind, fields in kinds.items()}})
-    how = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        table = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(block_size=BLOCK_BYTES), how)
+        table = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(block_size=BLOCK_BYTES), options)
     except pa.ArrowInvalid:
         return None
     if len(table) != len(starts) or any(table[name].null_count for name in (*facts, *NUMBER_TABLES)):
-        return None  # there is a line that is none: it will be named
+        return None  # a malformed line: the slow path names it
     numbers: dict[str, NDArray[np.float64]] = {}
     for kind in NUMBER_TABLES:
         flat = table[kind].combine_chunks().flatten()

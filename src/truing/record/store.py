@@ -1,4 +1,4 @@
-"""Where the rows of a step lie: in a segment, or, once compacted, in a row group of one Parquet file."""
+"""Loads the rows of a step from its segment or from the compacted Parquet file."""
 
 import os
 import re
@@ -20,17 +20,17 @@ RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.j
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
 
 READ_ERRORS = (OSError, pa.ArrowException, LookupError, TypeError, ValueError)
-"""What a damaged file may raise, or one that was made to do harm."""
+"""Errors that a damaged or malicious file may raise."""
 
 METADATA_LIMIT = 2**31 - 1
-"""Bytes of one entry of the metadata: the index of 10^5 steps has 14 MB, and Arrow's own limit is 100."""
+"""Bytes of one entry of the metadata: the index of 10^5 steps has 14 MB, Arrow's default limit is 100."""
 
 
 class CompactedFile:
     """The row groups of a Parquet file, for any number of threads.
 
-    It is opened once, and again where another file took its place. The last row group is kept: whoever reads
-    steps in their order reads each group once.
+    It is opened again when the file changes. The last row group stays in memory, so reading steps in order
+    reads each group once.
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,12 +42,12 @@ class CompactedFile:
         self._lock = Lock()
 
     def table(self, step: StepRow) -> pa.Table:
-        """The rows of a step, verified."""
+        """Return the rows of a step, verified."""
         try:
             with self._lock:
-                kept = self._open().entry(step.segment.sha256)
-                table = self._read_group(kept.group).slice(kept.start, kept.rows)
-            whole = content_digest(table) == kept.digest.hex()
+                entry = self._open().entry(step.segment.sha256)
+                table = self._read_group(entry.group).slice(entry.start, entry.rows)
+            whole = content_digest(table) == entry.digest.hex()
         except FileNotFoundError as error:
             raise RecordError(
                 f"segment {step.segment.file} of step {step.step} is missing",
@@ -60,14 +60,14 @@ class CompactedFile:
         return table
 
     def columns(self, group: int, names: Sequence[str]) -> pa.Table:
-        """Some columns of a row group. Their pages are checked, but no digest can be."""
+        """Return some columns of a row group; page checksums are verified, content digests are not."""
         with self._lock:
             self._open()
             assert self._file
             return self._file.read_row_group(group, columns=list(names), use_threads=False)
 
     def index(self) -> Index | None:
-        """Where each step lies; None where nothing was compacted yet."""
+        """Return the index; None if the run is not compacted."""
         try:
             with self._lock:
                 return self._open()
@@ -79,19 +79,19 @@ class CompactedFile:
             ) from error
 
     def count_unlisted(self, steps: Sequence[StepRow]) -> int:
-        """How many steps of the file no line names: those were lost. 0 where nothing was compacted yet."""
+        """Return the number of steps in the file whose lines are lost; 0 if the run is not compacted."""
         index = self.index()
         if index is None:
             return 0
         return len(index.segments() - {step.segment.sha256 for step in steps})
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         with self._lock:
             self._close_file()
 
     def _open(self) -> Index:
-        """The index of the file as it is now."""
+        """Return the index of the current file."""
         stat = os.stat(self.path)
         state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if state != self._state:
@@ -113,13 +113,13 @@ class CompactedFile:
     def _read_group(self, group: int) -> pa.Table:
         if self._last is None or self._last[0] != group:
             assert self._file
-            self._last = None  # so that there are never two
+            self._last = None  # at most one group in memory
             self._last = group, self._file.read_row_group(group)
         return self._last[1]
 
 
 def load_rows(run_dir: Path, step: StepRow, compacted: CompactedFile | None = None) -> tuple[SampleRow, ...]:
-    """The rows of a step, verified, from wherever they lie."""
+    """Return the rows of a step, verified, from its segment or the compacted file."""
     table = load_table(run_dir, step, compacted or CompactedFile(run_dir / PARQUET))
     try:
         return rows_of(table)
@@ -130,7 +130,7 @@ def load_rows(run_dir: Path, step: StepRow, compacted: CompactedFile | None = No
 
 
 def load_table(run_dir: Path, step: StepRow, compacted: CompactedFile) -> pa.Table:
-    """The same as a table, from the step's segment or from the groups of an earlier compaction."""
+    """Return the same as a table."""
     path = segment_path(run_dir, step.segment.file)
     try:
         table = _read_segment(path, step.segment.sha256)
@@ -148,10 +148,10 @@ def load_table(run_dir: Path, step: StepRow, compacted: CompactedFile) -> pa.Tab
 
 
 def segment_path(run_dir: Path, name: object) -> Path:
-    """The path of a segment that a line names: the one way from such a name to a file.
+    """Return the path of a segment that a line names; the only conversion of such a name to a path.
 
-    A run directory may come from a stranger, and what is named here is read, copied and removed: no name
-    and no link leads out of the directory.
+    A run directory may come from a stranger, and these files are read, copied and removed: no name and no
+    link may lead out of the directory.
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+\.arrow", name):
         raise RecordError(
@@ -163,7 +163,7 @@ def segment_path(run_dir: Path, name: object) -> Path:
 
 
 def rollouts_dir(run_dir: Path) -> Path:
-    """The folder of segments; one that is a link out of the run directory is refused."""
+    """Return the folder of segments; raise if it is a link out of the run directory."""
     return _check_inside(run_dir, run_dir / ROLLOUTS)
 
 

@@ -1,4 +1,4 @@
-"""Updates that were undone, kept as a run directory of their own: ``RUN/abandoned/NAME``."""
+"""Archives updates that were undone as a run directory: ``RUN/abandoned/NAME``."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ ABANDONED = "abandoned"
 
 
 def archive_undone(run_dir: Path, stage: str, done: int, name: str) -> Path:
-    """Copy every update beyond the first ``done`` of a stage, so that it can be read once it is forgotten.
+    """Copy every update beyond the first ``done`` of a stage, so that it stays readable, and return the copy.
 
     A copy of that name from before a crash is replaced.
     """
@@ -31,7 +31,7 @@ def archive_undone(run_dir: Path, stage: str, done: int, name: str) -> Path:
         (building / ROLLOUTS).mkdir(parents=True)
         for segment in filter(Path.exists, segments.values()):
             shutil.copy2(segment, building / ROLLOUTS)
-        if compacted:  # of a run that was at its end, and went on
+        if compacted:  # of a finished run that was continued
             write_steps(run_dir, compacted, building / PARQUET)
         shutil.copy2(run_dir / RECIPE, building)
         write_atomically(building / RUN, dump_json(facts, indent=2))

@@ -1,4 +1,4 @@
-"""The numbers of a run's updates as columns."""
+"""The metrics of a run's updates as columns."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,20 +20,20 @@ SEGMENT = pa.struct({"file": pa.string(), "rows": pa.int64(), "sha256": pa.strin
 
 @dataclass(frozen=True, eq=False)
 class UpdateColumns:
-    """Numbers of updates, one row each, in the order that they were made."""
+    """Metrics of updates, one row per update, in order."""
 
     stage: pa.ChunkedArray
     step: NDArray[np.int64]
     loss_label: pa.ChunkedArray
-    segment: pa.ChunkedArray  # where its rows lie: file, rows, sha256
-    numbers: Mapping[str, NDArray[np.float64]]  # [n] each, NaN where an update has none
+    segment: pa.ChunkedArray  # location of its rows: file, rows, sha256
+    numbers: Mapping[str, NDArray[np.float64]]  # [n] each, NaN for a missing value
 
     def __len__(self) -> int:
         return len(self.step)
 
     @cached_property
     def stages(self) -> list[tuple[str, int, int]]:
-        """Each stage with the rows it has, ``[start, end)``."""
+        """Each stage with its rows, ``[start, end)``."""
         names = self.stage.combine_chunks()
         others_N = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
         ends = [*(np.flatnonzero(others_N) + 1).tolist(), len(names)] if len(names) else []
@@ -41,35 +41,35 @@ class UpdateColumns:
 
     @cached_property
     def segment_refs(self) -> list[SegmentRef]:
-        """Where the rows of each update lie."""
+        """The location of the rows of each update."""
         segment = self.segment.combine_chunks()
         if any(segment.field(name).null_count for name in ("file", "rows", "sha256")):
-            raise RecordError("a line of steps.jsonl does not say where its rows lie")
+            raise RecordError("a line of steps.jsonl does not name its segment")
         parts = (segment.field(name).to_pylist() for name in ("file", "rows", "sha256"))
         return [
             SegmentRef(*each) for each in zip(self.stage.to_pylist(), self.step.tolist(), *parts, strict=True)
         ]
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """One number of all updates, [n]; all NaN where none has it."""
+        """Return one metric of all updates, [n]; all NaN if it is not recorded."""
         return self.numbers[name] if name in self.numbers else np.full(len(self), math.nan)
 
     def stage_of(self, row: int) -> str:
-        """The stage of a row."""
+        """Return the stage of a row."""
         return self.stage[row].as_py()
 
     def numbers_at(self, row: int) -> dict[str, float]:
-        """The numbers of one update; what it has none of is absent."""
-        told = ((name, float(values[row])) for name, values in self.numbers.items())
-        return {name: value for name, value in told if not math.isnan(value)}
+        """Return the metrics of one update without missing values."""
+        numbers = ((name, float(values[row])) for name, values in self.numbers.items())
+        return {name: value for name, value in numbers if not math.isnan(value)}
 
     def known_values(self, name: str) -> list[float]:
-        """One number of the updates that have it, in their order."""
+        """Return the values of one metric, without missing ones, in order."""
         values = self.column(name)
         return values[~np.isnan(values)].tolist()
 
     def select_stages(self, stages: Collection[str]) -> "UpdateColumns":
-        """The updates of some stages."""
+        """Return the updates of some stages."""
         rows = np.zeros(len(self), bool)
         for name, start, end in self.stages:
             rows[start:end] = name in stages
@@ -81,7 +81,7 @@ class UpdateColumns:
         return UpdateColumns(stage, self.step[rows], label, segment, numbers)
 
     def find(self, stage: str, step: int) -> int | None:
-        """The row of an update; None where there is none."""
+        """Return the row of an update; None for an unknown one."""
         for name, start, end in self.stages:
             if name == stage and len(found := np.flatnonzero(self.step[start:end] == step)):
                 return start + int(found[0])
@@ -89,23 +89,23 @@ class UpdateColumns:
 
 
 def columns_of(rows: Sequence[StepRow]) -> UpdateColumns:
-    """Updates as columns."""
-    told = [
+    """Return updates as columns."""
+    rows_numbers = [
         {**row.metrics, **{f"seconds/{phase}": seconds for phase, seconds in row.seconds.items()}}
         for row in rows
     ]
-    names = dict.fromkeys(name for numbers in told for name in numbers)
+    names = dict.fromkeys(name for numbers in rows_numbers for name in numbers)
     return UpdateColumns(
         pa.chunked_array([[row.stage for row in rows]], pa.string()),
         np.array([row.step for row in rows], np.int64),
         pa.chunked_array([[row.loss_label for row in rows]], pa.string()),
         pa.chunked_array([[asdict(row.segment) for row in rows]], SEGMENT),
-        {name: np.array([numbers.get(name, math.nan) for numbers in told], float) for name in names},
+        {name: np.array([numbers.get(name, math.nan) for numbers in rows_numbers], float) for name in names},
     )
 
 
 def concat_columns(parts: Sequence[UpdateColumns]) -> UpdateColumns:
-    """Columns one below the other."""
+    """Return concatenated columns."""
     names = dict.fromkeys(name for part in parts for name in part.numbers)
 
     def chunks(of: Callable[[UpdateColumns], pa.ChunkedArray], kind: pa.DataType) -> pa.ChunkedArray:

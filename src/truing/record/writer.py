@@ -1,7 +1,7 @@
-"""Writes a run directory, in an order that a crash at any byte loses at most the last record.
+"""Writes a run directory in an order such that a crash at any byte loses at most the last record.
 
-A step's segment is put in place first, then its line is appended and synced. A segment without a line was
-never recorded; a line without its newline was never recorded.
+A step's segment is written first, then its line is appended and synced. A segment without a line is not
+recorded; neither is a line without its newline.
 """
 
 import re
@@ -23,7 +23,7 @@ from truing.utils.jsonl import JsonlWriter, dump_json
 
 
 class RunWriter:
-    """The one writer of a run directory."""
+    """The only writer of a run directory."""
 
     def __init__(self, run_dir: Path, *, resume: bool = False) -> None:
         """Open a new or empty directory, or, to resume, one that holds a run."""
@@ -35,12 +35,12 @@ class RunWriter:
         self._steps = JsonlWriter(self.run_dir / STEPS)
         self._events = JsonlWriter(self.run_dir / EVENTS)
         self._recorded: list[StepRow] = []
-        self._named = declared_numbers(RunReader(self.run_dir).events())
+        self._declared = declared_numbers(RunReader(self.run_dir).events())
         self._truncate(RunReader(self.run_dir).steps())
         warm_up()
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
-        """Write run.json, once: any JSON; the x-ray needs ``tokenizer``, a path or hub id."""
+        """Write run.json, once: any JSON; the token view needs ``tokenizer``, a path or hub id."""
         self._write_once(RUN, dump_json(facts, indent=2))
 
     def write_recipe(self, text: str) -> None:
@@ -48,7 +48,7 @@ class RunWriter:
         self._write_once(RECIPE, text.encode())
 
     def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
-        """Record an update; ``rows`` are its samples, in order, with what the trainer saw of each."""
+        """Record an update; ``rows`` are its samples in order, with the trainer's values."""
         self._check_new(record, rows)
         data = encode(record.stage, record.step, rows)
         segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))
@@ -59,11 +59,11 @@ class RunWriter:
         self._recorded.append(row)
 
     def write_event(self, kind: str, **payload: Any) -> None:
-        """Record that something happened now; NaN in the payload is read back as None."""
+        """Record an event with the current time; NaN in the payload is read back as None."""
         self._events.append({"time": time.time(), "kind": kind, "payload": payload})
 
     def truncate_to(self, stage: str, done: int) -> None:
-        """Forget every update beyond the first ``done`` of a stage, as going on from its checkpoint must."""
+        """Forget every update beyond the first ``done`` of a stage, to resume from its checkpoint."""
         for count, row in enumerate(self._recorded):
             if row.stage == stage and (row.step == done - 1 or done == 0):
                 return self._truncate(self._recorded[: count + (done > 0)])
@@ -75,7 +75,7 @@ class RunWriter:
             )
 
     def clear(self) -> None:
-        """Forget every update, as a resume without a checkpoint must."""
+        """Forget every update, to resume without a checkpoint."""
         self._truncate([])
 
     def close(self) -> None:
@@ -92,13 +92,13 @@ class RunWriter:
         self.close()
 
     def _declare_numbers(self, row: StepRow) -> None:
-        """Say which numbers a line has that none before it had, so that lines can be read as columns."""
-        if new := [name for name in number_names(row) if name not in self._named]:
+        """Declare new column names of a line by an event, so that lines can be read as columns."""
+        if new := [name for name in number_names(row) if name not in self._declared]:
             self.write_event(NUMBERS_EVENT, names=new)
-            self._named.update(new)
+            self._declared.update(new)
 
     def _truncate(self, rows: Sequence[StepRow]) -> None:
-        """Keep these first lines; then remove segments that no line speaks of."""
+        """Keep these first lines, then remove segments without a line."""
         self._steps.truncate(len(rows))
         self._recorded = list(rows)
         named = {row.segment.file for row in rows}
@@ -128,14 +128,14 @@ class RunWriter:
 
 
 def segment_name(stage: str, step: int) -> str:
-    """The file name of a step's rows: ``grpo-000012.arrow``."""
+    """Return the file name of a step's rows: ``grpo-000012.arrow``."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", stage):
         raise RecordError("a stage cannot name a file", got=repr(stage), expected="letters, digits, _ and -")
     return f"{stage}-{step:06d}.arrow"
 
 
 def _check_directory(run_dir: Path, resume: bool) -> None:
-    """Refuse to write into what may be someone's run, and to resume what is none."""
+    """Raise if a new run would write into a used directory, or a resumed run has no directory."""
     if resume and not (run_dir / RUN).is_file():
         raise RecordError(
             f"{run_dir} holds no run to resume",

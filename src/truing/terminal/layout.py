@@ -1,4 +1,4 @@
-"""Fitting facts into columns of a terminal: numbers are kept whole, texts are cut between words."""
+"""Fits text into the columns of a terminal: numbers stay whole, text breaks between words."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ GAP = 3
 
 
 def fit_width(text: str, width: int) -> str:
-    """The text, inert, in at most so many cells: cut behind a word, as a number cut in two is another."""
+    """Return the escaped text in at most ``width`` cells, cut after a word so that no number is cut."""
     text = escape_control(text)
     if cell_len(text) <= width:
         return text
@@ -25,7 +25,7 @@ def fit_width(text: str, width: int) -> str:
 
 
 def flow(items: Sequence[Text], width: int, gap: int = GAP) -> list[Text]:
-    """Items one behind the other, in as many lines as they take; none is broken."""
+    """Return the items in lines; no item is broken."""
     lines: list[Text] = []
     for item in items:
         if lines and lines[-1].cell_len + gap + item.cell_len <= width:
@@ -36,14 +36,14 @@ def flow(items: Sequence[Text], width: int, gap: int = GAP) -> list[Text]:
 
 
 def wrap_lines(text: str, width: int, lines: int) -> list[Text]:
-    """The text in at most so many lines, broken between words; what is too long is clipped."""
+    """Return the text in at most ``lines`` lines, broken between words; a longer one is clipped."""
     broken = flow([Text(fit_width(word, width)) for word in text.split()], width, gap=1)
     rest = " ".join(line.plain for line in broken[lines - 1 :])
     return [*broken[: lines - 1], Text(fit_width(rest, width))] if rest else broken
 
 
 def sparkline(values_N: NDArray[np.float64], cells: int) -> tuple[str, float, float]:
-    """Means of as many stretches as there are cells, drawn from the least to the most, and these two."""
+    """Return a sparkline of means over ``cells`` intervals, and its lowest and highest mean."""
     parts = np.array_split(values_N, min(cells, len(values_N)))
     mean_N = np.array([part.mean() for part in parts])
     low, high = float(mean_N.min()), float(mean_N.max())
@@ -54,6 +54,6 @@ def sparkline(values_N: NDArray[np.float64], cells: int) -> tuple[str, float, fl
 
 
 def bar(done: int, total: int, cells: int) -> str:
-    """How much of it is done."""
+    """Return a progress bar."""
     full = min(cells, cells * done // max(1, total))
     return FULL * full + EMPTY * (cells - full)

@@ -1,4 +1,4 @@
-"""What the panel shows of a run, read from its record, which may go on."""
+"""Reads the facts of the panel from the record of a run that may grow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ CriteriaByVerdict = Mapping[str, tuple[str, ...]]
 
 VERDICT_ORDER = get_args(CriterionVerdict)
 
-CARD_SHARE, CARD_PAUSE = 0.005, 1.0
-"""The scorecard goes through all updates: seconds, once there are a hundred thousand."""
+CRITERIA_SHARE, CRITERIA_PAUSE = 0.005, 1.0
+"""The scorecard reads all updates, which takes seconds for a hundred thousand."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +31,12 @@ class Screen:
     """The facts of the first screen."""
 
     summary: RunSummary
-    reward_N: NDArray[np.float64]  # [n] each update of the stage that the glance's reward is of
-    criteria: CriteriaByVerdict  # empty where the recipe or the device is not known
+    reward_N: NDArray[np.float64]  # [n] each update of the stage of the summary's reward
+    criteria: CriteriaByVerdict  # empty if the recipe or the device is unknown
 
 
 class RunWatcher:
-    """A run directory that somebody watches; ``look`` reads what was added."""
+    """Watches a run directory; ``read`` reads new records."""
 
     def __init__(self, run_dir: Path) -> None:
         if not (Path(run_dir) / RUN).is_file():
@@ -48,10 +48,10 @@ class RunWatcher:
             )
         self.run = IncrementalReader(Path(run_dir))
         self._criteria: CriteriaByVerdict = {}
-        self._throttle = Throttle(CARD_SHARE, CARD_PAUSE)
+        self._throttle = Throttle(CRITERIA_SHARE, CRITERIA_PAUSE)
 
     def read(self) -> Screen:
-        """The facts as they stand."""
+        """Return the current facts."""
         try:
             return self._read()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -71,11 +71,11 @@ class RunWatcher:
                 expected="events as this version of Truing writes them",
                 remedy="restore events.jsonl from a copy; `truing board` shows what is left",
             )
-        seen = run_summary(self.run)
-        if seen.state != "running" or not self._throttle.seconds_left:
+        summary = run_summary(self.run)
+        if summary.state != "running" or not self._throttle.seconds_left:
             with self._throttle.measure():
                 self._criteria = self._judge_criteria()
-        return Screen(seen, reward_series(self.run.columns), self._criteria)
+        return Screen(summary, reward_series(self.run.columns), self._criteria)
 
     def _judge_criteria(self) -> CriteriaByVerdict:
         device = self.run.run_json.get("machine", {}).get("device")
@@ -91,7 +91,7 @@ class RunWatcher:
 
     @cached_property
     def _recipe(self) -> Recipe | None:
-        """The recipe; None where another version wrote it, and this one does not know its keys."""
+        """The recipe; None if another version wrote keys that this one does not know."""
         try:
             return resolve(self.run.run_json["recipe"])
         except TruingError:

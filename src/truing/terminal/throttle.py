@@ -1,4 +1,4 @@
-"""How often a thing is done that must not slow what it looks at."""
+"""Limits the share of time that a repeated action takes."""
 
 import math
 import time
@@ -7,21 +7,21 @@ from contextlib import contextmanager
 
 
 class Throttle:
-    """When a thing may be done again, so that it takes at most a share of the time."""
+    """Delays an action so that it takes at most a share of the time."""
 
-    def __init__(self, share: float, min_interval: float) -> None:
-        """``min_interval``: seconds between two calls at least."""
-        self.share, self.min_interval = share, min_interval
+    def __init__(self, share: float, pause: float) -> None:
+        """``pause``: the minimum of seconds between two runs."""
+        self.share, self.min_interval = share, pause
         self._next = -math.inf
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until it may be done; 0 where it may."""
+        """Seconds until the next run is allowed; 0 if it is."""
         return max(0.0, self._next - time.monotonic())
 
     @contextmanager
     def measure(self) -> Iterator[None]:
-        """The block is what is done: the longer it takes, the later it is done again."""
+        """Time the block: the longer it takes, the longer the delay."""
         began = time.monotonic()
         try:
             yield

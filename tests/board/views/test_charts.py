@@ -71,7 +71,7 @@ def test_what_no_chart_shows_has_one_of_its_own():
     rest = ungrouped_charts(columns)
     assert [(chart.name, chart.names) for chart in rest.charts] == [("~odd/one", ("odd/one",))]
     assert chart_columns(find_chart("~odd/one", columns), columns) == ["odd/one"]
-    assert [room["title"] for room in chart_groups_of(columns)] == ["Policy", "Everything else"]
+    assert [room["title"] for room in chart_groups_of(columns)] == ["Policy", "Other"]
     assert find_chart("~lr", columns) is None
 
 
@@ -167,8 +167,8 @@ def test_bounds_are_those_of_the_recipe():
     assert told["entropy"] == {"entropy.target": 1.5}
     assert told["grad"] == {"optimizer.max_grad_norm": 0.7}
     assert told["length"] == {"sampling.max_new_tokens, of each turn": 17.0}
-    assert told["audit"] == {"EVIDENCE from here": 6.0}
-    assert told["alignment"] == {"must be": 1.0}
+    assert told["audit"] == {"EVIDENCE threshold": 6.0}
+    assert told["alignment"] == {"expected": 1.0}
     assert limits(grpo={"objective": "cispo", "max_weight": 8.0})["ratio"] == {"max_ratio": 8.0}
     assert limits("sft") == {"grad": limits()["grad"]}
     ppo = limits("ppo", stages=["sft", "ppo"], ppo={"steps": 1, "learning_rate": 1e-3, "clip_high": 0.5})

@@ -13,7 +13,7 @@ from truing.types.token import Excluded, Origin
 NAMES = [name for topic in TOPICS for word in topic.words for name in word.names]
 STUMBLED = (
     "update, stage, rollout, group, advantage, inner epoch, ratio, clip, k1, k3, null band, FACT,"
-    " policy's choice, template, forced"
+    " sampled by the policy, template, forced"
 )
 
 

@@ -133,7 +133,7 @@ def test_a_run_that_is_cut_back_or_begun_anew_is_followed_on(finished, tmp_path)
     assert tell(6, events[:-1]).current_stage == ("grpo", 3, 3)
     assert tell(4, [*events[:-1], rollback]).current_stage == ("grpo", 1, 3)
     assert out.getvalue().endswith(
-        "grpo 3: rolled back to the state after 1 steps: KL rose; what was undone is in abandoned/1\n"
+        "grpo 3: rolled back to the state after 1 steps: KL rose; undone updates: abandoned/1\n"
     )
     assert tell(6, [*events[:-1], rollback, events[-1]]).state == "finished"
     before = out.getvalue().count("base: reward")

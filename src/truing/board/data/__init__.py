@@ -1,1 +1,1 @@
-"""What the board reads: run directories, events, samples, texts."""
+"""Data of the board: run directories, events, samples, texts."""

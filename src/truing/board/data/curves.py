@@ -1,4 +1,4 @@
-"""Curves as a screen can show them: each point one update, or many with their mean and their range."""
+"""Reduces curves to the resolution of a screen: a point per update, or per bucket with mean and range."""
 
 import math
 from collections.abc import Mapping
@@ -8,33 +8,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 POINTS = 600
-"""Points of a curve, at most: about what a chart has pixels for."""
+"""Maximum points of a curve, about the pixels of a chart."""
 
 
 def curve(
     values_N: NDArray[np.float64], start: int = 0, end: int | None = None, log: bool = False
 ) -> dict[str, Any]:
-    """A stretch of a number's history: `x` counts updates of the run from 1.
+    """Return a range of a metric's history: `x` counts updates of the run from 1.
 
-    Up to ``POINTS`` updates are told as they are. More are told in buckets of equal width: `y` their mean,
-    `low` and `high` the least and the largest, and `low_at` and `high_at` the updates that have these, so
-    that no spike is lost. Updates without the number are in none, nor are those that have no place:
-    `infinite` counts where it is infinite, `not_above_0` where a log axis has no 0 and nothing below it.
-    `last` is its last value, drawn or not.
+    Up to ``POINTS`` updates are points. More are grouped in buckets of equal width: `y` is the mean, `low`
+    and `high` are minimum and maximum, and `low_at` and `high_at` their updates, so that no spike is lost.
+    Missing values are left out, as are values without a position: `infinite` counts infinite values,
+    `not_above_0` values ≤ 0 on a log axis. `last` is the last value, drawn or not.
     """
     end = len(values_N) if end is None else min(end, len(values_N))
     part_N = values_N[max(0, start) : end]
     placed_N = np.isfinite(part_N) & ((part_N > 0) | (not log))
     infinite, known = int(np.isinf(part_N).sum()), part_N[~np.isnan(part_N)]
-    told = {
+    counts = {
         "infinite": infinite,
         "not_above_0": len(known) - infinite - int(placed_N.sum()),
         "last": float(known[-1]) if len(known) else None,
     }
     at_N = np.flatnonzero(placed_N) + max(0, start)
     if len(at_N) <= POINTS:
-        return {"x": (at_N + 1).tolist(), "y": values_N[at_N].tolist(), **told}
-    return {**_buckets(values_N, at_N), **told}
+        return {"x": (at_N + 1).tolist(), "y": values_N[at_N].tolist(), **counts}
+    return {**_buckets(values_N, at_N), **counts}
 
 
 def _buckets(values_N: NDArray[np.float64], at_N: NDArray[np.int64]) -> Mapping[str, Any]:
@@ -57,7 +56,7 @@ def _buckets(values_N: NDArray[np.float64], at_N: NDArray[np.int64]) -> Mapping[
 
 
 def _first(at_N: NDArray[np.int64], owner_N: NDArray[np.int64], is_it_N: NDArray[np.bool_]) -> list[int]:
-    """Of each bucket, the first update (from 1) that is it."""
+    """Return the first matching update (from 1) of each bucket."""
     hits = np.flatnonzero(is_it_N)
     _, first = np.unique(owner_N[hits], return_index=True)
     return (at_N[hits[first]] + 1).tolist()

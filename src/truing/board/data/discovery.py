@@ -1,7 +1,7 @@
-"""What can be shown: runs, labs and audits under one folder, each known by its path below it.
+"""Finds runs, labs and audits under one folder, each named by its relative path.
 
-Whoever asks names a place by this path, and it is looked up among what was found: nothing that a request
-says is ever joined to a path. Links are not followed, so nothing outside of the folder is served.
+Requests name a folder by this path, which is looked up in the index: no text of a request joins a path.
+Links are not followed, so nothing outside the folder is served.
 """
 
 import os
@@ -20,31 +20,31 @@ from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 Kind = Literal["run", "lab", "audit"]
 
 RUN_SUBFOLDERS = ("rollouts", "checkpoints", "tokenizer")
-"""Folders of a run in which no other lies."""
+"""Subfolders of a run that hold no other run."""
 
 IGNORED_FOLDERS = ("node_modules", "__pycache__")
-"""Folders that are nobody's runs, wherever they are."""
+"""Folders that are never searched."""
 
 MAX_FOLDERS = 20_000
-"""Folders that are looked through; beyond them, the board is to be opened further below."""
+"""Maximum folders that are searched; with more, open the board in a subfolder."""
 
 OPENED_FILES: Mapping[Kind, tuple[str, ...]] = {
     "run": (RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json"),
     "lab": ("*", "hypotheses/*", "experimental-results/ledger", "experimental-results/ledger/*"),
     "audit": ("*.step.safetensors",),
 }
-"""What is opened of each kind of place."""
+"""Files that are opened of each kind of folder."""
 
 
 @dataclass
 class FolderIndex:
-    """What lies under ``root``, as of the last ``look``."""
+    """Runs, labs and audits under ``root`` as of the last ``rescan``."""
 
     root: Path
     runs: dict[str, Path] = field(default_factory=dict)
     labs: dict[str, Path] = field(default_factory=dict)
     audits: dict[str, Path] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # what was left out, and why
+    notes: list[str] = field(default_factory=list)  # omitted folders, with the reason
 
     def __post_init__(self) -> None:
         if not self.root.is_dir():
@@ -55,7 +55,7 @@ class FolderIndex:
         self.rescan()
 
     def rescan(self) -> None:
-        """Find what is there now."""
+        """Search the folder again."""
         found: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
         notes: list[str] = []
         for folder, kind in self._walk(notes):
@@ -64,31 +64,31 @@ class FolderIndex:
                 continue
             name = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = name or self.root.name or "/"
-            while name in found[kind]:  # the folder itself is called like one that lies in it
+            while name in found[kind]:  # the root has the name of a subfolder
                 name = f"./{name}"
             found[kind][name] = folder
         self.runs, self.labs, self.audits, self.notes = found["run"], found["lab"], found["audit"], notes
 
     def _walk(self, notes: list[str]) -> Iterator[tuple[Path, Kind]]:
         def unreadable(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):  # one that vanished meanwhile is not there
-                notes.append(f"{error.filename} cannot be looked into: {error.strerror}")
+            if not isinstance(error, FileNotFoundError):  # it vanished meanwhile
+                notes.append(f"{error.filename} cannot be read: {error.strerror}")
 
         for seen, (here, folders, files) in enumerate(os.walk(self.root, onerror=unreadable)):
             if seen == MAX_FOLDERS:
-                notes.append(f"only {MAX_FOLDERS} folders were looked through; open the board further below")
+                notes.append(f"only {MAX_FOLDERS} folders were searched; open the board in a subfolder")
                 return
             folder, kind = Path(here), _kind(files)
             skipped = (*IGNORED_FOLDERS, *RUN_SUBFOLDERS) if kind == "run" else IGNORED_FOLDERS
             folders[:] = sorted(each for each in folders if each not in skipped and each[0] != ".")
             linked = [each for each in folders if (folder / each).is_symlink()]
-            notes += [f"{folder / each} is a link, and was not followed" for each in linked]
+            notes += [f"{folder / each} is a link and was not followed" for each in linked]
             if kind:
                 yield folder, kind
 
 
 def _kind(files: Collection[str]) -> Kind | None:
-    """What a folder with these files is."""
+    """Return the kind of a folder with these files."""
     if RUN in files and STEPS in files:
         return "run"
     if CONFIG in files:
@@ -97,9 +97,9 @@ def _kind(files: Collection[str]) -> Kind | None:
 
 
 def why_unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
-    """Why nothing of a place is opened; "" where it may be.
+    """Return why a folder is not opened; "" if it is safe.
 
-    A link may lead to somewhere else, and whoever opens a pipe may wait for ever.
+    A link may lead outside, and opening a pipe may block forever.
     """
     here = str(folder)
     found = [
@@ -110,4 +110,4 @@ def why_unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
     if any(os.path.islink(path) and not Path(path).resolve().is_relative_to(root) for path in every):
         return f"links that lead out of {root}"
     plain = all(os.path.isfile(path) or os.path.isdir(path) or os.path.islink(path) for path in every)
-    return "" if plain else "what is neither a file nor a folder"
+    return "" if plain else "something that is neither a file nor a folder"

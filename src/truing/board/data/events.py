@@ -1,4 +1,4 @@
-"""What a run told of itself, in words: its events, its first tokens, its evaluations."""
+"""Events of a run as text: the log, first tokens, and evaluations."""
 
 import time
 from collections.abc import Sequence
@@ -11,13 +11,15 @@ from truing.analysis.incremental_reader import IncrementalReader
 from truing.record import Event
 
 HIDDEN_KINDS = ("boundary", "numbers", "checkpoint")
-"""Events that a log of the run need not show."""
+"""Events that the log leaves out."""
 
 
 def event_log(events: Sequence[Event], most: int = 200) -> list[dict[str, Any]]:
-    """What the run told, newest first: all but first tokens in words, and names of numbers."""
-    told = [event for event in events if event.kind not in HIDDEN_KINDS][-most:]
-    return [{"when": _when(event.time), "kind": event.kind, "text": _text(event)} for event in reversed(told)]
+    """Return the events as text, newest first, without the hidden kinds."""
+    shown = [event for event in events if event.kind not in HIDDEN_KINDS][-most:]
+    return [
+        {"when": _when(event.time), "kind": event.kind, "text": _text(event)} for event in reversed(shown)
+    ]
 
 
 def _when(seconds: float) -> str:
@@ -25,54 +27,54 @@ def _when(seconds: float) -> str:
 
 
 def _text(event: Event) -> str:
-    """An event in words."""
-    told = event.payload
+    """Return an event as text."""
+    payload = event.payload
     match event.kind:
         case "eval":
-            return f"{told['name']}: {read_estimate(told)}"
+            return f"{payload['name']}: {read_estimate(payload)}"
         case "stage":
-            return f"{told['stage']}: {told['steps']} updates, from {told['first_step'] + 1}"
+            return f"{payload['stage']}: {payload['steps']} updates, from {payload['first_step'] + 1}"
         case "rollback":
-            return f"{told['stage']}: back to {told['to']} updates: {told['reason']}"
+            return f"{payload['stage']}: back to {payload['to']} updates: {payload['reason']}"
         case "resumed":
-            return f"{told['stage']}: from {told['step']} updates on"
+            return f"{payload['stage']}: resumed after {payload['step']} updates"
         case "finished":
             return ""
-    step = told.get("step")
-    place = f"{told.get('stage')} {step + 1}: " if isinstance(step, int) else ""
-    said = next((told[name] for name in ("text", "message", "reason") if told.get(name)), None)
-    said = said or ", ".join(f"{key} {value}" for key, value in told.items())
-    return f"{place}{str(said)[:2000]}"
+    step = payload.get("step")
+    place = f"{payload.get('stage')} {step + 1}: " if isinstance(step, int) else ""
+    text = next((payload[name] for name in ("text", "message", "reason") if payload.get(name)), None)
+    text = text or ", ".join(f"{key} {value}" for key, value in payload.items())
+    return f"{place}{str(text)[:2000]}"
 
 
 def incidents_at(events: Sequence[Event], stage: str, step: int) -> list[str]:
-    """What else was told of an update."""
-    told = [event.payload for event in events if event.kind == "incident"]
-    return [str(each["text"]) for each in told if (each.get("stage"), each.get("step")) == (stage, step)]
+    """Return the incidents of an update."""
+    payload = [event.payload for event in events if event.kind == "incident"]
+    return [str(each["text"]) for each in payload if (each.get("stage"), each.get("step")) == (stage, step)]
 
 
 def startup_findings(events: Sequence[Event]) -> list[str]:
-    """What was found before anything was trained: of the tasks, the rewards and the recipe, by no rule."""
-    told = [event.payload for event in events if event.kind == "finding" and "code" not in event.payload]
-    return [str(each.get("text", ""))[:2000] for each in told]
+    """Return findings about tasks, rewards and recipe from before training, which have no rule."""
+    payload = [event.payload for event in events if event.kind == "finding" and "code" not in event.payload]
+    return [str(each.get("text", ""))[:2000] for each in payload]
 
 
 def first_token_lines(events: Sequence[Event], most: int = 20) -> list[dict[str, Any]]:
-    """First tokens of the last such updates in words."""
-    told = [event.payload for event in events if event.kind == "boundary"][-most:]
-    return [{"stage": each["stage"], "update": each["step"] + 1, "lines": each["lines"]} for each in told]
+    """Return the explanations of first tokens of the last such updates."""
+    payload = [event.payload for event in events if event.kind == "boundary"][-most:]
+    return [{"stage": each["stage"], "update": each["step"] + 1, "lines": each["lines"]} for each in payload]
 
 
 def evaluations_at(run: IncrementalReader) -> list[dict[str, Any]]:
-    """Each evaluation after how many updates of the run it was made, with its interval."""
+    """Return each evaluation with its number of preceding updates and its interval."""
     columns = run.columns
     before = {name: start - int(columns.step[start]) for name, start, _ in columns.stages}
     ends = {name: end for name, _, end in columns.stages}
     placed = {"base": 0, **{f"after_{name}": end for name, end in ends.items()}}
     found = []
-    for name, told in current_evaluations(run.events).items():
+    for name, payload in current_evaluations(run.events).items():
         midway = parse_mid_stage_name(name)
         at = before[midway[0]] + midway[1] if midway and midway[0] in before else placed.get(name)
         if at is not None:
-            found.append({"name": name, "x": at, **asdict(read_estimate(told))})
+            found.append({"name": name, "x": at, **asdict(read_estimate(payload))})
     return found

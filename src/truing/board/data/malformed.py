@@ -1,4 +1,4 @@
-"""What a record may lead to that somebody made by hand, or a newer or older version."""
+"""Errors that a record of unknown origin or another version may raise."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +16,8 @@ MALFORMED_ERRORS = (
 
 @contextmanager
 def as_record_error(what: str) -> Iterator[None]:
-    """Raise a RecordError that names the record, whatever its contents lead to."""
+    """Convert errors of a malformed record into a RecordError that names it."""
     try:
         yield
     except MALFORMED_ERRORS as error:
-        raise RecordError(f"the record of {what} is not as it should be", got=repr(error)[:500]) from error
+        raise RecordError(f"the record of {what} is malformed", got=repr(error)[:500]) from error

@@ -1,4 +1,4 @@
-"""Runs that are held open while somebody looks at them, each for one reader at a time."""
+"""Holds runs open while pages show them, each for one reader at a time."""
 
 import threading
 from collections import OrderedDict
@@ -11,20 +11,20 @@ from truing.board.data.run_view import RunView, run_identity
 from truing.errors import RecordError
 
 MAX_OPEN_RUNS = 24
-"""Runs that are held at once; the one that was not asked for longest goes."""
+"""Maximum open runs; the least recently used one is closed."""
 
 
 class OpenRuns:
-    """Runs by name, as ``places`` knows them."""
+    """Open runs by their name in the folder index."""
 
-    def __init__(self, places: FolderIndex) -> None:
-        self.folders = places
+    def __init__(self, folders: FolderIndex) -> None:
+        self.folders = folders
         self._opened: OrderedDict[str, RunView] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextmanager
     def locked(self, *names: str) -> Iterator[list[RunView]]:
-        """Runs as they are now. Of several, every thread takes them in one order: none waits forever."""
+        """Yield refreshed runs under their locks, taken in one order so that threads cannot deadlock."""
         found = {name: self._open(name) for name in names}
         with as_record_error(" and ".join(names)), ExitStack() as stack:
             for name in sorted(found):
@@ -33,7 +33,7 @@ class OpenRuns:
             yield [found[name] for name in names]
 
     def _open(self, name: str) -> RunView:
-        """A run by its name; one that was removed and made anew under its name is another run."""
+        """Return a run by name; one that was deleted and created again is opened again."""
         if name not in self.folders.runs:
             self.folders.rescan()
         path = self.folders.runs.get(name)

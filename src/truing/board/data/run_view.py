@@ -1,4 +1,4 @@
-"""A run that the board shows: what was read is kept while somebody looks."""
+"""A run on the board, with what was read of it."""
 
 import threading
 from collections import OrderedDict
@@ -22,30 +22,30 @@ from truing.record.sample_columns import SampleColumns, SampleSnapshot
 from truing.record.store import RUN, STEPS
 
 MAX_HELD_UPDATES = 8
-"""Updates whose rows are held at once."""
+"""Maximum updates whose rows are in memory."""
 
 
 class RunView:
-    """A run directory, its columns, events and the rows that were asked for last. Use it under ``lock``."""
+    """A run directory with its columns, events and recently read rows. Use it under ``lock``."""
 
     def __init__(self, name: str, run_dir: Path, root: Path) -> None:
         self.name, self.root = name, root
         self.identity = run_identity(run_dir)
         self.run = IncrementalReader(run_dir)
-        self.all_findings: list[RecordedFinding] = []  # everything that rules found
-        self._unreadable: list[str] = []  # what of the run could not be read, once it was asked for
+        self.all_findings: list[RecordedFinding] = []  # of all rules
+        self._unreadable: list[str] = []  # problems found while reading
         self.lock = threading.RLock()
         self._sample_columns = SampleColumns(run_dir)
         self.sample_texts = SampleTexts(self._sample_columns)
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
-        """Read what was added; whether there was anything."""
+        """Read new records and return whether there were any."""
         if why := why_unsafe(self.run.run_dir, self.root):
             raise RecordError(f"{self.name} holds {why}; it is not shown")
-        if moved := self.run.refresh():
+        if changed := self.run.refresh():
             self.all_findings = recorded_findings(self.run.events)
-        return moved
+        return changed
 
     @cached_property
     def recipe(self) -> Recipe | str:
@@ -56,7 +56,7 @@ class RunView:
             return f"the recipe in run.json cannot be read: {error}"
 
     def recipe_at(self, stage: str, step: int) -> Recipe | str:
-        """The recipe as an update had it, or why that is not known."""
+        """Return the recipe at an update, or why it is unknown."""
         if isinstance(self.recipe, str):
             return self.recipe
         if stage not in self.recipe.stages:
@@ -66,15 +66,15 @@ class RunView:
 
     @property
     def problems(self) -> list[str]:
-        """What is not as it should be, and does not keep the run from being shown."""
-        strangers = dict.fromkeys(name for name, _, _ in self.run.columns.stages)
-        found = {name: self.recipe_at(name, 0) for name in strangers}
-        told = [self.recipe] if isinstance(self.recipe, str) else list(found.values())
-        return [*(each for each in told if isinstance(each, str)), *self._unreadable, *self.run.malformed]
+        """Problems that do not prevent showing the run."""
+        stages = dict.fromkeys(name for name, _, _ in self.run.columns.stages)
+        found = {name: self.recipe_at(name, 0) for name in stages}
+        recipes = [self.recipe] if isinstance(self.recipe, str) else list(found.values())
+        return [*(each for each in recipes if isinstance(each, str)), *self._unreadable, *self.run.malformed]
 
     @property
     def device(self) -> str:
-        """What the run was made on."""
+        """The device of the run."""
         return str(self.run.run_value("machine", "device") or "")
 
     @property
@@ -83,17 +83,17 @@ class RunView:
         return (self.run.run_dir / STEPS).stat().st_mtime
 
     def findings(self, stage: str, step: int) -> list[RecordedFinding]:
-        """What rules found in an update as it is on record: nothing of what was undone."""
+        """Return the findings of an update, without those of undone updates."""
         return [
             each for each in self.all_findings if (each.stage, each.step, each.undone) == (stage, step, "")
         ]
 
     def step_at(self, row: int) -> StepRow:
-        """Everything that is on record of an update, by its row."""
+        """Return the record of an update by its row."""
         return self.run.steps_reader.step_row(row)
 
     def row_index(self, stage: str, number: int) -> int:
-        """The row of an update in the columns, by its stage and its number in it, from 1."""
+        """Return the row of an update by its stage and its number there, from 1."""
         columns = self.run.columns
         if (at := columns.find(stage, number - 1)) is None:
             ends = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
@@ -104,18 +104,18 @@ class RunView:
         return at
 
     def find_update(self, stage: str, number: int) -> StepRow:
-        """An update by its stage and its number in it, from 1."""
+        """Return the record of an update by its stage and its number there, from 1."""
         return self.step_at(self.row_index(stage, number))
 
     def find_sample(self, step: StepRow, name: str) -> tuple[SampleRow, int]:
-        """A sample of an update, and the how-manieth it is."""
+        """Return a sample of an update and its index."""
         for index, row in enumerate(self.rows(step)):
             if row.sample.sample_id == name:
                 return row, index
         raise RecordError(f"{step.stage} {step.step + 1} has no sample {name[:200]}")
 
     def rows(self, step: StepRow) -> tuple[SampleRow, ...]:
-        """The rows of an update, verified by checksum."""
+        """Return the rows of an update, verified by checksum."""
         key = step.segment.sha256
         if key not in self._rows:
             self._rows[key] = self.run.reader.rows(step)
@@ -125,31 +125,31 @@ class RunView:
         return self._rows[key]
 
     def read_samples(self, seconds: float) -> SampleSnapshot:
-        """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
+        """Return the columns of all samples read so far, reading more for ``seconds``."""
         return self._sample_columns.refresh(self.run.columns.segment_refs, seconds)
 
     def samples_with_findings(self) -> set[str]:
-        """Samples that a finding names."""
+        """Return the samples that findings name."""
         return {name for each in self.all_findings if not each.undone for name in each.marks} - {""}
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
-        """What each id reads as alone, by the tokenizer in the run; where that is nothing, the id itself."""
+        """Return the text of each id by the tokenizer in the run; ⟨id⟩ without text."""
         return [self._text(i) for i in ids]
 
     def _text(self, i: int) -> str:
-        known: dict[int, str] = self._known
-        if i not in known:
-            said = self._tokenizer.decode([i], skip_special_tokens=False) if self._tokenizer else ""
-            known[i] = said or f"⟨{i}⟩"
-        return known[i]
+        texts: dict[int, str] = self._texts
+        if i not in texts:
+            text = self._tokenizer.decode([i], skip_special_tokens=False) if self._tokenizer else ""
+            texts[i] = text or f"⟨{i}⟩"
+        return texts[i]
 
     @cached_property
-    def _known(self) -> dict[int, str]:
+    def _texts(self) -> dict[int, str]:
         return {}
 
     @cached_property
     def _tokenizer(self) -> Any:
-        """The tokenizer that lies in the run; one that is named and lies elsewhere is nobody's business."""
+        """The tokenizer in the run directory; one elsewhere is not read."""
         path = (self.run.run_dir / str(self.run.run_value("tokenizer") or "") / "tokenizer.json").resolve()
         if not path.is_relative_to(self.root) or not path.is_file():
             return None
@@ -161,7 +161,7 @@ class RunView:
 
 
 def run_identity(run_dir: Path) -> tuple[int, int] | None:
-    """What another run in the same place has otherwise: run.json is written once. None where it is gone."""
+    """Return inode and time of run.json, which differ for another run; None if it is absent."""
     try:
         status = (run_dir / RUN).stat()
     except OSError:

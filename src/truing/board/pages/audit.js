@@ -1,21 +1,21 @@
-// What an audit of another trainer kept, judged by every rule.
-import { fill, h, link, plural, table } from "./dom.js";
-import { address, get } from "./data.js";
+// An audit: another trainer's updates, checked by every rule.
+import { h, link, plural, setChildren, table } from "./dom.js";
+import { address, get } from "./api.js";
 import { finding } from "./finding.js";
 
 export async function audit(page, query) {
-  const told = await get("audit", { audit: query.audit });
+  const data = await get("audit", { audit: query.audit });
   const rule = (code) => link(address("rule", { code }), code);
-  const clean = Object.keys(told.clean),
-    missing = Object.entries(told.not_checked);
-  fill(
+  const clean = Object.keys(data.clean),
+    missing = Object.entries(data.not_checked);
+  setChildren(
     page,
     h("h1", {}, query.audit),
-    h("p", { class: "quiet" }, "An audit: updates of another trainer, judged by every rule."),
-    told.findings.length
-      ? told.findings.map((each) => [finding(each, null), again(each)])
-      : h("div", { class: "finding clean" }, "No rule found anything."),
-    told.facts.map((each) => [finding(each, null), again(each)]),
+    h("p", { class: "quiet" }, "Audit of another trainer’s updates."),
+    data.findings.length
+      ? data.findings.map((each) => [finding(each, null), occurrences(each)])
+      : h("div", { class: "finding clean" }, "No findings."),
+    data.facts.map((each) => [finding(each, null), occurrences(each)]),
     clean.length
       ? [
           h("h2", {}, plural(clean.length, "rule is", "rules are"), " clean"),
@@ -40,8 +40,8 @@ export async function audit(page, query) {
   );
 }
 
-// In how many updates a rule found something, since when, and why it was told to be silent.
-function again(each) {
+// The number of updates with the finding, the first of them, and why it was suppressed.
+function occurrences(each) {
   const since =
     each.updates > 1 ? `In ${each.updates} updates, since ${each.first_stage} ${each.first_update}. ` : "";
   const silent = each.suppressed ? `Suppressed: ${each.suppressed}` : "";

@@ -1,26 +1,26 @@
-// What stands along the axes of a chart: updates as their stage counts them, and numbers on a log axis.
+// Axes of charts: updates as their stage counts them, and log axes.
 
-// An update of the run, counted from 1, as its stage counts it; null before the first.
-export function place(x, spans) {
+// The stage of an update of the run (counted from 1) and its number there; null before the first.
+export function updateAt(x, spans) {
   const row = Math.round(x) - 1;
   const span = spans.findLast((each) => row >= each.start);
   return span ? { stage: span.stage, update: row - span.start + span.first } : null;
 }
 
-// The same in words. A point that stands for many updates says so.
-export function named(x, spans, width = 1) {
-  const at = place(x, spans);
+// The same as text; "around" marks a point that is a mean of many updates.
+export function updateLabel(x, spans, width = 1) {
+  const at = updateAt(x, spans);
   return at ? `${width > 1 ? "around " : ""}${at.stage} ${at.update}` : "before the first update";
 }
 
-// A stretch that somebody chose, wide enough for one whole update.
-export function wide([low, high]) {
+// Widens a chosen range to at least one whole update.
+export function atLeastOneUpdate([low, high]) {
   const middle = Math.round((low + high) / 2);
   return [Math.min(low, middle - 0.5), Math.max(high, middle + 0.5)];
 }
 
-// The least of 1, 2, 5, 10, 20 … (and of 0.1, 0.2 …) that is no less than a number.
-function round(least) {
+// Rounds up to 1, 2, 5, 10, 20 … (or 0.1, 0.2 …).
+function roundUp(least) {
   const ten = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map((each) => each * ten).find((each) => each >= least * (1 - 1e-9));
 }
@@ -28,9 +28,9 @@ function round(least) {
 export const LETTER = 7; // pixels of a letter, and between two labels
 const BETWEEN = 18;
 
-// The axis of updates: ticks at whole updates alone, by the numbers that their stage gives them, and with its
-// name where more than one stage is shown. Inside, x goes on counting updates of the run.
-export function updates(spans, [low, high, first = low], width) {
+// The axis of updates: ticks at whole updates, labelled with their number in their stage, and with the stage's
+// name if several stages are shown. x counts updates of the run.
+export function updateTicks(spans, [low, high, first = low], width) {
   const seen = spans
     .map((span) => ({
       ...span,
@@ -43,7 +43,7 @@ export function updates(spans, [low, high, first = low], width) {
   const label = (x, span) => (alone ? "" : `${span.stage} `) + number(x, span);
   const letters = Math.max(1, ...seen.map((each) => label(each.to, each).length));
   const apart = ((letters * LETTER + BETWEEN) / width) * (high - low);
-  const step = Math.max(1, round(apart));
+  const step = Math.max(1, roundUp(apart));
   const ticks = [];
   for (const span of seen) {
     const all = [];
@@ -66,42 +66,42 @@ export function updates(spans, [low, high, first = low], width) {
   };
 }
 
-const MOST = 6; // labels that an axis has place for
+const MOST = 6; // labels that fit on an axis
 
-// Where a log axis from one number to another has labels: at 1, 2, 5 of each decade, at decades where these are
-// too many, and at even steps where the axis is short of a decade.
+// Ticks of a log axis: at 1, 2, 5 of each decade; at decades if these are too many; at even steps if the axis
+// spans less than a decade.
 export function logTicks(low, high) {
   const decades = [];
   for (let each = Math.floor(Math.log10(low)); each <= Math.log10(high); each++) decades.push(each);
   const inside = (all) => all.filter((each) => low <= each.at && each.at <= high);
   const power = (much, exponent) => ({
     at: Number(`${much}e${exponent}`),
-    text: scaled(much, exponent, 0),
+    text: formatPower(much, exponent, 0),
   });
   const fine = inside(decades.flatMap((each) => [1, 2, 5].map((much) => power(much, each))));
-  if (fine.length < 3) return even(low, high);
+  if (fine.length < 3) return evenTicks(low, high);
   if (fine.length <= MOST) return fine;
   const coarse = inside(decades.map((each) => power(1, each)));
   return coarse.filter((_, i) => i % Math.ceil(coarse.length / MOST) === 0);
 }
 
-function even(low, high) {
-  const step = round((high - low) / (MOST - 1));
+function evenTicks(low, high) {
+  const step = roundUp((high - low) / (MOST - 1));
   const exponent = Math.floor(Math.log10(high));
   const digits = Math.max(0, exponent - Math.floor(Math.log10(step) + 1e-9));
   const found = [];
   for (let i = Math.ceil(low / step); i * step <= high; i++)
-    found.push({ at: i * step, text: scaled((i * step) / 10 ** exponent, exponent, digits) });
+    found.push({ at: i * step, text: formatPower((i * step) / 10 ** exponent, exponent, digits) });
   return found;
 }
 
-// A number as an axis says it: 0.002, 50, 2×10⁻⁶.
-function scaled(much, exponent, digits) {
+// A number as an axis label: 0.002, 50, 2×10⁻⁶.
+function formatPower(much, exponent, digits) {
   if (exponent >= -4 && exponent < 5)
     return Number(`${much}e${exponent}`).toFixed(Math.max(0, digits - exponent));
   const power = `10${[...String(exponent)].map((each) => SMALL[each]).join("")}`;
-  const said = much.toFixed(digits);
-  return said === "1" ? power : `${said}×${power}`;
+  const text = much.toFixed(digits);
+  return text === "1" ? power : `${text}×${power}`;
 }
 
 const SMALL = {
@@ -118,7 +118,7 @@ const SMALL = {
   9: "⁹",
 };
 
-// A log axis on which all of some numbers above 0 are seen, with a margin for what is written beside the outermost.
+// A log axis that shows all given numbers (above 0), with a margin for labels.
 export function logAxis(values) {
   const ends = [Math.min, Math.max].map((end) => Math.log10(values.reduce((a, b) => end(a, b))));
   const margin = ends[1] - ends[0] > 1e-9 ? (ends[1] - ends[0]) / 8 : 0.05;

@@ -1,8 +1,8 @@
-// Charts: Plotly draws them, the words around them are ours. Names come from runs, so they are inert here too.
-import { LETTER, logAxis, named, updates } from "./axes.js";
-import { basis, visible } from "./dom.js";
+// Draws charts with Plotly. Names come from runs, so their markup is escaped here too.
+import { LETTER, logAxis, updateLabel, updateTicks } from "./axes.js";
+import { escapeInvisible, sampleSize } from "./dom.js";
 
-const COLOURS = [
+const SERIES_COLORS = [
   "#2f74c9",
   "#d9822b",
   "#2e9e5b",
@@ -18,36 +18,36 @@ const COLOURS = [
   "#3d8f7e",
 ];
 
-export function colour(index) {
-  return COLOURS[index % COLOURS.length];
+export function seriesColor(index) {
+  return SERIES_COLORS[index % SERIES_COLORS.length];
 }
 
-// Tokens have the colours that they have in the x-ray.
+// Token origins have the same colours as in the token view.
 const ORIGINS = ["prompt", "template", "tool", "forced", "sampled", "demo"];
 
-export function paintOf(series, index) {
+export function colorOf(series, index) {
   return series.name.startsWith("tokens/origin_share/") && ORIGINS.includes(series.label)
-    ? ink(series.label)
-    : colour(index);
+    ? cssColor(series.label)
+    : seriesColor(index);
 }
 
-export function inert(text) {
-  return visible(String(text))
+export function escapeMarkup(text) {
+  return escapeInvisible(String(text))
     .replace(/&/g, "&amp;")
     .replace(/</g, "&lt;")
     .replace(/>/g, "&gt;")
     .replace(/%\{/g, "%&#123;");
 }
 
-export function ink(name) {
+export function cssColor(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
 function layout(more) {
   const axis = {
-    gridcolor: ink("line"),
-    zerolinecolor: ink("line"),
-    linecolor: ink("line"),
+    gridcolor: cssColor("line"),
+    zerolinecolor: cssColor("line"),
+    linecolor: cssColor("line"),
     automargin: true,
   };
   const { xaxis, yaxis, ...rest } = more;
@@ -58,47 +58,47 @@ function layout(more) {
     dragmode: "zoom",
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: ink("quiet"), size: 11 },
-    hoverlabel: { bgcolor: ink("panel"), font: { color: ink("ink"), size: 11 }, align: "left" },
-    xaxis: { ...axis, spikecolor: ink("quiet"), spikethickness: 1, ...xaxis },
+    font: { color: cssColor("quiet"), size: 11 },
+    hoverlabel: { bgcolor: cssColor("panel"), font: { color: cssColor("ink"), size: 11 }, align: "left" },
+    xaxis: { ...axis, spikecolor: cssColor("quiet"), spikethickness: 1, ...xaxis },
     yaxis: { ...axis, ...yaxis },
     ...rest,
   };
 }
 
-const SHOWN = {
-  doubleClick: "autosize", // to all that there is, and not to what the page was opened with
+const PLOT_OPTIONS = {
+  doubleClick: "autosize", // to all data, not to the range that the page opened with
   displaylogo: false,
   responsive: true,
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   displayModeBar: false,
 };
 
-// Its script is large and comes beside the page: charts wait for it, words do not.
+// The Plotly script is large and loads separately: charts wait for it, text does not.
 function loaded() {
   if (window.Plotly) return null;
   return new Promise((resolve, reject) => {
     const script = document.getElementById("plotly");
     script.addEventListener("load", resolve);
-    script.addEventListener("error", () => reject(new Error("The script of the charts did not come.")));
+    script.addEventListener("error", () => reject(new Error("The chart script did not load.")));
   });
 }
 
-// Plotly reads the size of an element, so that one which is not in the page yet has to wait.
+// Plotly reads the size of an element, so the element must be in the page first.
 export async function plot(element, traces, more) {
   await loaded();
   while (!element.isConnected) await new Promise(requestAnimationFrame);
-  return window.Plotly.react(element, traces, layout(more), SHOWN);
+  return window.Plotly.react(element, traces, layout(more), PLOT_OPTIONS);
 }
 
 function lines(series, index, stacked) {
-  const paint = paintOf(series, index);
+  const paint = colorOf(series, index);
   const at = series.x.map((x) => [Math.round(x)]);
   const base = {
     type: "scatter",
     mode: "lines",
     x: series.x,
-    name: inert(series.label),
+    name: escapeMarkup(series.label),
     hovertemplate: "%{y:.4g}",
   };
   if (stacked)
@@ -136,8 +136,8 @@ function lines(series, index, stacked) {
   ];
 }
 
-// Evaluations as points, with bars where an interval is known.
-export function diamonds(evaluations, paint, name) {
+// Evaluations as points, with error bars if an interval is known.
+export function evaluationTrace(evaluations, paint, name) {
   return {
     type: "scatter",
     mode: "markers",
@@ -149,21 +149,21 @@ export function diamonds(evaluations, paint, name) {
       thickness: 1.5,
     },
     marker: { size: 8, color: paint, symbol: "diamond" },
-    text: evaluations.map((each) => inert([each.name, basis(each)].filter(Boolean).join(", "))),
+    text: evaluations.map((each) => escapeMarkup([each.name, sampleSize(each)].filter(Boolean).join(", "))),
     hovertemplate: "%{y:.3f}, %{text}",
-    name,
+    name: name,
     cliponaxis: false,
   };
 }
 
 // A chart of a run.
-//   told: the view `chart`; spans: stages; limits: numbers that the recipe compares with;
-//   evaluations: points with bars; on: what a click on an update, and a zoom, do.
-// Returns when it is drawn.
-export function draw(element, told, { spans, limits: all = [], evaluations = [], on = {}, range }) {
-  const limits = all.filter((each) => !told.log || each.y > 0).sort((a, b) => a.y - b.y);
-  const traces = told.series.flatMap((series, index) => lines(series, index, told.shape === "stack"));
-  if (evaluations.length) traces.push(diamonds(evaluations, ink("ink"), "evaluation"));
+//   data: the view `chart`; spans: stages; limits: numbers that the recipe compares with;
+//   evaluations: points with error bars; on: handlers of a click on an update and of a zoom.
+// Resolves when it is drawn.
+export function drawChart(element, data, { spans, limits: all = [], evaluations = [], on = {}, range }) {
+  const limits = all.filter((each) => !data.log || each.y > 0).sort((a, b) => a.y - b.y);
+  const traces = data.series.flatMap((series, index) => lines(series, index, data.shape === "stack"));
+  if (evaluations.length) traces.push(evaluationTrace(evaluations, cssColor("ink"), "evaluation"));
   const shapes = spans.slice(1).map((span) => ({
     type: "line",
     x0: span.start + 0.5,
@@ -171,62 +171,62 @@ export function draw(element, told, { spans, limits: all = [], evaluations = [],
     yref: "paper",
     y0: 0,
     y1: 1,
-    line: { dash: "dot", width: 1, color: ink("quiet") },
+    line: { dash: "dot", width: 1, color: cssColor("quiet") },
   }));
-  shapes.push(...limits.map(across));
+  shapes.push(...limits.map(limitLine));
   const last = spans.length ? spans[spans.length - 1].end : 1;
   const shown = range || [evaluations.length ? -0.2 : 0.5, last + 0.5];
-  const values = seen(told.series, limits, shown);
-  const width = Math.max(...told.series.map((each) => each.width || 1));
+  const values = valuesInRange(data.series, limits, shown);
+  const width = Math.max(...data.series.map((each) => each.width || 1));
   const room = element.clientWidth - MARGINS;
   const { xaxis, overhang } = updateAxis(spans, shown, room);
   return plot(element, traces, {
     margin: { l: 44, r: overhang, t: spans.length > 1 ? 16 : 8, b: 30 },
     xaxis,
     yaxis: {
-      ...(told.log && values.length ? logAxis(values) : { type: "linear" }),
+      ...(data.log && values.length ? logAxis(values) : { type: "linear" }),
       rangemode: values.some((each) => each < 0) ? "normal" : "nonnegative",
-      title: { text: told.units.map(inert).join(", "), standoff: 4 },
-      fixedrange: true, // a drag is over updates, on all charts
+      title: { text: data.units.map(escapeMarkup).join(", "), standoff: 4 },
+      fixedrange: true, // a drag selects updates, on all charts
     },
     shapes,
     annotations: [
-      ...limits.map((each, i) => beside(each, i, limits.length, told.log)),
-      ...(spans.length > 1 ? spans.map((each) => above(each, shown, room)) : []),
+      ...limits.map((each, i) => limitLabel(each, i, limits.length, data.log)),
+      ...(spans.length > 1 ? spans.map((each) => stageLabel(each, shown, room)) : []),
     ],
-  }).then(() => listen(element, on, (x) => named(x, spans, width)));
+  }).then(() => addHandlers(element, on, (x) => updateLabel(x, spans, width)));
 }
 
 const MARGINS = 70; // pixels of a chart that are not its axis
 
 function updateAxis(spans, shown, width) {
-  const { title, ticktext, overhang, ...axis } = updates(spans, shown, width);
+  const { title, ticktext, overhang, ...axis } = updateTicks(spans, shown, width);
   const xaxis = {
     ...axis,
-    ticktext: ticktext.map(inert),
-    title: { text: inert(title), standoff: 4 },
-    unifiedhovertitle: { text: "update %{x} of the run" }, // which `listen` puts in words
+    ticktext: ticktext.map(escapeMarkup),
+    title: { text: escapeMarkup(title), standoff: 4 },
+    unifiedhovertitle: { text: "update %{x} of the run" }, // which `addHandlers` replaces by the name of the update
   };
   return { xaxis, overhang };
 }
 
-// The name of a stage stands over where it begins, and is moved to the left where it would be cut off.
-function above(span, [low, high], width) {
-  const name = ((span.stage.length * LETTER) / width) * (high - low);
+// The name of a stage, above its beginning, shifted left if it would be cut off.
+function stageLabel(span, [low, high], width) {
+  const nameWidth = ((span.stage.length * LETTER) / width) * (high - low);
   return {
-    x: Math.min(span.start + 0.5, Math.max(low, high - name)),
+    x: Math.min(span.start + 0.5, Math.max(low, high - nameWidth)),
     xanchor: "left",
     yref: "paper",
     y: 1,
     yanchor: "bottom",
-    text: inert(span.stage),
+    text: escapeMarkup(span.stage),
     showarrow: false,
-    font: { size: 10, color: ink("quiet") },
+    font: { size: 10, color: cssColor("quiet") },
   };
 }
 
-// What a log axis has to have place for: numbers of the updates that are shown, and those they are compared with.
-function seen(series, limits, [low, high]) {
+// Values that a log axis must show: those of the updates in range, and the limits.
+function valuesInRange(series, limits, [low, high]) {
   return [
     ...series.flatMap((each) =>
       [each.y, each.low || [], each.high || []].flatMap((all) =>
@@ -237,14 +237,14 @@ function seen(series, limits, [low, high]) {
   ];
 }
 
-function across(limit) {
-  const line = { dash: "dash", width: 1.2, color: ink("red") };
+function limitLine(limit) {
+  const line = { dash: "dash", width: 1.2, color: cssColor("red") };
   return { type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.y, line };
 }
 
-// The name of a limit stands over its line, that of the least of several below its own, and any between on the
-// left: so none lies on another, however near they are.
-function beside(limit, index, many, log) {
+// The name of a limit, above its line; of several, the lowest has it below and those between on the left, so that
+// none overlap.
+function limitLabel(limit, index, many, log) {
   const side = index === 0 || index === many - 1 ? "right" : "left";
   return {
     xref: "paper",
@@ -252,34 +252,34 @@ function beside(limit, index, many, log) {
     xanchor: side,
     y: log ? Math.log10(limit.y) : limit.y,
     yanchor: many > 1 && index === 0 ? "top" : "bottom",
-    text: inert(limit.label),
+    text: escapeMarkup(limit.label),
     showarrow: false,
-    font: { size: 10, color: ink("red") },
+    font: { size: 10, color: cssColor("red") },
     yshift: many > 1 && index === 0 ? -1 : 1,
   };
 }
 
-// Plotly names what is under the mouse by a number alone: here it is put in words.
-function name(element, says) {
+// Replaces Plotly's number of the hovered update by its stage and number there.
+function setHoverTitle(element, labelOf) {
   const title = element.querySelector(".hoverlayer .legendtitletext");
   const found = title && /^update (\d.*|0) of the run$/.exec(title.textContent);
-  if (found) title.textContent = visible(says(Number(found[1])));
+  if (found) title.textContent = escapeInvisible(labelOf(Number(found[1])));
 }
 
-const namers = new WeakMap();
-const DOUBLE = 300; // milliseconds in which two clicks are one double-click
+const hoverObservers = new WeakMap();
+const DOUBLE = 300; // milliseconds between the clicks of a double-click
 
-function listen(element, on, says) {
-  namers.get(element)?.disconnect();
-  const namer = new window.MutationObserver(() => name(element, says));
-  namer.observe(element.querySelector(".hoverlayer"), { childList: true, subtree: true });
-  namers.set(element, namer);
+function addHandlers(element, on, labelOf) {
+  hoverObservers.get(element)?.disconnect();
+  const observer = new window.MutationObserver(() => setHoverTitle(element, labelOf));
+  observer.observe(element.querySelector(".hoverlayer"), { childList: true, subtree: true });
+  hoverObservers.set(element, observer);
   element.removeAllListeners("plotly_click");
   element.removeAllListeners("plotly_relayout");
   if (on.click) {
     let opening = 0;
     element.on("plotly_click", (event) => {
-      window.clearTimeout(opening); // the second click of two zooms out, and opens nothing
+      window.clearTimeout(opening); // a double-click zooms out and opens nothing
       const point = event.points.find((each) => each.customdata);
       if (point && event.event.detail < 2)
         opening = window.setTimeout(() => on.click(point.customdata[0]), DOUBLE);

@@ -1,7 +1,8 @@
-// Two runs beside each other: which is better and how sure, what was declared otherwise, where they part, their curves.
-import { ends, fill, h, interval, link, number, plural, state, table, tile } from "./dom.js";
-import { address, get, go } from "./data.js";
-import { curves, swatch } from "./curves.js";
+// Compares two runs: which is better, differences of configuration, the first difference, and curves.
+import { h, interval, intervalBounds, link, number } from "./dom.js";
+import { plural, setChildren, stateBadge, table, tile } from "./dom.js";
+import { address, get, navigate } from "./api.js";
+import { compareCurves, swatch } from "./compare_curves.js";
 
 export async function compare(page, query, context) {
   const runs = (await get("runs")).runs.map((each) => each.run);
@@ -12,61 +13,64 @@ export async function compare(page, query, context) {
       name === "a" ? "first" : "second",
       h(
         "select",
-        { "aria-label": name, onchange: (event) => go("compare", { ...query, [name]: event.target.value }) },
+        {
+          "aria-label": name,
+          onchange: (event) => navigate("compare", { ...query, [name]: event.target.value }),
+        },
         ["", ...runs].map((each) =>
           h("option", { value: each, selected: query[name] === each }, each || "choose a run"),
         ),
       ),
     );
   const body = h("div", {});
-  fill(page, h("h1", {}, "Compare"), h("p", { class: "row" }, choose("a"), choose("b")), body);
+  setChildren(page, h("h1", {}, "Compare"), h("p", { class: "row" }, choose("a"), choose("b")), body);
   if (!query.a || !query.b)
-    return fill(
+    return setChildren(
       body,
       h(
         "p",
         { class: "quiet" },
-        "Two runs of one seed part where something was changed; two seeds part at once.",
+        "Runs with the same seed differ from the first changed update on; runs with different seeds differ at once.",
       ),
     );
-  const told = await get("compare", { a: query.a, b: query.b });
+  const data = await get("compare", { a: query.a, b: query.b });
   const parts = h("div", {}, h("p", { class: "quiet" }, "comparing token by token …"));
   const charts = h("div", {});
-  fill(
+  setChildren(
     body,
     h(
       "div",
       { class: "tiles" },
-      told.runs.map((each, i) =>
+      data.runs.map((each, i) =>
         h(
           "div",
           { class: "tile" },
           h("div", { class: "name" }, swatch(i), i ? "second" : "first"),
-          h("div", {}, link(address("run", { run: each.run }), each.run), " ", state(each.state)),
+          h("div", {}, link(address("run", { run: each.run }), each.run), " ", stateBadge(each.state)),
           h("div", { class: "value" }, interval(each.reward)),
           h("div", { class: "more" }, "reward in training, last 10 updates"),
         ),
       ),
-      told.gains.slice(-1).map(last),
+      data.gains.slice(-1).map(lastGainTile),
     ),
     h("h2", {}, "Which is better"),
-    gains(told),
-    h("h2", {}, "What was declared otherwise"),
-    deltas([...told.recipe, ...told.facts]),
-    h("h2", {}, "Where they part"),
+    gains(data),
+    h("h2", {}, "Configuration differences"),
+    differencesTable([...data.recipe, ...data.facts]),
+    h("h2", {}, "First difference"),
     parts,
     h("h2", {}, "Curves"),
     charts,
   );
-  const boxes = curves(charts, told);
-  context.keep(() => boxes);
+  const boxes = compareCurves(charts, data);
+  context.charts(() => boxes);
   get("parting", { a: query.a, b: query.b }).then(
-    (found) => fill(parts, parting(found, query, told.gains)),
-    (error) => fill(parts, h("div", { class: "error" }, error.message)),
+    (found) => setChildren(parts, firstDifference(found, query, data.gains)),
+    (error) => setChildren(parts, h("div", { class: "error" }, error.message)),
   );
 }
 
-// A difference with its sign, and the ends of its interval with theirs.
+// A difference with its sign; so are the bounds of its interval.
 function signed(value) {
   if (typeof value !== "number") return number(value);
   return `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(3)}`;
@@ -74,30 +78,29 @@ function signed(value) {
 
 function difference(each) {
   const known = each.paired && each.paired.low !== null;
-  return signed(each.difference) + (known ? ` ${ends(each.paired, signed)}` : "");
+  return signed(each.difference) + (known ? ` ${intervalBounds(each.paired, signed)}` : "");
 }
 
-function over(each) {
+function tasksText(each) {
   const moved = each.up || each.down ? `: up on ${each.up}, down on ${each.down}` : "";
   return plural(each.paired.tasks, "task") + moved;
 }
 
 const title = (name) => name.replaceAll("_", " ");
 
-function last(each) {
-  const more = each.paired ? `${each.says} · 95 % over ${over(each)}` : each.says;
+function lastGainTile(each) {
+  const more = each.paired ? `${each.says} · 95 % over ${tasksText(each)}` : each.says;
   return tile(`second − first, evaluation ${title(each.name)}`, difference(each), more);
 }
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
-const HEAD = "second − first, task by task, 95 % over tasks, each line by itself";
+const HEAD = "second − first, paired by task, 95 % interval over tasks, each line separately";
 
-function gains(told) {
-  const seeds = h("p", { class: "quiet" }, sentence(told.seeds));
-  if (!told.gains.length)
-    return [h("p", {}, "Nobody can tell: no evaluation of one name is on record of both."), seeds];
-  const rows = told.gains.map((each) =>
+function gains(data) {
+  const seeds = h("p", { class: "quiet" }, sentence(data.seeds));
+  if (!data.gains.length) return [h("p", {}, "No evaluation is recorded in both runs."), seeds];
+  const rows = data.gains.map((each) =>
     h(
       "tr",
       {},
@@ -109,24 +112,21 @@ function gains(told) {
         "td",
         { class: "number" },
         h("b", {}, difference(each)),
-        h("div", { class: "quiet" }, each.paired ? over(each) : ""),
+        h("div", { class: "quiet" }, each.paired ? tasksText(each) : ""),
       ),
       h("td", { class: "wrap" }, each.says),
     ),
   );
   const columns = [["evaluation"], [[swatch(0), "first"], "number"], [[swatch(1), "second"], "number"]];
-  return [
-    table([...columns, [HEAD, "number"], [""]], rows),
-    seeds,
-  ];
+  return [table([...columns, [HEAD, "number"], [""]], rows), seeds];
 }
 
 function tasks(estimate) {
   return typeof estimate.tasks === "number" ? plural(estimate.tasks, "task") : "";
 }
 
-function deltas(found) {
-  if (!found.length) return h("p", {}, "Nothing: the same recipe, model, tasks, versions and machine.");
+function differencesTable(found) {
+  if (!found.length) return h("p", {}, "None: same recipe, model, tasks, versions and machine.");
   return table(
     [["key"], ["first"], ["second"]],
     found.map((each) =>
@@ -141,7 +141,7 @@ function deltas(found) {
   );
 }
 
-function parting(found, query, compared) {
+function firstDifference(found, query, compared) {
   const at = found.parting;
   const above = new Set(compared.map((each) => `eval ${each.name}`));
   const rest = found.beside.filter((each) => !above.has(each.name));
@@ -150,8 +150,8 @@ function parting(found, query, compared) {
       "tr",
       {},
       h("td", { class: "mono" }, each.name),
-      h("td", { class: "number" }, told(each.first)),
-      h("td", { class: "number" }, told(each.second)),
+      h("td", { class: "number" }, data(each.first)),
+      h("td", { class: "number" }, data(each.second)),
     ),
   );
   return [
@@ -183,42 +183,45 @@ function parting(found, query, compared) {
             "dl",
             {},
             h("dt", {}, "first"),
-            h("dd", { class: "mono" }, told(at.first)),
+            h("dd", { class: "mono" }, data(at.first)),
             h("dt", {}, "second"),
-            h("dd", { class: "mono" }, told(at.second)),
+            h("dd", { class: "mono" }, data(at.second)),
           ),
-          h("p", { class: "quiet" }, [apart(at), same(found.same)].filter(Boolean).join(" ")),
+          h(
+            "p",
+            { class: "quiet" },
+            [tokenDifferenceText(at), sameUpdatesText(found.same)].filter(Boolean).join(" "),
+          ),
         )
       : h(
           "div",
           { class: "finding clean" },
-          `The first ${found.same} updates are the same, token by token.${found.same >= found.looked_at ? " truing compare looks at all." : ""}`,
+          `The first ${found.same} updates are the same, token by token.${found.same >= found.looked_at ? " truing compare checks all updates." : ""}`,
         ),
-    found.words ? words(found.words, query) : null,
-    at ? table([["what each came to"], ["first", "number"], ["second", "number"]], beside) : null,
+    found.words ? textDifference(found.words, query) : null,
+    at ? table([["results"], ["first", "number"], ["second", "number"]], beside) : null,
   ];
 }
 
-const apart = (at) => (at.tokens ? `Token ${at.token}; ${at.tokens} of that row differ.` : "");
+const tokenDifferenceText = (at) =>
+  at.tokens
+    ? `Token ${at.token}; ${plural(at.tokens, "token")} of this sample ${at.tokens === 1 ? "differs" : "differ"}.`
+    : "";
 
-function same(updates) {
-  if (!updates) return "It is the first of the run.";
+function sameUpdatesText(updates) {
+  if (!updates) return "It is the first update of the run.";
   return `The ${plural(updates, "update")} before ${updates === 1 ? "is" : "are"} the same, token by token.`;
 }
 
-function told(value) {
+function data(value) {
   return typeof value === "number" ? number(value) : value === null ? "–" : String(value);
 }
 
-// The first answer that reads otherwise, as both runs have it.
-function words(found, query) {
+// The first answer that differs, in both runs.
+function textDifference(found, query) {
   const at = { stage: found.stage, update: found.update, sample: found.sample, token: found.token };
   return [
-    h(
-      "h3",
-      { class: "gap" },
-      `The first answer that reads otherwise: ${found.stage} ${found.update}, ${found.task}`,
-    ),
+    h("h3", { class: "gap" }, `First answer that differs: ${found.stage} ${found.update}, ${found.task}`),
     h(
       "div",
       { class: "sides" },

@@ -1,5 +1,6 @@
-// Elements, and numbers and texts as a person reads them. Text goes into the page as text, never as markup:
-// what a run holds was written by a model, and may be anything. All of it goes through here.
+// Creates elements and formats numbers and text. Text goes into the page as text, never as markup, because a model
+// wrote what a run holds. All of it goes through `h` and `setChildren`.
+import { address, hasAnswer } from "./api.js";
 
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -7,16 +8,18 @@ export function h(tag, attributes, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
-    else element.setAttribute(name, value === true ? "" : name === "title" ? visible(value) : value);
+    else element.setAttribute(name, value === true ? "" : name === "title" ? escapeInvisible(value) : value);
   }
-  fill(element, ...children);
+  setChildren(element, ...children);
   return element;
 }
 
-// Puts children in place of those that an element has.
-export function fill(element, ...children) {
+// Replaces the children of an element.
+export function setChildren(element, ...children) {
   const kept = children.flat(9).filter((each) => each !== null && each !== undefined && each !== false);
-  element.replaceChildren(...kept.map((each) => (each instanceof Node ? each : visible(String(each)))));
+  element.replaceChildren(
+    ...kept.map((each) => (each instanceof Node ? each : escapeInvisible(String(each)))),
+  );
 }
 
 const NO_NUMBER = "–";
@@ -52,16 +55,16 @@ export function fixed(value) {
 
 export function interval(each) {
   if (!each || each.mean === null) return NO_NUMBER;
-  return each.low === null ? fixed(each.mean) : `${fixed(each.mean)} ${ends(each)}`;
+  return each.low === null ? fixed(each.mean) : `${fixed(each.mean)} ${intervalBounds(each)}`;
 }
 
-// The bounds of an interval, and what it supposes beyond the bounds of what can be earned.
-export function ends(each, form = fixed) {
+// The bounds of an interval, and the assumption that it needs, if any.
+export function intervalBounds(each, form = fixed) {
   return `[${form(each.low)}, ${form(each.high)}]${each.supposes ? ` (if ${each.supposes})` : ""}`;
 }
 
-// What an evaluation rests on; an earlier version may not have told.
-export function basis(each) {
+// Tasks and samples of an evaluation; "" where an earlier version did not record them.
+export function sampleSize(each) {
   if (each.tasks === null) return "";
   return plural(each.tasks, "task") + (each.samples > 1 ? ` × ${each.samples}` : "");
 }
@@ -75,11 +78,11 @@ export function ago(seconds) {
       : `${duration(passed)} ago`;
 }
 
-// What a screen would hide, turn around or obey is shown as its number.
+// Shows invisible, bidirectional and control characters as their code point.
 const HIDDEN =
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
 
-export function visible(text) {
+export function escapeInvisible(text) {
   return text.replace(HIDDEN, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
 }
 
@@ -87,13 +90,20 @@ export function link(hash, ...children) {
   return h("a", { href: hash }, ...children);
 }
 
-export function verdict(name, text) {
+// A link to a sample of an update, or its text if a report does not hold it; more: further parts of its address.
+export function sampleLink({ run, stage, update }, sample, more = {}, label = sample) {
+  const at = { run, stage, update, sample };
+  if (hasAnswer("sample", at)) return link(address("sample", { ...at, ...more }), label);
+  return h("span", { title: "not in this report" }, label);
+}
+
+export function verdictBadge(name, text) {
   return h("span", { class: `verdict ${name.split(" ")[0]}` }, text || name);
 }
 
-// Codes of findings that mean something, each in the colour of its verdict.
-export function marks(findings) {
-  return Object.entries(findings).map(([code, name]) => [verdict(name, code), " "]);
+// Codes of findings, each in the colour of its verdict.
+export function findingCodes(findings) {
+  return Object.entries(findings).map(([code, name]) => [verdictBadge(name, code), " "]);
 }
 
 const STATES = {
@@ -105,7 +115,7 @@ const STATES = {
   "given up": "bad",
 };
 
-export function state(name) {
+export function stateBadge(name) {
   return h("span", { class: `state ${STATES[name] ?? "warn"}` }, name);
 }
 

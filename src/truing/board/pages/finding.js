@@ -1,19 +1,22 @@
-// A finding of the doctor: what it says, where, the text around its place, and what else helps.
-import { h, link, plural, verdict } from "./dom.js";
-import { address } from "./data.js";
-import { toSample } from "./links.js";
+// A finding of the doctor: claim, location, excerpt and background.
+import { h, link, plural, sampleLink, verdictBadge } from "./dom.js";
+import { address } from "./api.js";
 
-export function findings(told) {
-  return [...found(told), noticed(told.noticed), ...told.facts.map((each) => finding(each, told.run))];
+export function findings(data) {
+  return [
+    ...findingCards(data),
+    startupFindings(data.noticed),
+    ...data.facts.map((each) => finding(each, data.run)),
+  ];
 }
 
-// What was found before anything was trained: of tasks and rewards, by no rule.
-function noticed(texts) {
+// Problems of tasks and rewards that were found before training, not by a rule.
+function startupFindings(texts) {
   if (!texts.length) return "";
   return h(
     "section",
     { class: "finding SUSPECT" },
-    h("b", {}, "Noticed before training"),
+    h("b", {}, "Found before training"),
     h(
       "ul",
       {},
@@ -22,24 +25,24 @@ function noticed(texts) {
   );
 }
 
-function found(told) {
-  if (!told.findings.length) {
-    const judged = told.updates
-      ? `The doctor looked at ${plural(told.updates, "update")} and no rule found anything.`
+function findingCards(data) {
+  if (!data.findings.length) {
+    const judged = data.updates
+      ? `${plural(data.updates, "update")} checked, no findings.`
       : "No update yet.";
     return [h("div", { class: "finding clean" }, judged)];
   }
-  return told.findings.map((each) => finding(each, told.run));
+  return data.findings.map((each) => finding(each, data.run));
 }
 
-// A finding as a card. name: of its run; null where its updates cannot be looked at.
+// A finding as a card. name: of its run; null if its updates have no pages.
 export function finding(each, name) {
   const rows = [
     ["got", each.got],
     ["expected", each.expected],
     ["fix", each.remedy],
-    ["also in", among(each, name)],
-    ["then also", (each.incidents || []).join("\n")],
+    ["other samples", otherSamples(each, name)],
+    ["incidents", (each.incidents || []).join("\n")],
   ].filter(([, text]) => text);
   return h(
     "section",
@@ -47,9 +50,12 @@ export function finding(each, name) {
     h(
       "div",
       { class: "row" },
-      verdict(each.verdict, each.verdict + (each.log10_odds ? ` 10^${Math.round(each.log10_odds)} : 1` : "")),
+      verdictBadge(
+        each.verdict,
+        each.verdict + (each.log10_odds ? ` 10^${Math.round(each.log10_odds)} : 1` : ""),
+      ),
       h("b", {}, link(address("rule", { code: each.code }), `${each.code} ${each.name}`)),
-      h("span", {}, "at ", place(each, name)),
+      h("span", {}, "at ", findingLink(each, name)),
     ),
     h("p", { class: "wrap" }, each.what),
     each.undone ? h("p", { class: "quiet" }, each.undone) : null,
@@ -57,7 +63,7 @@ export function finding(each, name) {
       ? h(
           "div",
           { class: "excerpt mono" },
-          each.excerpt.map(([text, meant]) => h(meant ? "mark" : "span", {}, text)),
+          each.excerpt.map(([text, marked]) => h(marked ? "mark" : "span", {}, text)),
         )
       : null,
     h(
@@ -65,36 +71,36 @@ export function finding(each, name) {
       {},
       rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)]),
     ),
-    folded("why it is silent", each.why),
-    folded("what looks like it, and is healthy", each.healthy),
+    detailsBox("why training shows no error", each.why),
+    detailsBox("healthy look-alikes", each.healthy),
   );
 }
 
-function folded(says, text) {
-  return text ? h("details", {}, h("summary", {}, says), h("p", { class: "wrap" }, text)) : null;
+function detailsBox(label, text) {
+  return text ? h("details", {}, h("summary", {}, label), h("p", { class: "wrap" }, text)) : null;
 }
 
-// Where it is, as a link; an update that was undone is no longer there to be looked at.
-function place(each, name) {
+// Its location as a link; an update that was undone has no page.
+function findingLink(each, name) {
   const update = { run: name, stage: each.stage, update: each.update };
   const token = each.end > each.start ? each.start : "";
   const sample = each.sample_id ? `, sample ${each.sample_id}${token === "" ? "" : `, token ${token}`}` : "";
-  const says = `${each.stage} ${each.update}${sample}`;
-  if (name === null || each.undone) return says;
+  const label = `${each.stage} ${each.update}${sample}`;
+  if (name === null || each.undone) return label;
   return each.sample_id
-    ? toSample(update, each.sample_id, { token }, says)
-    : link(address("update", update), says);
+    ? sampleLink(update, each.sample_id, { token }, label)
+    : link(address("update", update), label);
 }
 
-// Samples that are listed before somebody asks for all.
+// Samples that are listed before the button for more.
 const FIRST = 6;
 
-// Other samples that it means.
-function among(each, name) {
+// Other samples that it marks.
+function otherSamples(each, name) {
   const others = (each.samples || []).filter(({ sample }) => sample !== each.sample_id);
   if (name === null || each.undone || !others.length) return null;
   const update = { run: name, stage: each.stage, update: each.update };
-  const to = ({ sample, token }) => [toSample(update, sample, { token }), " "];
+  const to = ({ sample, token }) => [sampleLink(update, sample, { token }), " "];
   const more = others.slice(FIRST);
   const rest = each.samples_count - each.samples.length;
   return [

@@ -1,13 +1,13 @@
-// What the words on these pages mean.
-import { fill, h } from "./dom.js";
-import { get } from "./data.js";
+// The glossary: terms of the pages and their definitions.
+import { h, setChildren } from "./dom.js";
+import { get } from "./api.js";
 
 export async function glossary(page) {
-  const told = await get("words");
-  fill(
+  const data = await get("words");
+  setChildren(
     page,
-    h("h1", {}, "Words"),
-    told.map((topic) => [
+    h("h1", {}, "Glossary"),
+    data.map((topic) => [
       h("h2", {}, topic.title),
       h(
         "dl",

@@ -1,9 +1,9 @@
-// A lab: hypotheses with their status, effects with their bounds, arms with their runs.
-import { fill, h, link, number, table, verdict } from "./dom.js";
-import { address, get } from "./data.js";
-import { ink, plot } from "./chart.js";
+// A lab: hypotheses with their status, effects with their intervals, and arms with their runs.
+import { h, link, number, setChildren, table, verdictBadge } from "./dom.js";
+import { address, get } from "./api.js";
+import { cssColor, plot } from "./chart.js";
 
-const MEANS = {
+const VERDICT_CLASS = {
   VALIDATED: "pass",
   "PARTIALLY VALIDATED": "pass",
   INVALIDATED: "fail",
@@ -13,8 +13,8 @@ const MEANS = {
 };
 
 export async function lab(page, query, context) {
-  const told = await get("lab", { lab: query.lab });
-  const rows = told.hypotheses.map((each) =>
+  const data = await get("lab", { lab: query.lab });
+  const rows = data.hypotheses.map((each) =>
     h(
       "tr",
       { class: "to" },
@@ -24,7 +24,7 @@ export async function lab(page, query, context) {
         link(address("hypothesis", { lab: query.lab, hypothesis: each.hypothesis }), each.hypothesis),
       ),
       h("td", { class: "wrap" }, h("b", {}, each.title), h("div", { class: "quiet" }, each.claim)),
-      h("td", {}, verdict(MEANS[each.verdict], each.verdict)),
+      h("td", {}, verdictBadge(VERDICT_CLASS[each.verdict], each.verdict)),
       h("td", { class: "wrap" }, each.because),
       h(
         "td",
@@ -37,57 +37,49 @@ export async function lab(page, query, context) {
       h("td", {}, each.quality),
     ),
   );
-  const drawn = told.effects.data ? [figure(told.effects)] : [];
-  context.keep(() => drawn);
-  fill(
+  const drawn = data.effects.data ? [figure(data.effects)] : [];
+  context.charts(() => drawn);
+  setChildren(
     page,
-    h("h1", {}, told.name),
+    h("h1", {}, data.name),
     table(
-      [
-        [""],
-        ["hypothesis"],
-        ["status"],
-        ["because"],
-        ["effect", "number"],
-        ["pairs", "number"],
-        ["evidence"],
-      ],
+      [[""], ["hypothesis"], ["status"], ["reason"], ["effect", "number"], ["pairs", "number"], ["evidence"]],
       rows,
     ),
     drawn.length
       ? drawn.map((each) => each.element)
-      : h("p", { class: "quiet" }, "No effect is known yet: truing lab plan says what to do next."),
+      : h("p", { class: "quiet" }, "No effect measured yet; truing lab plan shows the next step."),
   );
 }
 
 export async function hypothesis(page, query, context) {
-  const told = await get("hypothesis", { lab: query.lab, hypothesis: query.hypothesis });
-  const drawn = told.figures.map(figure);
-  context.keep(() => drawn);
-  fill(
+  const data = await get("hypothesis", { lab: query.lab, hypothesis: query.hypothesis });
+  const drawn = data.figures.map(figure);
+  context.charts(() => drawn);
+  setChildren(
     page,
     h("p", { class: "crumbs" }, link(address("lab", { lab: query.lab }), query.lab)),
-    h("h1", {}, `${query.hypothesis} ${told.title}`),
-    h("p", {}, verdict(MEANS[told.verdict], told.verdict)),
-    h("p", {}, told.claim),
-    h("pre", {}, told.lines.join("\n")),
+    h("h1", {}, `${query.hypothesis} ${data.title}`),
+    h("p", {}, verdictBadge(VERDICT_CLASS[data.verdict], data.verdict)),
+    h("p", {}, data.claim),
+    h("pre", {}, data.lines.join("\n")),
     h(
       "div",
       { class: "charts" },
       drawn.map((each) => each.element),
     ),
-    told.runs.length
+    data.runs.length
       ? [
           h("h2", {}, "Runs"),
           table(
-            [["arm"], ["seed", "number"], ["outcome"], [told.metric, "number"], [""]],
-            told.runs.map((each) =>
+            [["arm"], ["seed", "number"], ["outcome"], [data.metric, "number"], [""]],
+            data.runs.map((each) =>
               h(
                 "tr",
                 {},
                 h("td", {}, each.arm),
                 h("td", { class: "number" }, each.seed),
-                h("td", {}, verdict(each.outcome === "finished" ? "pass" : "fail", each.outcome)),
+                h("td", {}, verdictBadge(each.outcome === "finished" ? "pass" : "fail", each.outcome)),
                 h("td", { class: "number" }, number(each.value)),
                 h("td", { class: "wrap quiet" }, each.error),
               ),
@@ -95,18 +87,18 @@ export async function hypothesis(page, query, context) {
           ),
         ]
       : null,
-    h("details", { class: "gap" }, h("summary", {}, "its file"), h("pre", {}, told.text)),
+    h("details", { class: "gap" }, h("summary", {}, "Hypothesis file"), h("pre", {}, data.text)),
   );
 }
 
 const TICKS = 12;
 
-// A figure of the lab, in the colours of the page; updates count from 1.
-function figure(told) {
+// A figure of the lab in the colours of the page; updates count from 1.
+function figure(spec) {
   const area = h("div", {});
-  const { title, xaxis, shapes, height = 300, ...rest } = told.layout;
+  const { title, xaxis, shapes, height = 300, ...rest } = spec.layout;
   area.style.height = `${height}px`;
-  const data = told.data.map((each) => (each.x ? each : { ...each, x0: 1 }));
+  const data = spec.data.map((each) => (each.x ? each : { ...each, x0: 1 }));
   const seeds = data.flatMap((each) => each.x || []);
   const axis = { ...xaxis };
   if (axis.dtick) axis.dtick = Math.max(1, Math.ceil((Math.max(...seeds) - Math.min(...seeds)) / TICKS));
@@ -114,7 +106,7 @@ function figure(told) {
     plot(area, data, {
       ...rest,
       xaxis: axis,
-      shapes: (shapes || []).map((each) => ({ ...each, line: { ...each.line, color: ink("quiet") } })),
+      shapes: (shapes || []).map((each) => ({ ...each, line: { ...each.line, color: cssColor("quiet") } })),
       showlegend: true,
       hovermode: "closest",
       legend: { orientation: "h", y: -0.25 },

@@ -1,6 +1,6 @@
-// Which page is shown, what is live, and the keyboard.
-import { fill, h, link, visible } from "./dom.js";
-import { address, follow, here, IS_REPORT } from "./data.js";
+// Routing between pages, live updates, and the keyboard.
+import { escapeInvisible, h, link, setChildren } from "./dom.js";
+import { address, currentAddress, IS_REPORT, subscribe } from "./api.js";
 import { runs } from "./runs.js";
 import { run } from "./run.js";
 import { update } from "./update.js";
@@ -10,7 +10,7 @@ import { compare } from "./compare.js";
 import { hypothesis, lab } from "./lab.js";
 import { tasks } from "./prompts.js";
 import { samples } from "./samples.js";
-import { hold, writing } from "./hold.js";
+import { isTyping, keepFocus } from "./focus.js";
 import { audit } from "./audit.js";
 import { glossary } from "./glossary.js";
 
@@ -32,38 +32,41 @@ const PAGES = {
 };
 const LIVE = { runs: () => true, run: (query, names) => names.includes(query.run) };
 const main = document.getElementById("page");
-const signal = h("span", { class: "live", role: "status" }, "");
+const liveStatus = h("span", { class: "live", role: "status" }, "");
 let shown = 0;
-let kept = () => [];
-let renew = null;
+let charts = () => [];
+let refresh = null;
 let keys = {};
 let drawn = { page: "", query: {} };
 
-// How far each place of the history was scrolled: Back leads to where somebody was.
-const scrolled = new Map();
+// Scroll positions by history entry, so that Back restores them.
+const scrollPositions = new Map();
 history.scrollRestoration = "manual";
-window.addEventListener("scroll", () => history.state && scrolled.set(history.state.place, window.scrollY));
+window.addEventListener(
+  "scroll",
+  () => history.state && scrollPositions.set(history.state.place, window.scrollY),
+);
 
 async function show({ quiet = false } = {}) {
-  const { page, query } = here();
+  const { page, query } = currentAddress();
   const mine = ++shown;
-  const before = history.state ? scrolled.get(history.state.place) : 0;
+  const before = history.state ? scrollPositions.get(history.state.place) : 0;
   if (!history.state) history.replaceState({ place: Math.random() }, "");
   keys = {};
-  kept = () => [];
-  renew = null;
+  charts = () => [];
+  refresh = null;
   const target = h("div", {});
   const context = {
-    keep: (boxes) => {
-      kept = boxes;
+    charts: (boxes) => {
+      charts = boxes;
     },
     keys: (own) => {
       keys = own;
     },
-    renew: (own) => {
-      renew = own;
+    refresh: (own) => {
+      refresh = own;
     },
-    again: (after) => setTimeout(() => mine === shown && show({ quiet: true }), after),
+    reload: (after) => setTimeout(() => mine === shown && show({ quiet: true }), after),
   };
   const draw = PAGES[page];
   try {
@@ -71,40 +74,42 @@ async function show({ quiet = false } = {}) {
     if (!quiet) main.dataset.page = "";
     await draw(target, query, context, main);
     if (mine !== shown) return;
-    if (quiet && writing(main)) return context.again(200); // nobody's words are taken away
-    document.title = visible([query.run || query.code || "", "truing board"].filter(Boolean).join(" · "));
-    stay(page, query, quiet, before || 0, () => fill(main, target));
+    if (quiet && isTyping(main)) return context.reload(200); // keep what the user types
+    document.title = escapeInvisible(
+      [query.run || query.code || "", "truing board"].filter(Boolean).join(" · "),
+    );
+    replacePage(page, query, quiet, before || 0, () => setChildren(main, target));
     main.dataset.page = page;
   } catch (error) {
-    if (mine === shown) fill(main, h("div", { class: "error", role: "alert" }, error.message));
+    if (mine === shown) setChildren(main, h("div", { class: "error", role: "alert" }, error.message));
   }
-  top();
+  header();
 }
 
-// Puts a page in place of another. A list that is asked otherwise stays where it was, and so does the keyboard's
-// focus; the next page of a list begins at its top. before: where the place was scrolled to, if it is come back to.
-function stay(page, query, quiet, before, put) {
-  const again = quiet || drawn.page === page;
-  const back = again ? hold(main) : () => false;
-  const turned = again && (drawn.query.start || "") !== (query.start || "");
+// Replaces the page. A list with changed filters keeps its scroll position and the keyboard focus; the next page of
+// a list starts at its top. before: the scroll position of this history entry.
+function replacePage(page, query, quiet, before, put) {
+  const samePage = quiet || drawn.page === page;
+  const back = samePage ? keepFocus(main) : () => false;
+  const turned = samePage && (drawn.query.start || "") !== (query.start || "");
   const scroll = window.scrollY;
   put();
   drawn = { page, query };
   const held = back();
-  const list = again ? main.querySelector("[data-list]") : null;
+  const list = samePage ? main.querySelector("[data-list]") : null;
   if (list && turned) list.scrollIntoView();
   else window.scrollTo(0, quiet || list ? scroll : before);
   if (!quiet && !held) main.focus({ preventScroll: true });
 }
 
-function top() {
-  const { page } = here();
+function header() {
+  const { page } = currentAddress();
   const names = IS_REPORT ? { run: "Run" } : { runs: "Runs", compare: "Compare", rules: "Rules" };
-  names.glossary = "Words";
-  fill(
+  names.glossary = "Glossary";
+  setChildren(
     document.getElementById("top"),
     link(
-      address(IS_REPORT ? "run" : "runs", IS_REPORT ? REPORTED : {}),
+      address(IS_REPORT ? "run" : "runs", IS_REPORT ? REPORT_QUERY : {}),
       h("span", { class: "brand" }, "truing board"),
     ),
     h(
@@ -114,7 +119,7 @@ function top() {
         h(
           "a",
           {
-            href: address(name, name === "run" ? REPORTED : {}),
+            href: address(name, name === "run" ? REPORT_QUERY : {}),
             "aria-current": page === name ? "page" : null,
           },
           text,
@@ -122,15 +127,15 @@ function top() {
       ),
     ),
     h("span", { class: "grow" }),
-    IS_REPORT ? null : signal,
-    h("button", { onclick: turn, "aria-label": "dark or light" }, "◐"),
+    IS_REPORT ? null : liveStatus,
+    h("button", { onclick: toggleTheme, "aria-label": "toggle dark mode" }, "◐"),
     h("button", { onclick: help, "aria-label": "keys" }, "?"),
   );
 }
 
-const REPORTED = IS_REPORT ? JSON.parse(document.getElementById("reported").textContent) : {};
+const REPORT_QUERY = IS_REPORT ? JSON.parse(document.getElementById("reported").textContent) : {};
 
-function turn() {
+function toggleTheme() {
   const root = document.documentElement;
   root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
   try {
@@ -138,7 +143,7 @@ function turn() {
   } catch {
     /* a report opened from a file may keep nothing */
   }
-  for (const box of kept()) box.show();
+  for (const box of charts()) box.show();
 }
 
 function theme() {
@@ -153,16 +158,16 @@ function theme() {
 }
 
 const HELP = [
-  ["?", "these keys"],
+  ["?", "show the keys"],
   ["g then r", "runs"],
   ["g then d", "rules of the doctor"],
-  ["g then w", "what the words mean"],
-  ["u", "one up: from a sample to its update, to its run"],
-  [", and .", "the one before, the one after: update, sample, page"],
-  ["← and →", "from token to token"],
+  ["g then w", "glossary"],
+  ["u", "up: sample → update → run"],
+  [", and .", "previous, next: update, sample, page"],
+  ["← and →", "previous, next token"],
   ["t", "next tint"],
   ["/", "find"],
-  ["d", "dark or light"],
+  ["d", "toggle dark mode"],
 ];
 
 function help() {
@@ -175,7 +180,7 @@ function help() {
       {},
       HELP.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text))),
     ),
-    h("p", {}, h("a", { href: address("glossary"), onclick: () => box.close() }, "what the words mean")),
+    h("p", {}, h("a", { href: address("glossary"), onclick: () => box.close() }, "glossary")),
     h("button", { onclick: () => box.close() }, "close"),
   );
   box.addEventListener("close", () => box.remove());
@@ -183,7 +188,7 @@ function help() {
   box.showModal();
 }
 
-const ABOVE = {
+const PARENT_PAGE = {
   sample: "update",
   group: "update",
   update: "run",
@@ -196,15 +201,15 @@ const ABOVE = {
 };
 let pressed = "";
 
-function up() {
-  const { page, query } = here();
-  if (!ABOVE[page]) return;
+function goUp() {
+  const { page, query } = currentAddress();
+  if (!PARENT_PAGE[page]) return;
   const { run: name, stage, update: number } = query;
   location.hash = address(
-    ABOVE[page],
-    ABOVE[page] === "update"
+    PARENT_PAGE[page],
+    PARENT_PAGE[page] === "update"
       ? { run: name, stage, update: number }
-      : ABOVE[page] === "run"
+      : PARENT_PAGE[page] === "run"
         ? { run: name }
         : {},
   );
@@ -232,8 +237,8 @@ document.addEventListener("keydown", (event) => {
     gw: () => {
       location.hash = address("glossary");
     },
-    u: up,
-    d: turn,
+    u: goUp,
+    d: toggleTheme,
     ...keys,
   };
   const marked = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
@@ -245,17 +250,17 @@ document.addEventListener("keydown", (event) => {
 
 theme();
 window.addEventListener("hashchange", () => show());
-follow(
-  (told) => {
-    const { page, query } = here();
-    if (!LIVE[page] || !LIVE[page](query, told.runs)) return;
-    if (renew) renew().catch(() => show({ quiet: true }));
+subscribe(
+  (data) => {
+    const { page, query } = currentAddress();
+    if (!LIVE[page] || !LIVE[page](query, data.runs)) return;
+    if (refresh) refresh().catch(() => show({ quiet: true }));
     else show({ quiet: true });
   },
   (on) => {
-    signal.className = `live ${on ? "on" : "off"}`;
-    signal.textContent = on ? "live" : "the board does not answer";
+    liveStatus.className = `live ${on ? "on" : "off"}`;
+    liveStatus.textContent = on ? "live" : "connection lost";
   },
 );
-if (IS_REPORT && !location.hash) location.replace(address("run", REPORTED));
+if (IS_REPORT && !location.hash) location.replace(address("run", REPORT_QUERY));
 show();

@@ -1,11 +1,12 @@
-// What a run drew, prompt by prompt: what is asked, how often it was passed, and when it was drawn last.
-import { count, fill, h, link, number, table } from "./dom.js";
-import { address, get, go } from "./data.js";
-import { colour, plot } from "./chart.js";
-import { counted, crumbs, head, input, list, otherwise, reading, select } from "./list.js";
+// The prompts of a run: text, pass rate, and the update that sampled each last.
+import { count, h, link, number, setChildren, table } from "./dom.js";
+import { address, get, navigate } from "./api.js";
+import { plot, seriesColor } from "./chart.js";
+import { addressWith, crumbs, filterInput, filterSelect } from "./list_view.js";
+import { list, loadingNotes, sortHeader, withCount } from "./list_view.js";
 
 export async function tasks(page, query, context) {
-  const told = await get("tasks", {
+  const data = await get("tasks", {
     run: query.run,
     order: query.order || "pass_rate",
     backwards: query.backwards,
@@ -15,68 +16,66 @@ export async function tasks(page, query, context) {
   });
   const sorted = { order: "pass_rate", ...query };
   const columns = [
-    head(sorted, "task", "task"),
-    ["asks"],
-    head(sorted, "attempts", "attempts", "number"),
-    head(sorted, "pass_rate", "passed", "number"),
-    head(sorted, "reward", "mean reward", "number"),
-    head(sorted, "spread", "spread", "number"),
-    head(sorted, "last", "last drawn"),
+    sortHeader(sorted, "task", "task"),
+    ["prompt"],
+    sortHeader(sorted, "attempts", "attempts", "number"),
+    sortHeader(sorted, "pass_rate", "pass rate", "number"),
+    sortHeader(sorted, "reward", "mean reward", "number"),
+    sortHeader(sorted, "spread", "std", "number"),
+    sortHeader(sorted, "last", "last sampled"),
   ];
   const area = h("div", { class: "plot" });
-  const about = "Passed is a reward of 1 or more; spread is the standard deviation of an attempt.";
-  fill(
+  const about = "Passed: reward of 1 or more. std: standard deviation of the reward over attempts.";
+  setChildren(
     page,
     crumbs(query),
     h("h1", {}, "Prompts"),
-    reading(told, context, (many) => `what ${counted(many, "prompt")} ask${many === 1 ? "s" : ""}`),
+    loadingNotes(data, context, (many) => withCount(many, "prompt")),
     h(
       "p",
       { class: "quiet" },
-      `${counted(told.every, "prompt")}, ${counted(told.rows, "attempt")} with a reward. ${about}`,
+      `${withCount(data.every, "prompt")}, ${withCount(data.rows, "attempt")} with a reward. ${about}`,
     ),
     h(
       "figure",
       { class: "chart" },
-      h("h3", {}, "Pass rates: what is always right or always wrong teaches nothing"),
+      h("h3", {}, "Pass rates (prompts at 0 % or 100 % give no gradient)"),
       area,
     ),
     list(
       query,
-      told,
-      filters(query, told),
+      data,
+      filters(query, data),
       table(
         columns,
-        told.tasks.map((each) => row(query, each)),
+        data.tasks.map((each) => row(query, each)),
       ),
-      nothing(query, told),
+      nothing(query, data),
     ),
   );
-  const draw = () => bars(area, query, told);
-  context.keep(() => [{ show: draw }]);
+  const draw = () => passRateChart(area, query, data);
+  context.charts(() => [{ show: draw }]);
   draw();
 }
 
-function filters(query, told) {
-  const shares = told.bars.map((name, i) => [name, `${words(name)} (${count(told.rates[i])})`]);
+function filters(query, data) {
+  const shares = data.bars.map((name, i) => [name, `${binLabel(name)} (${count(data.rates[i])})`]);
   const chosen = query.passed || "";
   return [
-    input(query, "text", "find", { type: "search", "data-key": "/" }),
-    select(query, "passed", "passed", [["", "all pass rates"], ...shares], chosen),
+    filterInput(query, "text", "find", { type: "search", "data-key": "/" }),
+    filterSelect(query, "passed", "pass rate", [["", "all pass rates"], ...shares], chosen),
     chosen
-      ? h("a", { href: otherwise(query, { passed: "" }), "data-hold": "passed" }, "all pass rates")
+      ? h("a", { href: addressWith(query, { passed: "" }), "data-hold": "passed" }, "all pass rates")
       : null,
     query.text || chosen
-      ? h("span", { class: "quiet" }, `${count(told.count)} of ${counted(told.every, "prompt")}`)
+      ? h("span", { class: "quiet" }, `${count(data.count)} of ${withCount(data.every, "prompt")}`)
       : null,
   ];
 }
 
-function nothing(query, told) {
-  if (told.waiting || told.unread) return "No prompt that was read yet is like that.";
-  return query.text || query.passed
-    ? "No prompt is like that."
-    : "No attempt with a reward is on record yet.";
+function nothing(query, data) {
+  if (data.waiting || data.unread) return "No matching prompts yet.";
+  return query.text || query.passed ? "No matching prompts." : "No attempt with a reward is recorded yet.";
 }
 
 function row(query, each) {
@@ -99,23 +98,27 @@ function row(query, each) {
   );
 }
 
-function words(bar) {
+function binLabel(bar) {
+  if (bar === "never") return "0 %";
+  if (bar === "always") return "100 %";
   return bar.includes("-") ? `${bar.replace("-", "–")} %` : bar;
 }
 
-// A click on a bar lists its prompts, a click on the one that is listed lists all again.
-function bars(area, query, told) {
-  const chosen = told.bars.indexOf(query.passed);
-  const paint = told.bars.map((_, i) => (chosen < 0 || i === chosen ? colour(0) : `${colour(0)}44`));
+// A click on a bar lists its prompts; a click on the chosen bar lists all prompts.
+function passRateChart(area, query, data) {
+  const chosen = data.bars.indexOf(query.passed);
+  const paint = data.bars.map((_, i) =>
+    chosen < 0 || i === chosen ? seriesColor(0) : `${seriesColor(0)}44`,
+  );
   const trace = {
     type: "bar",
-    x: told.bars.map(words),
-    y: told.rates,
+    x: data.bars.map(binLabel),
+    y: data.rates,
     marker: { color: paint },
     hovertemplate: "%{x}: %{y} prompts<extra></extra>",
   };
   plot(area, [trace], {
-    xaxis: { title: { text: "passed" }, fixedrange: true },
+    xaxis: { type: "category", title: { text: "pass rate" }, fixedrange: true },
     yaxis: { title: { text: "prompts" }, fixedrange: true },
     hovermode: "closest",
     dragmode: false,
@@ -123,7 +126,7 @@ function bars(area, query, told) {
     area.removeAllListeners("plotly_click");
     area.on("plotly_click", (event) => {
       const at = event.points[0].pointNumber;
-      go("tasks", { ...query, passed: at === chosen ? "" : told.bars[at], start: "" });
+      navigate("tasks", { ...query, passed: at === chosen ? "" : data.bars[at], start: "" });
     });
   });
 }

@@ -1,19 +1,19 @@
-// The rules of the doctor: all of them, and the page of one.
-import { fill, h, link, table } from "./dom.js";
-import { address, get, IS_REPORT } from "./data.js";
+// The rules of the doctor: the list, and the page of one rule.
+import { h, link, setChildren, table } from "./dom.js";
+import { address, get, IS_REPORT } from "./api.js";
 
 export async function rules(page) {
-  const told = await get("rules");
+  const data = await get("rules");
   const rows = h("div", {});
   const show = (text) => {
-    const kept = told.filter((each) =>
+    const kept = data.filter((each) =>
       `${each.code} ${each.name} ${each.title}`.toLowerCase().includes(text.toLowerCase()),
     );
-    fill(
+    setChildren(
       rows,
-      kept.length ? null : h("p", { class: "quiet" }, "No rule has these words."),
+      kept.length ? null : h("p", { class: "quiet" }, "No matching rules."),
       table(
-        [["code"], ["name"], ["kind"], ["what it finds"]],
+        [["code"], ["name"], ["kind"], ["detects"]],
         kept.map((each) =>
           h(
             "tr",
@@ -27,9 +27,9 @@ export async function rules(page) {
       ),
     );
   };
-  fill(
+  setChildren(
     page,
-    h("h1", {}, `${told.length} rules`),
+    h("h1", {}, `${data.length} rules`),
     h("input", {
       type: "search",
       placeholder: "find a rule",
@@ -43,19 +43,19 @@ export async function rules(page) {
 }
 
 export async function rule(page, query) {
-  const told = await get("rule", { code: query.code });
-  fill(
+  const data = await get("rule", { code: query.code });
+  setChildren(
     page,
     h("p", { class: "crumbs" }, IS_REPORT ? null : link(address("rules"), "rules")),
-    h("h1", {}, `${told.code} ${told.name}`),
-    h("p", {}, told.title),
+    h("h1", {}, `${data.code} ${data.name}`),
+    h("p", {}, data.title),
     h(
       "p",
       { class: "quiet" },
-      `${told.kind}. Needs ${told.needs.join(", ")}.${told.taints.length ? ` Taints ${told.taints.join("; ")}.` : ""}`,
+      `${data.kind}. Needs ${data.needs.join(", ")}.${data.taints.length ? ` Invalidates ${data.taints.join("; ")}.` : ""}`,
     ),
-    told.sections.filter((each) => each.text).map((each) => [h("h2", {}, each.name), h("p", {}, each.text)]),
-    h("h2", {}, "An example that fires"),
-    h("pre", {}, told.example),
+    data.sections.filter((each) => each.text).map((each) => [h("h2", {}, each.name), h("p", {}, each.text)]),
+    h("h2", {}, "Example"),
+    h("pre", {}, data.example),
   );
 }

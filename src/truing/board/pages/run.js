@@ -1,50 +1,52 @@
-// One run: findings first, then how it stands, then every chart.
-import { basis, count, duration, ends, fill, fixed, h, interval, link } from "./dom.js";
-import { number, plural, state, table, tile, verdict } from "./dom.js";
-import { address, get, IS_REPORT } from "./data.js";
-import { charts, latest } from "./dashboard.js";
+// One run: findings, then its status, then every chart.
+import { count, duration, fixed, h, interval, intervalBounds, link, sampleSize, setChildren } from "./dom.js";
+import { number, plural, stateBadge, table, tile, verdictBadge } from "./dom.js";
+import { address, get, IS_REPORT } from "./api.js";
+import { chartGroups, lastStageRange } from "./dashboard.js";
 import { findings } from "./finding.js";
 import { progress } from "./runs.js";
 
 export async function run(page, query, context) {
-  let told = await get("run", { run: query.run });
-  const seen = { stretch: query.from && query.to ? () => [Number(query.from), Number(query.to)] : latest };
+  let data = await get("run", { run: query.run });
+  const seen = {
+    range: query.from && query.to ? () => [Number(query.from), Number(query.to)] : lastStageRange,
+  };
   const head = h("div", {}),
     drawn = h("div", {}),
     foot = h("div", {});
-  const rooms = h("nav", { class: "jump", "aria-label": "on this page" });
-  const words = () => {
-    fill(rooms, ...jumps(told, page));
-    fill(head, ...above(told));
-    fill(foot, ...below(told).flat(9).filter(Boolean));
+  const navigation = h("nav", { class: "jump", "aria-label": "on this page" });
+  const fillAround = () => {
+    setChildren(navigation, ...sectionButtons(data, page));
+    setChildren(head, ...beforeCharts(data));
+    setChildren(foot, ...afterCharts(data).flat(9).filter(Boolean));
   };
-  words();
-  fill(page, rooms, head, drawn, foot);
-  let boxes = charts(drawn, () => told, seen);
-  context.keep(() => boxes);
-  context.renew(async () => {
-    const listed = kinds(told);
-    told = await get("run", { run: query.run });
-    words();
-    if (kinds(told) === listed) return Promise.all(boxes.map((each) => each.show()));
-    fill(drawn);
-    boxes = charts(drawn, () => told, seen);
+  fillAround();
+  setChildren(page, navigation, head, drawn, foot);
+  let boxes = chartGroups(drawn, () => data, seen);
+  context.charts(() => boxes);
+  context.refresh(async () => {
+    const listed = layoutKey(data);
+    data = await get("run", { run: query.run });
+    fillAround();
+    if (layoutKey(data) === listed) return Promise.all(boxes.map((each) => each.show()));
+    setChildren(drawn);
+    boxes = chartGroups(drawn, () => data, seen);
   });
 }
 
-function kinds(told) {
-  return JSON.stringify([told.rooms, told.spans.map((each) => each.stage)]);
+function layoutKey(data) {
+  return JSON.stringify([data.rooms, data.spans.map((each) => each.stage)]);
 }
 
-// What is far down the page, by its heading: the address is taken, so that these are buttons.
-function jumps(told, page) {
+// Buttons that scroll to the sections. They are no links, because the address holds the state of the view.
+function sectionButtons(data, page) {
   const names = [
     "Findings",
-    told.scorecard.length ? CRITERIA : null,
-    ...told.rooms.map((each) => each.title),
-    HAPPENED,
-    told.words.length ? FIRST : null,
-    RUN,
+    data.scorecard.length ? CRITERIA : null,
+    ...data.rooms.map((each) => each.title),
+    EVENTS,
+    data.words.length ? FIRST_TOKENS : null,
+    CONFIGURATION,
   ].filter(Boolean);
   const jump = (name) => {
     const target = page.querySelector(`[data-jump="${CSS.escape(name)}"]`);
@@ -55,132 +57,134 @@ function jumps(told, page) {
 }
 
 const CRITERIA = "Success criteria";
-const HAPPENED = "What happened";
-const FIRST = "First tokens in words";
-const RUN = "What was run";
+const EVENTS = "Events";
+const FIRST_TOKENS = "First tokens explained";
+const CONFIGURATION = "Configuration";
 
 function heading(name) {
   return h("h2", { "data-jump": name, tabindex: -1 }, name);
 }
 
-function above(told) {
+function beforeCharts(data) {
   return [
     h(
       "div",
       { class: "row" },
-      h("h1", {}, told.run),
-      state(told.state),
+      h("h1", {}, data.run),
+      stateBadge(data.state),
       h("span", { class: "grow" }),
-      ...ways(told),
+      ...links(data),
     ),
     h(
       "p",
       { class: "quiet wrap" },
-      [told.model, told.device, told.created, told.why].filter(Boolean).join(" · "),
+      [data.model, data.device, data.created, data.why].filter(Boolean).join(" · "),
     ),
-    told.trouble ? h("div", { class: "error" }, told.trouble) : "",
-    h("section", { "data-jump": "Findings", "aria-label": "findings", tabindex: -1 }, findings(told)),
-    tiles(told),
-    scorecard(told) || "",
+    data.trouble ? h("div", { class: "error" }, data.trouble) : "",
+    h("section", { "data-jump": "Findings", "aria-label": "findings", tabindex: -1 }, findings(data)),
+    tiles(data),
+    scorecard(data) || "",
   ];
 }
 
-function below(told) {
+function afterCharts(data) {
   return [
-    heading(HAPPENED),
-    log(told),
-    told.words.length ? [heading(FIRST), words(told)] : null,
-    heading(RUN),
-    h("details", {}, h("summary", {}, "recipe"), h("pre", {}, told.recipe)),
-    Object.entries(told.about).map(([name, value]) =>
+    heading(EVENTS),
+    log(data),
+    data.words.length ? [heading(FIRST_TOKENS), firstTokens(data)] : null,
+    heading(CONFIGURATION),
+    h("details", {}, h("summary", {}, "recipe"), h("pre", {}, data.recipe)),
+    Object.entries(data.about).map(([name, value]) =>
       h("details", {}, h("summary", {}, name), h("pre", {}, JSON.stringify(value, null, 2))),
     ),
   ];
 }
 
-function ways(told) {
+function links(data) {
   if (IS_REPORT) return [];
-  const last = told.spans[told.spans.length - 1];
+  const last = data.spans[data.spans.length - 1];
   return [
     last &&
       link(
         address("update", {
-          run: told.run,
+          run: data.run,
           stage: last.stage,
           update: last.end - last.start - 1 + last.first,
         }),
         "last update",
       ),
-    link(address("samples", { run: told.run }), "samples"),
-    link(address("tasks", { run: told.run }), "prompts"),
-    link(address("compare", { a: told.run }), "compare"),
+    link(address("samples", { run: data.run }), "samples"),
+    link(address("tasks", { run: data.run }), "prompts"),
+    link(address("compare", { a: data.run }), "compare"),
   ].filter(Boolean);
 }
 
-// Evaluations that have a tile; the chart of the reward has all.
+// Evaluations with a tile; the reward chart shows all.
 const TILES = 3;
 
-function tiles(told) {
-  const evaluations = Object.entries(told.evaluations)
+function tiles(data) {
+  const evaluations = Object.entries(data.evaluations)
     .slice(-TILES)
     .map(([name, each]) =>
       tile(`evaluation ${name.replaceAll("_", " ")}`, fixed(each.mean), [
-        each.low === null ? null : h("div", {}, `95 % ${ends(each)}`),
-        h("div", {}, basis(each)),
-        Object.entries(told.pass_at[name] || {}).map(([k, one]) => h("div", {}, `pass@${k} ${interval(one)}`)),
+        each.low === null ? null : h("div", {}, `95 % ${intervalBounds(each)}`),
+        h("div", {}, sampleSize(each)),
+        Object.entries(data.pass_at[name] || {}).map(([k, one]) =>
+          h("div", {}, `pass@${k} ${interval(one)}`),
+        ),
       ]),
     );
-  const reward = told.reward || { mean: null, low: null };
+  const reward = data.reward || { mean: null, low: null };
   return h(
     "div",
     { class: "tiles" },
     tile(
       "reward, last 10 updates",
       fixed(reward.mean),
-      reward.low === null ? "" : `95 % ${ends(reward)}`,
+      reward.low === null ? "" : `95 % ${intervalBounds(reward)}`,
     ),
     evaluations,
     h(
       "div",
       { class: "tile" },
       h("div", { class: "name" }, "progress"),
-      progress(told),
-      told.left ? h("div", { class: "more" }, `${duration(told.left)} left`) : null,
+      progress(data),
+      data.left ? h("div", { class: "more" }, `${duration(data.left)} left`) : null,
     ),
-    tile("updates took", duration(told.seconds), `${count(told.tokens)} tokens drawn`),
-    tile("last loss was", told.loss.replaceAll("_", " ") || "–", `${number(told.tokens_per_s)} tokens/s`),
+    tile("update time", duration(data.seconds), `${count(data.tokens)} tokens sampled`),
+    tile("loss state", data.loss.replaceAll("_", " ") || "–", `${number(data.tokens_per_s)} tokens/s`),
   );
 }
 
-function scorecard(told) {
-  if (!told.scorecard.length) return null;
-  const rows = told.scorecard.map((each) =>
+function scorecard(data) {
+  if (!data.scorecard.length) return null;
+  const rows = data.scorecard.map((each) =>
     h(
       "tr",
       {},
-      h("td", {}, verdict(each.verdict)),
+      h("td", {}, verdictBadge(each.verdict)),
       h("td", {}, h("b", {}, each.name)),
       h("td", { class: "wrap" }, each.measured),
       h("td", { class: "wrap quiet" }, each.reading),
       h("td", { class: "wrap quiet" }, each.report),
     ),
   );
-  const failed = told.scorecard.some((each) => each.verdict === "fail");
+  const failed = data.scorecard.some((each) => each.verdict === "fail");
   const counts = {};
-  for (const each of told.scorecard) counts[each.verdict] = (counts[each.verdict] || 0) + 1;
-  const said = Object.entries(counts)
+  for (const each of data.scorecard) counts[each.verdict] = (counts[each.verdict] || 0) + 1;
+  const text = Object.entries(counts)
     .map(([name, many]) => `${many} ${name}`)
     .join(", ");
   return h(
     "details",
     { open: failed, "data-jump": CRITERIA, tabindex: -1 },
-    h("summary", {}, h("b", {}, CRITERIA), ` ${said}`),
-    table([[""], ["criterion"], ["measured"], ["as it should read"], ["as reports have it"]], rows),
+    h("summary", {}, h("b", {}, CRITERIA), ` ${text}`),
+    table([[""], ["criterion"], ["measured"], ["expected"], ["as reported"]], rows),
   );
 }
 
-function log(told) {
-  const rows = told.events.map((each) =>
+function log(data) {
+  const rows = data.events.map((each) =>
     h(
       "tr",
       {},
@@ -193,17 +197,17 @@ function log(told) {
     "details",
     { open: rows.length < 12 },
     h("summary", {}, plural(rows.length, "event")),
-    table([["when (UTC)"], ["what"], [""]], rows),
+    table([["when (UTC)"], ["event"], [""]], rows),
   );
 }
 
-function words(told) {
-  return told.words.map((each) =>
+function firstTokens(data) {
+  return data.words.map((each) =>
     h(
       "details",
       {},
       h("summary", {}, `${each.stage} ${each.update}`),
-      h("pre", {}, each.lines.map(([text, codes]) => `${text}  [${codes}]`).join("\n")),
+      h("pre", {}, each.lines.map(([text]) => text).join("\n")),
     ),
   );
 }

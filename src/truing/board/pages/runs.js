@@ -1,33 +1,33 @@
-// The overview: every run in a line.
-import { ago, basis, count, duration, fill, h, interval } from "./dom.js";
-import { link, plural, state, table, verdict } from "./dom.js";
-import { address, get } from "./data.js";
+// The overview: one row per run.
+import { ago, count, duration, h, interval, sampleSize, setChildren } from "./dom.js";
+import { link, plural, stateBadge, table, verdictBadge } from "./dom.js";
+import { address, get } from "./api.js";
 
-export async function runs(page, _query, { again }) {
-  const told = await get("runs");
-  const shown = told.runs.map(line);
-  fill(
+export async function runs(page, _query, { reload }) {
+  const data = await get("runs");
+  const shown = data.runs.map(runRow);
+  setChildren(
     page,
     h("h1", {}, "Runs"),
     h(
       "p",
       { class: "quiet" },
-      `${plural(told.runs.length, "run")} under ${told.root}`,
-      told.waiting ? ` · reading ${told.waiting} more …` : "",
+      `${plural(data.runs.length, "run")} under ${data.root}`,
+      data.waiting ? ` · reading ${data.waiting} more …` : "",
     ),
-    told.notes.map((each) => h("p", { class: "quiet" }, each)),
-    told.runs.length
+    data.notes.map((each) => h("p", { class: "quiet" }, each)),
+    data.runs.length
       ? table(
           [
             ["run"],
             ["state"],
-            ["at"],
+            ["progress"],
             ["findings"],
             ["reward, last 10 updates", "number"],
             ["last evaluation", "number"],
             ["criteria"],
-            ["cost", "number"],
-            ["last word", "number"],
+            ["time", "number"],
+            ["last activity", "number"],
           ],
           shown,
         )
@@ -36,40 +36,40 @@ export async function runs(page, _query, { again }) {
           { class: "finding clean" },
           "No run yet. ",
           h("code", {}, "truing train tiny"),
-          " makes one in under a minute; it appears here as it starts.",
+          " makes one in under a minute; it appears here when it starts.",
         ),
-    told.labs.length
+    data.labs.length
       ? [
           h("h2", {}, "Labs"),
           h(
             "ul",
             {},
-            told.labs.map((name) => h("li", {}, link(address("lab", { lab: name }), name))),
+            data.labs.map((name) => h("li", {}, link(address("lab", { lab: name }), name))),
           ),
         ]
       : null,
-    told.audits.length
+    data.audits.length
       ? [
           h("h2", {}, "Audits of other trainers"),
           h(
             "ul",
             {},
-            told.audits.map((name) => h("li", {}, link(address("audit", { audit: name }), name))),
+            data.audits.map((name) => h("li", {}, link(address("audit", { audit: name }), name))),
           ),
         ]
       : null,
   );
-  if (told.waiting) again(300);
+  if (data.waiting) reload(300);
 }
 
-function line(run) {
+function runRow(run) {
   const to = link(address("run", { run: run.run }), run.run);
   if (run.state === "cannot be read")
     return h(
       "tr",
       {},
       h("td", { class: "wrap" }, run.run),
-      h("td", {}, state(run.state)),
+      h("td", {}, stateBadge(run.state)),
       h("td", { colspan: 7, class: "wrap quiet" }, run.why),
     );
   const evaluations = Object.entries(run.evaluations);
@@ -78,9 +78,9 @@ function line(run) {
     "tr",
     { class: "to" },
     h("td", { class: "wrap run" }, h("b", {}, to), h("div", { class: "quiet" }, run.model)),
-    h("td", {}, state(run.state), run.why ? h("div", { class: "quiet wrap" }, run.why) : null),
+    h("td", {}, stateBadge(run.state), run.why ? h("div", { class: "quiet wrap" }, run.why) : null),
     h("td", {}, progress(run)),
-    h("td", {}, found(run)),
+    h("td", {}, findingBadges(run)),
     h("td", { class: "number" }, interval(run.reward)),
     h(
       "td",
@@ -88,7 +88,7 @@ function line(run) {
       last
         ? [
             interval(last[1]),
-            h("div", { class: "quiet" }, [last[0], basis(last[1])].filter(Boolean).join(", ")),
+            h("div", { class: "quiet" }, [last[0], sampleSize(last[1])].filter(Boolean).join(", ")),
           ]
         : "–",
     ),
@@ -97,13 +97,13 @@ function line(run) {
       "td",
       { class: "number" },
       duration(run.seconds),
-      h("div", { class: "quiet" }, `${count(run.tokens)} tokens drawn`),
+      h("div", { class: "quiet" }, `${count(run.tokens)} tokens sampled`),
     ),
     h(
       "td",
       { class: "number" },
       ago(run.last),
-      run.left ? h("div", { class: "quiet" }, `${duration(run.left)} left of ${run.at[0]}`) : null,
+      run.left ? h("div", { class: "quiet" }, `${duration(run.left)} left in ${run.at[0]}`) : null,
     ),
   );
 }
@@ -129,12 +129,12 @@ export function progress(run) {
   ];
 }
 
-export function found(run) {
+export function findingBadges(run) {
   if (!run.findings.length) return h("span", { class: "quiet" }, "none");
   return h(
     "div",
     { class: "row" },
-    run.findings.map((each) => link(address("run", { run: run.run }), verdict(each.verdict, each.code))),
+    run.findings.map((each) => link(address("run", { run: run.run }), verdictBadge(each.verdict, each.code))),
   );
 }
 

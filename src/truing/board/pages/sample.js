@@ -1,18 +1,17 @@
-// A sample as it was, token by token; and a group of them side by side.
-import { fill, h, link, marks, number, plural, tile } from "./dom.js";
-import { address, get, holds } from "./data.js";
+// A sample token by token, and a group of samples side by side.
+import { findingCodes, h, link, number, plural, sampleLink, setChildren, tile } from "./dom.js";
+import { address, get, hasAnswer } from "./api.js";
 import { finding } from "./finding.js";
-import { toSample } from "./links.js";
-import { legend, nextTint, tints, View } from "./tokens.js";
+import { legend, nextTint, tintSelect, TokenView } from "./tokens.js";
 
 export async function sample(page, query, context) {
-  const asked = { run: query.run, stage: query.stage, update: query.update };
-  const whole = { ...asked, sample: query.sample };
+  const question = { run: query.run, stage: query.stage, update: query.update };
+  const whole = { ...question, sample: query.sample };
   const there = { ...whole, token: query.token };
-  const told = await get("sample", holds("sample", there) ? there : whole);
-  const about = told.about;
-  const view = new View(told, query);
-  fill(
+  const data = await get("sample", hasAnswer("sample", there) ? there : whole);
+  const about = data.about;
+  const view = new TokenView(data, query);
+  setChildren(
     page,
     crumbs(query),
     h(
@@ -20,10 +19,10 @@ export async function sample(page, query, context) {
       { class: "row" },
       h("h1", {}, about.sample),
       h("span", { class: "grow" }),
-      link(address("group", { ...asked, group: about.group }), "its group side by side"),
-      neighbours(query, told),
+      link(address("group", { ...question, group: about.group }), "Compare group"),
+      previousNext(query, data),
     ),
-    told.findings.map((each) => finding(each, query.run)),
+    data.findings.map((each) => finding(each, query.run)),
     h(
       "div",
       { class: "tiles" },
@@ -37,10 +36,10 @@ export async function sample(page, query, context) {
       tile(
         "advantage",
         number(about.advantage),
-        about.computed ? "" : "not computed: no term of the loss has a gradient on it",
+        about.computed ? "" : "not computed: no loss term has a gradient here",
       ),
-      tile("tokens", String(about.length), `${about.sampled} drawn, ${about.trained} trained`),
-      tile("ended", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
+      tile("tokens", String(about.length), `${about.sampled} sampled, ${about.trained} trained`),
+      tile("finish reason", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
       tile("task", about.task, about.family),
     ),
     about.error ? h("pre", { class: "error" }, about.error) : null,
@@ -48,19 +47,19 @@ export async function sample(page, query, context) {
     h(
       "details",
       { class: "gap" },
-      h("summary", {}, "what the world says it became"),
+      h("summary", {}, "Final environment state"),
       h("pre", {}, about.outcome || "nothing"),
     ),
     h(
       "details",
       {},
-      h("summary", {}, "messages, as graders were given them"),
-      told.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, each.text)]),
+      h("summary", {}, "Messages passed to the reward functions"),
+      data.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, each.text)]),
     ),
     h(
       "details",
       {},
-      h("summary", {}, "sampling contract"),
+      h("summary", {}, "Sampling parameters"),
       h("pre", {}, JSON.stringify(about.contract, null, 2)),
     ),
   );
@@ -68,69 +67,69 @@ export async function sample(page, query, context) {
   requestAnimationFrame(() => view.focus());
 }
 
-function neighbours(query, told) {
-  const to = (sample, key, says) => {
+function previousNext(query, data) {
+  const to = (sample, key, label) => {
     const at = { run: query.run, stage: query.stage, update: query.update, sample };
-    return sample && holds("sample", at)
-      ? h("a", { href: address("sample", { ...at, tint: query.tint }), "data-key": key }, says)
+    return sample && hasAnswer("sample", at)
+      ? h("a", { href: address("sample", { ...at, tint: query.tint }), "data-key": key }, label)
       : null;
   };
-  return h("span", { class: "row" }, to(told.before, ",", "← before"), to(told.after, ".", "after →"));
+  return h("span", { class: "row" }, to(data.before, ",", "← previous"), to(data.after, ".", "next →"));
 }
 
 export async function group(page, query, context) {
-  const asked = { run: query.run, stage: query.stage, update: query.update, group: query.group };
-  const told = await get("group", asked);
+  const question = { run: query.run, stage: query.stage, update: query.update, group: query.group };
+  const data = await get("group", question);
   const columns = h("div", { class: "columns" });
   const card = h("aside", { class: "card", "aria-live": "polite" });
-  const views = told.samples.map((each) => {
+  const views = data.samples.map((each) => {
     const mine = each.about.sample === query.sample;
-    return new View(each, { ...query, sample: each.about.sample, token: mine ? query.token : "" }, card);
+    return new TokenView(each, { ...query, sample: each.about.sample, token: mine ? query.token : "" }, card);
   });
-  fill(
+  setChildren(
     columns,
-    ...told.samples.map((each, i) =>
+    ...data.samples.map((each, i) =>
       h(
         "section",
         {},
         h(
           "div",
           { class: "row" },
-          h("b", {}, toSample(query, each.about.sample, { tint: query.tint })),
+          h("b", {}, sampleLink(query, each.about.sample, { tint: query.tint })),
           h("span", { class: "grow" }),
-          marks(each.about.findings),
+          findingCodes(each.about.findings),
         ),
         h(
           "div",
           { class: "quiet" },
-          `reward ${number(each.about.reward)} · advantage ${number(each.about.advantage, 3)} · ${each.about.sampled} drawn · ${each.about.finish}`,
+          `reward ${number(each.about.reward)} · advantage ${number(each.about.advantage, 3)} · ${each.about.sampled} sampled · ${each.about.finish}`,
         ),
         views[i].box,
       ),
     ),
   );
-  fill(
+  setChildren(
     page,
     crumbs(query),
-    h("h1", {}, `group ${told.group}`),
+    h("h1", {}, `group ${data.group}`),
     h(
       "p",
       { class: "quiet" },
       [
-        `${plural(told.attempts, "attempt")} at ${told.samples[0].about.task}, best first`,
-        told.count > told.attempts ? `${told.count} samples` : "",
-        told.count > told.samples.length ? `the first ${told.samples.length}` : "",
+        `${plural(data.attempts, "attempt")} at ${data.samples[0].about.task}, best first`,
+        data.count > data.attempts ? `${data.count} samples` : "",
+        data.count > data.samples.length ? `the first ${data.samples.length}` : "",
       ]
         .filter(Boolean)
         .join("; "),
     ),
-    tints(query, (tint) => {
-      for (const view of views) view.paintAs(tint);
+    tintSelect(query, (tint) => {
+      for (const view of views) view.setTint(tint);
     }),
     legend(),
     h("div", { class: "xray" }, columns, card),
   );
-  const pointed = () => views.find((each) => each === View.last) || views[0];
+  const pointed = () => views.find((each) => each === TokenView.last) || views[0];
   context.keys({
     ArrowRight: () => pointed().step(1),
     ArrowLeft: () => pointed().step(-1),

@@ -1,61 +1,65 @@
-// Samples of all updates: of which stage, group, task, with which reward, and what they answer.
-import { count, fill, h, link, number, table } from "./dom.js";
-import { address, get } from "./data.js";
-import { counted, crumbs, head, input, list, reading, select } from "./list.js";
+// Samples of all updates, with filters by stage, task, group, finish reason and reward.
+import { count, h, link, number, setChildren, table } from "./dom.js";
+import { address, get } from "./api.js";
+import { crumbs, filterInput, filterSelect, list, loadingNotes, sortHeader, withCount } from "./list_view.js";
 
 const FILTERS = ["task", "group", "finish", "status", "least", "most", "found"];
 const ALL = "all";
 
 export async function samples(page, query, context) {
-  const asked = ["run", "stage", ...FILTERS, "order", "backwards", "start"];
-  const told = await get("samples", Object.fromEntries(asked.map((name) => [name, query[name]])));
-  const where = told.stage === ALL ? "" : ` of stage ${told.stage}`;
+  const names = ["run", "stage", ...FILTERS, "order", "backwards", "start"];
+  const data = await get("samples", Object.fromEntries(names.map((name) => [name, query[name]])));
+  const where = data.stage === ALL ? "" : ` of stage ${data.stage}`;
   const chosen = FILTERS.some((name) => query[name]);
   const sorted = { order: "update", ...query };
   const columns = [
     ["sample"],
-    head(sorted, "update", "update"),
+    sortHeader(sorted, "update", "update"),
     ["task"],
-    ["is asked, and answers"],
-    head(sorted, "reward", "reward", "number"),
-    head(sorted, "turn_tokens", "tokens of turns", "number"),
+    ["prompt and answer"],
+    sortHeader(sorted, "reward", "reward", "number"),
+    sortHeader(sorted, "turn_tokens", "tokens", "number"),
     ["turns", "number"],
-    ["finish"],
-    ["ended"],
+    ["finish reason"],
+    ["ended by"],
   ];
-  const nothing = told.waiting ? "No sample that was read yet is like that." : "No sample is like that.";
-  fill(
+  const nothing = data.waiting ? "No matching samples yet." : "No matching samples.";
+  setChildren(
     page,
     crumbs(query),
     h("h1", {}, "Samples"),
-    reading(told, context, (many) => counted(many, "answer")),
-    h("p", { class: "quiet" }, `${counted(told.count, "sample")}${where}${chosen ? " like that" : ""}`),
+    loadingNotes(data, context, (many) => withCount(many, "answer")),
+    h(
+      "p",
+      { class: "quiet" },
+      `${count(data.count)} ${chosen ? "matching " : ""}${data.count === 1 ? "sample" : "samples"}${where}`,
+    ),
     list(
       query,
-      told,
-      filters(query, told),
+      data,
+      filters(query, data),
       table(
         columns,
-        told.samples.map((each) => row(query, each)),
+        data.samples.map((each) => row(query, each)),
       ),
       nothing,
     ),
   );
 }
 
-function filters(query, told) {
+function filters(query, data) {
   const every = (names) => names.map((each) => [each, each]);
   const any = (names) => [["", "all"], ...every(names)];
-  const stages = new Set(told.stage === ALL ? told.stages : [...told.stages, told.stage]);
+  const stages = new Set(data.stage === ALL ? data.stages : [...data.stages, data.stage]);
   return [
-    select(query, "stage", "stage", [[ALL, "all"], ...every([...stages])], told.stage),
-    input(query, "task", "task", { type: "search" }),
-    input(query, "group", "group", { type: "search" }),
-    select(query, "finish", "finish", any(told.finishes.filter(Boolean)), query.finish || ""),
-    select(query, "status", "status", any(told.statuses), query.status || ""),
-    input(query, "least", "reward from", { type: "number", step: "any" }),
-    input(query, "most", "to", { type: "number", step: "any" }),
-    input(query, "found", "has a finding", { type: "checkbox" }),
+    filterSelect(query, "stage", "stage", [[ALL, "all"], ...every([...stages])], data.stage),
+    filterInput(query, "task", "task", { type: "search" }),
+    filterInput(query, "group", "group", { type: "search" }),
+    filterSelect(query, "finish", "finish reason", any(data.finishes.filter(Boolean)), query.finish || ""),
+    filterSelect(query, "status", "status", any(data.statuses), query.status || ""),
+    filterInput(query, "least", "reward min", { type: "number", step: "any" }),
+    filterInput(query, "most", "max", { type: "number", step: "any" }),
+    filterInput(query, "found", "with findings", { type: "checkbox" }),
   ];
 }
 
@@ -70,7 +74,7 @@ function row(query, each) {
       "td",
       { class: "wrap" },
       each.task_id,
-      h("div", {}, link(address("group", { ...at, group: each.group_id }), "its group")),
+      h("div", {}, link(address("group", { ...at, group: each.group_id }), "group")),
     ),
     h(
       "td",
@@ -82,6 +86,6 @@ function row(query, each) {
     h("td", { class: "number" }, count(each.turn_tokens)),
     h("td", { class: "number" }, each.turns),
     h("td", {}, each.finish_reason),
-    h("td", { class: "line" }, `${each.status}, by ${each.ended_by}`),
+    h("td", { class: "line" }, `${each.status}, ${each.ended_by}`),
   );
 }

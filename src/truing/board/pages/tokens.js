@@ -1,17 +1,17 @@
-// The x-ray: tokens with their colours, their tint, and the card of the one that is pointed at.
-import { about, ORIGINS } from "./card.js";
-import { fill, h } from "./dom.js";
-import { blocks, joined } from "./blocks.js";
-import { get, IS_REPORT, remember } from "./data.js";
+// The token view: tokens in the colours of their origin, a tint, and a card for the selected token.
+import { ORIGINS, tokenCard } from "./token_card.js";
+import { h, setChildren } from "./dom.js";
+import { concatWindows, tokenBlocks } from "./token_blocks.js";
+import { get, IS_REPORT, updateAddress } from "./api.js";
 
 const TINTS = {
   none: "no tint",
-  sampler: "log-probability: the darker, the less likely",
+  sampler: "log-probability (darker: less likely)",
   advantage: "advantage",
   log_ratio: "log-ratio",
   entropy: "entropy",
   kl: "KL to the reference",
-  pull: "pull",
+  pull: "token gradient",
 };
 const SIGNED = new Set(["advantage", "log_ratio", "pull"]);
 const mouse = {};
@@ -20,24 +20,24 @@ document.addEventListener("mousemove", (event) =>
   Object.assign(mouse, { x: event.clientX, y: event.clientY }),
 );
 
-// The tint that was chosen last holds for what is looked at next.
-let last = "none";
+// The last tint stays for the next sample.
+let lastTint = "none";
 
 function tintOf(query) {
-  if (query.tint) last = query.tint;
-  else if (last !== "none") remember({ tint: last });
-  return last;
+  if (query.tint) lastTint = query.tint;
+  else if (lastTint !== "none") updateAddress({ tint: lastTint });
+  return lastTint;
 }
 
-export function tints(query, change) {
+export function tintSelect(query, change) {
   const select = h(
     "select",
     {
       id: "tint",
       "aria-label": "tint",
       onchange: (event) => {
-        last = event.target.value;
-        remember({ tint: last });
+        lastTint = event.target.value;
+        updateAddress({ tint: lastTint });
         change(event.target.value);
       },
     },
@@ -45,7 +45,7 @@ export function tints(query, change) {
       h("option", { value: name, selected: tintOf(query) === name }, text),
     ),
   );
-  return h("p", { class: "row" }, h("label", {}, "tint by", select));
+  return h("p", { class: "row" }, h("label", {}, "tint", select));
 }
 
 export function nextTint() {
@@ -64,12 +64,12 @@ export function legend() {
   );
 }
 
-// Tokens of a sample, in blocks: what the policy was shown, and each of its turns.
-export class View {
-  // card: where a token is told, if several views have one together; they stand side by side then.
-  constructor(told, query, card = null) {
-    Object.assign(this, { told, query, small: card !== null, tint: tintOf(query) });
-    this.tokens = told.tokens;
+// Tokens of a sample in blocks: the prompt, then each turn.
+export class TokenView {
+  // card: the card that several views share when they stand side by side.
+  constructor(data, query, card = null) {
+    Object.assign(this, { data, query, small: card !== null, tint: tintOf(query) });
+    this.tokens = data.tokens;
     this.at = query.token
       ? Math.min(Math.max(Number(query.token) || 0, this.tokens.start), this.tokens.end - 1)
       : null;
@@ -79,7 +79,7 @@ export class View {
       this.element = h(
         "div",
         {},
-        tints(query, (tint) => this.paintAs(tint)),
+        tintSelect(query, (tint) => this.setTint(tint)),
         legend(),
         h("div", { class: "xray" }, this.box, this.card),
       );
@@ -87,74 +87,75 @@ export class View {
     this.show();
   }
 
-  paintAs(tint) {
+  setTint(tint) {
     this.tint = tint;
     this.show();
   }
 
   show() {
-    this.meant = new Map();
-    for (const each of this.told.findings) {
+    this.findingsByToken = new Map();
+    for (const each of this.data.findings) {
       for (const [start, end] of each.spans) {
-        const last = Math.min(end, this.tokens.end + 1); // one beyond the window says whether it goes on
-        for (let t = Math.max(start, this.tokens.start - 1); t < last; t++) {
-          this.meant.set(t, [...this.found(t), each]);
+        const stop = Math.min(end, this.tokens.end + 1); // one beyond the window shows whether it continues
+        for (let t = Math.max(start, this.tokens.start - 1); t < stop; t++) {
+          this.findingsByToken.set(t, [...this.findingsAt(t), each]);
         }
       }
     }
-    fill(this.box, this.text());
-    this.tell(this.at);
+    setChildren(this.box, this.text());
+    this.showCard(this.at);
   }
 
   text() {
     const { start, end, length } = this.tokens;
     const whole = h("div", {});
-    for (const block of blocks(this.told.about.turns, start, end)) {
+    for (const block of tokenBlocks(this.data.about.turns, start, end)) {
       const shown = h("div", { class: "tokens" });
       for (let t = block.start; t < block.end; t++) shown.append(this.token(t));
-      // Beside each other, attempts at one task need not show four times what all were asked.
+      // Attempts at one task share their prompt: side by side it is folded.
       const same = this.small && !block.turn && block.start === 0;
       whole.append(
         same
-          ? h("details", { class: "turn" }, h("summary", {}, block.says), shown)
+          ? h("details", { class: "turn" }, h("summary", {}, block.label), shown)
           : h(
               "div",
               { class: block.turn ? "turn own" : "turn" },
-              h("div", { class: "who" }, block.says),
+              h("div", { class: "who" }, block.label),
               shown,
             ),
       );
     }
-    // A mouse that rests where a token comes to lie points at nothing.
+    // A mouse at rest selects nothing when a token is drawn under it.
     whole.addEventListener(
       "mousemove",
-      (event) => event.target.dataset.t && moved(event) && this.tell(Number(event.target.dataset.t)),
+      (event) => event.target.dataset.t && moved(event) && this.showCard(Number(event.target.dataset.t)),
     );
-    whole.addEventListener("mouseleave", () => this.tell(this.at));
+    whole.addEventListener("mouseleave", () => this.showCard(this.at));
     whole.addEventListener(
       "click",
-      (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)),
+      (event) => event.target.dataset.t && this.select(Number(event.target.dataset.t)),
     );
-    if (start > 0) whole.prepend(this.more(start, start - 1));
-    if (end < length) whole.append(this.more(length - end, end));
+    if (start > 0) whole.prepend(this.moreButton(start, start - 1));
+    if (end < length) whole.append(this.moreButton(length - end, end));
     return whole;
   }
 
-  // Tokens that were not told yet, in front of those that were or behind them.
-  more(many, token) {
-    if (this.small || IS_REPORT) return h("p", { class: "quiet" }, `${many} tokens more in the run`);
+  // A button for tokens outside the window, before or after it.
+  moreButton(many, token) {
+    if (this.small || IS_REPORT) return h("p", { class: "quiet" }, `${many} more tokens in the run`);
     return h(
       "button",
       {
         onclick: async () => {
           const { run, stage, update, sample } = this.query;
           const next = (await get("sample", { run, stage, update, sample, token })).tokens;
-          this.tokens = token < this.tokens.start ? joined(next, this.tokens) : joined(this.tokens, next);
+          this.tokens =
+            token < this.tokens.start ? concatWindows(next, this.tokens) : concatWindows(this.tokens, next);
           this.scales = {};
           this.show();
         },
       },
-      `${many} tokens ${token < this.tokens.start ? "before" : "more"}`,
+      `show ${many} ${token < this.tokens.start ? "earlier" : "later"} tokens`,
     );
   }
 
@@ -164,11 +165,11 @@ export class View {
     if (this.tokens.trained[i]) classes.push("trained");
     if (this.tokens.clipped[i]) classes.push("clipped");
     if (t === this.at) classes.push("at");
-    const [found] = this.found(t);
-    if (found) {
-      classes.push("found", found.verdict);
-      if (!this.found(t - 1).length) classes.push("first");
-      if (!this.found(t + 1).length) classes.push("last");
+    const [finding] = this.findingsAt(t);
+    if (finding) {
+      classes.push("found", finding.verdict);
+      if (!this.findingsAt(t - 1).length) classes.push("first");
+      if (!this.findingsAt(t + 1).length) classes.push("last");
     }
     const text = this.tokens.texts[i];
     const element = h("span", { class: classes.join(" "), "data-t": t }, text.replaceAll("\n", "⏎\n"));
@@ -177,9 +178,9 @@ export class View {
     return element;
   }
 
-  // Findings that mean a token.
-  found(t) {
-    return this.meant.get(t) || [];
+  // Findings that mark a token.
+  findingsAt(t) {
+    return this.findingsByToken.get(t) || [];
   }
 
   paint(i) {
@@ -203,30 +204,33 @@ export class View {
     return share < 0.02 ? "" : `rgba(${hue}, ${(0.08 + 0.5 * share).toFixed(3)})`;
   }
 
-  move(t) {
-    const last = this.tokens.start + this.tokens.ids.length - 1;
+  select(t) {
+    const lastToken = this.tokens.start + this.tokens.ids.length - 1;
     const before = this.box.querySelector(".at");
     if (before) before.classList.remove("at");
-    this.at = Math.min(Math.max(t, this.tokens.start), last);
+    this.at = Math.min(Math.max(t, this.tokens.start), lastToken);
     const now = this.box.querySelector(`[data-t="${this.at}"]`);
     if (now) now.classList.add("at");
-    remember({ token: this.at, sample: this.query.sample });
-    this.tell(this.at);
+    updateAddress({ token: this.at, sample: this.query.sample });
+    this.showCard(this.at);
     return now;
   }
 
   focus() {
-    if (this.at !== null) this.move(this.at)?.scrollIntoView({ block: "center" });
+    if (this.at !== null) this.select(this.at)?.scrollIntoView({ block: "center" });
   }
 
-  tell(t) {
+  showCard(t) {
     if (t === null) {
-      if (View.last?.card === this.card && View.last !== this) return; // it tells of another's
-      fill(this.card, h("p", { class: "quiet" }, "Point at a token, or walk with ← and →."));
+      if (TokenView.last?.card === this.card && TokenView.last !== this) return; // it shows a token of another view
+      setChildren(this.card, h("p", { class: "quiet" }, "Hover over a token, or use ← and →."));
       return;
     }
-    View.last = this;
-    fill(this.card, ...about(this.tokens, t, this.found(t), this.card.querySelector("details")?.open));
+    TokenView.last = this;
+    setChildren(
+      this.card,
+      ...tokenCard(this.tokens, t, this.findingsAt(t), this.card.querySelector("details")?.open),
+    );
   }
 
   keys() {
@@ -234,8 +238,8 @@ export class View {
   }
 
   step(by) {
-    const now = this.move(
-      this.at === null ? firstOwn(this.told.about.turns, this.tokens.start) : this.at + by,
+    const now = this.select(
+      this.at === null ? firstOwn(this.data.about.turns, this.tokens.start) : this.at + by,
     );
     now?.scrollIntoView({ block: "nearest" });
   }

@@ -1,66 +1,66 @@
-// One update: its samples, its ratios, every number with its definition.
-import { count, duration, fill, h, link, marks, number, plural, table } from "./dom.js";
-import { address, get, holds, remember } from "./data.js";
+// One update: its samples, its ratios, and every metric with its definition.
+import { count, duration, findingCodes, h, link } from "./dom.js";
+import { number, plural, sampleLink, setChildren, table } from "./dom.js";
+import { address, get, hasAnswer, updateAddress } from "./api.js";
 import { finding } from "./finding.js";
-import { toSample } from "./links.js";
-import { histogram } from "./ratios.js";
-import { View } from "./tokens.js";
+import { histogram } from "./ratio_histogram.js";
+import { TokenView } from "./tokens.js";
 
 export async function update(page, query, context) {
-  const asked = { run: query.run, stage: query.stage, update: query.update };
+  const question = { run: query.run, stage: query.stage, update: query.update };
   let trouble = null;
-  const told = await get("update", asked).catch((error) => {
+  const data = await get("update", question).catch((error) => {
     trouble = h("div", { class: "error" }, error.message);
-    return get("numbers", asked);
+    return get("numbers", question);
   });
   const list = h("div", {}),
-    shown = h("div", {});
-  fill(
+    area = h("div", {});
+  setChildren(
     page,
     h("p", { class: "crumbs" }, link(address("run", { run: query.run }), query.run)),
     h(
       "div",
       { class: "row" },
-      h("h1", {}, `${told.stage} ${told.update}`),
+      h("h1", {}, `${data.stage} ${data.update}`),
       h(
         "span",
         { class: "quiet" },
-        `${told.at} of the run’s ${told.of} updates · loss: ${told.label.replaceAll("_", " ")}`,
+        `${data.at} of the run’s ${data.of} updates · loss: ${data.label.replaceAll("_", " ")}`,
       ),
       h("span", { class: "grow" }),
-      steps(query, told),
+      previousNext(query, data),
     ),
     trouble,
-    told.findings.map((each) => finding({ ...each, incidents: [] }, query.run)),
-    told.incidents.map((each) => h("p", { class: "wrap quiet" }, each)),
-    told.ratios ? ratios(told) : null,
+    data.findings.map((each) => finding({ ...each, incidents: [] }, query.run)),
+    data.incidents.map((each) => h("p", { class: "wrap quiet" }, each)),
+    data.ratios ? ratios(data) : null,
     h("h2", {}, "Samples"),
     list,
-    shown,
-    h("h2", {}, "Numbers"),
-    numbers(told),
+    area,
+    h("h2", {}, "Metrics"),
+    metricsTable(data),
   );
-  samples(list, told.samples, query);
-  if (told.samples.length)
-    tokens(shown, told.samples, query, context).catch((error) =>
-      fill(shown, h("div", { class: "error" }, error.message)),
+  samples(list, data.samples, query);
+  if (data.samples.length)
+    tokens(area, data.samples, query, context).catch((error) =>
+      setChildren(area, h("div", { class: "error" }, error.message)),
     );
 }
 
-// The tokens of one sample at once: of one that a finding names, else of one that was trained.
-async function tokens(shown, every, query, context) {
+// Shows the tokens of one sample: the chosen one, else one with a finding, else one that was trained.
+async function tokens(area, every, query, context) {
   const chosen =
     every.find((each) => each.sample === query.sample) ||
     every.find((each) => Object.keys(each.findings).length) ||
     every.find((each) => each.trained && each.computed) ||
     every[0];
   const at = { run: query.run, stage: query.stage, update: query.update };
-  const view = new View(await get("sample", { ...at, sample: chosen.sample }), {
+  const view = new TokenView(await get("sample", { ...at, sample: chosen.sample }), {
     ...query,
     sample: chosen.sample,
   });
-  fill(
-    shown,
+  setChildren(
+    area,
     h(
       "h2",
       {},
@@ -78,21 +78,21 @@ async function tokens(shown, every, query, context) {
   context.keys(view.keys());
 }
 
-function steps(query, told) {
-  const to = (place, key, says) => {
-    if (!place || !holds("update", { run: query.run, ...place })) return null;
-    return h("a", { href: address("update", { run: query.run, ...place }), "data-key": key }, says);
+function previousNext(query, data) {
+  const to = (at, key, label) => {
+    if (!at || !hasAnswer("update", { run: query.run, ...at })) return null;
+    return h("a", { href: address("update", { run: query.run, ...at }), "data-key": key }, label);
   };
-  return h("span", { class: "row" }, to(told.before, ",", "← earlier"), to(told.after, ".", "later →"));
+  return h("span", { class: "row" }, to(data.before, ",", "← previous"), to(data.after, ".", "next →"));
 }
 
-// Samples that are listed before somebody asks for all.
+// Samples that are listed before the button for more.
 const FIRST = 20;
 const FINISH = (each) =>
   each.finish ? `${each.finish}${each.ended_by !== "world" ? ` (${each.ended_by})` : ""}` : each.status;
 
 export function samples(list, every, query) {
-  const kinds = { group: "group", task: "task", finish: "finish" };
+  const kinds = { group: "group", task: "task", finish: "finish reason" };
   const chosen = { ...query };
   const select = (name, values) =>
     h(
@@ -121,12 +121,12 @@ export function samples(list, every, query) {
     );
   const change = (name, value) => {
     chosen[name] = value;
-    remember({ [name]: value });
+    updateAddress({ [name]: value });
     show();
   };
   const rows = h("div", {});
   const values = (name) => [...new Set(every.map((each) => each[name]))].filter(Boolean).slice(0, 500);
-  fill(
+  setChildren(
     list,
     h(
       "div",
@@ -134,8 +134,8 @@ export function samples(list, every, query) {
       select("group", values("group")),
       select("task", values("task")),
       select("finish", values("finish")),
-      bound("least", "reward from"),
-      bound("most", "to"),
+      bound("least", "reward min"),
+      bound("most", "max"),
       h(
         "label",
         {},
@@ -144,31 +144,31 @@ export function samples(list, every, query) {
           checked: chosen.found === "1",
           onchange: (event) => change("found", event.target.checked ? "1" : ""),
         }),
-        "has a finding",
+        "with findings",
       ),
     ),
     rows,
   );
   let most = FIRST;
   const show = () => {
-    const kept = every.filter(
+    const shown = every.filter(
       (each) =>
         ["group", "task", "finish"].every((name) => !chosen[name] || each[name] === chosen[name]) &&
         (!chosen.least || each.reward >= Number(chosen.least)) &&
         (!chosen.most || (each.reward !== null && each.reward <= Number(chosen.most))) &&
         (!chosen.found || Object.keys(each.findings).length),
     );
-    fill(
+    setChildren(
       rows,
       h(
         "p",
         { class: "quiet" },
-        kept.length === every.length
+        shown.length === every.length
           ? plural(every.length, "sample")
-          : `${kept.length} of ${every.length} samples`,
+          : `${shown.length} of ${every.length} samples`,
       ),
-      listing(kept.slice(0, most), query),
-      kept.length > most
+      listing(shown.slice(0, most), query),
+      shown.length > most
         ? h(
             "button",
             {
@@ -177,7 +177,7 @@ export function samples(list, every, query) {
                 show();
               },
             },
-            `${kept.length - most} more`,
+            `${shown.length - most} more`,
           )
         : null,
     );
@@ -185,7 +185,7 @@ export function samples(list, every, query) {
   show();
 }
 
-export function listing(kept, query) {
+export function listing(listed, query) {
   return table(
     [
       ["sample"],
@@ -194,19 +194,19 @@ export function listing(kept, query) {
       ["reward", "number"],
       ["parts"],
       ["advantage", "number"],
-      ["tokens drawn", "number"],
-      ["finish"],
-      ["says"],
+      ["tokens", "number"],
+      ["finish reason"],
+      ["answer"],
       ["findings"],
     ],
-    kept.map((each) => {
+    listed.map((each) => {
       const at = { run: query.run, stage: each.stage || query.stage, update: each.update || query.update };
       return h(
         "tr",
         { class: "to" },
-        h("td", {}, toSample(at, each.sample)),
+        h("td", {}, sampleLink(at, each.sample)),
         h("td", { class: "wrap" }, each.task),
-        h("td", {}, link(address("group", { ...at, group: each.group }), "side by side")),
+        h("td", {}, link(address("group", { ...at, group: each.group }), "compare group")),
         h("td", { class: "number" }, number(each.reward)),
         h(
           "td",
@@ -219,29 +219,24 @@ export function listing(kept, query) {
         h("td", { class: "number" }, count(each.sampled)),
         h("td", {}, FINISH(each)),
         h("td", { class: "wrap mono" }, each.text.slice(0, 160)),
-        h("td", {}, marks(each.findings)),
+        h("td", {}, findingCodes(each.findings)),
       );
     }),
   );
 }
 
-function ratios(told) {
+function ratios(data) {
   const grid = h("div", { class: "charts" });
-  histogram(grid, told.ratios, told.ratios.limits);
+  histogram(grid, data.ratios, data.ratios.limits);
   return [
-    h(
-      "h2",
-      {},
-      "Ratios",
-      h("small", {}, "by inner epoch and sign of the advantage; the clip's boundaries are dashed"),
-    ),
+    h("h2", {}, "Ratios", h("small", {}, "by inner epoch and sign of the advantage; dashed: clip range")),
     grid,
   ];
 }
 
-function numbers(told) {
-  const total = Object.values(told.seconds).reduce((sum, each) => sum + each, 0);
-  const phases = Object.entries(told.seconds)
+function metricsTable(data) {
+  const total = Object.values(data.seconds).reduce((sum, each) => sum + each, 0);
+  const phases = Object.entries(data.seconds)
     .sort((a, b) => b[1] - a[1])
     .filter(([, each]) => each > 0.0005);
   return [
@@ -251,8 +246,8 @@ function numbers(told) {
       `${duration(total)}: ${phases.map(([name, each]) => `${name} ${duration(each)}`).join(", ")}`,
     ),
     table(
-      [["number"], ["value", "number"], ["unit"], ["what it is"]],
-      told.numbers.map((each) =>
+      [["metric"], ["value", "number"], ["unit"], ["definition"]],
+      data.numbers.map((each) =>
         h(
           "tr",
           {},

@@ -1,4 +1,4 @@
-"""An audit of another trainer's run, judged by every rule."""
+"""The page of an audit of another trainer's run."""
 
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,8 @@ from truing.doctor.rules import RULES
 
 
 def audit_report(folder: Path) -> dict[str, Any]:
-    """What `truing check` says of it, and why each fault is silent."""
-    told = report_facts(diagnose_run(folder))
-    for each in (*told["findings"], *told["facts"]):
+    """Return the report of `truing check`, with why training shows no error for each finding."""
+    report = report_facts(diagnose_run(folder))
+    for each in (*report["findings"], *report["facts"]):
         each["why"] = RULES[each["code"]].section("Why it is silent")
-    return told
+    return report

@@ -1,4 +1,4 @@
-"""Which charts there are, and the question that each room of them answers."""
+"""The charts of a run, in groups that each answer one question."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Shape = Literal["lines", "stack"]
 
 @dataclass(frozen=True)
 class Chart:
-    """Numbers that are read together. A name that ends in ``*`` is every number that begins so."""
+    """Metrics in one plot. A name that ends in ``*`` is every metric with that prefix."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ CHART_GROUPS = (
             Chart("families", "Reward by task family", ("family_reward/*",)),
             Chart(
                 "variance",
-                "Groups without a signal: all attempts earn the same",
+                "Zero-variance groups",
                 ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share"),
             ),
         ),
@@ -48,10 +48,10 @@ CHART_GROUPS = (
             Chart("origin", "Where tokens come from", ("tokens/origin_share/*",), "stack"),
             Chart(
                 "mask",
-                "Trained, and why not: of tokens that the policy chose",
+                "Trained and excluded sampled tokens",
                 ("tokens/learnable_share", "masked/*", "tokens/structure_share"),
             ),
-            Chart("alignment", "Alignment: ids scored as they were drawn", ("alignment",)),
+            Chart("alignment", "Token alignment", ("alignment",)),
             Chart("counts", "How many tokens", ("tokens/sampled", "tokens/trained", "tokens/scored")),
         ),
     ),
@@ -80,7 +80,7 @@ CHART_GROUPS = (
             Chart("kl_answer", "KL to the reference, whole answers", ("kl_sequence/k1",)),
             Chart("entropy", "Entropy", ("entropy/contract", "entropy/raw", "entropy/drawn")),
             Chart("advantage", "Advantage", ("advantage/mean", "advantage/std", "advantage/mean_abs")),
-            Chart("loss", "Loss, term by term", ("loss/*",)),
+            Chart("loss", "Loss by term", ("loss/*",)),
             Chart("grad", "Gradient norm, before clipping", ("grad/norm", "grad/critic_norm"), log=True),
             Chart("weights", "Weights of terms", ("weight/*",)),
             Chart("lr", "Learning rate", ("lr",)),
@@ -89,41 +89,41 @@ CHART_GROUPS = (
     ),
     ChartGroup(
         "Critic",
-        "Does it foresee anything?",
+        "Does it predict returns?",
         (
             Chart("explained", "Explained variance", ("value/explained_variance",)),
             Chart("values", "Values and returns", ("value/mean", "returns/mean", "returns/std")),
-            Chart("head", "How far the head moved", ("value/head_step",)),
+            Chart("head", "Value-head step", ("value/head_step",)),
         ),
     ),
     ChartGroup(
         "Answers",
-        "What does it say, and how does it end?",
+        "How long are answers, and how do they end?",
         (
             Chart("length", "Length of answers", ("length/mean", "length/max")),
-            Chart("truncated", "Cut off, and by what", ("truncated/share", "ended/*")),
+            Chart("truncated", "Truncation and end reasons", ("truncated/share", "ended/*")),
             Chart("turns", "Turns and tool calls", ("turns/mean", "turns/restarts_mean", "tools/calls_mean")),
-            Chart("tools", "Tool calls that the world accepts", ("tools/valid_share",)),
-            Chart("lost", "Characters cut from what tools answered", ("tools/lost_chars",)),
+            Chart("tools", "Valid tool calls", ("tools/valid_share",)),
+            Chart("lost", "Characters cut from tool replies", ("tools/lost_chars",)),
             Chart("context", "Length of context", ("context/mean", "context/max")),
-            Chart("context_cut", "Prompts that were cut", ("context/cut_share",)),
+            Chart("context_cut", "Truncated prompts", ("context/cut_share",)),
             Chart("context_chars", "Context by role, characters", ("context_chars/*", "context_lost/*")),
             Chart("family_length", "Length by task family", ("family_length/*",)),
             Chart("family_entropy", "Entropy by task family", ("family_entropy/*",)),
-            Chart("family_truncated", "Cut off, by task family", ("family_truncated/*",)),
+            Chart("family_truncated", "Truncation by task family", ("family_truncated/*",)),
         ),
     ),
     ChartGroup(
         "Sampler",
-        "Is what was sampled what is trained?",
+        "Do sampler and trainer agree?",
         (
             Chart(
                 "mismatch",
-                "Sampler against trainer, and trainer against itself, at most",
+                "Sampler–trainer mismatch (max), and null",
                 ("mismatch/max_abs", "mismatch/null_max_abs"),
                 log=True,
             ),
-            Chart("mismatch_kl", "Sampler against trainer, KL per token", ("mismatch/k3", "mismatch/k1")),
+            Chart("mismatch_kl", "Sampler–trainer mismatch, KL per token", ("mismatch/k3", "mismatch/k1")),
             Chart("audit", "Evidence against the sampler", ("audit/log10_odds",)),
         ),
     ),
@@ -134,7 +134,7 @@ CHART_GROUPS = (
             Chart("seconds", "Seconds of an update, by phase", ("seconds/*",), "stack"),
             Chart("memory", "Memory", ("memory/peak", "memory/predicted")),
             Chart("throughput", "Throughput", ("throughput/tokens_per_s",)),
-            Chart("computed", "Tokens of forwards", ("tokens/computed",)),
+            Chart("computed", "Forward tokens", ("tokens/computed",)),
         ),
     ),
 )

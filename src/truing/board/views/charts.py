@@ -1,4 +1,4 @@
-"""Charts of a run: the numbers that each draws, what they are, and the bounds that belong to them."""
+"""Charts of a run: their curves, the definitions of their metrics, and the limits of the recipe."""
 
 import math
 import re
@@ -22,31 +22,33 @@ SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of the update that 
 
 
 def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
-    """Rooms with the charts for which a run has numbers; the last has every number that no other shows."""
+    """Return the chart groups for which a run has metrics; the last group shows all remaining metrics."""
     found = []
-    for room in (*CHART_GROUPS, ungrouped_charts(columns)):
-        charts = [chart for chart in room.charts if any(chart_columns(chart, columns))]
+    for group in (*CHART_GROUPS, ungrouped_charts(columns)):
+        charts = [chart for chart in group.charts if any(chart_columns(chart, columns))]
         if charts:
             listed = [{"name": chart.name, "title": chart.title} for chart in charts]
-            found.append({"title": room.title, "asks": room.question, "charts": listed})
+            found.append({"title": group.title, "asks": group.question, "charts": listed})
     return found
 
 
 def ungrouped_charts(columns: UpdateColumns) -> ChartGroup:
-    """Numbers that no chart shows, one chart each: nothing that is recorded is hidden."""
-    shown = {name for room in CHART_GROUPS for chart in room.charts for name in chart_columns(chart, columns)}
+    """Return a group with one chart for each metric in no other chart, so that none is hidden."""
+    shown = {
+        name for group in CHART_GROUPS for chart in group.charts for name in chart_columns(chart, columns)
+    }
     charts = tuple(Chart(f"~{name}", name, (name,)) for name in columns.numbers if name not in shown)
-    return ChartGroup("Everything else", "What no chart above shows.", charts)
+    return ChartGroup("Other", "Metrics not in a chart above.", charts)
 
 
 def find_chart(name: str, columns: UpdateColumns) -> Chart | None:
-    """A chart by its name."""
-    every = (chart for room in (*CHART_GROUPS, ungrouped_charts(columns)) for chart in room.charts)
+    """Return the chart of a name, or None."""
+    every = (chart for group in (*CHART_GROUPS, ungrouped_charts(columns)) for chart in group.charts)
     return next((chart for chart in every if chart.name == name), None)
 
 
 def chart_columns(chart: Chart, columns: UpdateColumns) -> list[str]:
-    """The columns that a chart draws, in its order."""
+    """Return the columns that a chart draws, in its order."""
     found = []
     for name in chart.names:
         if name.endswith("*"):
@@ -57,9 +59,9 @@ def chart_columns(chart: Chart, columns: UpdateColumns) -> list[str]:
 
 
 def chart_data(chart: Chart, columns: UpdateColumns, start: int, end: int | None) -> dict[str, Any]:
-    """A chart with its curves over updates ``[start, end)``, and the definition of each number.
+    """Return a chart with its curves over updates ``[start, end)`` and the definitions of its metrics.
 
-    Where none of its numbers is above 0 there, it has no log axis, which could show none of them.
+    Without a value above 0 in that range, the axis is linear.
     """
     names = chart_columns(chart, columns)
     log = chart.log and any(map(_any_positive, (columns.column(name)[start:end] for name in names)))
@@ -84,8 +86,8 @@ def _any_positive(values_N: NDArray[np.float64]) -> bool:
 
 
 def metric_of(name: str) -> Metric:
-    """What a number is; every recorded one is in the table."""
-    found = (metric for told, metric in _patterns() if told.fullmatch(name))
+    """Return the definition of a metric; every recorded metric has one."""
+    found = (metric for pattern, metric in _patterns() if pattern.fullmatch(name))
     return next(found, Metric(name, "", "", ""))
 
 
@@ -95,7 +97,7 @@ def _patterns() -> list[tuple[re.Pattern[str], Metric]]:
 
 
 def _prefix(names: Sequence[str]) -> str:
-    """What all names begin with, up to a slash: a legend need not say it each time."""
+    """Return the common prefix of names, up to a slash, which a legend leaves out."""
     if len(names) < 2:
         return ""
     parts = [name.split("/")[:-1] for name in names]
@@ -108,7 +110,7 @@ def _prefix(names: Sequence[str]) -> str:
 
 
 def recipe_limits(recipe: Recipe, stage: str) -> dict[str, list[dict[str, Any]]]:
-    """For charts of a stage, the numbers that its recipe compares with, each with its name."""
+    """Return, by chart of a stage, the limits that its recipe sets, each with its name."""
     cfg = recipe.stage(stage)
     if not isinstance(cfg, PolicyStage):
         return {"grad": _lines({"optimizer.max_grad_norm": recipe.optimizer.max_grad_norm})}
@@ -119,10 +121,10 @@ def recipe_limits(recipe: Recipe, stage: str) -> dict[str, list[dict[str, Any]]]
         "kl": _lines({"kl.target": recipe.kl.target, "kl.cap": recipe.kl.cap}),
         "entropy": _lines({"entropy.target": recipe.entropy.target}),
         "grad": _lines({"optimizer.max_grad_norm": recipe.optimizer.max_grad_norm}),
-        "audit": _lines({"EVIDENCE from here": ODDS}),
-        "alignment": _lines({"must be": 1.0}),
+        "audit": _lines({"EVIDENCE threshold": ODDS}),
+        "alignment": _lines({"expected": 1.0}),
         "length": _lines({"sampling.max_new_tokens, of each turn": float(recipe.sampling.max_new_tokens)}),
-        "explained": _lines({"the returns' own mean": 0.0}),
+        "explained": _lines({"constant predictor": 0.0}),
     }
 
 

@@ -1,4 +1,4 @@
-"""Two runs: which is better and how sure, what was declared otherwise, where they part, what each came to."""
+"""Compares two runs: gains, configuration differences, the first difference, and results."""
 
 from dataclasses import asdict
 from typing import Any
@@ -20,17 +20,17 @@ from truing.board.views.tokens import shorten_and_count
 from truing.record import SampleRow
 
 MAX_COMPARED_UPDATES = 300
-"""Updates that are compared token by token. `truing compare` looks at all."""
+"""Maximum updates that are compared token by token. `truing compare` compares all."""
 
 MAX_TEXT_UPDATES = 20
-"""Updates from that one on in which an answer is sought that reads otherwise."""
+"""Updates from the first difference on that are searched for a different answer."""
 
-BEFORE, AFTER = 24, 40
-"""Tokens that are shown around the first that is another."""
+TOKENS_BEFORE, TOKENS_AFTER = 24, 40
+"""Tokens shown around the first different one."""
 
 
 def compare_runs(first: RunView, second: RunView) -> dict[str, Any]:
-    """What is known of two runs at once."""
+    """Return the fast part of a comparison."""
     recipe, facts = config_differences(first.run, second.run)
     return {
         "runs": [
@@ -46,7 +46,7 @@ def compare_runs(first: RunView, second: RunView) -> dict[str, Any]:
 
 
 def compare_tokens(first: RunView, second: RunView) -> dict[str, Any]:
-    """Where two runs part, token by token, and what each came to."""
+    """Return the first difference of two runs, token by token, and their results."""
     recipe, _ = config_differences(first.run, second.run)
     same, found = first_difference(first.run, second.run, MAX_COMPARED_UPDATES)
     other_seed = any(each.key == "seed" for each in recipe)
@@ -61,7 +61,7 @@ def compare_tokens(first: RunView, second: RunView) -> dict[str, Any]:
 
 
 def _text_difference(first: RunView, second: RunView, start: int) -> dict[str, Any] | None:
-    """The first answer that reads otherwise, as both runs have it."""
+    """Return the first answer that differs, in both runs."""
     found = first_text_difference(first.run, second.run, start, MAX_TEXT_UPDATES)
     if found is None:
         return None
@@ -72,15 +72,18 @@ def _text_difference(first: RunView, second: RunView, start: int) -> dict[str, A
         "task": found.rows[0].sample.task_id,
         "token": found.token,
         "sides": [
-            _side(opened, row, found.token) for opened, row in zip((first, second), found.rows, strict=True)
+            _side(run_view, row, found.token)
+            for run_view, row in zip((first, second), found.rows, strict=True)
         ],
     }
 
 
-def _side(opened: RunView, row: SampleRow, token: int) -> dict[str, Any]:
-    """The text around a token of a sample: it is empty where the sample ends before it."""
-    low, high = max(0, token - BEFORE), token + 1 + AFTER
-    texts = [shorten_and_count(text) for text in opened.token_texts(row.sample.token_ids[low:high].tolist())]
+def _side(run_view: RunView, row: SampleRow, token: int) -> dict[str, Any]:
+    """Return the text around a token of a sample, with an empty token if the sample ends before it."""
+    low, high = max(0, token - TOKENS_BEFORE), token + 1 + TOKENS_AFTER
+    texts = [
+        shorten_and_count(text) for text in run_view.token_texts(row.sample.token_ids[low:high].tolist())
+    ]
     at = token - low
     return {
         "cut": low > 0,

@@ -1,4 +1,4 @@
-"""What the words on the board's pages mean, for whoever reads them for the first time."""
+"""The glossary of the board: definitions of the terms that its pages use."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Term:
-    """A word, or several that are told together, as the pages write them."""
+    """A term, or several defined together, as the pages write them."""
 
     names: tuple[str, ...]
     means: str
@@ -14,7 +14,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Topic:
-    """Words that belong together."""
+    """A group of terms."""
 
     title: str
     words: tuple[Term, ...]
@@ -30,13 +30,13 @@ TOPICS = (
         (
             _term(
                 "stage",
-                "A part of a run with one way to learn: supervised (sft), or by reward (grpo, ppo …). "
+                "A part of a run with one learning method: supervised (sft) or by reward (grpo, ppo …). "
                 "Stages follow each other.",
             ),
             _term(
                 "update",
-                "One turn of learning: attempts are made and graded, and the weights are moved. Each stage "
-                'counts its own from 1: "grpo 15" is the 15th of grpo. Recipes call it a step.',
+                "One optimizer iteration: rollouts are sampled and graded, then the weights change. Each "
+                'stage counts its own from 1: "grpo 15" is the 15th of grpo. Recipes call it a step.',
             ),
             _term(
                 "rollout",
@@ -44,154 +44,208 @@ TOPICS = (
             ),
             _term(
                 "sample",
-                "What a rollout is trained as: a row of tokens, each with its origin and its numbers.",
+                "A training row made from a rollout: tokens, each with its origin and its values.",
             ),
             _term(
                 "group",
-                "The attempts at one prompt in one update. In grpo they are compared with each other.",
+                "The rollouts of one prompt in one update. grpo compares them with each other.",
             ),
-            _term("reward", "What the grader gives an attempt."),
             _term(
-                "sampling contract",
-                "How tokens are drawn: temperature, top-p, penalties, bans. Sampler, trainer and reference "
-                "score under the same one.",
+                "reward",
+                "The score that the reward function gives a rollout.",
+            ),
+            _term(
+                "sampling parameters",
+                "Temperature, top-p, penalties and bans. Sampler, trainer and reference score tokens "
+                "with the "
+                "same ones.",
             ),
             _term(
                 "advantage, A",
-                "How much better an attempt was than expected, for example than the mean of its group. "
-                "Tokens with A > 0 are made likelier, those with A < 0 less likely; with A = 0 the reward "
-                "teaches nothing.",
+                "How much better a rollout is than expected, for example than the mean of its group. Tokens "
+                "with A > 0 become more likely, those with A < 0 less likely; A = 0 gives no gradient.",
             ),
             _term(
                 "evaluation",
-                "Tasks that are never trained on, tried between updates. The interval holds the true mean "
-                "in 95 of 100 cases.",
+                "Held-out tasks, run between updates. The interval holds the true mean in 95 of 100 cases.",
             ),
         ),
     ),
     Topic(
         "How far the policy moves",
         (
-            _term("policy", "The model that is trained, as the one that chooses the next token."),
+            _term(
+                "policy",
+                "The model that is trained.",
+            ),
             _term(
                 "inner epoch",
-                "One pass over the rollouts of an update. From the second on, the policy has moved since "
-                "they were drawn.",
+                "One pass over the rollouts of an update. From the second on, the policy differs from "
+                "the one "
+                "that sampled them.",
             ),
             _term(
                 "ratio, r",
-                "How likely a token is now, over how likely it was when the update began. Before the first "
-                "move of an update it is 1.",
+                "The probability of a token now, divided by its probability when the update began. It is 1 "
+                "before the first optimizer step of an update.",
             ),
             _term(
                 "clip",
-                "Bounds of the ratio, 1 − clip_low and 1 + clip_high. Beyond them a token that was pushed "
-                "far enough has no gradient: it is clipped. A token that still pulls on the weights is "
-                "active.",
+                "Bounds of the ratio, 1 − clip_low and 1 + clip_high. A token past its bound in "
+                "the direction of its advantage is clipped: its policy gradient is zero. Others are active.",
             ),
             _term(
                 "KL",
-                "How far two policies are apart, in nats per token; the reference is the policy that the "
-                "trained one is held near.",
+                "The divergence of two policies, in nats per token. The reference is the policy that the "
+                "trained one is kept close to.",
             ),
             _term(
                 "k1, k3",
-                "Two estimates of a KL from drawn tokens. With x = log-probability of the reference − that "
-                "of the policy, k1 is the mean of −x and may be below 0; k3 is the mean of exp(x) − 1 − x, "
-                "which never is, and varies less.",
+                "Two estimators of a KL from sampled tokens. With x = log-probability of the "
+                "reference − that "
+                "of the policy, k1 is the mean of −x and may be negative; k3 is the mean of exp(x) − 1 − x, "
+                "which is never negative and varies less.",
             ),
             _term(
                 "entropy, raw entropy",
-                "How undecided the policy is: 0 where it is sure of the next token. Raw is that of the "
-                "model's own output, before temperature, top-p and penalties.",
+                "The uncertainty about the next token: 0 where one token is certain. Raw entropy is that of "
+                "the model's output before temperature, top-p and penalties.",
             ),
             _term(
-                "pull, closed form",
-                "How hard an update pulls a token up: minus the gradient of the loss by its log-probability. "
-                "The closed form is the same number by a formula that shares no code with the trainer; it is "
-                "0 where the declared loss leaves a token alone.",
+                "token gradient, closed form",
+                "−∂loss/∂log-prob: > 0 raises the token's probability. The closed form is the same "
+                "value from "
+                "a formula that shares no code with the trainer; it is 0 where the declared loss has no "
+                "gradient.",
             ),
             _term(
                 "null, null band",
-                "What a number comes to where nothing is wrong, by rounding alone: the trainer measured "
-                "against itself. A mismatch of that size is rounding.",
+                "The value of a metric when nothing is wrong: the trainer compared with itself, which shows "
+                "rounding alone. A mismatch of that size is rounding.",
             ),
         ),
     ),
     Topic(
-        "Where a token came from",
+        "Origin of a token",
         (
-            _term("PROMPT", "The task's own messages."),
+            _term(
+                "PROMPT",
+                "The messages of the task.",
+            ),
             _term(
                 "TEMPLATE, template",
-                "Glue that the chat template puts between messages, such as the marks of a role.",
+                "Text that the chat template puts between messages, such as role markers.",
             ),
-            _term("TOOL", "What a tool, or the world, answered."),
+            _term(
+                "TOOL",
+                "The reply of a tool or of the environment.",
+            ),
             _term(
                 "FORCED, forced",
-                "Put in without asking the policy, or the only token that a grammar allowed: no choice of "
-                "its.",
+                "Injected without sampling, or the only token that a grammar allowed.",
             ),
             _term(
-                "SAMPLED, policy's choice",
-                "The policy drew this token itself. Only such tokens may be trained by reward.",
+                "SAMPLED, sampled by the policy",
+                "The policy sampled this token. Only such tokens may be trained by reward.",
             ),
-            _term("DEMO", "Part of a demonstration: trained by supervised terms alone."),
+            _term(
+                "DEMO",
+                "Part of a demonstration: trained by supervised terms alone.",
+            ),
         ),
     ),
     Topic(
         "Why a token is not trained by reward",
         (
-            _term("NO", "There is no reason: it is trained."),
-            _term("NOT_SAMPLED", "The policy did not choose it."),
             _term(
-                "STRUCTURE", "It is scaffolding of a tool call, which the recipe leaves out (no_structure)."
+                "NO",
+                "Not excluded: the token is trained.",
             ),
-            _term("FORCED_ACTION", "Its turn began with forced tokens, under the mask that leaves such out."),
+            _term(
+                "NOT_SAMPLED",
+                "The policy did not sample it.",
+            ),
+            _term(
+                "STRUCTURE",
+                "Syntax of a tool call, which the recipe excludes (no_structure).",
+            ),
+            _term(
+                "FORCED_ACTION",
+                "Its turn began with forced tokens, under a mask that excludes such turns.",
+            ),
             _term(
                 "NOT_KEPT",
-                "Its rollout failed, or earned too little to be kept, or its group was left out.",
+                "Its rollout failed, or had too low a reward to be kept, or its group was dropped.",
             ),
-            _term("CUT", "Its rollout was cut off, and the recipe leaves such out."),
+            _term(
+                "CUT",
+                "Its rollout was truncated, and the recipe excludes such rollouts.",
+            ),
         ),
     ),
     Topic(
-        "What the doctor says",
+        "Verdicts of the doctor",
         (
-            _term("finding", "What a rule of the doctor found, where, and what to do about it."),
+            _term(
+                "finding",
+                "A result of a rule of the doctor: what, where, and what to do about it.",
+            ),
             _term(
                 "PROVEN",
-                "Something that must hold does not, at this very token: no healthy run can show it. It is "
-                "a bug.",
+                "An invariant does not hold at this token: no healthy run can show it. It is a bug.",
             ),
             _term(
                 "EVIDENCE",
-                "A bet against the run that a healthy one loses; the odds say how often it would win by "
-                "chance: at 10⁶ : 1, in at most one healthy run of a million.",
+                "A bet against the run that a healthy run loses. The odds give its chance of winning: "
+                "10⁶ : 1 "
+                "means at most one healthy run in a million.",
             ),
-            _term("SUSPECT", "A statistic that is unusual. Healthy runs may show it too: look, and judge."),
+            _term(
+                "SUSPECT",
+                "An unusual statistic. Healthy runs may show it too: check it.",
+            ),
             _term(
                 "CANNOT TELL",
-                "What was recorded fits a fault and a healthy run alike; the experiment that would tell is "
-                "named.",
+                "The record fits both a fault and a healthy run; the experiment that decides is named.",
             ),
-            _term("FACT", "What is true of the run, and no fault: it is told, and not judged."),
-            _term("NOT CHECKED", "Something that the rule needs was not recorded; it is named."),
-            _term("CLEAN", "It was looked at, and nothing was found."),
+            _term(
+                "FACT",
+                "A fact about the run, not a fault: it is reported, not judged.",
+            ),
+            _term(
+                "NOT CHECKED",
+                "The record lacks an input of the rule; it is named.",
+            ),
+            _term(
+                "CLEAN",
+                "Checked, no findings.",
+            ),
         ),
     ),
     Topic(
         "Success criteria",
         (
-            _term("pass", "It reads as it should."),
-            _term("fail", "It does not."),
-            _term("fact", "A number with no right or wrong by itself: it is told, and not judged."),
-            _term("not checked", "Nothing was measured that it could be judged by."),
+            _term(
+                "pass",
+                "The criterion is met.",
+            ),
+            _term(
+                "fail",
+                "The criterion is not met.",
+            ),
+            _term(
+                "fact",
+                "A number with no right or wrong by itself: it is reported, not judged.",
+            ),
+            _term(
+                "not checked",
+                "The measurement that the criterion needs is missing.",
+            ),
         ),
     ),
 )
 
 
 def glossary_json() -> list[dict[str, Any]]:
-    """All of it, as the page shows it."""
+    """Return the glossary as JSON."""
     return [asdict(topic) for topic in TOPICS]

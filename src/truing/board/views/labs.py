@@ -12,7 +12,7 @@ from truing.lab.verdicts.verdict import judge
 
 
 def status(root: Path) -> dict[str, Any]:
-    """Every hypothesis and where it stands."""
+    """Return every hypothesis with its status."""
     lab = open_lab(root)
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     return {
@@ -27,18 +27,18 @@ def status(root: Path) -> dict[str, Any]:
 
 
 def hypothesis(root: Path, name: str) -> dict[str, Any]:
-    """One hypothesis: what is said of it, its curves and the value of each seed."""
+    """Return one hypothesis with its verdict, curves, and the value of each seed."""
     lab = open_lab(root)
-    asked = lab.hypothesis(name)
-    verdict = judge(lab, asked)
-    begun = lab.declaration(asked)
-    arms = {} if begun is None else begun.arms
+    found = lab.hypothesis(name)
+    verdict = judge(lab, found)
+    declaration = lab.declaration(found)
+    arms = {} if declaration is None else declaration.arms
     runs = [run for run in lab.history.runs().values() if run.arm in arms.values()]
     return {
-        "title": asked.title,
+        "title": found.title,
         "verdict": verdict.verdict,
-        "claim": asked.header.claim,
-        "text": asked.path.read_text(encoding="utf-8"),
+        "claim": found.header.claim,
+        "text": found.path.read_text(encoding="utf-8"),
         "lines": [text for text, _ in verdict_lines(verdict)],
         "figures": [_escape_html(each) for each in figures(lab, verdict)],
         "runs": [
@@ -58,7 +58,7 @@ def hypothesis(root: Path, name: str) -> dict[str, Any]:
 
 
 def _escape_html(figure: Any) -> Any:
-    """A figure whose texts are no markup: Plotly reads some of HTML."""
+    """Return a figure with escaped texts, because Plotly interprets some HTML."""
     if isinstance(figure, str):
         return html.escape(figure, quote=False)
     if isinstance(figure, Mapping):

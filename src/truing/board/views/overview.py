@@ -1,4 +1,4 @@
-"""All runs on one screen: alive or not, what they earn, what was found, how they stand, what they cost."""
+"""The overview of all runs: state, reward, findings, criteria and time."""
 
 import os
 import threading
@@ -20,31 +20,31 @@ from truing.record import has_writer
 from truing.record.store import EVENTS, STEPS
 
 SCAN_SHARE = 0.05
-"""Of its time, the most that the board looks for new runs by itself: a folder may hold thousands."""
+"""Maximum share of time for scanning for new runs: a folder may hold thousands."""
 
 READ_SECONDS = 1.0
-"""Seconds that runs are read for. The rest is told as not read yet, and asked for again."""
+"""Seconds of reading runs per request. The page requests the rest again."""
 
 
 class Overview:
-    """A line for each run, which is made again where the run has moved."""
+    """A row per run, rebuilt when the run changes."""
 
-    def __init__(self, places: FolderIndex, held: OpenRuns) -> None:
-        self.folders, self.open_runs = places, held
+    def __init__(self, folders: FolderIndex, open_runs: OpenRuns) -> None:
+        self.folders, self.open_runs = folders, open_runs
         self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._next_scan = 0.0
 
     def stamps(self) -> dict[str, object]:
-        """For each run, what changes when it does; runs that are new are found in a while."""
-        begun = time.monotonic()
-        if begun >= self._next_scan:
+        """Return a stamp per run that changes with it; new runs appear after the next scan."""
+        started = time.monotonic()
+        if started >= self._next_scan:
             self.folders.rescan()
-            self._next_scan = begun + (time.monotonic() - begun) / SCAN_SHARE
+            self._next_scan = started + (time.monotonic() - started) / SCAN_SHARE
         return {name: _stamp(path) for name, path in self.folders.runs.items()}
 
     def overview_json(self) -> dict[str, Any]:
-        """All runs, those that said something last first."""
+        """Return all runs, by last activity."""
         self.folders.rescan()
         with self._lock:
             waiting = self._read(time.monotonic() + READ_SECONDS)
@@ -59,9 +59,9 @@ class Overview:
         }
 
     def _read(self, until: float) -> int:
-        """Bring lines to what runs are now, as far as there is time; how many are not read yet."""
+        """Update rows until a time and return how many runs are not read yet."""
         stamps = self.stamps()
-        self._lines = {name: held for name, held in self._lines.items() if name in stamps}
+        self._lines = {name: line for name, line in self._lines.items() if name in stamps}
         for name, stamp in stamps.items():
             known = name in self._lines and self._lines[name][0] == stamp
             if not known and time.monotonic() < until:
@@ -69,20 +69,20 @@ class Overview:
         return len(stamps.keys() - self._lines.keys())
 
     def _line(self, name: str) -> dict[str, Any]:
-        """A run in one line; what is wrong with a record that cannot be read is told in its place."""
+        """Return the row of a run, or of the error that makes it unreadable."""
         try:
-            with self.open_runs.locked(name) as (opened,):
-                return run_line(opened) | {"scorecard": criteria_counts(opened)}
+            with self.open_runs.locked(name) as (run_view,):
+                return run_line(run_view) | {"scorecard": criteria_counts(run_view)}
         except TruingError as error:
             return {"run": name, "name": name, "state": "cannot be read", "why": str(error), "last": 0.0}
 
 
 def _stamp(run_dir: Path) -> object:
-    """What changes when a run does: its files, and whether somebody writes it."""
+    """Return the state of a run's files, and whether it has a writer."""
     try:
         sizes = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, _watched_files(run_dir))]
         return run_identity(run_dir), *sizes, has_writer(run_dir)
-    except (OSError, TruingError) as error:  # it was removed since it was found, or may not be read
+    except (OSError, TruingError) as error:  # it was removed meanwhile, or is not readable
         return str(error)
 
 
@@ -90,25 +90,25 @@ def _watched_files(run_dir: Path) -> tuple[Path, Path]:
     return run_dir / STEPS, run_dir / EVENTS
 
 
-def run_line(opened: RunView) -> dict[str, Any]:
-    """A run in one line."""
-    run = opened.run
+def run_line(run_view: RunView) -> dict[str, Any]:
+    """Return the row of a run."""
+    run = run_view.run
     return {
-        "run": opened.name,
+        "run": run_view.name,
         **summary_facts(run_summary(run)),
         "created": str(run.run_value("created") or ""),
-        "last": max((event.time for event in run.events[-1:]), default=opened.written_at),
+        "last": max((event.time for event in run.events[-1:]), default=run_view.written_at),
         "updates": len(run.columns),
-        "device": opened.device,
+        "device": run_view.device,
         "model": str(run.run_value("model", "name") or ""),
     }
 
 
 def summary_facts(summary: RunSummary) -> dict[str, Any]:
-    """A glance as JSON has it."""
-    told = asdict(summary)
+    """Return a run summary as JSON."""
+    facts_json = asdict(summary)
     found, facts = ([finding_json(each) for each in every] for every in (summary.findings, summary.facts))
-    return told | {
+    return facts_json | {
         "findings": found,
         "facts": facts,
         "at": summary.current_stage,
@@ -116,17 +116,18 @@ def summary_facts(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def criteria(opened: RunView) -> list[dict[str, Any]]:
-    """The success criteria of report 000, as they stand; none where the recipe or the device is not known."""
-    recipe, columns = opened.recipe, opened.run.columns
-    if isinstance(recipe, str) or opened.device not in MAX_MISMATCH_NATS:
+def criteria(run_view: RunView) -> list[dict[str, Any]]:
+    """Return the success criteria; empty if the recipe or the device is unknown."""
+    recipe, columns = run_view.recipe, run_view.run.columns
+    if isinstance(recipe, str) or run_view.device not in MAX_MISMATCH_NATS:
         return []
-    kinds = [event.kind for event in opened.run.events]
+    kinds = [event.kind for event in run_view.run.events]
     return [
-        asdict(each) for each in scorecard(columns.select_stages(recipe.stages), recipe, opened.device, kinds)
+        asdict(each)
+        for each in scorecard(columns.select_stages(recipe.stages), recipe, run_view.device, kinds)
     ]
 
 
-def criteria_counts(opened: RunView) -> dict[str, int]:
-    """How many criteria pass, fail and are not judged."""
-    return dict(Counter(each["verdict"] for each in criteria(opened)))
+def criteria_counts(run_view: RunView) -> dict[str, int]:
+    """Return the number of criteria per verdict."""
+    return dict(Counter(each["verdict"] for each in criteria(run_view)))

@@ -1,4 +1,4 @@
-"""The pages of the rules."""
+"""The pages of the rules of the doctor."""
 
 import inspect
 from typing import Any
@@ -9,7 +9,7 @@ from truing.errors import BadRequestError
 
 
 def index() -> list[dict[str, str]]:
-    """Every rule in a line."""
+    """Return every rule in short."""
     return [
         {"code": code, "name": rule.name, "kind": rule.kind, "means": KINDS[rule.kind], "title": rule.title}
         for code, rule in RULES.items()
@@ -17,7 +17,7 @@ def index() -> list[dict[str, str]]:
 
 
 def page(code: str) -> dict[str, Any]:
-    """A rule, section by section, with its example."""
+    """Return a rule with its sections and its example."""
     if code not in RULES:
         raise BadRequestError(f"there is no rule {code[:50]}", remedy="the list of rules names them all")
     rule = RULES[code]

@@ -1,4 +1,4 @@
-"""One run: what was found, how it stands, and its charts."""
+"""The page of a run: findings, status and charts."""
 
 from typing import Any
 
@@ -14,69 +14,69 @@ from truing.doctor.report.recorded_findings import recorded_findings, strongest_
 from truing.errors import RecordError
 
 SHOWN_FACTS = ("model", "versions", "machine", "contract", "judged")
-"""What run.json says beside the recipe that a person may want to see."""
+"""Facts of run.json that the page shows besides the recipe."""
 
 
-def run_head(opened: RunView) -> dict[str, Any]:
-    """Everything above the charts."""
-    run, told, trouble = opened.run, run_line(opened), opened.problems
+def run_head(run_view: RunView) -> dict[str, Any]:
+    """Return everything but the charts."""
+    run, line, problems = run_view.run, run_line(run_view), run_view.problems
     try:
         recipe = run.reader.recipe()
     except RecordError as error:
-        recipe, trouble = "", [*trouble, str(error)]
+        recipe, problems = "", [*problems, str(error)]
     try:
         with as_record_error("the ratios of the last update"):
-            ratios = ratios_of(opened, opened.step_at(len(run.columns) - 1)) if len(run.columns) else None
+            ratios = ratios_of(run_view, run_view.step_at(len(run.columns) - 1)) if len(run.columns) else None
     except RecordError as error:
-        ratios, trouble = None, [*trouble, str(error)]
+        ratios, problems = None, [*problems, str(error)]
     return {
-        **told,
-        "findings": [finding_card(opened, each) for each in strongest_by_rule(opened.all_findings)],
+        **line,
+        "findings": [finding_card(run_view, each) for each in strongest_by_rule(run_view.all_findings)],
         "facts": [
-            finding_card(opened, each) for each in strongest_by_rule(recorded_findings(run.events, "fact"))
+            finding_card(run_view, each) for each in strongest_by_rule(recorded_findings(run.events, "fact"))
         ],
         "noticed": startup_findings(run.events),
-        "scorecard": criteria(opened),
+        "scorecard": criteria(run_view),
         "rooms": chart_groups_of(run.columns),
-        "spans": stage_spans(opened),
-        "bounds": _limits_by_stage(opened),
+        "spans": stage_spans(run_view),
+        "bounds": _limits_by_stage(run_view),
         "ratios": ratios,
         "evaluations_at": evaluations_at(run),
         "events": event_log(run.events),
         "words": first_token_lines(run.events),
         "recipe": recipe,
-        "trouble": "\n".join(trouble),
+        "trouble": "\n".join(problems),
         "about": {name: run.run_value(name) for name in SHOWN_FACTS},
     }
 
 
-def chart(opened: RunView, name: str, start: int, end: int | None) -> dict[str, Any]:
-    """A chart of the run."""
-    columns = opened.run.columns
+def chart(run_view: RunView, name: str, start: int, end: int | None) -> dict[str, Any]:
+    """Return a chart of the run."""
+    columns = run_view.run.columns
     found = find_chart(name, columns)
     if found is None:
         raise RecordError(f"there is no chart {name[:200]}")
     return chart_data(found, columns, start, end)
 
 
-def number(opened: RunView, name: str) -> dict[str, Any]:
-    """One number of the run, as a chart of its own."""
-    if name not in opened.run.columns.numbers:
-        raise RecordError(f"{opened.name} has no number {name[:200]}")
-    return chart_data(Chart(name, name, (name,)), opened.run.columns, 0, None)
+def number(run_view: RunView, name: str) -> dict[str, Any]:
+    """Return one metric of the run as a chart."""
+    if name not in run_view.run.columns.numbers:
+        raise RecordError(f"{run_view.name} has no metric {name[:200]}")
+    return chart_data(Chart(name, name, (name,)), run_view.run.columns, 0, None)
 
 
-def stage_spans(opened: RunView) -> list[dict[str, Any]]:
-    """Each stage with the rows it has, and the number of its first update."""
-    columns = opened.run.columns
+def stage_spans(run_view: RunView) -> list[dict[str, Any]]:
+    """Return each stage with its rows and the number of its first update."""
+    columns = run_view.run.columns
     return [
         {"stage": name, "start": start, "end": end, "first": int(columns.step[start]) + 1}
         for name, start, end in columns.stages
     ]
 
 
-def _limits_by_stage(opened: RunView) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """By stage, the numbers that charts are compared with: as the recipe had them in its last update."""
-    columns = opened.run.columns
-    recipes = {name: opened.recipe_at(name, int(columns.step[end - 1])) for name, _, end in columns.stages}
+def _limits_by_stage(run_view: RunView) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Return the limits of charts by stage, from the recipe at its last update."""
+    columns = run_view.run.columns
+    recipes = {name: run_view.recipe_at(name, int(columns.step[end - 1])) for name, _, end in columns.stages}
     return {name: recipe_limits(each, name) for name, each in recipes.items() if not isinstance(each, str)}

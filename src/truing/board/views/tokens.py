@@ -1,4 +1,4 @@
-"""The tokens of a sample: where each came from, whether it was trained and why not, and its numbers."""
+"""The token view of a sample: origin, mask and values of each token."""
 
 import math
 from collections.abc import Mapping
@@ -18,35 +18,35 @@ from truing.types.token import Excluded, Origin
 from truing.utils.jsonl import dump_json
 
 WINDOW_TOKENS = 3_000
-"""Tokens of a sample that are told at once; whoever scrolls on asks for more."""
+"""Tokens of a window of a sample; the page requests further windows."""
 
 MAX_CHARS = 2_000
-"""Characters of a token, or of a message, that are told; the rest is counted."""
+"""Maximum characters of a token or a message; the rest is counted."""
 
 STREAMS = {
-    "sampler": "log-probability as the sampler drew it, nats",
-    "old": "log-probability that the clip compares with, nats",
-    "new": "log-probability by the weights before the last inner update that the sample was in, nats",
-    "ref": "log-probability by the reference, nats",
+    "sampler": "log-probability of the sampler, nats",
+    "old": "log-probability of the old policy, nats",
+    "new": "log-probability of the weights before the last inner update of the sample, nats",
+    "ref": "log-probability of the reference, nats",
     "log_ratio": "new − old, nats; 0 on-policy",
-    "ratio": "exp(new − old), or of its sequence where the objective has one",
+    "ratio": "exp(new − old), or of the sequence for a sequence objective",
     "kl": "k3 of new against reference, nats",
-    "entropy": "of what was drawn from, nats",
-    "raw_entropy": "of the model's own output, nats",
-    "advantage": "how much better than its baseline",
+    "entropy": "of the sampling distribution, nats",
+    "raw_entropy": "of the model's output, nats",
+    "advantage": "reward above the baseline",
     "value": "V of the state before the token",
-    "return": "what V is to predict",
-    "pull": "−∂loss/∂logprob: how hard the update pulled the token up",
+    "return": "target of V",
+    "pull": "−∂loss/∂log-prob: > 0 raises the token's probability",
 }
 
 
-def token_window(opened: RunView, step: StepRow, row: SampleRow, token: int = 0) -> dict[str, Any]:
-    """The window of a sample that has ``token``, stream by stream; null where nothing was recorded."""
+def token_window(run_view: RunView, step: StepRow, row: SampleRow, token: int = 0) -> dict[str, Any]:
+    """Return the window of a sample that contains ``token``, by stream; null for missing values."""
     sample = row.sample
     start = min(max(0, token), len(sample) - 1) // WINDOW_TOKENS * WINDOW_TOKENS
     end = min(len(sample), start + WINDOW_TOKENS)
     part = slice(start, end)
-    ratio_T, clipped_T = _ratio(opened, step, row)
+    ratio_T, clipped_T = _ratio(run_view, step, row)
     numbers = {
         "sampler": sample.sampler_logprob,
         "old": sample.old_logprob,
@@ -68,7 +68,7 @@ def token_window(opened: RunView, step: StepRow, row: SampleRow, token: int = 0)
         "end": part.stop,
         "length": len(sample),
         "ids": ids,
-        "texts": [shorten_and_count(text) for text in opened.token_texts(ids)],
+        "texts": [shorten_and_count(text) for text in run_view.token_texts(ids)],
         "origin": [Origin(each).name for each in sample.origin[part].tolist()],
         "excluded": [Excluded(each).name for each in sample.excluded[part].tolist()],
         "masks": {name.removesuffix("_mask"): getattr(sample, name)[part].int().tolist() for name in MASKS},
@@ -80,9 +80,9 @@ def token_window(opened: RunView, step: StepRow, row: SampleRow, token: int = 0)
 
 
 def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
-    """What there is to say of a sample as a whole; findings that mean it, each code with its verdict."""
+    """Return the facts of a sample; ``findings``: codes with their verdicts."""
     sample = row.sample
-    drawn = int((sample.origin == Origin.SAMPLED).sum())
+    sampled = int((sample.origin == Origin.SAMPLED).sum())
     return {
         "index": index,
         "sample": sample.sample_id,
@@ -96,7 +96,7 @@ def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) ->
         "reward": sample.reward,
         "parts": dict(row.reward_parts),
         "length": len(sample),
-        "sampled": drawn,
+        "sampled": sampled,
         "trained": int((sample.policy_mask | sample.supervised_mask).sum()),
         "advantage": _mean(sample.advantage[sample.policy_mask]),
         "truncated": sample.truncated,
@@ -122,12 +122,12 @@ def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) ->
     }
 
 
-def _ratio(opened: RunView, step: StepRow, row: SampleRow) -> tuple[Tensor, Tensor]:
-    """The importance ratio of each policy token as the objective has it, [T], and where the clip bites."""
+def _ratio(run_view: RunView, step: StepRow, row: SampleRow) -> tuple[Tensor, Tensor]:
+    """Return the importance ratio of each policy token under the objective, [T], and the clipped tokens."""
     sample = row.sample
     log_T = log_ratio(row.new_logprob, sample.old_logprob)
     unknown_T = torch.full_like(log_T, math.nan)
-    recipe = opened.recipe_at(step.stage, step.step)
+    recipe = run_view.recipe_at(step.stage, step.step)
     if isinstance(recipe, str) or not isinstance(recipe.stage(step.stage), PolicyStage):
         return unknown_T, torch.zeros_like(log_T, dtype=torch.bool)
     setup = setup_of(recipe, step.stage)
@@ -147,7 +147,7 @@ def _mean(values: Tensor) -> float:
 
 
 def shorten_and_count(text: str, longest: int = MAX_CHARS) -> str:
-    """A text of so many characters at most; of a longer one, how long it is."""
+    """Return a text of at most ``longest`` characters, with its length if shortened."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]}… ({len(text):,} characters)"

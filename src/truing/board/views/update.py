@@ -1,4 +1,4 @@
-"""One update: its numbers, its ratios, and its samples; one sample, token by token; a group side by side."""
+"""The pages of an update, of a sample, and of a group."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,52 +14,52 @@ from truing.record import SampleRow, StepRow
 from truing.utils.jsonl import dump_json
 
 MAX_SIDE_BY_SIDE = 32
-"""Samples of a group that are told at once."""
+"""Maximum samples of a group on its page."""
 
 
-def update(opened: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
-    """One update: its numbers with their definitions, its ratios, and its samples if they are wanted."""
-    at = opened.row_index(stage, number)
-    step = opened.step_at(at)
-    rows = opened.rows(step) if samples else ()
+def update(run_view: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
+    """Return an update: metrics with definitions, ratios, and optionally samples."""
+    at = run_view.row_index(stage, number)
+    step = run_view.step_at(at)
+    rows = run_view.rows(step) if samples else ()
     return {
         "stage": stage,
         "update": number,
         "at": at + 1,
-        "of": len(opened.run.columns),
-        "before": _update_json(opened, at - 1),
-        "after": _update_json(opened, at + 1),
+        "of": len(run_view.run.columns),
+        "before": _update_json(run_view, at - 1),
+        "after": _update_json(run_view, at + 1),
         "label": step.loss_label,
         "numbers": [
             {"value": value, **vars(metric_of(name)), "name": name} for name, value in step.metrics.items()
         ],
         "seconds": dict(step.seconds),
-        "ratios": ratios_of(opened, step),
-        "findings": [finding_card(opened, each) for each in opened.findings(stage, step.step)],
-        "incidents": incidents_at(opened.run.events, stage, step.step),
-        "samples": [_sample_json(opened, step, row, i) for i, row in enumerate(rows)],
+        "ratios": ratios_of(run_view, step),
+        "findings": [finding_card(run_view, each) for each in run_view.findings(stage, step.step)],
+        "incidents": incidents_at(run_view.run.events, stage, step.step),
+        "samples": [_sample_json(run_view, step, row, i) for i, row in enumerate(rows)],
     }
 
 
-def sample(opened: RunView, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
-    """A sample of an update with a window of its tokens, and the messages that it was made of."""
-    step = opened.find_update(stage, number)
-    row, index = opened.find_sample(step, name)
-    names = [each.sample.sample_id for each in opened.rows(step)]
+def sample(run_view: RunView, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
+    """Return a sample of an update with a window of its tokens, and its messages."""
+    step = run_view.find_update(stage, number)
+    row, index = run_view.find_sample(step, name)
+    names = [each.sample.sample_id for each in run_view.rows(step)]
     return {
         "before": names[index - 1] if index else None,
         "after": names[index + 1] if index + 1 < len(names) else None,
-        "about": _sample_json(opened, step, row, index),
-        "tokens": token_window(opened, step, row, token),
+        "about": _sample_json(run_view, step, row, index),
+        "tokens": token_window(run_view, step, row, token),
         "messages": [_message(each) for each in row.messages],
-        "findings": sample_findings(opened, step, row),
+        "findings": sample_findings(run_view, step, row),
     }
 
 
-def group(opened: RunView, stage: str, number: int, name: str) -> dict[str, Any]:
-    """The samples of a group side by side, best first; those without a reward last."""
-    step = opened.find_update(stage, number)
-    own = [(i, row) for i, row in enumerate(opened.rows(step)) if row.sample.group_id == name]
+def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, Any]:
+    """Return the samples of a group, best first; those without a reward last."""
+    step = run_view.find_update(stage, number)
+    own = [(i, row) for i, row in enumerate(run_view.rows(step)) if row.sample.group_id == name]
     if not own:
         raise RecordError(f"{stage} {number} has no group {name[:200]}")
     own.sort(key=lambda each: (math.isnan(each[1].sample.reward), -each[1].sample.reward, each[0]))
@@ -69,54 +69,54 @@ def group(opened: RunView, stage: str, number: int, name: str) -> dict[str, Any]
         "attempts": len({row.sample.rollout_id for _, row in own}),
         "samples": [
             {
-                "about": _sample_json(opened, step, row, i),
-                "tokens": token_window(opened, step, row),
-                "findings": sample_findings(opened, step, row),
+                "about": _sample_json(run_view, step, row, i),
+                "tokens": token_window(run_view, step, row),
+                "findings": sample_findings(run_view, step, row),
             }
             for i, row in own[:MAX_SIDE_BY_SIDE]
         ],
     }
 
 
-def ratios_of(opened: RunView, step: StepRow) -> dict[str, Any] | None:
-    """How ratios of an update are spread: for each inner epoch and sign, the count of each bin."""
-    told = step.facts.get("ratios")
-    if told is None:
+def ratios_of(run_view: RunView, step: StepRow) -> dict[str, Any] | None:
+    """Return the histogram of ratios of an update, by inner epoch and sign of the advantage."""
+    ratios = step.facts.get("ratios")
+    if ratios is None:
         return None
-    bins = len(told["edges"]) + 1
+    bins = len(ratios["edges"]) + 1
     signs = ("positive", "negative", "zero")
     epochs = [
         {"scored": epoch["scored"], **{sign: _dense(epoch[sign], bins) for sign in signs}}
-        for epoch in told["epochs"]
+        for epoch in ratios["epochs"]
     ]
-    recipe = opened.recipe_at(step.stage, step.step)
+    recipe = run_view.recipe_at(step.stage, step.step)
     limits = {} if isinstance(recipe, str) else recipe_limits(recipe, step.stage)
-    edges = {"level": told["level"], "edges": told["edges"]}
+    edges = {"level": ratios["level"], "edges": ratios["edges"]}
     return {**edges, "epochs": epochs, "limits": limits.get("ratio", [])}
 
 
-def _update_json(opened: RunView, row: int) -> dict[str, Any] | None:
-    """The update of a row, as a person counts; None where there is none."""
-    columns = opened.run.columns
+def _update_json(run_view: RunView, row: int) -> dict[str, Any] | None:
+    """Return the update of a row, counted from 1; None for an unknown row."""
+    columns = run_view.run.columns
     if not 0 <= row < len(columns):
         return None
     return {"stage": columns.stage_of(row), "update": int(columns.step[row]) + 1}
 
 
-def _sample_json(opened: RunView, step: StepRow, row: SampleRow, index: int) -> dict[str, Any]:
-    """What there is to say of a sample, with the codes of findings that name it."""
-    return sample_json(row, index, verdicts_of(opened, step, row))
+def _sample_json(run_view: RunView, step: StepRow, row: SampleRow, index: int) -> dict[str, Any]:
+    """Return the facts of a sample, with the codes of its findings."""
+    return sample_json(row, index, verdicts_of(run_view, step, row))
 
 
 def _dense(pairs: Sequence[Sequence[int]], bins: int) -> list[int]:
     counts = [0] * bins
-    for place, count in pairs:
-        counts[place] = count
+    for index, count in pairs:
+        counts[index] = count
     return counts
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     text, calls = message.get("content"), message.get("tool_calls")
-    said = text if isinstance(text, str) else str(message)
-    said += "\n" + dump_json(calls).decode() if calls and isinstance(text, str) else ""
-    return {"role": str(message.get("role", "")), "text": shorten_and_count(said.lstrip("\n"))}
+    shown = text if isinstance(text, str) else str(message)
+    shown += "\n" + dump_json(calls).decode() if calls and isinstance(text, str) else ""
+    return {"role": str(message.get("role", "")), "text": shorten_and_count(shown.lstrip("\n"))}

@@ -1,11 +1,11 @@
-// The curves of two runs in one chart: over the whole of both, or over a stage, from its own first update on.
-import { fill, h, number } from "./dom.js";
-import { get } from "./data.js";
-import { named } from "./axes.js";
-import { colour, diamonds, inert, ink, plot } from "./chart.js";
-import { definitions } from "./under.js";
+// Charts of two runs: over whole runs, or over one stage with updates counted from its first.
+import { h, number, setChildren } from "./dom.js";
+import { get } from "./api.js";
+import { updateLabel } from "./axes.js";
+import { cssColor, escapeMarkup, evaluationTrace, plot, seriesColor } from "./chart.js";
+import { definitions } from "./chart_notes.js";
 
-const SHOWN = [
+const FIRST_METRICS = [
   "reward/mean",
   "entropy/drawn",
   "kl_all/k3",
@@ -16,16 +16,16 @@ const SHOWN = [
   "ratio/std",
 ];
 
-// All charts of two runs, and how to have more; returns them, so that they can be drawn again.
-export function curves(element, told) {
+// Adds the charts of two runs and a menu for more metrics; returns them so that they can be drawn again.
+export function compareCurves(element, data) {
   const grid = h("div", { class: "charts" });
   const boxes = [];
-  const shared = told.runs[0].spans
+  const shared = data.runs[0].spans
     .map((each) => each.stage)
-    .filter((stage) => spanOf(told.runs[1], stage) !== undefined);
-  const seen = { stage: shared[shared.length - 1] };
+    .filter((stage) => spanOf(data.runs[1], stage) !== undefined);
+  const shown = { stage: shared[shared.length - 1] };
   const add = (name) => {
-    const box = chart(told, name, seen);
+    const box = chart(data, name, shown);
     boxes.push(box);
     grid.append(box.element);
     box.show();
@@ -34,9 +34,9 @@ export function curves(element, told) {
     h(
       "button",
       {
-        "aria-pressed": String(stage === seen.stage),
+        "aria-pressed": String(stage === shown.stage),
         onclick: (event) => {
-          seen.stage = stage;
+          shown.stage = stage;
           for (const each of choice) each.setAttribute("aria-pressed", String(each === event.currentTarget));
           for (const each of boxes) each.show();
         },
@@ -49,94 +49,94 @@ export function curves(element, told) {
       "p",
       { class: "row" },
       h("span", { role: "group", class: "row", "aria-label": "stage" }, choice),
-      picker(told, add),
+      picker(data, add),
     ),
     grid,
   );
-  for (const name of SHOWN.filter((each) => told.numbers.includes(each))) add(name);
+  for (const name of FIRST_METRICS.filter((each) => data.numbers.includes(each))) add(name);
   return boxes;
 }
 
-function picker(told, add) {
+function picker(data, add) {
   const choose = (event) => {
     add(event.target.value);
     event.target.value = "";
   };
-  const names = ["", ...told.numbers].map((each) => h("option", { value: each }, each));
-  return h("label", {}, "one more number", h("select", { onchange: choose }, names));
+  const names = ["", ...data.numbers].map((each) => h("option", { value: each }, each));
+  return h("label", {}, "add metric", h("select", { onchange: choose }, names));
 }
 
 function spanOf(run, stage) {
   return run.spans.find((each) => each.stage === stage);
 }
 
-function chart(told, name, seen) {
+function chart(data, name, seen) {
   const area = h("div", { class: "plot" });
   const below = h("div", {});
   const element = h("figure", { class: "chart", "aria-label": name }, h("h3", {}, name), area, below);
-  const asked = Promise.all(told.runs.map((run) => get("number", { run: run.run, number: name })));
+  const answers = Promise.all(data.runs.map((run) => get("number", { run: run.run, number: name })));
   const show = async () => {
-    const both = await asked;
-    const series = both.map((each, i) => within(each.series[0], told.runs[i], seen.stage));
+    const both = await answers;
+    const series = both.map((each, i) => cutToStage(each.series[0], data.runs[i], seen.stage));
     area.hidden = !series.some((each) => each.x.length);
-    if (!area.hidden) await draw(area, told, name, series, both[0].units, seen.stage);
-    fill(
+    if (!area.hidden) await draw(area, data, name, series, both[0].units, seen.stage);
+    setChildren(
       below,
-      area.hidden ? h("p", { class: "quiet" }, `No update of ${seen.stage} has it.`) : legend(told, series),
+      area.hidden ? h("p", { class: "quiet" }, `Not recorded in ${seen.stage}.`) : legend(data, series),
       definitions({ ...both[0], series: both.flatMap((each) => each.series) }),
     );
     element.dataset.drawn = "yes";
   };
   const box = {
     element,
-    show: () => show().catch((error) => fill(below, h("div", { class: "error" }, error.message))),
+    show: () => show().catch((error) => setChildren(below, h("div", { class: "error" }, error.message))),
   };
   return box;
 }
 
-// A curve over a stage, from the first update that the record has of it, which is 1 where nothing came before.
-function within(series, run, stage) {
+// Cuts a curve to a stage and counts its updates from the stage's first recorded one.
+function cutToStage(series, run, stage) {
   const span = stage === undefined ? { start: 0, end: Infinity, first: 1 } : spanOf(run, stage);
   const kept = series.x.map((_, i) => i).filter((i) => series.x[i] > span.start && series.x[i] <= span.end);
-  const of = (values) => values && kept.map((i) => values[i]);
+  const select = (values) => values && kept.map((i) => values[i]);
   return {
-    at: kept.map((i) => inert(named(series.x[i], run.spans))),
+    at: kept.map((i) => escapeMarkup(updateLabel(series.x[i], run.spans))),
     x: kept.map((i) => series.x[i] - span.start + span.first - 1),
-    y: of(series.y),
-    low: of(series.low),
-    high: of(series.high),
+    y: select(series.y),
+    low: select(series.low),
+    high: select(series.high),
   };
 }
 
-function draw(area, told, name, series, units, stage) {
-  const of = stage === undefined ? "the run" : inert(stage);
-  const traces = series.flatMap((each, i) => lines(each, i, inert(told.runs[i].run)));
-  if (name === "reward/mean") traces.push(...told.runs.map((run, i) => evaluations(run, i, stage)));
+function draw(area, data, name, series, units, stage) {
+  const stageName = stage === undefined ? "the run" : escapeMarkup(stage);
+  const traces = series.flatMap((each, i) => lines(each, i, escapeMarkup(data.runs[i].run)));
+  if (name === "reward/mean") traces.push(...data.runs.map((run, i) => evaluations(run, i, stage)));
   return plot(area, traces, {
     xaxis: {
-      title: { text: `update of ${of}`, standoff: 4 },
-      unifiedhovertitle: { text: `update %{x:.4~g} of ${of}` },
+      title: { text: `update of ${stageName}`, standoff: 4 },
+      unifiedhovertitle: { text: `update %{x:.4~g} of ${stageName}` },
     },
-    yaxis: { title: { text: units.map(inert).join(", "), standoff: 4 } },
-    ...(stage === undefined ? marks(told.runs) : { shapes: [], annotations: [] }),
+    yaxis: { title: { text: units.map(escapeMarkup).join(", "), standoff: 4 } },
+    ...(stage === undefined ? stageMarks(data.runs) : { shapes: [], annotations: [] }),
   });
 }
 
-// A line whose points say which update they are, and where each is of many, the band of their least and largest.
+// A line whose points name their updates; if a point is a mean of many, with a band from min to max.
 function lines(series, index, name) {
   const base = { type: "scatter", mode: "lines", x: series.x, name };
   const line = {
     ...base,
     y: series.y,
     customdata: series.at,
-    line: { color: colour(index), width: 1.6 },
+    line: { color: seriesColor(index), width: 1.6 },
     hovertemplate: "%{y:.4g} at %{customdata}",
   };
   if (!series.low) return [line];
   const edge = { ...base, line: { width: 0 }, hoverinfo: "skip" };
   return [
     { ...edge, y: series.low },
-    { ...edge, y: series.high, fill: "tonexty", fillcolor: `${colour(index)}33` },
+    { ...edge, y: series.high, fill: "tonexty", fillcolor: `${seriesColor(index)}33` },
     line,
   ];
 }
@@ -145,18 +145,18 @@ function evaluations(run, index, stage) {
   const span = stage === undefined ? { start: 0, end: Infinity, first: 1 } : spanOf(run, stage);
   const shown = run.evaluations_at.filter((each) => each.x >= span.start && each.x <= span.end);
   const moved = shown.map((each) => ({ ...each, x: each.x - span.start + span.first - 1 }));
-  return diamonds(moved, colour(index), inert(run.run));
+  return evaluationTrace(moved, seriesColor(index), escapeMarkup(run.run));
 }
 
-// Where stages begin. Runs whose stages begin at other updates have marks of their own, in their colours.
-function marks(runs) {
+// Marks where stages begin. If runs differ in that, each has marks in its colour.
+function stageMarks(runs) {
   const begins = runs.map((run) => (run.spans.length > 1 ? run.spans : []));
-  const told = begins.map((spans) => JSON.stringify(spans.map((span) => [span.stage, span.start])));
-  const same = told[0] === told[1];
+  const keys = begins.map((spans) => JSON.stringify(spans.map((span) => [span.stage, span.start])));
+  const same = keys[0] === keys[1];
   const shapes = [],
     annotations = [];
   begins.slice(0, same ? 1 : 2).forEach((spans, i) => {
-    const paint = same ? ink("quiet") : colour(i);
+    const paint = same ? cssColor("quiet") : seriesColor(i);
     for (const span of spans) {
       const x = span.start + 0.5;
       const line = { dash: "dot", width: 1, color: paint };
@@ -168,7 +168,7 @@ function marks(runs) {
         yref: "paper",
         y: 0.97 - i * 0.09,
         yanchor: "top",
-        text: inert(span.stage),
+        text: escapeMarkup(span.stage),
         showarrow: false,
         font: { size: 10, color: paint },
       });
@@ -177,19 +177,19 @@ function marks(runs) {
   return { shapes, annotations };
 }
 
-function legend(told, series) {
+function legend(data, series) {
   return h(
     "div",
     { class: "legend" },
     series.map((each, i) => {
       const last = each.y.length ? number(each.y[each.y.length - 1]) : "–";
-      return h("span", {}, swatch(i), `${told.runs[i].run} ${last}`);
+      return h("span", {}, swatch(i), `${data.runs[i].run} ${last}`);
     }),
   );
 }
 
 export function swatch(index) {
   const line = h("i", { class: "swatch" });
-  line.style.background = colour(index);
+  line.style.background = seriesColor(index);
   return line;
 }

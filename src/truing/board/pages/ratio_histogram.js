@@ -1,10 +1,10 @@
-// How the ratios of an update are spread, by inner epoch and by the sign of the advantage.
+// Histograms of the ratios of an update, by inner epoch and sign of the advantage.
 import { count, h, number, table } from "./dom.js";
 import { logTicks } from "./axes.js";
-import { inert, ink, plot } from "./chart.js";
+import { cssColor, escapeMarkup, plot } from "./chart.js";
 
-export function histogram(element, told, limits) {
-  told.epochs.forEach((epoch, index) => {
+export function histogram(element, data, limits) {
+  data.epochs.forEach((epoch, index) => {
     const area = h("div", { class: "plot" });
     element.append(
       h(
@@ -13,27 +13,27 @@ export function histogram(element, told, limits) {
         h(
           "div",
           { class: "quiet" },
-          `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${told.level}`,
+          `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${data.level}`,
         ),
         area,
-        sides(told.edges, epoch, limits),
+        clipCounts(data.edges, epoch, limits),
       ),
     );
     bars(
       area,
-      told.edges,
+      data.edges,
       [
-        { name: "A < 0", counts: epoch.negative, colour: "#b0413e" },
-        { name: "A = 0", counts: epoch.zero, colour: "#8a94a3" },
-        { name: "A > 0", counts: epoch.positive, colour: "#2e9e5b" },
+        { name: "A < 0", counts: epoch.negative, color: "#b0413e" },
+        { name: "A = 0", counts: epoch.zero, color: "#8a94a3" },
+        { name: "A > 0", counts: epoch.positive, color: "#2e9e5b" },
       ],
       limits,
     );
   });
 }
 
-// How many tokens lie below, between and above the clip's boundaries, which are edges of bins.
-function sides(edges, epoch, limits) {
+// Counts of tokens below, inside and above the clip range, whose bounds are edges of bins.
+function clipCounts(edges, epoch, limits) {
   const [low, high] = limits.map((each) => edges.indexOf(each.y));
   if (!(low >= 0 && high > low)) return null;
   const sum = (counts, from, to) => counts.slice(from, to).reduce((all, each) => all + each, 0);
@@ -57,13 +57,13 @@ function sides(edges, epoch, limits) {
   );
 }
 
-// Ratios of one update: bars of an inner epoch by the sign of the advantage, with the clip's boundaries.
+// Bars of one inner epoch by the sign of the advantage, with the clip range.
 function bars(element, edges, groups, limits) {
   const logs = edges.map(Math.log);
   const ends = [2 * logs[0] - logs[1], ...logs, 2 * logs[logs.length - 1] - logs[logs.length - 2]];
   const middle = (list) => list.slice(1).map((end, i) => (end + list[i]) / 2);
   const width = ends.slice(1).map((end, i) => end - ends[i]);
-  const says = ends
+  const labels = ends
     .slice(1)
     .map(
       (end, i) =>
@@ -74,9 +74,9 @@ function bars(element, edges, groups, limits) {
     x: middle(ends),
     width,
     y: each.counts,
-    name: inert(each.name),
-    customdata: says,
-    marker: { color: each.colour, opacity: 0.55 },
+    name: escapeMarkup(each.name),
+    customdata: labels,
+    marker: { color: each.color, opacity: 0.55 },
     hovertemplate: "%{y} tokens, r %{customdata}",
   }));
   const ticks = [0.37, 0.5, 0.67, 0.8, 1, 1.2, 1.5, 2, 2.7];
@@ -87,10 +87,10 @@ function bars(element, edges, groups, limits) {
     yref: "paper",
     y0: 0,
     y1: 1,
-    line: { dash: "dash", width: 1.2, color: ink("red") },
+    line: { dash: "dash", width: 1.2, color: cssColor("red") },
   }));
   const most = Math.max(1, ...groups.flatMap((each) => each.counts));
-  const range = [0.7, 1.5 * most]; // a bar of one token is still to be seen
+  const range = [0.7, 1.5 * most]; // a bar of one token stays visible
   const counts = logTicks(...range);
   plot(element, traces, {
     barmode: "overlay",

@@ -1,32 +1,32 @@
-// The tokens of a sample as blocks: what the policy was shown, and each of its turns; and windows of them put together.
+// Splits the tokens of a sample into blocks (prompt, turns, replies), and joins windows of tokens.
 import { number } from "./dom.js";
 
-export function blocks(turns, start, end) {
+export function tokenBlocks(turns, start, end) {
   const found = [];
-  let place = 0;
+  let turnEnd = 0;
   turns.forEach((turn, i) => {
-    if (turn.start > place)
+    if (turn.start > turnEnd)
       found.push({
-        start: place,
+        start: turnEnd,
         end: turn.start,
-        says: i ? "what the world answered, and glue" : "what the policy was shown",
+        label: i ? "Environment reply and template" : "Prompt",
       });
     const reward = turn.reward === null ? "" : ` · reward ${number(turn.reward)}`;
     found.push({
       start: turn.start,
       end: turn.end,
       turn,
-      says: `turn ${i + 1} · ${turn.finish} · by weights ${turn.version} (${turn.digest.slice(0, 8)})${reward}`,
+      label: `Turn ${i + 1} · ${turn.finish} · weights version ${turn.version} (${turn.digest.slice(0, 8)})${reward}`,
     });
-    place = turn.end;
+    turnEnd = turn.end;
   });
-  found.push({ start: place, end: Infinity, says: turns.length ? "behind the last turn" : "no turn" });
+  found.push({ start: turnEnd, end: Infinity, label: turns.length ? "After the last turn" : "No turn" });
   return found
     .map((each) => ({ ...each, start: Math.max(each.start, start), end: Math.min(each.end, end) }))
     .filter((each) => each.start < each.end);
 }
 
-export function joined(first, second) {
+export function concatWindows(first, second) {
   const lists = ["ids", "texts", "origin", "excluded", "trained", "clipped"].map((name) => [
     name,
     [...first[name], ...second[name]],

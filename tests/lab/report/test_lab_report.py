@@ -10,7 +10,7 @@ import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.errors import LabError
-from truing.lab.report.write import BEGIN, END, write_report
+from truing.lab.report.write import BLOCK_BEGIN, BLOCK_END, write_report
 from truing.lab.run.design import BASELINE
 from truing.lab.store.create import create_lab, next_hypothesis_path
 from truing.lab.store.lab import open_lab
@@ -185,7 +185,7 @@ def test_two_people_work_apart_and_git_joins_it(tmp_path):
     git(theirs, "pull", "-q", "--no-rebase", "--no-edit", str(ours), "main")
     write_report(open_lab(theirs))
     text = (theirs / "README.md").read_text()
-    assert text.count(BEGIN) == text.count(END) == 1
+    assert text.count(BLOCK_BEGIN) == text.count(BLOCK_END) == 1
     rows = [line for line in text.splitlines() if line.startswith("| [H0")]
     assert len(rows) == 2
     assert "Validated" in rows[0]
@@ -216,7 +216,8 @@ def test_a_lab_without_runs_has_a_report_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [f"mine\n{BEGIN}\nmine\n", f"mine\n{END}\nmine\n", f"{END}\nmine\n{BEGIN}\n"]
+    "text",
+    [f"mine\n{BLOCK_BEGIN}\nmine\n", f"mine\n{BLOCK_END}\nmine\n", f"{BLOCK_END}\nmine\n{BLOCK_BEGIN}\n"],
 )
 def test_a_mark_without_the_other_is_refused_and_nothing_is_lost(lab, text):
     readme = lab.root / "README.md"

@@ -29,7 +29,7 @@ from truing.lab.store.hypothesis_file import Header
 STEPS = 40
 
 
-class Told(SimpleNamespace):
+class FakeExplanation(SimpleNamespace):
     """What `suggest` asks of a story."""
 
     def series(self, name):
@@ -54,7 +54,9 @@ def suggested(monkeypatch):
             **({"kl_all/k3": [kl]} if kl is not None else {}),
         }
         recipe = resolve(MINI | {"kl": {"coef": coef}})
-        return suggest(Told(recipe=recipe, stage="grpo", metrics=metrics, training=training, check=check))  # type: ignore[arg-type]
+        return suggest(
+            FakeExplanation(recipe=recipe, stage="grpo", metrics=metrics, training=training, check=check)
+        )  # type: ignore[arg-type]
 
     return make
 
@@ -122,7 +124,7 @@ def test_remedies_are_of_rules_and_recipes_that_there_are():
 def test_a_reward_that_falls_again(suggested):
     curve = [0.2] * 10 + [0.8] * 10 + [0.6] * 10 + [0.3] * 10
     (found,) = suggested(curve=curve, std=0.5)
-    assert found.title == "Updates undo what was learnt"
+    assert found.title == "Updates undo what was learned"
     assert found.because == "the reward was 0.800 over 10 updates, and 0.300 over the last 10"
     rate = resolve(MINI).grpo.learning_rate / 3
     assert found.changes == (f"grpo.learning_rate={rate:g}",)
@@ -166,7 +168,7 @@ def test_most_bits_per_minute_first(suggested):
     assert found[0].score == pytest.approx(OPEN_PROBABILITY * information(OPEN_PROBABILITY, 1, 0) / 0.5)
 
 
-def test_what_nobody_can_time_comes_last(suggested):
+def test_unknown_minutes_come_last(suggested):
     rule = exact()
     check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
     found = suggested(answer("arm", "found"), check, check=None)
@@ -233,8 +235,8 @@ def test_each_remedy_makes_a_header(suggested, code):
 
 def test_facts_are_json(suggested):
     for each in (of_arm(), of_arm(minutes=math.nan)):
-        told = json.loads(json.dumps(each.facts(), allow_nan=False))
-        assert told["score"] == each.score
-        assert told["information"] == each.information
-        assert told["test"] == each.test
+        facts = json.loads(json.dumps(each.facts(), allow_nan=False))
+        assert facts["score"] == each.score
+        assert facts["information"] == each.information
+        assert facts["test"] == each.test
     assert of_arm(minutes=math.nan).facts()["minutes"] is None

@@ -27,12 +27,12 @@ def lab(tmp_path):
 
 
 def promote(lab, *changes, hypothesis="h09"):
-    return lab.and_also(Promotion(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
+    return lab.with_entry(Promotion(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
 
 
 def arms(lab, name="h01"):
-    begun = next(iter(lab.history.of(Declaration, name)), None)
-    return arms_of(lab, lab.hypothesis(name), begun)
+    declaration = next(iter(lab.history.entries_of(Declaration, name)), None)
+    return arms_of(lab, lab.hypothesis(name), declaration)
 
 
 def test_an_arm_is_the_baseline_with_its_changes(lab):
@@ -113,20 +113,20 @@ def test_the_baseline_has_the_lab_s_changes_and_what_was_promoted(tmp_path):
 
 
 def test_what_has_begun_keeps_its_baseline(lab):
-    begun = declared(lab, lab.hypothesis("h01"))
-    later = promote(begun, "grpo.steps=7")
+    declaration = declared(lab, lab.hypothesis("h01"))
+    later = promote(declaration, "grpo.steps=7")
     assert arms(later)[BASELINE].digest == arms(lab)[BASELINE].digest
     assert arms(later, "h02")[BASELINE].recipe.grpo.steps == 7
 
 
 def test_another_recipe_under_what_has_begun_is_refused(lab):
-    begun = declared(lab, lab.hypothesis("h01"))
+    declaration = declared(lab, lab.hypothesis("h01"))
     (lab.root / "recipe.toml").write_text(RECIPE.replace("max_new_tokens = 4", "max_new_tokens = 5"))
-    with pytest.raises(LabError, match="not the one that h01 began with") as caught:
-        arms(begun)
+    with pytest.raises(LabError, match="not the one that h01 was declared with") as caught:
+        arms(declaration)
     assert "recipe.toml as it was, with no changes" in str(caught.value)
     assert "restore the recipe" in caught.value.remedy
-    assert arms(begun, "h02")
+    assert arms(declaration, "h02")
 
 
 def test_an_arm_that_is_the_baseline_is_refused(lab):
@@ -136,17 +136,17 @@ def test_an_arm_that_is_the_baseline_is_refused(lab):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [("grpo.learning_rate=0.001", "is the baseline"), ("seed=5", "changes the seed")],
 )
-def test_an_arm_that_is_no_comparison_is_refused(tmp_path, change, said):
+def test_an_arm_that_is_no_comparison_is_refused(tmp_path, change, message):
     lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", change)})
-    with pytest.raises(LabError, match=said):
+    with pytest.raises(LabError, match=message):
         arms(lab)
 
 
 def test_two_arms_that_are_one_are_refused(tmp_path):
-    """Else what failed in one would be made again for the other, for ever."""
+    """Otherwise a failed run of one would repeat for the other forever."""
     lab = lab_in(tmp_path, {"h01": HEADER + 'again = ["grpo.learning_rate=0.002"]\n'})
     with pytest.raises(LabError, match="arm again of h01 is arm changed"):
         arms(lab)

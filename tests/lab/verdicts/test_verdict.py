@@ -1,4 +1,4 @@
-"""Verdicts: each name, by pairs, by a check and by what was told; and facts that are JSON."""
+"""Verdicts: each name, by pairs, by a check and by a prior; and facts that are JSON."""
 
 import json
 import math
@@ -33,7 +33,7 @@ settles = true
 
 
 @pytest.fixture
-def made(tmp_path):
+def make_lab(tmp_path):
     """A declared lab of one hypothesis, by its header."""
 
     def make(header: str = HEADER, settings: str = "family = 1") -> tuple[Lab, Hypothesis]:
@@ -69,7 +69,7 @@ ARMS = ('a = ["grpo.learning_rate=2e-3"]', 'b = ["grpo.learning_rate=3e-3"]')
 def test_pending(tmp_path):
     lab = lab_in(tmp_path)
     found = judge(lab, lab.hypothesis("h01"))
-    assert (found.verdict, found.because, found.by) == ("PENDING", "nothing was run", "")
+    assert (found.verdict, found.because, found.by) == ("PENDING", "no run yet", "")
     assert (found.pairs, found.low, found.high) == (0, -math.inf, math.inf)
     assert math.isnan(found.effect)
     assert [each.state for each in found.criteria] == ["open", "open"]
@@ -80,8 +80,8 @@ def test_pending(tmp_path):
     assert found.arm == "changed"
 
 
-def test_testing(made):
-    found = verdict(*made(), changed=[1.0, 1.1])
+def test_testing(make_lab):
+    found = verdict(*make_lab(), changed=[1.0, 1.1])
     assert (found.verdict, found.because, found.by) == ("TESTING", "2 of 10 pairs", "experiment")
     assert found.effect == pytest.approx(1.05)
     assert (found.low, found.high) == (-math.inf, math.inf)
@@ -89,15 +89,15 @@ def test_testing(made):
     assert (found.quality, found.quality_because) == ("–", "it goes on")
 
 
-def test_testing_where_only_the_baseline_ran(made):
-    lab, hypothesis = made()
-    found = judge(lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
+def test_testing_where_only_the_baseline_ran(make_lab):
+    lab, hypothesis = make_lab()
+    found = judge(lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
     assert (found.verdict, found.because) == ("TESTING", "0 of 10 pairs")
 
 
-def test_validated(made):
+def test_validated(make_lab):
     values = [1.0, 1.2, 0.9, 1.1, 1.0, 1.05, 0.95][:ENOUGH]
-    found = verdict(*made(), changed=values)
+    found = verdict(*make_lab(), changed=values)
     assert found.verdict == "VALIDATED"
     assert found.because == "proven: eval/reward, changed − baseline > 0"
     assert [each.state for each in found.criteria] == ["met", "contradicted"]
@@ -110,50 +110,50 @@ def test_validated(made):
     assert found.notes == ()
 
 
-def test_one_pair_fewer_is_not_enough(made):
-    assert verdict(*made(), changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
+def test_one_pair_fewer_is_not_enough(make_lab):
+    assert verdict(*make_lab(), changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
 
 
-def test_invalidated(made):
-    found = verdict(*made(), changed=[0.1, -0.1, 0.0, 0.05, -0.05, 0.02, 0.01, -0.02])
+def test_invalidated(make_lab):
+    found = verdict(*make_lab(), changed=[0.1, -0.1, 0.0, 0.05, -0.05, 0.02, 0.01, -0.02])
     assert found.verdict == "INVALIDATED"
     assert found.because == "proven: eval/reward, changed − baseline < 0.5"
     assert found.settled
 
 
-def test_what_harms_is_invalidated_and_its_criterion_contradicted(made):
-    found = verdict(*made(), changed=[-1.0 - 0.1 * (i % 3) for i in range(8)])
+def test_what_harms_is_invalidated_and_its_criterion_contradicted(make_lab):
+    found = verdict(*make_lab(), changed=[-1.0 - 0.1 * (i % 3) for i in range(8)])
     assert found.verdict == "INVALIDATED"
     assert found.criteria_met is False
 
 
-def test_refute_wins_over_confirm(made):
+def test_refute_wins_over_confirm(make_lab):
     """An effect that is there, and proven to be too small to matter."""
-    found = verdict(*made(), changed=[0.2, 0.21, 0.19, 0.2, 0.22, 0.18, 0.2, 0.2])
+    found = verdict(*make_lab(), changed=[0.2, 0.21, 0.19, 0.2, 0.22, 0.18, 0.2, 0.2])
     assert [each.state for each in found.criteria] == ["met", "met"]
     assert found.verdict == "INVALIDATED"
     assert found.criteria_met is True
 
 
-def test_a_verdict_is_not_taken_back_by_its_own_criterion(made):
+def test_a_verdict_is_not_taken_back_by_its_own_criterion(make_lab):
     """Pairs that were in flight when it was proven."""
     won = [1.0] * ENOUGH
-    assert verdict(*made(), changed=won).verdict == "VALIDATED"
-    assert verdict(*made(), changed=[*won, -2.0, -2.0]).verdict == "VALIDATED"
+    assert verdict(*make_lab(), changed=won).verdict == "VALIDATED"
+    assert verdict(*make_lab(), changed=[*won, -2.0, -2.0]).verdict == "VALIDATED"
 
 
-def test_pairs_beyond_the_seeds_that_were_declared_do_not_count(made):
+def test_pairs_beyond_the_seeds_that_were_declared_do_not_count(make_lab):
     values = [0.1, 1.0, -0.2, 0.9, 0.3, 0.6, -0.1, 0.8, 0.2, 0.7]
-    found = verdict(*made(), changed=[*values, *[50.0] * 20])
+    found = verdict(*make_lab(), changed=[*values, *[50.0] * 20])
     assert found.pairs == 10
     assert found.verdict == "INCONCLUSIVE"
 
 
-def test_validated_in_part(made):
+def test_validated_in_part(make_lab):
     """a is proven to help, b to harm."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
     enough = min_pairs(ERROR / 2)
-    found = verdict(*made(both), a=[1.0] * enough, b=[-1.0] * enough)
+    found = verdict(*make_lab(both), a=[1.0] * enough, b=[-1.0] * enough)
     assert found.verdict == "PARTIALLY VALIDATED"
     assert found.because == "only in part: eval/reward, a − baseline > 0"
     assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
@@ -161,56 +161,56 @@ def test_validated_in_part(made):
     assert found.settled
 
 
-def test_a_part_needs_its_share_of_the_error(made):
+def test_a_part_needs_its_share_of_the_error(make_lab):
     """Of two, either would do: at the whole error a is met, at half of it not yet."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
     assert min_pairs(ERROR / 2) > ENOUGH
-    found = verdict(*made(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
+    found = verdict(*make_lab(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
     assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
     assert found.verdict == "TESTING"
 
 
-def test_validated_in_part_where_the_rest_stays_open(made):
+def test_validated_in_part_where_the_rest_stays_open(make_lab):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    found = verdict(*made(both), a=[1.0] * 10, b=[1.0, -1.0] * 5)
+    found = verdict(*make_lab(both), a=[1.0] * 10, b=[1.0, -1.0] * 5)
     assert found.verdict == "PARTIALLY VALIDATED"
     assert found.criteria_met is None
 
 
-def test_all_that_confirms_must_be_met(made):
+def test_all_that_confirms_must_be_met(make_lab):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    assert verdict(*made(both), a=[1.0] * ENOUGH, b=[1.0] * ENOUGH).verdict == "VALIDATED"
+    assert verdict(*make_lab(both), a=[1.0] * ENOUGH, b=[1.0] * ENOUGH).verdict == "VALIDATED"
 
 
-def test_any_refutation_is_enough_at_its_share(made):
+def test_any_refutation_is_enough_at_its_share(make_lab):
     two = header(crit("a", above=0), crit("a", below=0.5) + ", " + crit("b", below=0.5), ARMS)
     enough = min_pairs(ERROR / 2)
-    lab, hypothesis = made(two)
+    lab, hypothesis = make_lab(two)
     assert verdict(lab, hypothesis, a=[0.4, -0.4] * 3, b=[-1.0] * (enough - 1)).verdict == "TESTING"
     assert (
         verdict(lab, hypothesis, a=[0.4, -0.4, *[0.4, -0.4] * 3], b=[-1.0] * enough).verdict == "INVALIDATED"
     )
 
 
-def test_inconclusive_after_all_seeds(made):
+def test_inconclusive_after_all_seeds(make_lab):
     """Near enough to the last pair that it is not hopeless before."""
     values = [0.25, 0.9, -0.3, 1.0, 0.25, 0.6, 0.1, 0.9, -0.2, 0.3]
-    found = verdict(*made(), changed=values)
+    found = verdict(*make_lab(), changed=values)
     assert (found.verdict, found.because) == ("INCONCLUSIVE", "10 pairs settle no criterion")
     assert (found.quality, found.quality_because) == ("low", "nothing is decided")
     assert found.settled
     assert found.criteria_met is None
 
 
-def test_inconclusive_as_soon_as_it_is_hopeless(made):
+def test_inconclusive_as_soon_as_it_is_hopeless(make_lab):
     values = [1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5]
-    lab, hypothesis = made()
+    lab, hypothesis = make_lab()
     stopped = next(
         n for n in range(1, 10) if verdict(lab, hypothesis, changed=values[:n]).verdict == "INCONCLUSIVE"
     )
     found = verdict(lab, hypothesis, changed=values[:stopped])
     assert stopped < 10
-    assert found.because == f"after {stopped} pairs, those that are left can settle no criterion"
+    assert found.because == f"after {stopped} pairs, the remaining ones can settle no criterion"
     for bound in (0.0, 0.5):
         assert e_process.is_futile(values[:stopped], bound, 10, ERROR)
     assert not all(e_process.is_futile(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
@@ -218,8 +218,8 @@ def test_inconclusive_as_soon_as_it_is_hopeless(made):
 
 @pytest.mark.parametrize("outcome", ["crashed", "proven"])
 @pytest.mark.parametrize("label", [BASELINE, "changed"])
-def test_inconclusive_after_a_run_that_failed(made, label, outcome):
-    lab, hypothesis = made()
+def test_inconclusive_after_a_run_that_failed(make_lab, label, outcome):
+    lab, hypothesis = make_lab()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 3})
     lab = lab.with_entry(run_of(lab, hypothesis, label, 3, 0.0, outcome=outcome, error="out of memory"))
     found = judge(lab, hypothesis)
@@ -230,8 +230,8 @@ def test_inconclusive_after_a_run_that_failed(made, label, outcome):
     assert judge(again, hypothesis).verdict == "TESTING"
 
 
-def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(made):
-    lab, hypothesis = made()
+def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(make_lab):
+    lab, hypothesis = make_lab()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
     lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 0.0, outcome="crashed", error="x"))
     found = judge(lab, hypothesis)
@@ -240,9 +240,9 @@ def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(made):
     assert found.notes == ("changed, seed 8, crashed: x",)
 
 
-def test_an_arm_goes_on_where_another_failed(made):
+def test_an_arm_goes_on_where_another_failed(make_lab):
     any_arm = header(crit("", above=0), crit("", below=0.5), ARMS)
-    lab, hypothesis = made(any_arm)
+    lab, hypothesis = make_lab(any_arm)
     lab = with_runs(lab, hypothesis, {"b": [1.0, 1.0]})
     lab = lab.with_entry(run_of(lab, hypothesis, "a", 0, 0.0, outcome="crashed", error="x"))
     assert judge(lab, hypothesis).verdict == "TESTING"
@@ -250,25 +250,25 @@ def test_an_arm_goes_on_where_another_failed(made):
     assert (found.verdict, found.arm, found.pairs) == ("VALIDATED", "b", min_pairs(ERROR / 2))
 
 
-def test_the_effect_is_of_the_arm_that_confirms(made):
+def test_the_effect_is_of_the_arm_that_confirms(make_lab):
     """Its bounds have the share of an arm, for results chose it; and it is what is promoted."""
     any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
     values = [1.0, 1.3, 0.8, 1.2, 1.1, 0.9, 1.0, 1.4]
-    found = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
+    found = verdict(*make_lab(any_arm), a=[-1.0] * 8, b=values)
     assert (found.verdict, found.arm) == ("VALIDATED", "b")
     assert found.effect == pytest.approx(np.mean(values))
     assert found.low == e_process.lower_bound(values, ERROR / 2) > 0
 
 
-def test_the_effect_is_of_the_arm_that_confirms_in_part(made):
+def test_the_effect_is_of_the_arm_that_confirms_in_part(make_lab):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    found = verdict(*made(both), a=[-1.0] * 8, b=[1.0] * 8)
+    found = verdict(*make_lab(both), a=[-1.0] * 8, b=[1.0] * 8)
     assert (found.verdict, found.arm, found.effect) == ("PARTIALLY VALIDATED", "b", 1.0)
 
 
-def test_the_effect_is_of_the_first_arm_while_none_confirms(made):
+def test_the_effect_is_of_the_first_arm_while_none_confirms(make_lab):
     any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
-    assert verdict(*made(any_arm), a=[0.1, 0.2], b=[1.0, 1.0]).arm == "a"
+    assert verdict(*make_lab(any_arm), a=[0.1, 0.2], b=[1.0, 1.0]).arm == "a"
 
 
 def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path):
@@ -289,8 +289,8 @@ def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path)
     assert judge(lab, second).verdict == "VALIDATED"
 
 
-def test_inconclusive_where_pairs_cannot_be_compared(made):
-    lab, hypothesis = made()
+def test_inconclusive_where_pairs_cannot_be_compared(make_lab):
+    lab, hypothesis = make_lab()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
     lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 8, 0.0))
     lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 1.0, tasks={"other": 1.0}))
@@ -301,16 +301,16 @@ def test_inconclusive_where_pairs_cannot_be_compared(made):
     assert math.isnan(found.effect)
 
 
-def test_inconclusive_where_a_metric_of_a_criterion_lacks(made):
+def test_inconclusive_where_a_metric_of_a_criterion_lacks(make_lab):
     asked = header('{ metric = "length/mean", arm = "changed", below = 0 }', crit("changed", below=0.5))
-    found = verdict(*made(asked), changed=[1.0])
+    found = verdict(*make_lab(asked), changed=[1.0])
     assert found.verdict == "INCONCLUSIVE"
     assert "length/mean was not measured" in found.because
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_inconclusive_where_a_result_is_no_number(made, value):
-    found = verdict(*made(), changed=[1.0] * 7 + [value])
+def test_inconclusive_where_a_result_is_no_number(make_lab, value):
+    found = verdict(*make_lab(), changed=[1.0] * 7 + [value])
     assert found.verdict == "INCONCLUSIVE"
     assert f"seed 7: eval/reward is {value} in changed" in found.because
 
@@ -331,27 +331,27 @@ def test_judged_by_what_was_declared(tmp_path):
     assert after.seeds == 10
 
 
-def test_the_error_is_the_one_that_was_declared(made, tmp_path):
-    lab, hypothesis = made()
+def test_the_error_is_the_one_that_was_declared(make_lab, tmp_path):
+    lab, hypothesis = make_lab()
     lenient = replace(lab_in(tmp_path, settings="family = 1\nerror = 0.4"), history=lab.history)
     assert judge(lenient, hypothesis).error == ERROR
     assert verdict(lenient, hypothesis, changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
 
 
-def test_the_smallest_effect_that_is_seen(made):
-    lab, hypothesis = made()
+def test_the_smallest_effect_that_is_seen(make_lab):
+    lab, hypothesis = make_lab()
     found = judge(lab, hypothesis)
     noise = noise_of(lab, hypothesis, hypothesis.header)
     assert found.mde == min_detectable_effect(hypothesis.header, noise, ERROR, {}) > 0
 
 
-# What was told.
+# Priors.
 
 
 PRIOR = '\n[prior]\nverdict = "VALIDATED"\nnote = "it helped"\nsource = "a notebook"\n'
 
 
-def test_what_was_told_is_not_settled(tmp_path):
+def test_a_prior_is_not_settled(tmp_path):
     lab = lab_in(tmp_path, {"h01": HEADER + PRIOR})
     found = judge(lab, lab.hypothesis("h01"))
     assert (found.verdict, found.by, found.quality) == ("VALIDATED", "prior", "low")
@@ -359,16 +359,16 @@ def test_what_was_told_is_not_settled(tmp_path):
     assert not found.settled
 
 
-def test_what_was_told_ends_with_the_first_run(made):
-    assert verdict(*made(HEADER + PRIOR), changed=[1.0]).verdict == "TESTING"
+def test_a_prior_ends_with_the_first_run(make_lab):
+    assert verdict(*make_lab(HEADER + PRIOR), changed=[1.0]).verdict == "TESTING"
 
 
 # By a check.
 
 
 def checked(proven=(), clean=("LEN001",), suspected=(), measures=None, **facts):
-    said = [("PROVEN", proven), ("CLEAN", clean), ("SUSPECT", suspected)]
-    results = {code: [strength, "x"] for strength, codes in said for code in codes}
+    strengths = [("PROVEN", proven), ("CLEAN", clean), ("SUSPECT", suspected)]
+    results = {code: [strength, "x"] for strength, codes in strengths for code in codes}
     return CheckResult("h01", "r", "c", results, measures or {}, 1.0, **facts)
 
 
@@ -443,17 +443,17 @@ def test_the_last_check_counts(tmp_path):
     assert judge(lab, lab.hypothesis("h01")).verdict == "VALIDATED"
 
 
-def test_pairs_that_decide_are_above_a_check(made):
-    """A clean check would refute; pairs that prove an effect say otherwise, and both are told."""
-    lab, hypothesis = made(HEADER + CHECK)
-    found = verdict(lab.and_also(checked()), hypothesis, changed=[1.0] * 8)
+def test_pairs_that_decide_are_above_a_check(make_lab):
+    """A clean check would refute; pairs that prove an effect contradict it, and both are shown."""
+    lab, hypothesis = make_lab(HEADER + CHECK)
+    found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.0] * 8)
     assert (found.verdict, found.by) == ("VALIDATED", "experiment")
     assert found.notes[0] == "the check: LEN001 found nothing"
 
 
-def test_a_check_decides_where_pairs_do_not(made):
-    lab, hypothesis = made(HEADER + CHECK)
-    found = verdict(lab.and_also(checked()), hypothesis, changed=[1.5, -0.5] * 5)
+def test_a_check_decides_where_pairs_do_not(make_lab):
+    lab, hypothesis = make_lab(HEADER + CHECK)
+    found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.5, -0.5] * 5)
     assert (found.verdict, found.by, found.pairs) == ("INVALIDATED", "proof", 10)
     assert found.quality_because == "an exact check"
 
@@ -462,31 +462,31 @@ def test_a_check_decides_where_pairs_do_not(made):
 
 
 @pytest.mark.parametrize("values", [None, [], [1.0], [1.0] * 8, [math.nan]])
-def test_facts_are_json(made, values):
-    lab, hypothesis = made()
+def test_facts_are_json(make_lab, values):
+    lab, hypothesis = make_lab()
     found = (
         judge(lab, hypothesis)
         if values is None
         else judge(with_runs(lab, hypothesis, {"changed": values}), hypothesis)
     )
-    told = json.loads(json.dumps(found.facts(), allow_nan=False))
-    assert {"verdict", "effect", "low", "high", "mde", "criteria_met"} <= told.keys()
-    assert told["verdict"] == found.verdict
+    facts = json.loads(json.dumps(found.facts(), allow_nan=False))
+    assert {"verdict", "effect", "low", "high", "mde", "criteria_met"} <= facts.keys()
+    assert facts["verdict"] == found.verdict
     for name in ("effect", "low", "high", "mde"):
         value = getattr(found, name)
-        assert told[name] == (value if math.isfinite(value) else None)
-    assert told["criteria_met"] is found.criteria_met
-    assert [each["state"] for each in told["criteria"]] == [each.state for each in found.criteria]
+        assert facts[name] == (value if math.isfinite(value) else None)
+    assert facts["criteria_met"] is found.criteria_met
+    assert [each["state"] for each in facts["criteria"]] == [each.state for each in found.criteria]
 
 
 # The whole lab, under the null.
 
 
-def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
-    """Through `judge`, with pairs of a shape that nobody would call normal; what was ever proven stays so."""
+def test_a_lab_of_arms_that_do_nothing_validates_seldom(make_lab):
+    """Through `judge`, with pairs of a shape that are not normal; a proof stays a proof."""
     asked = HEADER.replace("seeds = 10", "seeds = 8").replace("below = 0.5", "below = -99")
-    lab, hypothesis = made(asked, "family = 1\nerror = 0.4")
-    assert lab.history.of(Declaration)[0].error == 0.2
+    lab, hypothesis = make_lab(asked, "family = 1\nerror = 0.4")
+    assert lab.history.entries_of(Declaration)[0].error == 0.2
     lab = with_runs(lab, hypothesis, {"changed": [0.0] * 8})
     others = [
         entry for entry in lab.history.entries if not (isinstance(entry, Run) and entry.label != BASELINE)
@@ -501,7 +501,7 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     assert 0.05 < wrong / labs <= 0.2 + 3 * math.sqrt(0.16 / labs)
 
 
-# By the mean, where it is known how far pairs can lie from 0.
+# By the mean, with a bound on the size of differences.
 
 NEAR = HEADER.replace("seeds = 10", 'seeds = 16\nwithin = { "eval/reward" = 1.0 }')
 
@@ -517,9 +517,9 @@ def test_a_mean_is_proven_within_what_was_declared(bounded):
     found = verdict(*bounded, changed=[0.8] * 10)
     assert (found.verdict, found.within) == ("VALIDATED", 1.0)
     assert found.low == e_process.lower_bound([0.8] * 10, ERROR, 1.0) > 0
-    said = "\n".join(text for text, _ in verdict_lines(found))
-    assert "if no pair differs by more than 1)" in said
-    assert "symmetric" not in said
+    shown = "\n".join(text for text, _ in verdict_lines(found))
+    assert "if no pair differs by more than 1)" in shown
+    assert "symmetric" not in shown
 
 
 def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
@@ -528,12 +528,12 @@ def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
     assert found.criteria[0].state == "open"
     assert found.low < 0
     lab, hypothesis = bounded
-    signs = replace(next(iter(lab.history.of(Declaration))), within={})
+    signs = replace(next(iter(lab.history.entries_of(Declaration))), within={})
     by_signs = replace(lab, history=History((signs,)))
     assert verdict(by_signs, hypothesis, changed=[0.1, 0.11] * 5).low > 0
 
 
-def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_told(tmp_path):
+def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_noted(tmp_path):
     header = NEAR.replace("= 1.0 }", "= 0.2 }", 1).replace("0.5", "0.1")
     lab = lab_in(tmp_path, {"h01": header})
     lab, hypothesis = declared(lab, lab.hypothesis("h01"), Ledger), lab.hypothesis("h01")
@@ -545,8 +545,8 @@ def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_told(tmp_path):
     assert any("differs by -0.300, and within is 0.2" in note for note in found.notes)
 
 
-def test_an_earlier_ledger_is_judged_by_the_signs_that_it_was_declared_with(made):
-    found = verdict(*made(), changed=[0.1, 0.11] * 5)
+def test_an_earlier_ledger_is_judged_by_the_signs_that_it_was_declared_with(make_lab):
+    found = verdict(*make_lab(), changed=[0.1, 0.11] * 5)
     assert found.within is None
     assert found.low > 0
     assert "if differences are symmetric about the effect" in "\n".join(t for t, _ in verdict_lines(found))
@@ -560,51 +560,56 @@ def test_rewards_lie_as_far_from_0_as_their_weights_allow(tmp_path):
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_where_every_evaluation_is_the_same_nothing_can_be_learnt_and_it_says_so_at_once(bounded, value):
+def test_equal_evaluations_cannot_distinguish_arms_after_one_pair(bounded, value):
     found = verdict(*bounded, baseline=[value], changed=[value])
     assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 1)
-    assert f"nothing can be learnt here: every task of every evaluation earns {value:.3f}" in found.because
-    said = "\n".join(text for text, _ in verdict_lines(found))
-    assert "sees 0 or more" not in said
+    assert (
+        f"these tasks cannot distinguish the arms: every task of every evaluation has reward {value:.3f}"
+        in found.because
+    )
+    shown = "\n".join(text for text, _ in verdict_lines(found))
+    assert "detects 0 or more" not in shown
 
 
-def test_where_no_pair_differs_nothing_can_be_learnt(bounded):
+def test_pairs_that_never_differ_cannot_distinguish_arms(bounded):
     lab, hypothesis = bounded
     for seed in range(3):
         assert judge(lab, hypothesis).verdict in ("TESTING", "PENDING")
         for label in (BASELINE, "changed"):
             tasks = {"a": 0.25, "b": 0.75}
-            lab = lab.and_also(run_of(lab, hypothesis, label, seed, 0.5, tasks=tasks))
+            lab = lab.with_entry(run_of(lab, hypothesis, label, seed, 0.5, tasks=tasks))
     found = judge(lab, hypothesis)
     assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
     assert "no pair of 3 differs" in found.because
     assert math.isnan(found.mde)
-    said = "\n".join(text for text, _ in verdict_lines(found))
-    assert "nobody knows the noise" in said
+    shown = "\n".join(text for text, _ in verdict_lines(found))
+    assert "no noise estimate" in shown
 
 
-def test_one_task_that_earns_something_is_something_to_learn_from(bounded):
+def test_one_task_with_another_reward_can_distinguish_arms(bounded):
     lab, hypothesis = bounded
-    lab = lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0))
+    lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0))
     tasks = {f"task-{i}": float(i == 0) for i in range(12)}
-    lab = lab.and_also(run_of(lab, hypothesis, "changed", 0, 1 / 12, tasks=tasks))
+    lab = lab.with_entry(run_of(lab, hypothesis, "changed", 0, 1 / 12, tasks=tasks))
     assert judge(lab, hypothesis).verdict == "TESTING"
 
 
 def test_a_mean_of_nothing_with_rare_large_losses_is_seldom_validated(bounded):
     """In 300 experiments of 16 pairs that gain 0.1 in nine of ten and lose 0.9 in the tenth."""
     lab, hypothesis = bounded
-    begun = lab.history.of(Declaration, "h01")[0]
+    declaration = lab.history.entries_of(Declaration, "h01")[0]
     rng, wrong = np.random.default_rng(1), 0
     for _ in range(300):
         gains = np.where(rng.random(16) < 0.1, -0.9, 0.1)
-        wrong += decide(hypothesis.header, {"changed": pairs_that_gain(gains)}, begun, [])[0] == "VALIDATED"
+        wrong += (
+            decide(hypothesis.header, {"changed": pairs_that_gain(gains)}, declaration, [])[0] == "VALIDATED"
+        )
     assert wrong / 300 <= ERROR + 3 * math.sqrt(ERROR / 300)
 
 
 def pairs_that_gain(gains):
-    """Pairs of runs that nobody made."""
-    made = []
+    """Pairs of simulated runs."""
+    pairs = []
     for seed, gain in enumerate(gains):
         sides = [
             Run(
@@ -621,5 +626,5 @@ def pairs_that_gain(gains):
             )
             for label, value in (("baseline", 0.9), ("changed", 0.9 + gain))
         ]
-        made.append(Pair(seed, *sides))
-    return made
+        pairs.append(Pair(seed, *sides))
+    return pairs

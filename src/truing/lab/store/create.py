@@ -121,7 +121,7 @@ def write_suggestion(lab: Lab, suggestion: Suggestion) -> Path:
     path = next_hypothesis_path(lab, suggestion.title)
     number = path.name[1:].partition("-")[0]
     header = header_text(suggestion)
-    sections = "## What is claimed\n\n## What was found"
-    text = f"# H{number}: {suggestion.title}\n\n```toml\n{header}\n```\n\n{sections}\n"
+    below = "## What is claimed\n\n## What was found"
+    text = f"# H{number}: {suggestion.title}\n\n```toml\n{header}\n```\n\n{below}\n"
     write_atomically(path, text.encode())
     return path

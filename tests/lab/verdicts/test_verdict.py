@@ -86,7 +86,7 @@ def test_testing(make_lab):
     assert found.effect == pytest.approx(1.05)
     assert (found.low, found.high) == (-math.inf, math.inf)
     assert not found.settled
-    assert (found.quality, found.quality_because) == ("–", "it goes on")
+    assert (found.quality, found.quality_because) == ("–", "it is running")
 
 
 def test_testing_where_only_the_baseline_ran(make_lab):

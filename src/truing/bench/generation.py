@@ -92,13 +92,13 @@ def measure_truing(job: dict[str, Any]) -> dict[str, float]:
     """Measure Truing's engine."""
     keep_freed_memory()
     loaded = load(job["model"], device="cpu")
-    engine = LocalEngine(loaded.model, context_length=loaded.context_length)
+    sampler = LocalEngine(loaded.model, context_length=loaded.context_length)
     sampling_params = SamplingParams(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
 
     def draw(turn: int) -> int:
         key = job["seed"], turn
         requests = [Request(torch.tensor(ids), (*key, i)) for i, ids in enumerate(job["prompts"])]
-        return sum(len(drawn.token_ids) for drawn in engine.generate(requests, sampling_params))
+        return sum(len(drawn.token_ids) for drawn in sampler.generate(requests, sampling_params))
 
     return _timed(draw)
 

@@ -31,8 +31,8 @@ def promote(lab, *changes, hypothesis="h09"):
 
 
 def arms(lab, name="h01"):
-    declaration = next(iter(lab.history.entries_of(Declaration, name)), None)
-    return arms_of(lab, lab.hypothesis(name), declaration)
+    begun = next(iter(lab.history.entries_of(Declaration, name)), None)
+    return arms_of(lab, lab.hypothesis(name), begun)
 
 
 def test_an_arm_is_the_baseline_with_its_changes(lab):
@@ -113,20 +113,20 @@ def test_the_baseline_has_the_lab_s_changes_and_what_was_promoted(tmp_path):
 
 
 def test_what_has_begun_keeps_its_baseline(lab):
-    declaration = declared(lab, lab.hypothesis("h01"))
-    later = promote(declaration, "grpo.steps=7")
+    begun = declared(lab, lab.hypothesis("h01"))
+    later = promote(begun, "grpo.steps=7")
     assert arms(later)[BASELINE].digest == arms(lab)[BASELINE].digest
     assert arms(later, "h02")[BASELINE].recipe.grpo.steps == 7
 
 
 def test_another_recipe_under_what_has_begun_is_refused(lab):
-    declaration = declared(lab, lab.hypothesis("h01"))
+    begun = declared(lab, lab.hypothesis("h01"))
     (lab.root / "recipe.toml").write_text(RECIPE.replace("max_new_tokens = 4", "max_new_tokens = 5"))
     with pytest.raises(LabError, match="not the one that h01 was declared with") as caught:
-        arms(declaration)
+        arms(begun)
     assert "recipe.toml as it was, with no changes" in str(caught.value)
     assert "restore the recipe" in caught.value.remedy
-    assert arms(declaration, "h02")
+    assert arms(begun, "h02")
 
 
 def test_an_arm_that_is_the_baseline_is_refused(lab):

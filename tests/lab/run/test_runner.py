@@ -42,7 +42,7 @@ class FakePool:
 
     folder: Path
     ends: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-    slots: int = 2
+    places: int = 2
     running: list[Done] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ class FakePool:
         return any(each.name == name for each in self.running)
 
     def has_free_slot(self):
-        return len(self.running) < self.slots
+        return len(self.running) < self.places
 
     def start(self, name, spec):
         self.started.append(name)
@@ -98,8 +98,8 @@ def values(monkeypatch):
 
 
 def keys(lab, label, seeds):
-    declaration = lab.history.entries_of(Declaration, "h01")
-    arms = room.arms_of(lab, lab.hypotheses["h01"], declaration[0] if declaration else None)
+    begun = lab.history.entries_of(Declaration, "h01")
+    arms = room.arms_of(lab, lab.hypotheses["h01"], begun[0] if begun else None)
     return [arms[label].job(seed).key for seed in range(seeds)]
 
 

@@ -33,7 +33,7 @@ settles = true
 
 
 @pytest.fixture
-def make_lab(tmp_path):
+def made(tmp_path):
     """A declared lab of one hypothesis, by its header."""
 
     def make(header: str = HEADER, settings: str = "family = 1") -> tuple[Lab, Hypothesis]:
@@ -80,8 +80,8 @@ def test_pending(tmp_path):
     assert found.arm == "changed"
 
 
-def test_testing(make_lab):
-    found = verdict(*make_lab(), changed=[1.0, 1.1])
+def test_testing(made):
+    found = verdict(*made(), changed=[1.0, 1.1])
     assert (found.verdict, found.because, found.by) == ("TESTING", "2 of 10 pairs", "experiment")
     assert found.effect == pytest.approx(1.05)
     assert (found.low, found.high) == (-math.inf, math.inf)
@@ -89,15 +89,15 @@ def test_testing(make_lab):
     assert (found.quality, found.quality_because) == ("–", "it is running")
 
 
-def test_testing_where_only_the_baseline_ran(make_lab):
-    lab, hypothesis = make_lab()
+def test_testing_where_only_the_baseline_ran(made):
+    lab, hypothesis = made()
     found = judge(lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
     assert (found.verdict, found.because) == ("TESTING", "0 of 10 pairs")
 
 
-def test_validated(make_lab):
+def test_validated(made):
     values = [1.0, 1.2, 0.9, 1.1, 1.0, 1.05, 0.95][:ENOUGH]
-    found = verdict(*make_lab(), changed=values)
+    found = verdict(*made(), changed=values)
     assert found.verdict == "VALIDATED"
     assert found.because == "proven: eval/reward, changed − baseline > 0"
     assert [each.state for each in found.criteria] == ["met", "contradicted"]
@@ -110,50 +110,50 @@ def test_validated(make_lab):
     assert found.notes == ()
 
 
-def test_one_pair_fewer_is_not_enough(make_lab):
-    assert verdict(*make_lab(), changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
+def test_one_pair_fewer_is_not_enough(made):
+    assert verdict(*made(), changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
 
 
-def test_invalidated(make_lab):
-    found = verdict(*make_lab(), changed=[0.1, -0.1, 0.0, 0.05, -0.05, 0.02, 0.01, -0.02])
+def test_invalidated(made):
+    found = verdict(*made(), changed=[0.1, -0.1, 0.0, 0.05, -0.05, 0.02, 0.01, -0.02])
     assert found.verdict == "INVALIDATED"
     assert found.because == "proven: eval/reward, changed − baseline < 0.5"
     assert found.settled
 
 
-def test_what_harms_is_invalidated_and_its_criterion_contradicted(make_lab):
-    found = verdict(*make_lab(), changed=[-1.0 - 0.1 * (i % 3) for i in range(8)])
+def test_what_harms_is_invalidated_and_its_criterion_contradicted(made):
+    found = verdict(*made(), changed=[-1.0 - 0.1 * (i % 3) for i in range(8)])
     assert found.verdict == "INVALIDATED"
     assert found.criteria_met is False
 
 
-def test_refute_wins_over_confirm(make_lab):
+def test_refute_wins_over_confirm(made):
     """An effect that is there, and proven to be too small to matter."""
-    found = verdict(*make_lab(), changed=[0.2, 0.21, 0.19, 0.2, 0.22, 0.18, 0.2, 0.2])
+    found = verdict(*made(), changed=[0.2, 0.21, 0.19, 0.2, 0.22, 0.18, 0.2, 0.2])
     assert [each.state for each in found.criteria] == ["met", "met"]
     assert found.verdict == "INVALIDATED"
     assert found.criteria_met is True
 
 
-def test_a_verdict_is_not_taken_back_by_its_own_criterion(make_lab):
+def test_a_verdict_is_not_taken_back_by_its_own_criterion(made):
     """Pairs that were in flight when it was proven."""
     won = [1.0] * ENOUGH
-    assert verdict(*make_lab(), changed=won).verdict == "VALIDATED"
-    assert verdict(*make_lab(), changed=[*won, -2.0, -2.0]).verdict == "VALIDATED"
+    assert verdict(*made(), changed=won).verdict == "VALIDATED"
+    assert verdict(*made(), changed=[*won, -2.0, -2.0]).verdict == "VALIDATED"
 
 
-def test_pairs_beyond_the_seeds_that_were_declared_do_not_count(make_lab):
+def test_pairs_beyond_the_seeds_that_were_declared_do_not_count(made):
     values = [0.1, 1.0, -0.2, 0.9, 0.3, 0.6, -0.1, 0.8, 0.2, 0.7]
-    found = verdict(*make_lab(), changed=[*values, *[50.0] * 20])
+    found = verdict(*made(), changed=[*values, *[50.0] * 20])
     assert found.pairs == 10
     assert found.verdict == "INCONCLUSIVE"
 
 
-def test_validated_in_part(make_lab):
+def test_validated_in_part(made):
     """a is proven to help, b to harm."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
     enough = min_pairs(ERROR / 2)
-    found = verdict(*make_lab(both), a=[1.0] * enough, b=[-1.0] * enough)
+    found = verdict(*made(both), a=[1.0] * enough, b=[-1.0] * enough)
     assert found.verdict == "PARTIALLY VALIDATED"
     assert found.because == "only in part: eval/reward, a − baseline > 0"
     assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
@@ -161,50 +161,50 @@ def test_validated_in_part(make_lab):
     assert found.settled
 
 
-def test_a_part_needs_its_share_of_the_error(make_lab):
+def test_a_part_needs_its_share_of_the_error(made):
     """Of two, either would do: at the whole error a is met, at half of it not yet."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
     assert min_pairs(ERROR / 2) > ENOUGH
-    found = verdict(*make_lab(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
+    found = verdict(*made(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
     assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
     assert found.verdict == "TESTING"
 
 
-def test_validated_in_part_where_the_rest_stays_open(make_lab):
+def test_validated_in_part_where_the_rest_stays_open(made):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    found = verdict(*make_lab(both), a=[1.0] * 10, b=[1.0, -1.0] * 5)
+    found = verdict(*made(both), a=[1.0] * 10, b=[1.0, -1.0] * 5)
     assert found.verdict == "PARTIALLY VALIDATED"
     assert found.criteria_met is None
 
 
-def test_all_that_confirms_must_be_met(make_lab):
+def test_all_that_confirms_must_be_met(made):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    assert verdict(*make_lab(both), a=[1.0] * ENOUGH, b=[1.0] * ENOUGH).verdict == "VALIDATED"
+    assert verdict(*made(both), a=[1.0] * ENOUGH, b=[1.0] * ENOUGH).verdict == "VALIDATED"
 
 
-def test_any_refutation_is_enough_at_its_share(make_lab):
+def test_any_refutation_is_enough_at_its_share(made):
     two = header(crit("a", above=0), crit("a", below=0.5) + ", " + crit("b", below=0.5), ARMS)
     enough = min_pairs(ERROR / 2)
-    lab, hypothesis = make_lab(two)
+    lab, hypothesis = made(two)
     assert verdict(lab, hypothesis, a=[0.4, -0.4] * 3, b=[-1.0] * (enough - 1)).verdict == "TESTING"
     assert (
         verdict(lab, hypothesis, a=[0.4, -0.4, *[0.4, -0.4] * 3], b=[-1.0] * enough).verdict == "INVALIDATED"
     )
 
 
-def test_inconclusive_after_all_seeds(make_lab):
+def test_inconclusive_after_all_seeds(made):
     """Near enough to the last pair that it is not hopeless before."""
     values = [0.25, 0.9, -0.3, 1.0, 0.25, 0.6, 0.1, 0.9, -0.2, 0.3]
-    found = verdict(*make_lab(), changed=values)
+    found = verdict(*made(), changed=values)
     assert (found.verdict, found.because) == ("INCONCLUSIVE", "10 pairs settle no criterion")
     assert (found.quality, found.quality_because) == ("low", "nothing is decided")
     assert found.settled
     assert found.criteria_met is None
 
 
-def test_inconclusive_as_soon_as_it_is_hopeless(make_lab):
+def test_inconclusive_as_soon_as_it_is_hopeless(made):
     values = [1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5]
-    lab, hypothesis = make_lab()
+    lab, hypothesis = made()
     stopped = next(
         n for n in range(1, 10) if verdict(lab, hypothesis, changed=values[:n]).verdict == "INCONCLUSIVE"
     )
@@ -218,8 +218,8 @@ def test_inconclusive_as_soon_as_it_is_hopeless(make_lab):
 
 @pytest.mark.parametrize("outcome", ["crashed", "proven"])
 @pytest.mark.parametrize("label", [BASELINE, "changed"])
-def test_inconclusive_after_a_run_that_failed(make_lab, label, outcome):
-    lab, hypothesis = make_lab()
+def test_inconclusive_after_a_run_that_failed(made, label, outcome):
+    lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 3})
     lab = lab.with_entry(run_of(lab, hypothesis, label, 3, 0.0, outcome=outcome, error="out of memory"))
     found = judge(lab, hypothesis)
@@ -230,8 +230,8 @@ def test_inconclusive_after_a_run_that_failed(make_lab, label, outcome):
     assert judge(again, hypothesis).verdict == "TESTING"
 
 
-def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(make_lab):
-    lab, hypothesis = make_lab()
+def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(made):
+    lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
     lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 0.0, outcome="crashed", error="x"))
     found = judge(lab, hypothesis)
@@ -240,9 +240,9 @@ def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(make_la
     assert found.notes == ("changed, seed 8, crashed: x",)
 
 
-def test_an_arm_goes_on_where_another_failed(make_lab):
+def test_an_arm_goes_on_where_another_failed(made):
     any_arm = header(crit("", above=0), crit("", below=0.5), ARMS)
-    lab, hypothesis = make_lab(any_arm)
+    lab, hypothesis = made(any_arm)
     lab = with_runs(lab, hypothesis, {"b": [1.0, 1.0]})
     lab = lab.with_entry(run_of(lab, hypothesis, "a", 0, 0.0, outcome="crashed", error="x"))
     assert judge(lab, hypothesis).verdict == "TESTING"
@@ -250,25 +250,25 @@ def test_an_arm_goes_on_where_another_failed(make_lab):
     assert (found.verdict, found.arm, found.pairs) == ("VALIDATED", "b", min_pairs(ERROR / 2))
 
 
-def test_the_effect_is_of_the_arm_that_confirms(make_lab):
+def test_the_effect_is_of_the_arm_that_confirms(made):
     """Its bounds have the share of an arm, for results chose it; and it is what is promoted."""
     any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
     values = [1.0, 1.3, 0.8, 1.2, 1.1, 0.9, 1.0, 1.4]
-    found = verdict(*make_lab(any_arm), a=[-1.0] * 8, b=values)
+    found = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
     assert (found.verdict, found.arm) == ("VALIDATED", "b")
     assert found.effect == pytest.approx(np.mean(values))
     assert found.low == e_process.lower_bound(values, ERROR / 2) > 0
 
 
-def test_the_effect_is_of_the_arm_that_confirms_in_part(make_lab):
+def test_the_effect_is_of_the_arm_that_confirms_in_part(made):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    found = verdict(*make_lab(both), a=[-1.0] * 8, b=[1.0] * 8)
+    found = verdict(*made(both), a=[-1.0] * 8, b=[1.0] * 8)
     assert (found.verdict, found.arm, found.effect) == ("PARTIALLY VALIDATED", "b", 1.0)
 
 
-def test_the_effect_is_of_the_first_arm_while_none_confirms(make_lab):
+def test_the_effect_is_of_the_first_arm_while_none_confirms(made):
     any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
-    assert verdict(*make_lab(any_arm), a=[0.1, 0.2], b=[1.0, 1.0]).arm == "a"
+    assert verdict(*made(any_arm), a=[0.1, 0.2], b=[1.0, 1.0]).arm == "a"
 
 
 def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path):
@@ -289,8 +289,8 @@ def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path)
     assert judge(lab, second).verdict == "VALIDATED"
 
 
-def test_inconclusive_where_pairs_cannot_be_compared(make_lab):
-    lab, hypothesis = make_lab()
+def test_inconclusive_where_pairs_cannot_be_compared(made):
+    lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
     lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 8, 0.0))
     lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 1.0, tasks={"other": 1.0}))
@@ -301,16 +301,16 @@ def test_inconclusive_where_pairs_cannot_be_compared(make_lab):
     assert math.isnan(found.effect)
 
 
-def test_inconclusive_where_a_metric_of_a_criterion_lacks(make_lab):
+def test_inconclusive_where_a_metric_of_a_criterion_lacks(made):
     asked = header('{ metric = "length/mean", arm = "changed", below = 0 }', crit("changed", below=0.5))
-    found = verdict(*make_lab(asked), changed=[1.0])
+    found = verdict(*made(asked), changed=[1.0])
     assert found.verdict == "INCONCLUSIVE"
     assert "length/mean was not measured" in found.because
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
-def test_inconclusive_where_a_result_is_no_number(make_lab, value):
-    found = verdict(*make_lab(), changed=[1.0] * 7 + [value])
+def test_inconclusive_where_a_result_is_no_number(made, value):
+    found = verdict(*made(), changed=[1.0] * 7 + [value])
     assert found.verdict == "INCONCLUSIVE"
     assert f"seed 7: eval/reward is {value} in changed" in found.because
 
@@ -331,15 +331,15 @@ def test_judged_by_what_was_declared(tmp_path):
     assert after.seeds == 10
 
 
-def test_the_error_is_the_one_that_was_declared(make_lab, tmp_path):
-    lab, hypothesis = make_lab()
+def test_the_error_is_the_one_that_was_declared(made, tmp_path):
+    lab, hypothesis = made()
     lenient = replace(lab_in(tmp_path, settings="family = 1\nerror = 0.4"), history=lab.history)
     assert judge(lenient, hypothesis).error == ERROR
     assert verdict(lenient, hypothesis, changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
 
 
-def test_the_smallest_effect_that_is_seen(make_lab):
-    lab, hypothesis = make_lab()
+def test_the_smallest_effect_that_is_seen(made):
+    lab, hypothesis = made()
     found = judge(lab, hypothesis)
     noise = noise_of(lab, hypothesis, hypothesis.header)
     assert found.mde == min_detectable_effect(hypothesis.header, noise, ERROR, {}) > 0
@@ -359,8 +359,8 @@ def test_a_prior_is_not_settled(tmp_path):
     assert not found.settled
 
 
-def test_a_prior_ends_with_the_first_run(make_lab):
-    assert verdict(*make_lab(HEADER + PRIOR), changed=[1.0]).verdict == "TESTING"
+def test_a_prior_ends_with_the_first_run(made):
+    assert verdict(*made(HEADER + PRIOR), changed=[1.0]).verdict == "TESTING"
 
 
 # By a check.
@@ -443,16 +443,16 @@ def test_the_last_check_counts(tmp_path):
     assert judge(lab, lab.hypothesis("h01")).verdict == "VALIDATED"
 
 
-def test_pairs_that_decide_are_above_a_check(make_lab):
-    """A clean check would refute; pairs that prove an effect contradict it, and both are shown."""
-    lab, hypothesis = make_lab(HEADER + CHECK)
+def test_pairs_that_decide_are_above_a_check(made):
+    """A clean check would refute; pairs that prove an effect say otherwise, and both are told."""
+    lab, hypothesis = made(HEADER + CHECK)
     found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.0] * 8)
     assert (found.verdict, found.by) == ("VALIDATED", "experiment")
     assert found.notes[0] == "the check: LEN001 found nothing"
 
 
-def test_a_check_decides_where_pairs_do_not(make_lab):
-    lab, hypothesis = make_lab(HEADER + CHECK)
+def test_a_check_decides_where_pairs_do_not(made):
+    lab, hypothesis = made(HEADER + CHECK)
     found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.5, -0.5] * 5)
     assert (found.verdict, found.by, found.pairs) == ("INVALIDATED", "proof", 10)
     assert found.quality_because == "an exact check"
@@ -462,8 +462,8 @@ def test_a_check_decides_where_pairs_do_not(make_lab):
 
 
 @pytest.mark.parametrize("values", [None, [], [1.0], [1.0] * 8, [math.nan]])
-def test_facts_are_json(make_lab, values):
-    lab, hypothesis = make_lab()
+def test_facts_are_json(made, values):
+    lab, hypothesis = made()
     found = (
         judge(lab, hypothesis)
         if values is None
@@ -482,10 +482,10 @@ def test_facts_are_json(make_lab, values):
 # The whole lab, under the null.
 
 
-def test_a_lab_of_arms_that_do_nothing_validates_seldom(make_lab):
+def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     """Through `judge`, with pairs of a shape that are not normal; a proof stays a proof."""
     asked = HEADER.replace("seeds = 10", "seeds = 8").replace("below = 0.5", "below = -99")
-    lab, hypothesis = make_lab(asked, "family = 1\nerror = 0.4")
+    lab, hypothesis = made(asked, "family = 1\nerror = 0.4")
     assert lab.history.entries_of(Declaration)[0].error == 0.2
     lab = with_runs(lab, hypothesis, {"changed": [0.0] * 8})
     others = [
@@ -545,8 +545,8 @@ def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_noted(tmp_path):
     assert any("differs by -0.300, and within is 0.2" in note for note in found.notes)
 
 
-def test_an_earlier_ledger_is_judged_by_the_signs_that_it_was_declared_with(make_lab):
-    found = verdict(*make_lab(), changed=[0.1, 0.11] * 5)
+def test_an_earlier_ledger_is_judged_by_the_signs_that_it_was_declared_with(made):
+    found = verdict(*made(), changed=[0.1, 0.11] * 5)
     assert found.within is None
     assert found.low > 0
     assert "if differences are symmetric about the effect" in "\n".join(t for t, _ in verdict_lines(found))
@@ -597,13 +597,11 @@ def test_one_task_with_another_reward_can_distinguish_arms(bounded):
 def test_a_mean_of_nothing_with_rare_large_losses_is_seldom_validated(bounded):
     """In 300 experiments of 16 pairs that gain 0.1 in nine of ten and lose 0.9 in the tenth."""
     lab, hypothesis = bounded
-    declaration = lab.history.entries_of(Declaration, "h01")[0]
+    begun = lab.history.entries_of(Declaration, "h01")[0]
     rng, wrong = np.random.default_rng(1), 0
     for _ in range(300):
         gains = np.where(rng.random(16) < 0.1, -0.9, 0.1)
-        wrong += (
-            decide(hypothesis.header, {"changed": pairs_that_gain(gains)}, declaration, [])[0] == "VALIDATED"
-        )
+        wrong += decide(hypothesis.header, {"changed": pairs_that_gain(gains)}, begun, [])[0] == "VALIDATED"
     assert wrong / 300 <= ERROR + 3 * math.sqrt(ERROR / 300)
 
 

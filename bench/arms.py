@@ -1,16 +1,16 @@
-"""What SFT, rejection sampling and GRPO each add after one warm start: any recipe of SFT, then GRPO.
+"""Gains of SFT, rejection sampling and GRPO after one warm start, for a recipe of SFT, then GRPO.
 
     python bench/arms.py FOLDER RECIPE [key=value …] [--arms grpo sft rft] [--seeds 0 1 2] [--jobs 2]
     python bench/arms.py FOLDER RECIPE --report
 
-Every arm starts from the same SFT (same seed, same demonstrations), as long as the recipe says. Then:
+Every arm starts from the same SFT (same seed, same demonstrations), for the recipe's steps. Then:
 
     grpo         the recipe's GRPO
     rft          rejection sampling, by the recipe's [rft]
-    sft          SFT goes on, over as many prompts as GRPO has
-    sft-answers  SFT goes on, over as many answers as GRPO draws
+    sft          SFT continues, over as many prompts as GRPO has
+    sft-answers  SFT continues, over as many answers as GRPO samples
 
-Finished runs are kept; a broken one resumes.
+Finished runs are kept; an interrupted one resumes.
 """
 
 import argparse
@@ -35,11 +35,11 @@ ROWS = {
     "SFT + rejection sampling": ("rft", "after_rft"),
     "SFT + GRPO": ("grpo", "after_grpo"),
 }
-"""What a row of the table shows: an arm, and one of its evaluations."""
+"""Rows of the table: an arm, and one of its evaluations."""
 
 
 def overrides(arm: str, recipe: Recipe) -> list[str]:
-    """The keys of a recipe by which an arm differs."""
+    """Return the recipe keys that an arm changes."""
     assert recipe.sft, "the recipe needs [sft]"
     assert recipe.grpo, "the recipe needs [grpo]"
     if arm == "grpo":
@@ -56,7 +56,7 @@ def overrides(arm: str, recipe: Recipe) -> list[str]:
 
 
 def run_arm(folder: Path, path: str, keys: Sequence[str], arm: str, seed: int) -> None:
-    """Train one arm with one seed, or go on with it, or leave it if it is finished."""
+    """Train one arm with one seed; resume an interrupted run, skip a finished one."""
     out = folder / f"{arm}-s{seed}"
     if out.is_dir() and any(event.kind == "finished" for event in RunReader(out).events()):
         return
@@ -70,20 +70,20 @@ def run_arm(folder: Path, path: str, keys: Sequence[str], arm: str, seed: int) -
 
 
 def evaluations(run: Path) -> dict[str, Evaluation]:
-    """What a finished run evaluated, by name."""
+    """Return the evaluations of a finished run, by name."""
     found = [read_evaluation(event.payload) for event in RunReader(run).events() if event.kind == "eval"]
     return {evaluation.name: evaluation for evaluation in found}
 
 
 def over_seeds(folder: Path, arm: str, name: str) -> list[Evaluation]:
-    """An evaluation of each finished seed."""
+    """Return one evaluation of each finished seed."""
     runs = sorted(path for path in folder.glob(f"{arm}-s*") if path.is_dir())
     found = [evaluations(run) for run in runs]
     return [evaluation[name] for evaluation in found if name in evaluation]
 
 
 def averaged(seeds: Sequence[Evaluation]) -> Evaluation:
-    """The mean reward of each task over seeds: its unit stays the task."""
+    """Return the mean reward of each task over seeds; the unit stays the task."""
     reward = {task: float(np.mean([seed.reward[task] for seed in seeds])) for task in seeds[0].reward}
     known = [seed.bounds for seed in seeds if seed.bounds is not None]
     lows, highs = [low for low, _ in known], [high for _, high in known]
@@ -92,7 +92,7 @@ def averaged(seeds: Sequence[Evaluation]) -> Evaluation:
 
 
 def report(folder: Path) -> str:
-    """The table: each policy, its mean over seeds, an interval, and its gain over the warm start."""
+    """Return the table: each policy, its mean over seeds, an interval, and its gain over the warm start."""
     lines = ["| policy | seeds | reward | gain over SFT | per seed |", "|---|---|---|---|---|"]
     warm = over_seeds(folder, *ROWS["SFT"])
     for row, (arm, name) in ROWS.items():
@@ -107,7 +107,7 @@ def report(folder: Path) -> str:
 
 
 def main() -> None:
-    """Run what is missing, or report what is there."""
+    """Run the missing arms, or report the finished ones."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("recipe")

@@ -1,10 +1,10 @@
-"""Healthy runs of TRL with the doctor beside them: how often is one suspected of something?
+"""False alarms of the doctor's audit on healthy TRL runs.
 
     python bench/beside_trl.py [--runs 40] [--seed 0] [--updates 4] [--only TEXT] [--json FILE]
 
 Each run is a small random model (``MODELS``) under a trainer of TRL with one way to compute (``PRECISIONS``),
-one set of options (``GRPO``, ``SFT``), all weights or an adapter, and a seed of its own. A trainer with
-nothing wrong in it is to end with no PROVEN and no EVIDENCE, and at most one run in twenty with a SUSPECT.
+one set of options (``GRPO``, ``SFT``), all weights or an adapter, and its own seed. A healthy
+trainer must end with no PROVEN and no EVIDENCE, and at most one run in twenty with a SUSPECT.
 Needs ``pip install -e .[bench]``; a run takes some three seconds on a core.
 """
 
@@ -90,7 +90,7 @@ SFT: Mapping[str, Mapping[str, Any]] = {
 }
 
 NOT_BELOW_AN_ADAPTER = ("head in float32", "reference synced")
-"""Options that TRL 1.16 does not have there."""
+"""Options that TRL 1.16 does not support with an adapter."""
 
 SIZES = {
     "vocab_size": 259,
@@ -107,7 +107,7 @@ SIZES = {
 
 
 def of_config(kind: str, **more: Any) -> Callable[[int], Any]:
-    """A model of another architecture with random weights."""
+    """Return a function that builds a model of an architecture with random weights."""
 
     def built(seed: int) -> Any:
         with torch.random.fork_rng():
@@ -120,7 +120,7 @@ def of_config(kind: str, **more: Any) -> Callable[[int], Any]:
 
 
 WIDE = {"initializer_range": 0.15}
-"""Weights so large that a forward is as far from linear, and rounds as much, as that of a trained model."""
+"""Large weights: the forward is as nonlinear, and rounds as much, as that of a trained model."""
 
 MODELS: Mapping[str, Callable[[int], Any]] = {
     "tiny": tiny_model,
@@ -151,7 +151,7 @@ class Case:
 
 
 def every() -> Iterator[Case]:
-    """All that differ by more than a seed or a model; models take turns."""
+    """Yield all combinations of trainer, options, precision and adapter; models alternate."""
     models = itertools.cycle(MODELS)
     for trainer, options in (("GRPO", GRPO), ("SFT", SFT)):
         for name, precision, adapter in itertools.product(options, PRECISIONS, (False, True)):
@@ -160,12 +160,12 @@ def every() -> Iterator[Case]:
 
 
 def chance(completions: list[Any], **_: Any) -> list[float]:
-    """A reward by the answer's digest, so that groups have a signal."""
+    """Return rewards by the answers' digests, so that groups have a signal."""
     return [int(hashlib.md5(str(each).encode()).hexdigest(), 16) % 5 / 4 for each in completions]
 
 
 def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
-    """The trainer of TRL that a case declares."""
+    """Return the TRL trainer of a case."""
     own = {
         "output_dir": out,
         "max_steps": updates,
@@ -185,10 +185,10 @@ def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
     )
     chance_of = random.Random(case.seed)
     numbers = [chance_of.randrange(10 ** chance_of.randrange(1, 4)) for _ in range(32)]
-    asked = [[{"role": "user", "content": f"what is {i} and {i}?"}] for i in numbers]
+    prompts = [[{"role": "user", "content": f"what is {i} and {i}?"}] for i in numbers]
     if case.trainer == "GRPO":
         own |= {"num_generations": 4, "max_completion_length": 12, "beta": 0.0} | GRPO[case.options]
-        rows = [{"prompt": prompt} for prompt in asked]
+        rows = [{"prompt": prompt} for prompt in prompts]
         return trl.GRPOTrainer(
             model=str(model),
             args=trl.GRPOConfig(**own),
@@ -198,7 +198,7 @@ def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
         )
     rows = [
         {"prompt": prompt, "completion": [{"role": "assistant", "content": f"it is {'x' * (i % 5)}{2 * i}"}]}
-        for prompt, i in zip(asked, numbers, strict=True)
+        for prompt, i in zip(prompts, numbers, strict=True)
     ]
     return trl.SFTTrainer(
         model=str(model),
@@ -209,7 +209,7 @@ def trainer_of(case: Case, model: Path, out: str, updates: int) -> Any:
 
 
 def found_in(case: Case, updates: int) -> tuple[dict[str, str], Any]:
-    """Each rule that found something, with its verdict; and the audit."""
+    """Return each rule with a finding, with its verdict; and the audit."""
     with (
         tempfile.TemporaryDirectory() as folder,
         contextlib.redirect_stderr(io.StringIO()),
@@ -220,18 +220,18 @@ def found_in(case: Case, updates: int) -> tuple[dict[str, str], Any]:
         byte_tokenizer().save_pretrained(model)
         torch.manual_seed(case.seed)
         trainer = trainer_of(case, model, f"{folder}/out", updates)
-        beside = audit(trainer)
+        run_audit = audit(trainer)
         trainer.train()
-    results = beside.diagnosis.results()
-    return {each.code: str(each.verdict) for each in results if each.verdict in FINDING_VERDICTS}, beside
+    results = run_audit.diagnosis.results()
+    return {each.code: str(each.verdict) for each in results if each.verdict in FINDING_VERDICTS}, run_audit
 
 
 def main() -> None:
-    """Run, and count."""
+    """Run the cases, and count verdicts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=40, help="cases that are drawn; 0 for all there are")
+    parser.add_argument("--runs", type=int, default=40, help="sampled cases; 0 for all")
     parser.add_argument("--seed", type=int, default=0, help="of the draw, and of the first run")
     parser.add_argument("--updates", type=int, default=4)
     parser.add_argument("--only", default="", help="cases whose name has this text")
@@ -245,17 +245,17 @@ def main() -> None:
     verdicts: Counter[str] = Counter()
     for number, case in enumerate(cases):
         seeded = replace(case, seed=args.seed + number)
-        found, beside = found_in(seeded, args.updates)
+        found, run_audit = found_in(seeded, args.updates)
         verdicts.update(set(found.values()))
         print(f"{seeded}: {found or 'silent'}", flush=True)
         if args.json is not None:
-            facts = [past.facts for past in beside.past]
-            told = [
+            facts = [past.facts for past in run_audit.past]
+            kept = [
                 {name: each.get(name) for name in ("plain", "arrival", "audit", "replay")} for each in facts
             ]
             with args.json.open("a", encoding="utf-8") as file:
                 file.write(
-                    json.dumps({"case": str(seeded), "found": found, "facts": told}, default=str) + "\n"
+                    json.dumps({"case": str(seeded), "found": found, "facts": kept}, default=str) + "\n"
                 )
     counts = ", ".join(f"{verdict} in {count}" for verdict, count in sorted(verdicts.items()))
     print(f"{len(cases)} healthy runs: {counts or 'silent'}")

@@ -1,10 +1,10 @@
-"""How often the lab's bets prove a gain, where there is none and where there is one.
+"""How often the lab's bets prove a gain, with and without a true one.
 
     python bench/bets.py [--experiments 2000] [--pairs 4 8 16 32 64 200] [--error 0.05]
 
-An experiment is looked at after each pair. Each line is of one distribution of what an arm gains over its
-baseline, between −1 and 1, and each table of one mean gain: the shares of experiments that ever prove it to
-be above 0, by bets on the mean (pairs within ±1) and by bets on signs; then those that prove it to be below.
+An experiment is tested after each pair. Each line is one distribution of an arm's gain over its baseline,
+between −1 and 1, each table one mean gain: the shares of experiments that ever prove it to be above 0, by
+bets on the mean (pairs within ±1) and by bets on signs; then those that prove it to be below.
 """
 
 import argparse
@@ -43,14 +43,14 @@ def main() -> None:
         print(f"\n| mean gain {effect:g}: above by mean, by signs; below by mean, by signs |", end=" ")
         print(" | ".join(map(str, given.pairs)), "|\n" + "|---" * (len(given.pairs) + 1) + "|")
         for name, draw in KINDS.items():
-            drawn = draw(generator("bets", name), (given.experiments, max(given.pairs))) + effect
-            cells = [told(drawn[:, :pairs], given.error) for pairs in given.pairs]
+            gains = draw(generator("bets", name), (given.experiments, max(given.pairs))) + effect
+            cells = [cell_text(gains[:, :pairs], given.error) for pairs in given.pairs]
             print(f"| {name} |", " | ".join(cells), "|", flush=True)
 
 
-def told(drawn: np.ndarray, error: float) -> str:
-    """A cell: four shares."""
-    sides = [(side, within) for side in (drawn, -drawn) for within in (1.0, None)]
+def cell_text(gains: np.ndarray, error: float) -> str:
+    """Return a cell: four shares."""
+    sides = [(side, within) for side in (gains, -gains) for within in (1.0, None)]
     shares = [(max_wealth(side, 0.0, within) * error >= 1).mean() for side, within in sides]
     return "{:.3f} {:.3f}; {:.3f} {:.3f}".format(*shares)
 

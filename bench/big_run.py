@@ -1,10 +1,9 @@
-"""A run directory of any size, in about a minute: for whoever reads runs.
+"""Write a run directory of any size in about a minute, to test readers of runs.
 
     python bench/big_run.py FOLDER [--steps 100000] [--samples 10] [--live 0] [--seed 0]
 
-Two updates are trained by truing itself; what they recorded is told again for every step, with other numbers
-and words. Every step can be read as of any run. --live leaves the last ones in segments, as a run has them
-that is not at its end.
+Truing trains two updates; their record is repeated for every step, with other numbers and text. Every step
+reads as in any run. --live leaves the last steps in segments, as in a running run.
 """
 
 import argparse
@@ -33,11 +32,11 @@ from truing.utils.atomic_files import sha256
 from truing.utils.jsonl import dump_json
 
 STAGE, TRAINED = "grpo", 2
-CHUNK = 64  # steps whose rows are made at one time
+CHUNK = 64  # steps whose rows are written at a time
 
 
 def train(out: Path, samples: int) -> None:
-    """A run of two updates of so many samples: what is told again."""
+    """Train a run of two updates of ``samples`` samples."""
     recipe = {
         "name": "big",
         "stages": [STAGE],
@@ -51,27 +50,27 @@ def train(out: Path, samples: int) -> None:
 
 
 def lines(
-    rng: np.random.Generator, like: dict[str, Any], places: Sequence[SegmentRef], mean: np.ndarray
+    rng: np.random.Generator, like: dict[str, Any], refs: Sequence[SegmentRef], mean: np.ndarray
 ) -> Iterator[str]:
-    """Lines of steps.jsonl whose numbers wander away from where those of ``like`` are, with spikes."""
+    """Yield lines of steps.jsonl: a random walk with spikes from the numbers of ``like``."""
     names, start = zip(*like["metrics"].items(), strict=True)
-    noise = rng.standard_normal((len(places), len(names)), np.float32)
-    factor = np.exp(np.cumsum(noise, axis=0) / np.float32(2 * len(places) ** 0.5) + noise / 20)
+    noise = rng.standard_normal((len(refs), len(names)), np.float32)
+    factor = np.exp(np.cumsum(noise, axis=0) / np.float32(2 * len(refs) ** 0.5) + noise / 20)
     factor[rng.random(factor.shape, np.float32) < 3e-4] *= 8
     numbers = factor * np.array(start)
     numbers[:, names.index("reward/mean")] = mean
-    told = ", ".join(json.dumps(name) + ": %.7g" for name in names)
+    numbers_format = ", ".join(json.dumps(name) + ": %.7g" for name in names)
     tail = f'"seconds": {json.dumps(like["seconds"])}, "facts": {json.dumps(like["facts"])}' + "}\n"
-    for place, row in zip(places, numbers.tolist(), strict=True):
-        segment = json.dumps({"file": place.file, "rows": place.rows, "sha256": place.sha256})
+    for ref, row in zip(refs, numbers.tolist(), strict=True):
+        segment = json.dumps({"file": ref.file, "rows": ref.rows, "sha256": ref.sha256})
         yield (
-            f'{{"step": {place.step}, "stage": "{STAGE}", "loss_label": "{like["loss_label"]}", '
-            f'"metrics": {{{told % tuple(row)}}}, "segment": {segment}, {tail}'
+            f'{{"step": {ref.step}, "stage": "{STAGE}", "loss_label": "{like["loss_label"]}", '
+            f'"metrics": {{{numbers_format % tuple(row)}}}, "segment": {segment}, {tail}'
         )
 
 
 def events(trained: RunReader, steps: int, finished: bool) -> Iterator[dict[str, Any]]:
-    """The stage, an evaluation now and then, some findings, and the end."""
+    """Yield the events: the stage, evaluations, some findings, and the end."""
     known = {event.kind: event for event in trained.events()}
     start, every = known["stage"].time, max(1, steps // 20)
     yield {"time": start, "kind": "numbers", "payload": dict(known["numbers"].payload)}
@@ -92,23 +91,23 @@ def events(trained: RunReader, steps: int, finished: bool) -> Iterator[dict[str,
 def write_rows(
     out: Path, rng: np.random.Generator, like: pa.Table, reward: np.ndarray, live: int
 ) -> list[SegmentRef]:
-    """Write the rows of each step, [steps, samples] rewards, and tell where they lie."""
+    """Write the rows of each step, with rewards [steps, samples]; return their segments."""
     steps, samples = reward.shape
-    places: list[SegmentRef] = []
+    refs: list[SegmentRef] = []
     with open(out / PARQUET, "wb") as handle, closing(RowGroupWriter(handle)) as writer:
         for first in range(0, steps - live, CHUNK):
             last = min(first + CHUNK, steps - live)
-            told_of = [
+            chunk_refs = [
                 SegmentRef(STAGE, i, segment_name(STAGE, i), samples, sha256(b"step %d" % i))
                 for i in range(first, last)
             ]
-            writer.add(told_of, rows(rng, like, first, reward[first:last]))
-            places += told_of
+            writer.add(chunk_refs, rows(rng, like, first, reward[first:last]))
+            refs += chunk_refs
     for step in range(steps - live, steps):
         data = encode_table(rows(rng, like, step, reward[step : step + 1]))
         (out / ROLLOUTS / segment_name(STAGE, step)).write_bytes(data)
-        places.append(SegmentRef(STAGE, step, segment_name(STAGE, step), samples, sha256(data)))
-    return places
+        refs.append(SegmentRef(STAGE, step, segment_name(STAGE, step), samples, sha256(data)))
+    return refs
 
 
 def write_run(out: Path, steps: int, samples: int, live: int, seed: int) -> None:
@@ -116,12 +115,12 @@ def write_run(out: Path, steps: int, samples: int, live: int, seed: int) -> None
     train(out, samples)
     trained, rng = RunReader(out), np.random.default_rng(seed)
     like = table_of(STAGE, 0, trained.samples(STAGE, 0))
-    line, facts, told_events = (
+    line, facts, new_events = (
         trained.steps()[-1].to_json(),
         trained.run_json(),
         events(trained, steps, live == 0),
     )
-    data = b"".join(dump_json(event) + b"\n" for event in told_events)
+    data = b"".join(dump_json(event) + b"\n" for event in new_events)
     facts["recipe"][STAGE]["steps"] = steps
     (out / RUN).write_bytes(dump_json(facts, indent=2))
     (out / RECIPE).write_text(trained.recipe().replace(f"steps = {TRAINED}\n", f"steps = {steps}\n"))
@@ -129,19 +128,19 @@ def write_run(out: Path, steps: int, samples: int, live: int, seed: int) -> None
     shutil.rmtree(out / "checkpoints")
     chance = np.linspace(0.1, 0.9, steps) + 0.05 * np.sin(np.arange(steps) / 200)
     reward = (rng.random((steps, samples)) < chance[:, None]).astype(float)
-    places = write_rows(out, rng, like, reward, live)
+    refs = write_rows(out, rng, like, reward, live)
     with open(out / STEPS, "w", encoding="ascii") as handle:
-        handle.writelines(lines(rng, line, places, reward.mean(axis=1)))
+        handle.writelines(lines(rng, line, refs, reward.mean(axis=1)))
 
 
 def main() -> None:
-    """Read the command line and write."""
+    """Write the run of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
     for name, default in {"steps": 100_000, "samples": 10, "live": 0, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
-    told_to = parser.parse_args()
-    write_run(told_to.folder, told_to.steps, told_to.samples, told_to.live, told_to.seed)
+    given = parser.parse_args()
+    write_run(given.folder, given.steps, given.samples, given.live, given.seed)
 
 
 if __name__ == "__main__":

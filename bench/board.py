@@ -1,4 +1,4 @@
-"""How long the board takes to answer about a run, for the first time and again.
+"""Seconds of the board's answers on a run, cold and warm.
 
 python bench/big_run.py /tmp/large/run --steps 100000 --samples 10
 python bench/board.py /tmp/large/run
@@ -14,7 +14,7 @@ from truing.utils.jsonl import dump_json
 
 
 def questions(board: Board, run: str) -> list[tuple[str, dict[str, str]]]:
-    """What a visitor asks who opens the run, looks at charts, at an update in its middle, and at lists."""
+    """Return the queries of a visitor: the run, its charts, an update in its middle, and lists."""
     of_run = {"run": run}
     head = board.answer("run", of_run)
     span = head["spans"][-1]
@@ -32,23 +32,23 @@ def questions(board: Board, run: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def seconds(board: Board, view: str, query: dict[str, str]) -> float:
-    """Until the answer is ready to be sent."""
-    begun = time.perf_counter()
+    """Return the seconds until the answer is ready to send."""
+    started = time.perf_counter()
     dump_json(board.answer(view, query))
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def main() -> None:
-    """Ask everything twice, the first time of a board that has read nothing."""
+    """Send each query twice, first to a board that has read nothing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("run", type=Path)
     run_dir = parser.parse_args().run
     warm_up()
-    asked = questions(Board(run_dir), run_dir.resolve().name)
+    queries = questions(Board(run_dir), run_dir.resolve().name)
     board = Board(run_dir)
-    first = [seconds(board, *each) for each in asked]
-    again = [seconds(board, *each) for each in asked]
-    for (view, query), cold, warm in zip(asked, first, again, strict=True):
+    first = [seconds(board, *each) for each in queries]
+    again = [seconds(board, *each) for each in queries]
+    for (view, query), cold, warm in zip(queries, first, again, strict=True):
         rest = " ".join(f"{name}={value}" for name, value in query.items() if name != "run")
         print(f"{view:<8} {rest:<32} {cold:7.3f} s, again {warm:7.3f} s")
 

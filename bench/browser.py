@@ -1,4 +1,4 @@
-"""How long a visitor waits in Chromium, who starts `truing board` and then the browser.
+"""Seconds that a visitor waits in Chromium, from the start of `truing board`.
 
 python bench/big_run.py FOLDER/run --steps 100000 --samples 10
 python bench/browser.py FOLDER
@@ -16,7 +16,7 @@ from visiting import CHROMIUM, Visit, visiting
 
 
 def main() -> None:
-    """Visit once."""
+    """Visit the board once."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
     command = [sys.executable, "-m", "truing", "board", str(parser.parse_args().folder), "--port", "0"]
@@ -24,23 +24,23 @@ def main() -> None:
         assert board.stdout is not None
         print(board.stdout.readline(), end="")
         with visiting(board.stdout.readline().split()[2]) as visit:
-            look(visit)
+            time_pages(visit)
         board.terminate()
     CHROMIUM.close()
 
 
-def look(visit: Visit) -> None:
-    """The first line of the overview, the run's words, and its first chart."""
-    begun = time.perf_counter()
+def time_pages(visit: Visit) -> None:
+    """Time the first line of the overview, the text of the run, and its first chart."""
+    started = time.perf_counter()
     page = visit.go("", "tbody tr .state")
-    print(f"overview          {time.perf_counter() - begun:6.2f} s")
-    begun = time.perf_counter()
+    print(f"overview          {time.perf_counter() - started:6.2f} s")
+    started = time.perf_counter()
     page.locator("tbody a").first.click()
     page.wait_for_selector(".tiles")
-    print(f"the run's words   {time.perf_counter() - begun:6.2f} s")
+    print(f"the run's text    {time.perf_counter() - started:6.2f} s")
     page.locator("figure[aria-label=Reward]").scroll_into_view_if_needed()
     page.wait_for_selector("figure[aria-label=Reward][data-drawn]")
-    print(f"its first chart   {time.perf_counter() - begun:6.2f} s")
+    print(f"its first chart   {time.perf_counter() - started:6.2f} s")
 
 
 if __name__ == "__main__":

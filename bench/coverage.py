@@ -1,10 +1,10 @@
-"""How often 95 % intervals hold the truth, and how often one of two equal runs is called better.
+"""Coverage of 95 % intervals, and how often one of two equal runs is called better.
 
     python bench/coverage.py [--draws 400] [--tasks 4 8 16 32 64 200] [--jobs 2]
 
-Three tables over distributions of what tasks earn: intervals of a mean and of pass@2, intervals of a gain
-(before and after of each task), and verdicts of `truing compare` between runs that do equally well, with
-bounds that are known and without. Beside them is what a percentile bootstrap of the same draws does.
+Three tables over distributions of task rewards: intervals of a mean and of pass@2, intervals of a gain
+(before and after of each task), and verdicts of `truing compare` between equally good runs, with and
+without known bounds. A percentile bootstrap of the same draws is shown for comparison.
 """
 
 import argparse
@@ -31,7 +31,7 @@ MEANS: Mapping[str, Draw] = {
         [pass_at_k(4, int(c), 2) for c in rng.binomial(4, rng.beta(0.3, 1.5, n))]
     ),
 }
-"""What a task earns, between 0 and 1."""
+"""Rewards of a task, between 0 and 1."""
 
 GAINS: Mapping[str, Draw] = {
     "normal": lambda rng, n: np.clip(rng.normal(0.02, 0.15, n), -1, 1),
@@ -41,7 +41,7 @@ GAINS: Mapping[str, Draw] = {
     "loss, rarely a large gain": lambda rng, n: np.where(rng.random(n) < 0.1, 0.9, -0.1),
     "skewed": lambda rng, n: rng.beta(0.3, 0.3, n) - rng.beta(0.1, 0.5, n),
 }
-"""What a task gains, between −1 and 1."""
+"""Gains of a task, between −1 and 1."""
 
 EQUAL: Mapping[str, Draw] = {
     "normal": lambda rng, n: np.clip(rng.normal(0, 0.2, n), -1, 1),
@@ -50,22 +50,22 @@ EQUAL: Mapping[str, Draw] = {
     "heavy tails": lambda rng, n: np.clip(0.02 * rng.standard_cauchy(n), -1, 1),
     "constant": lambda rng, n: np.zeros(n),
 }
-"""Differences of two runs that do equally well: nobody could tell which is which."""
+"""Differences of two equally good runs: exchangeable."""
 
 
 TABLES = {"means": (MEANS, 0.0), "gains": (GAINS, -1.0)}
-"""With the least that a value can be; the most is 1."""
+"""With the lower bound of a value; the upper is 1."""
 
 
 def resampled(rng: np.random.Generator, values: np.ndarray) -> Estimate:
-    """The percentile bootstrap, for comparison."""
+    """Return the interval of a percentile bootstrap, for comparison."""
     means = rng.choice(values, (999, len(values))).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
     return Estimate(float(values.mean()), float(low), float(high), len(values), None)
 
 
 def covered(of: str, draws: int, cell: tuple[str, int]) -> tuple[float, ...]:
-    """Shares that hold the truth: within bounds, and of the bootstrap; and the mean width within bounds."""
+    """Return the coverage of the bounded interval and of the bootstrap, and the mean width of the former."""
     (table, least), (name, tasks) = TABLES[of], cell
     truth = float(table[name](generator("coverage", name), 2_000_000).mean())
     held, widths = np.zeros(2), 0.0
@@ -79,13 +79,13 @@ def covered(of: str, draws: int, cell: tuple[str, int]) -> tuple[float, ...]:
 
 
 def called(draws: int, cell: tuple[str, int]) -> tuple[float, ...]:
-    """Shares of equal runs of which one is called better: with bounds, without, and by the bootstrap."""
+    """Return the shares of equal runs called different: with bounds, without, and by the bootstrap."""
     name, tasks = cell
     wrong = np.zeros(3)
     for i in range(draws):
         rng = generator("coverage", "equal", name, tasks, i)
-        apart = EQUAL[name](rng, tasks)
-        values, boot = apart.tolist(), resampled(rng, apart)
+        differences = EQUAL[name](rng, tasks)
+        values, boot = differences.tolist(), resampled(rng, differences)
         found = bounded_interval(values, (-1.0, 1.0)), student_interval(values)
         wrong += [*(is_significant(each, values) for each in found), boot.low > 0 or boot.high < 0]
     return tuple(wrong / draws)
@@ -112,11 +112,13 @@ def main() -> None:
             print(f"\n| {title} |", " | ".join(map(str, given.tasks)), "|")
             print("|---" * (len(given.tasks) + 1) + "|")
             for name in table:
-                print(f"| {name} |", " | ".join(told(found[name, n]) for n in given.tasks), "|", flush=True)
+                print(
+                    f"| {name} |", " | ".join(cell_text(found[name, n]) for n in given.tasks), "|", flush=True
+                )
 
 
-def told(cell: tuple[float, ...]) -> str:
-    """A cell of a table."""
+def cell_text(cell: tuple[float, ...]) -> str:
+    """Return a cell of a table."""
     return " ".join(f"{each:.2f}" for each in cell)
 
 

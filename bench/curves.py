@@ -1,12 +1,12 @@
-"""Does speed change learning? Each seed trained twice: as ever, and with rows that share nothing, padded.
+"""Does prefix sharing change learning? Train each seed twice: with the token tree, and with padded rows.
 
     python bench/curves.py FOLDER RECIPE [key=value …] [--seeds 0 1 2 3] [--jobs 2]
 
-tree    as ever: what samples begin with is computed once
-plain   padded rows that share nothing
+tree    the default: shared prefixes are computed once
+plain   padded rows without sharing
 
-The two differ by rounding alone, until for the first time it decides a draw; then by luck. A difference of
-less than two standard errors is none that was seen. Finished runs are kept, and must be of the same recipe.
+The two differ by rounding only, until rounding changes a sample; then by chance. A difference of less than
+two standard errors is not significant. Finished runs are kept, and must be of the same recipe.
 """
 
 import argparse
@@ -26,15 +26,16 @@ PATHS = ("tree", "plain")
 PLAIN = """
 import sys
 import truing.models.forward.hidden_states, truing.engines.local.engine
-truing.models.forward.hidden_states.why_no_tree = truing.engines.local.engine.why_no_tree = lambda causal, longest: "for comparison"
+reason = lambda causal, longest: "for comparison"
+truing.models.forward.hidden_states.why_no_tree = truing.engines.local.engine.why_no_tree = reason
 from truing.cli import main
 main()
 """
-"""The command with its trees taken away."""
+"""The command without token trees."""
 
 
 def run(folder: Path, arguments: Sequence[str], path: str, seed: int) -> None:
-    """Train one seed on one path, where it is not trained yet."""
+    """Train one seed on one path, if it is not trained."""
     out = folder / f"{path}-s{seed}"
     if out.is_dir() and any(event.kind == "finished" for event in RunReader(out).events()):
         return
@@ -44,12 +45,12 @@ def run(folder: Path, arguments: Sequence[str], path: str, seed: int) -> None:
 
 
 def rewards(out: Path) -> list[float]:
-    """The mean reward of each step of GRPO."""
+    """Return the mean reward of each step of GRPO."""
     return [row.metrics["reward/mean"] for row in RunReader(out).steps() if row.stage == "grpo"]
 
 
 def report(folder: Path, seeds: Sequence[int]) -> str:
-    """A line for each seed, and the mean difference between the paths with its standard error."""
+    """Return a line for each seed, and the mean difference between the paths with its standard error."""
     lines, differences = ["seed  same steps  reward, last half: tree  plain"], []
     for seed in seeds:
         tree, plain = (np.array(rewards(folder / f"{path}-s{seed}")) for path in PATHS)
@@ -64,21 +65,21 @@ def report(folder: Path, seeds: Sequence[int]) -> str:
 
 
 def main() -> None:
-    """Train what is not trained yet, and report."""
+    """Train the missing runs, and report."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("arguments", nargs="+", metavar="RECIPE [key=value …]")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
     given = parser.parse_args()
     if len(given.seeds) < 2:
-        parser.error("a standard error takes two seeds at least")
+        parser.error("a standard error needs two seeds")
     given.folder.mkdir(parents=True, exist_ok=True)
     note = given.folder / "arguments.json"
     if note.is_file() and json.loads(note.read_text()) != given.arguments:
-        parser.error(f"{given.folder} holds runs of {note.read_text()}; take another folder")
+        parser.error(f"{given.folder} has runs of {note.read_text()}; take another folder")
     note.write_text(json.dumps(given.arguments))
     with ThreadPoolExecutor(given.jobs) as pool:
         runs = [(path, seed) for seed in given.seeds for path in PATHS]

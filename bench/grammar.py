@@ -1,9 +1,9 @@
-"""What a grammar costs: tokens per second with episode.grammar = "off" and "calls", drawn by turns.
+"""The cost of a grammar: tokens per second with episode.grammar = "off" and "calls", in turns.
 
     python bench/grammar.py [--model smollm2-135m] [--rows 16] [--tokens 96] [--repeats 3]
 
-There are no stop ids, so that both draw the same number of tokens. Text: the turn begins with nothing. Call:
-it begins with the tag of a call, which is then drawn under the schema of a tool.
+There are no stop ids, so that both sample the same number of tokens. Text: the turn has no prefix. Call: its
+prefix is the tag of a call, so that the schema of a tool constrains it.
 """
 
 import argparse
@@ -34,21 +34,21 @@ def main() -> None:
     chat = make_chat(loaded.tokenizer, loaded.stop_ids)
     grammars = CallGrammars(chat, loaded.model.config.get_text_config().vocab_size)
     sampler = LocalEngine(loaded.model, context_length=loaded.context_length)
-    contract = SamplingParams(max_new_tokens=wanted.tokens)
+    sampling_params = SamplingParams(max_new_tokens=wanted.tokens)
     env = Workspace(Workspace.Config(kinds=("tiny-file",), train=1, eval=1))
     dialogue, _ = start_dialogue(chat, env.tasks("train")[0])
     print("| turn | grammar | tokens/s | forced | support, ids per token |\n|---|---|---|---|---|")
     for turn, prefix in (("text", ""), ("call", "<tool_call>")):
         forced = forced_prefix_ids(chat, prefix)
-        held = partial(grammars.turn_matcher, dialogue, forced)
+        make_matcher = partial(grammars.turn_matcher, dialogue, forced)
         seconds: dict[str, list[float]] = {"off": [], "calls": []}
         drawn: dict[str, list[Completion]] = {}
         for repeat in range(wanted.repeats + 1):
-            for grammar, walk in (("off", None), ("calls", held)):
+            for grammar, matcher in (("off", None), ("calls", make_matcher)):
                 ids = torch.cat([dialogue.token_ids, forced])
-                requests = [Request(ids, (repeat, row), make_matcher=walk) for row in range(wanted.rows)]
+                requests = [Request(ids, (repeat, row), make_matcher=matcher) for row in range(wanted.rows)]
                 start = time.perf_counter()
-                drawn[grammar] = sampler.generate(requests, contract)
+                drawn[grammar] = sampler.generate(requests, sampling_params)
                 seconds[grammar].append(time.perf_counter() - start)
         for grammar, took in seconds.items():
             speed = wanted.rows * wanted.tokens / median(took[1:])  # the first repeat warms up
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _facts(drawn: list[Completion]) -> str:
-    """The share of forced tokens, and how many ids are on record per token."""
+    """Return the share of forced tokens, and the recorded ids per token."""
     total = sum(len(completion.token_ids) for completion in drawn)
     forced = sum(int((completion.origin == Origin.FORCED).sum()) for completion in drawn)
     support = sum(len(completion.support.ids) for completion in drawn if completion.support is not None)

@@ -1,13 +1,12 @@
-"""Labs that nobody trained: how often is a verdict wrong, and how often does it see what is there?
+"""Simulated labs: how often a verdict is wrong, and how often it detects an effect.
 
     python bench/labs.py FOLDER [--labs 400] [--hypotheses 6] [--seeds 24] [--within 1] [--effect 0]
 
-Each lab has as many hypotheses as it says, which share a baseline; each is run, seed by seed, until the lab
-itself says that it is settled, by the code that judges real runs. Outcomes are drawn: a baseline of each
-seed, and what the arm gains over it, moved by the effect. No pair differs by more than --within; with 0
-nobody knows how far pairs can differ, and bets are on signs. Kinds take turns, each with a mean gain of the
-effect. With no effect, or a loss, the share of labs that validate anything is what the lab's error bounds;
-with one, the share of hypotheses that are validated is the power, which the plan says beforehand.
+The hypotheses of a lab share a baseline; each runs seed by seed until the code that judges real runs says
+that it is settled. Outcomes are simulated: a baseline per seed, and the arm's gain over it, shifted by the
+effect. No pair differs by more than --within; with 0 the bound is unknown, and bets are on signs. Kinds
+alternate, each with a mean gain of the effect. Without an effect, or with a loss, the lab's error bounds the
+share of labs that validate anything; with one, the share of validated hypotheses is the power of the plan.
 """
 
 import argparse
@@ -58,7 +57,7 @@ arm = ["grpo.learning_rate={rate}"]
 """
 
 METRICS = {True: "eval/reward", False: "grad/norm"}
-"""Whether it is known how far pairs can differ: of a norm nobody knows it."""
+"""By whether the size of differences is bounded: a norm has no bound."""
 
 KINDS: Mapping[str, Callable[[np.random.Generator], float]] = {
     "normal": lambda rng: 0.2 * rng.normal(),
@@ -68,21 +67,21 @@ KINDS: Mapping[str, Callable[[np.random.Generator], float]] = {
     "skewed": lambda rng: rng.beta(0.2, 0.6) - 0.25,
     "no noise": lambda _: 0.0,
 }
-"""What an arm gains over the baseline, of mean 0, between −1 and 1."""
+"""The gain of an arm over the baseline, of mean 0, between −1 and 1."""
 
 SYMMETRIC = ("normal", "outcomes", "no noise")
-"""Kinds of which bets on signs promise anything."""
+"""Kinds for which bets on signs have a guarantee."""
 
 
 def make_lab(folder: Path, hypotheses: int, seeds: int, within: float) -> Lab:
-    """A lab on disk, whose experiments are declared."""
+    """Create a lab on disk, with declared experiments."""
     (folder / "hypotheses").mkdir(parents=True)
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "lab.toml").write_text(f'name = "drawn"\nfamily = {hypotheses}\n')
     for i in range(1, hypotheses + 1):
         metric = METRICS[within > 0]
-        told = f'within = {{ "{metric}" = {within} }}' if within else ""
-        text = HEADER.format(seeds=seeds, rate=(i + 1) * 1e-3, metric=metric, within=told)
+        bound = f'within = {{ "{metric}" = {within} }}' if within else ""
+        text = HEADER.format(seeds=seeds, rate=(i + 1) * 1e-3, metric=metric, within=bound)
         (folder / "hypotheses" / f"h{i:02d}-drawn.md").write_text(text)
     lab, ledger = open_lab(folder), Ledger(folder / "experimental-results" / "ledger")
     for each in lab.hypotheses.values():
@@ -92,18 +91,18 @@ def make_lab(folder: Path, hypotheses: int, seeds: int, within: float) -> Lab:
 
 
 def settle(lab: Lab, number: int, effect: float) -> tuple[str, list[str], int]:
-    """The kind of a lab, the verdict on each of its hypotheses, and the pairs that they took."""
+    """Return the kind of a lab, the verdict on each hypothesis, and the number of pairs."""
     kind = list(KINDS)[number % len(KINDS)]
     pairs = 0
     for name, each in lab.hypotheses.items():
-        begun = lab.history.entries_of(Declaration, name)[0]
-        labels = {label: arm.digest for label, arm in arms_of(lab, each, begun).items()}
+        declaration = lab.history.entries_of(Declaration, name)[0]
+        labels = {label: arm.digest for label, arm in arms_of(lab, each, declaration).items()}
         metric = each.header.metric
-        most = each.header.within.get(metric, math.inf)
+        bound = each.header.within.get(metric, math.inf)
         for seed in range(each.header.seeds):
             base = generator("labs", number, seed).normal()
             gain = float(
-                np.clip(KINDS[kind](generator("labs", kind, number, name, seed)) + effect, -most, most)
+                np.clip(KINDS[kind](generator("labs", kind, number, name, seed)) + effect, -bound, bound)
             )
             for label, arm in labels.items():
                 value = base + gain * (label != BASELINE)
@@ -115,27 +114,27 @@ def settle(lab: Lab, number: int, effect: float) -> tuple[str, list[str], int]:
 
 
 def drawn(hypothesis: str, label: str, seed: int, arm: str, metrics: Mapping[str, float]) -> Run:
-    """A run that came to a number out of a hat."""
+    """Return a run with simulated metrics."""
     mean = next(iter(metrics.values()))
-    tasks = {"a": mean - 0.5, "b": mean + 0.5}  # where all earn the same nothing can be learnt
+    tasks = {"a": mean - 0.5, "b": mean + 0.5}  # equal rewards could not distinguish the arms
     key = f"{arm[:10]}-{seed}"
     return Run(key, arm, "", "", hypothesis, label, seed, "finished", metrics=metrics, tasks=tasks)
 
 
 def main() -> None:
-    """Draw labs, judge them, and say how often that was right."""
+    """Simulate labs, judge them, and print how often that is right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="new; the lab that the drawn ones share")
+    parser.add_argument("folder", type=Path, help="new; the lab that the simulated ones share")
     for name, value in (("--labs", 400), ("--hypotheses", 6), ("--seeds", 24), ("--jobs", 2)):
         parser.add_argument(name, type=int, default=value)
     parser.add_argument("--effect", type=float, default=0.0, help="mean gain of every arm")
-    parser.add_argument("--within", type=float, default=1.0, help="how far pairs can differ; 0: not known")
+    parser.add_argument("--within", type=float, default=1.0, help="bound on differences; 0: unknown")
     given = parser.parse_args()
     lab = make_lab(given.folder, given.hypotheses, given.seeds, given.within)
     with ProcessPoolExecutor(given.jobs) as pool:
         found = list(pool.map(partial(settle, lab, effect=given.effect), range(given.labs), chunksize=4))
-    promised = tuple(KINDS) if given.within else SYMMETRIC
-    report("all of which anything is promised", [each for each in found if each[0] in promised])
+    guaranteed = tuple(KINDS) if given.within else SYMMETRIC
+    report("all with a guarantee", [each for each in found if each[0] in guaranteed])
     for kind in KINDS:
         report(kind, [each for each in found if each[0] == kind])
     error = next(iter(lab.history.entries_of(Declaration))).error
@@ -144,14 +143,14 @@ def main() -> None:
 
 
 def report(kind: str, found: list[tuple[str, list[str], int]]) -> None:
-    """A line for a kind of outcomes."""
+    """Print a line for a kind of outcomes."""
     any_validated = sum("VALIDATED" in verdicts for _, verdicts, _ in found)
     every = [verdict for _, verdicts, _ in found for verdict in verdicts]
     upper = stats.binomtest(any_validated, len(found)).proportion_ci(0.95).high
     shares = ", ".join(f"{name} {every.count(name) / len(every):.3f}" for name in sorted(set(every)))
     pairs = sum(each[2] for each in found) / len(every)
-    told = f"{any_validated} of {len(found)} labs validate something ({any_validated / len(found):.3f}"
-    print(f"{kind}: {told}, upper bound {upper:.3f}); hypotheses: {shares}; {pairs:.1f} pairs each")
+    text = f"{any_validated} of {len(found)} labs validate something ({any_validated / len(found):.3f}"
+    print(f"{kind}: {text}, upper bound {upper:.3f}); hypotheses: {shares}; {pairs:.1f} pairs each")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""What a token costs, in forwards of one token: to train on, to draw, and to look at.
+"""Cost per token, in forwards of one token: of training, of sampling, and of each audit.
 
     python bench/looks.py [CASE] [--steps 3]
 
-The first update is left out: it warms caches. `PASSES` in instrumentation/audit_schedule.py holds the figures, rounded.
+The first update is excluded: it warms caches. `COST_PER_TOKEN` in instrumentation/audit_schedule.py has the
+figures, rounded.
 """
 
 import argparse
@@ -18,28 +19,28 @@ from truing.instrumentation import audit_schedule
 
 
 def main() -> None:
-    """Measure a case with every look at every update."""
+    """Measure a case with every audit at every update."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("case", nargs="?", default="short", choices=CASES)
     parser.add_argument("--steps", type=int, default=3)
     chosen = parser.parse_args()
-    seconds = watch_looks()
+    seconds = time_audits()
     recipe = truing_side.case_recipe
     truing_side.case_recipe = lambda case, steps: recipe(case, steps) | {"doctor": {"budget": 1.0}}
-    taken = truing_side.run_case(CASES[chosen.case], chosen.steps)
-    print(json.dumps(passes([step.record for step in taken], seconds), indent=2))
+    steps = truing_side.run_case(CASES[chosen.case], chosen.steps)
+    print(json.dumps(passes([step.record for step in steps], seconds), indent=2))
 
 
-def watch_looks() -> dict[str, list[float]]:
-    """Seconds of each kind of look, an entry per update, filled as a run goes on."""
+def time_audits() -> dict[str, list[float]]:
+    """Return the seconds of each kind of audit, an entry per update, filled during the run."""
     seconds: dict[str, list[float]] = defaultdict(list)
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
             since = time.perf_counter()
-            made = function(*args, **kwargs)
+            result = function(*args, **kwargs)
             seconds[name].append(time.perf_counter() - since)
-            return made
+            return result
 
         return run
 
@@ -54,7 +55,7 @@ def watch_looks() -> dict[str, list[float]]:
 
 
 def passes(records: list[Any], seconds: Mapping[str, list[float]]) -> dict[str, float]:
-    """Seconds per token of each kind ÷ those of a forward of one token, over all updates but the first."""
+    """Return seconds per token of each kind ÷ those of a forward, over all updates but the first."""
     later = records[1:]
     computed = sum(record.metrics["tokens/computed"] for record in later)
     spent = {

@@ -1,11 +1,11 @@
-"""docs/models.md: what Truing says of every causal language model of transformers, found with tiny ones.
+"""docs/models.md: which causal language models of transformers Truing trains, tested with tiny ones.
 
     python bench/models.py > docs/models.md             every type: about seven minutes
     python bench/models.py llama gemma2 --json          some, as lines of JSON
 
-Each type is made at random, as small as it can be (`tests/architectures.py`), written to a folder, and opened
-as a run opens it: load, forward proof, sampler proof. Then log-probabilities and gradients of a batch are
-compared with those of the model's own forward, row by row. Each has a process and a limit of time.
+For each type, a tiny random model (`tests/architectures.py`) is written to a folder and opened as in a run:
+load, forward check, sampler check. Then log-probabilities and gradients of a batch are compared with those of
+the model's own forward, row by row. Each type has its own process and a time limit.
 """
 
 import argparse
@@ -38,10 +38,10 @@ from truing.models.progress_bars import no_progress_bars
 from truing.models.tiny import byte_tokenizer
 
 LIMIT = 120
-"""Seconds that one type may take."""
+"""Time limit of one type, in seconds."""
 
 ROUNDING = 1e-3
-"""Nats, and share of the gradient, by which a type of *yes* may differ from its own forward."""
+"""Largest difference of a *yes* from the model's own forward: in nats, and as a share of the gradient."""
 
 SHORT, LONG = BORDER // 2, 10 * BORDER
 """Tokens within every window of the tiny models, and beyond."""
@@ -51,8 +51,8 @@ HEAD = """\
 
 Made by `python bench/models.py` (transformers {version}): of every type of causal language model it makes a
 tiny random one and opens it as a run does. A model of a type with *yes* is trained and drawn from as its own
-forward computes it; what caps or scales logits is applied (`models/forward/output_head.py`). A run proves this again of the
-model at hand before its first update, and ends there where it does not hold.
+forward computes it; what caps or scales logits is applied (`models/forward/output_head.py`). A run proves
+this again of the model at hand before its first update, and ends there where it does not hold.
 
 - **tree**: what samples begin with is computed once. A window is a border: beyond it rows are padded.
 - **rows**: samples are computed in padded rows, as transformers would, for the reason given.
@@ -71,21 +71,21 @@ weight is, and by no adapter: name the layers of attention in `lora.targets`.
 
 
 def main() -> None:
-    """Try what is asked for, or all."""
+    """Test the given types, or all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("types", nargs="*", help="model types; by default every one")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each")
-    asked = parser.parse_args()
+    given = parser.parse_args()
     found = []
-    for model_type in asked.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
+    for model_type in given.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
         found.append({"type": model_type} | in_a_process(model_type))
-        print(json.dumps(found[-1]), file=sys.stdout if asked.json else sys.stderr, flush=True)
-    if not asked.json:
+        print(json.dumps(found[-1]), file=sys.stdout if given.json else sys.stderr, flush=True)
+    if not given.json:
         print(page(found), end="")
 
 
 def in_a_process(model_type: str) -> dict[str, Any]:
-    """What is found of a type, in a process of its own."""
+    """Return the result for a type, from its own process."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=lambda: theirs.send(examine(model_type)))
@@ -103,31 +103,31 @@ def in_a_process(model_type: str) -> dict[str, Any]:
 
 
 def examine(model_type: str) -> dict[str, Any]:
-    """Make a model of the type, open it as a run does, and compare.
+    """Build a model of the type, open it as a run does, and compare.
 
-    ``verdict``: yes, no, or untried, where no tiny model of the type can be made.
+    ``verdict``: yes, no, or untried, if no tiny model of the type can be built.
     """
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     warnings.filterwarnings("ignore")
     try:
-        made = tiny_model(tiny_config(model_type))
-    except Exception as error:  # noqa: BLE001 — a config of other people's code, which the page then names
+        model = tiny_model(tiny_config(model_type))
+    except Exception as error:  # noqa: BLE001 — third-party configs; the page names the error
         return {"verdict": "untried", "why": f"no tiny one can be made: {_line(error)}"}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return _opened(made, Path(folder))
+            return _opened(model, Path(folder))
         except TruingError as error:
             return {"verdict": "no", "why": error.what, "got": str(error.got).replace(folder, "FOLDER")}
-        except Exception as error:  # noqa: BLE001 — a fault of ours, which the page is to show
+        except Exception as error:  # noqa: BLE001 — a fault of Truing, which the page shows
             return {"verdict": "FAULT", "why": _line(error)}
 
 
-def _opened(made: PreTrainedModel, folder: Path) -> dict[str, Any]:
-    """Open a model as a run does; an error says why that cannot be."""
+def _opened(model: PreTrainedModel, folder: Path) -> dict[str, Any]:
+    """Open a model as a run does, and compare; raise if that is impossible."""
     try:
         with no_progress_bars():
-            made.save_pretrained(folder)
+            model.save_pretrained(folder)
     except Exception as error:  # noqa: BLE001 — as above
         return {"verdict": "untried", "why": f"transformers does not save it: {_line(error)}"}
     byte_tokenizer().save_pretrained(folder)
@@ -143,7 +143,7 @@ def _opened(made: PreTrainedModel, folder: Path) -> dict[str, Any]:
 
 
 def compared(causal: PreTrainedModel) -> dict[str, Any]:
-    """How far log-probabilities and gradients are from those of the model's own forward, row by row."""
+    """Return the largest differences of log-probabilities and gradients from the model's own forward."""
     samples = proof_samples(causal)
     batch, weight = collate(samples), torch.linspace(-1, 1, 64)
     own = [
@@ -168,7 +168,7 @@ def compared(causal: PreTrainedModel) -> dict[str, Any]:
 
 
 def _gradient(causal: PreTrainedModel, logprob_N: Tensor, weight: Tensor) -> Tensor:
-    """Of a weighted sum of log-probabilities, by all parameters that are trained."""
+    """Return the gradient of a weighted sum of log-probabilities, over all trained parameters."""
     parameters = [parameter for parameter in causal.parameters() if parameter.requires_grad]
     total = (logprob_N * weight[: len(logprob_N)]).sum()
     found = torch.autograd.grad(total, parameters, allow_unused=True)
@@ -178,7 +178,7 @@ def _gradient(causal: PreTrainedModel, logprob_N: Tensor, weight: Tensor) -> Ten
 
 
 def page(found: Sequence[dict[str, Any]]) -> str:
-    """The page, as Markdown."""
+    """Return the page as Markdown."""
     yes, no, untried = (sum(row["verdict"] == each for row in found) for each in ("yes", "no", "untried"))
     counts = (
         f"Of {len(found)} types {yes} are computed as their own forward does it, {no} are refused by name,"
@@ -188,7 +188,7 @@ def page(found: Sequence[dict[str, Any]]) -> str:
 
 
 def _row(row: dict[str, Any]) -> str:
-    """A type's line."""
+    """Return the line of a type."""
     if row["verdict"] == "yes":
         return f"| `{row['type']}` | yes | {row['how']} | {row['logprob']:.0e} | {row['gradient']:.0e} |\n"
     why = row["why"] + (f": {row['got']}" if row.get("got") else "")
@@ -196,7 +196,7 @@ def _row(row: dict[str, Any]) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """Return an error as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
 
 

@@ -1,8 +1,8 @@
-"""The pictures of the board in docs/images, of runs that this trains: about three minutes on two cores.
+"""Take the pictures of the board in docs/images, of runs that this trains: about three minutes on two cores.
 
     python bench/shots.py docs/images [--runs FOLDER]
 
---runs keeps the runs, and takes those that lie there already. Needs Chromium, and `pip install -e .[dev]`.
+--runs keeps the runs, and reuses those that exist. Needs Chromium, and `pip install -e .[dev]`.
 """
 
 import argparse
@@ -22,22 +22,22 @@ from truing.trainer.preflight import random_reward
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "browser"))
 
-from visiting import CHROMIUM, served, visiting  # noqa: E402 (the tests' browser, found as they find it)
+from visiting import CHROMIUM, served, visiting  # noqa: E402 (the browser of the tests)
 
 
 def quiet(*_: Any) -> None:
-    """Say nothing."""
+    """Ignore an event."""
 
 
 def tiny(rate: float) -> Callable[[Path], object]:
-    """A run of the first recipe, at a learning rate."""
+    """Return a function that trains the first recipe, at a learning rate."""
     recipe = tomllib.loads((ROOT / "recipes" / "tiny.toml").read_text(encoding="utf-8"))
     recipe["grpo"]["learning_rate"] = rate
     return lambda out: truing.train(recipe, out=out, on_event=quiet)
 
 
 def planted(out: Path) -> None:
-    """A run whose loss reads what tools answered; the doctor ends it."""
+    """Train a run whose loss includes tool results; the doctor ends it."""
     fault = FAULTS["tool-results-in-loss"]
     try:
         with fault.plant():
@@ -49,11 +49,11 @@ def planted(out: Path) -> None:
             )
     except ProvenError:
         return
-    raise AssertionError("nothing was found")
+    raise AssertionError("the doctor found nothing")
 
 
 def agent(out: Path) -> None:
-    """Attempts of several turns with tools; rewards are by chance."""
+    """Train a run of several turns with tools, and random rewards."""
     recipe = table_of(FAULTS["tool-results-in-loss"])
     recipe |= {"name": "agent", "env": recipe["env"] | {"train": 1}, "episode": {"max_turns": 3}}
     recipe |= {
@@ -82,23 +82,23 @@ SHOTS: dict[str, tuple[str, str]] = {
     ),
     "board-compare": ("#/compare?a=tiny&b=tiny-slower", ".finding"),
 }
-"""Each picture: the view, and what has to be there."""
+"""Each picture: the view, and an element to wait for."""
 
 
 def main() -> None:
-    """Train what is missing, then take the pictures."""
+    """Train the missing runs, then take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--runs", type=Path)
-    told = parser.parse_args()
-    told.out.mkdir(parents=True, exist_ok=True)
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as spare:
-        root = told.runs or Path(spare) / "runs"
+        root = given.runs or Path(spare) / "runs"
         root.mkdir(parents=True, exist_ok=True)
         for name, make in RUNS.items():
             if not (root / name).exists():
                 make(root / name)
-        take(root, told.out)
+        take(root, given.out)
 
 
 def take(root: Path, out: Path) -> None:
@@ -113,9 +113,9 @@ def take(root: Path, out: Path) -> None:
                         "document.querySelectorAll('details[open]').forEach((each) => each.open = false)"
                     )
                     page.wait_for_timeout(800)
-                if name == "board-overview":  # of whoever takes it, a picture names no folder
-                    said = page.locator("main p.quiet").first
-                    said.evaluate(
+                if name == "board-overview":  # a picture names no folder of this machine
+                    header = page.locator("main p.quiet").first
+                    header.evaluate(
                         "(each, root) => { each.textContent = each.textContent.replace(root, 'runs'); }",
                         str(root),
                     )

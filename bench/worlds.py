@@ -1,9 +1,9 @@
-"""What it costs to let many worlds answer: as rollouts do it, against a thread for each call.
+"""The cost of many environment replies: in workers, as rollouts do it, against a thread for each call.
 
     python bench/worlds.py [--attempts 64] [--repeats 5]
 
-Attempts of `recipes/workspace-tiny.toml` are opened, answered as often as their demonstrations speak, and
-asked for their outcome. Both ways take turns; the medians and their ratio are printed as one line of JSON.
+Attempts of `recipes/workspace-tiny.toml` are opened, answer each turn of their demonstrations, and return
+their outcome. Both ways alternate; the medians and their ratio are printed as one line of JSON.
 """
 
 import argparse
@@ -25,15 +25,15 @@ Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
 
 
 def a_thread_each(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """A new thread for every call, so many at one time."""
+    """Run calls in a new thread each, ``MAX_WORKERS`` at a time."""
     values: list[Any] = [None] * len(calls)
 
-    def run(place: int) -> None:
-        values[place] = calls[place]()
+    def run(i: int) -> None:
+        values[i] = calls[i]()
 
     for first in range(0, len(calls), MAX_WORKERS):
-        places = range(first, min(first + MAX_WORKERS, len(calls)))
-        threads = [threading.Thread(target=run, args=(place,)) for place in places]
+        indices = range(first, min(first + MAX_WORKERS, len(calls)))
+        threads = [threading.Thread(target=run, args=(i,)) for i in indices]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -42,24 +42,24 @@ def a_thread_each(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 def as_rollouts(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The way of `truing.rollout`."""
+    """Run calls as rollouts do."""
     return [outcome.value for outcome in run_in_workers(calls, 60.0)]
 
 
 def seconds(together: Together, env: Any, attempts: int) -> float:
-    """Play that many demonstrations in one way."""
+    """Return the seconds of ``attempts`` demonstrations, run in one way."""
     tasks = env.tasks("train")[:attempts]
     started = time.perf_counter()
     episodes = together([partial(env.open, task) for task in tasks])
     for turn in range(max(len(task.demonstration) for task in tasks)):
-        speaking = [pair for pair in zip(episodes, tasks, strict=True) if turn < len(pair[1].demonstration)]
-        together([partial(episode.reply, task.demonstration[turn]) for episode, task in speaking])
+        active = [pair for pair in zip(episodes, tasks, strict=True) if turn < len(pair[1].demonstration)]
+        together([partial(episode.reply, task.demonstration[turn]) for episode, task in active])
     together([episode.outcome for episode in episodes])
     return time.perf_counter() - started
 
 
 def main() -> None:
-    """Measure both, in turns."""
+    """Measure both ways, in turns."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--attempts", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)

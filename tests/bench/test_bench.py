@@ -1,4 +1,4 @@
-"""Ratios and bounds by hand; what the two sides measure is theirs."""
+"""Ratios and bounds, checked by hand."""
 
 import json
 import time
@@ -42,7 +42,7 @@ def test_ratios_are_of_medians_and_above_one_where_truing_is_better(monkeypatch)
     assert taken["trl"] == [(SMALL, 2)] * 3
 
 
-def test_a_side_that_fails_is_told_with_what_it_said():
+def test_a_side_that_fails_is_reported_with_its_output():
     unknown = Case("small", "", 1, 2, 3, lora=False, model="no-such-model")
     with pytest.raises(BenchError, match="no-such-model"):
         run_side("truing", unknown, 2)
@@ -50,7 +50,7 @@ def test_a_side_that_fails_is_told_with_what_it_said():
 
 def test_prompts_differ_and_answers_of_a_group_may():
     for case in CASES.values():
-        assert len({said[-1]["content"] for said in case.conversations(9)}) == 9
+        assert len({messages[-1]["content"] for messages in case.conversations(9)}) == 9
     assert vowel_share("aeb") == pytest.approx(2 / 3)
     assert vowel_share("") == 0
 
@@ -86,7 +86,7 @@ def test_the_head_is_the_embedding(tmp_path):
     assert count_weights(tmp_path) == WeightCounts(body=3, head=10, queries=4 * 6)
 
 
-def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch, tmp_path):
+def test_shares_use_the_better_rate_around_a_step(monkeypatch, tmp_path):
     rates = [
         {
             "torch": 900.0,
@@ -130,7 +130,7 @@ def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch
     assert (found["next"], found["steps"]) == ("optimizer", 3)
 
 
-def test_what_is_done_between_steps_is_in_the_time_of_none():
+def test_the_time_between_steps_counts_in_no_step():
     pauses = []
     taken = truing_side.run_case(
         replace(SMALL, model="tiny"), 3, between=lambda: pauses.append(time.sleep(2))
@@ -167,7 +167,7 @@ def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatc
     assert len({len(ids) for ids in jobs[0]["prompts"]}) == 4, "ragged"
 
 
-def test_both_samplers_of_generation_count_what_they_drew(monkeypatch):
+def test_both_samplers_of_generation_count_their_tokens(monkeypatch):
     monkeypatch.setattr(generation, "MODEL", "tiny")
     monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 6)
     job = generation.generation_job(rows=3, seed=0)
@@ -177,12 +177,14 @@ def test_both_samplers_of_generation_count_what_they_drew(monkeypatch):
 
 
 def test_scale_changes_one_thing_at_a_time(monkeypatch, tmp_path):
-    made = []
-    monkeypatch.setattr(scaling, "_model_with_layers", lambda layers, folder: made.append(layers) or folder)
+    written = []
+    monkeypatch.setattr(
+        scaling, "_model_with_layers", lambda layers, folder: written.append(layers) or folder
+    )
     fields = {
         "answers of a group": "group_size",
         "solved sums in the prompt": "sums",
-        "replies of the world": "replies",
+        "environment replies": "replies",
         "layers of the model": "model",
     }
     base, *cases = scaling.scaling_cases(tmp_path)
@@ -191,14 +193,14 @@ def test_scale_changes_one_thing_at_a_time(monkeypatch, tmp_path):
         field = fields[changed]
         assert replace(case, **{field: getattr(scaling.BASE, field)}) == scaling.BASE
         assert getattr(case, field) == (str(tmp_path / str(to)) if field == "model" else to)
-    assert made == list(scaling.LAYERS)
+    assert written == list(scaling.LAYERS)
     assert len({case for _, _, case in cases} - {scaling.BASE}) == 12
 
 
 TALK = Case("talk", "", 2, 2, new_tokens=5, lora=True, system_sums=1, replies=2, model="tiny")
 
 
-def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_nobody_chose():
+def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_is_forced():
     samples = truing_side.run_case(TALK, 2)[-1].record.samples
     assert len(samples) == 4
     for sample in samples:
@@ -211,18 +213,18 @@ def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_nobody_cho
         assert text.count(REPLY) == 2
 
 
-def test_a_model_of_a_shape_is_made_once_and_trains(monkeypatch, tmp_path):
+def test_a_model_of_a_shape_is_written_once_and_trains(monkeypatch, tmp_path):
     monkeypatch.setenv("TRUING_CACHE", str(tmp_path))
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     small |= {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 400, "max_position_embeddings": 512}
     monkeypatch.setitem(random_models.SHAPES, "qwen3-0.6b", small)
     monkeypatch.setattr(random_models, "TOKENIZER", "tiny")
     weights = random_models.model_folder("qwen3-0.6b") / "model.safetensors"
-    made = weights.stat().st_mtime_ns
+    written = weights.stat().st_mtime_ns
     assert AutoModelForCausalLM.from_pretrained(weights.parent).config.model_type == "qwen3"
     case = replace(CASES["gpu-0.6b"], gpu=False, prompts=1, group_size=2, new_tokens=4, sums=1)
     assert len(truing_side.run_case(case, 2)[-1].record.samples) == 2
-    assert weights.stat().st_mtime_ns == made
+    assert weights.stat().st_mtime_ns == written
 
 
 def test_a_case_for_cuda_is_not_run_on_a_cpu(monkeypatch):
@@ -233,9 +235,9 @@ def test_a_case_for_cuda_is_not_run_on_a_cpu(monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["trl", "limit"])
-def test_a_case_that_there_is_not_is_an_error(command):
+def test_an_unknown_case_is_an_error(command):
     result = CliRunner().invoke(app, ["bench", command, "--case", "shrot"])
-    assert "there is no case 'shrot'" in str(result.exception)
+    assert "unknown case 'shrot'" in str(result.exception)
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_a_condition_is_read(text, comparison, bound, steps):
     ],
 )
 def test_what_is_no_condition_is_refused_before_the_run(mini, tmp_path, text):
-    with pytest.raises(RecipeError, match="no condition"):
+    with pytest.raises(RecipeError, match="invalid condition"):
         truing.train(mini(alerts={"when": [text], "command": "true"}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -97,16 +97,16 @@ def test_events_call_by_kind(tmp_path, called):
 
 
 def test_a_command_gets_the_alert_as_json_and_in_words(mini, tmp_path):
-    told = tmp_path / "told"
+    sent = tmp_path / "sent"
     table = mini(
         alerts={
             "when": ["reward/mean < 2"],
             "on": ["finished"],
-            "command": f'cat >> {told}; echo >> {told}; echo "$TRUING_ALERT" >> {told}',
+            "command": f'cat >> {sent}; echo >> {sent}; echo "$TRUING_ALERT" >> {sent}',
         }
     )
     truing.train(table, out=tmp_path / "run")
-    first, words, last, _ = told.read_text().splitlines()
+    first, words, last, _ = sent.read_text().splitlines()
     assert json.loads(first)["kind"] == "condition"
     assert json.loads(first)["text"] == words
     assert json.loads(last)["text"].startswith("mini: finished: base 0.")
@@ -115,18 +115,18 @@ def test_a_command_gets_the_alert_as_json_and_in_words(mini, tmp_path):
 def test_a_command_that_fails_stops_nothing_and_is_told(mini, tmp_path):
     table = mini(alerts={"when": ["reward/mean < 2"], "command": "exit 3"})
     run = truing.train(table, out=tmp_path / "run").run
-    told = [event.payload["text"] for event in RunReader(run).events() if event.kind == "incident"]
-    assert len(told) == 1
-    assert "exit code 3" in told[0]
+    incidents = [event.payload["text"] for event in RunReader(run).events() if event.kind == "incident"]
+    assert len(incidents) == 1
+    assert "exit code 3" in incidents[0]
 
 
 def test_a_webhook_that_fails_is_told_without_its_address(mini, tmp_path, monkeypatch):
     monkeypatch.setenv("HOOK", "http://127.0.0.1:9/SECRET")
     table = mini(alerts={"when": ["reward/mean < 2"], "webhook": "$HOOK"})
     run = truing.train(table, out=tmp_path / "run").run
-    (told,) = [event.payload for event in RunReader(run).events() if event.kind == "incident"]
-    assert told["what"] == "alerts"
-    assert "cannot be reached" in told["text"]
+    (incident,) = [event.payload for event in RunReader(run).events() if event.kind == "incident"]
+    assert incident["what"] == "alerts"
+    assert "cannot be reached" in incident["text"]
     assert not any("SECRET" in path.read_text() for path in run.glob("*.json*"))
 
 

@@ -28,7 +28,7 @@ DRAWN, SCORED = [5, 6, 7, 8, 9], [5, 6, 7, 8, 4]
 
 
 def update():
-    """Two rollouts: the first prompt was cut; the second answer begins with a forced token."""
+    """Two rollouts: the first prompt is truncated; the second answer begins with a forced token."""
     return [
         rollout("a", 2, 0, slice(0, 3), ({"role": "user", "content": "short", "cut_chars": 12},)),
         rollout("b", 1, 1, slice(3, 5), ()),
@@ -42,14 +42,14 @@ def rollout(name, prompt, forced, tokens, messages):
     origin = torch.tensor(
         [Origin.PROMPT] * prompt + [Origin.FORCED] * forced + [Origin.SAMPLED] * len(ratios)
     )
-    made = written_by(sample([1] * prompt, [5] * (forced + len(ratios)), name=name), origin)
-    made = dataclasses.replace(
-        made, reward=float(REWARDS["ab".index(name)]), advantage=torch.cat([before, advantages])
+    written = written_by(sample([1] * prompt, [5] * (forced + len(ratios)), name=name), origin)
+    written = dataclasses.replace(
+        written, reward=float(REWARDS["ab".index(name)]), advantage=torch.cat([before, advantages])
     )
-    numbers = {key: torch.full((len(made),), torch.nan) for key in TRAINER_NUMBERS}
+    numbers = {key: torch.full((len(written),), torch.nan) for key in TRAINER_NUMBERS}
     numbers["new_logprob"] = torch.cat([before, -1 + ratios.log()])
     return SampleRow(
-        sample=made,
+        sample=written,
         inner_step=0,
         text="",
         status=Status.DONE,

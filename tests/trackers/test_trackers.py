@@ -15,7 +15,7 @@ from truing.trackers import dispatch
 
 @pytest.fixture(autouse=True)
 def at_home(tmp_path, monkeypatch):
-    """Nothing leaves the test's folder, and nobody is called."""
+    """Nothing leaves the test's folder, and no service is called."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
@@ -72,9 +72,9 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(mini, tmp_path
 
     monkeypatch.setattr(Kept, "log", failing)
     run = truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run").run
-    told = [e.payload for e in RunReader(run).events() if e.kind == "incident"]
-    assert [t["what"] for t in told] == ["tensorboard"]
-    assert "no network" in told[0]["text"]
+    incidents = [e.payload for e in RunReader(run).events() if e.kind == "incident"]
+    assert [t["what"] for t in incidents] == ["tensorboard"]
+    assert "no network" in incidents[0]["text"]
     assert len(RunReader(run).steps()) == 6
 
 

@@ -1,1 +1,1 @@
-"""Speed and memory on this machine: against a peer, in turns, and against what the machine can do."""
+"""Speed and memory on this machine: against other trainers, in turns, and against the machine's limits."""

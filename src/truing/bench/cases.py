@@ -1,4 +1,4 @@
-"""What both sides are given to do: the same model, prompts, group, turns, lengths and reward."""
+"""The task of both sides: the same model, prompts, group, turns, lengths and reward."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ MODEL = "smollm2-135m"
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of step: so many prompts, each attempted ``group_size`` times; a turn is ``new_tokens`` long."""
+    """A kind of step: ``prompts`` prompts of ``group_size`` attempts each, ``new_tokens`` per turn."""
 
     name: str
     description: str
@@ -17,19 +17,19 @@ class Case:
     group_size: int
     new_tokens: int
     lora: bool
-    sums: int = 0  # solved sums that each prompt holds before the question
-    system_sums: int = 0  # and those of the system message that all prompts share
-    replies: int = 0  # what the world answers, each time; one turn more is drawn
-    model: str = MODEL  # or one of ``shapes.SHAPES``
+    sums: int = 0  # solved sums in each prompt before the question
+    system_sums: int = 0  # solved sums in the shared system message
+    replies: int = 0  # replies of the environment; the policy has one turn more
+    model: str = MODEL  # or one of ``random_models.SHAPES``
     gpu: bool = False  # bfloat16 on CUDA
 
     @property
     def turns(self) -> int:
-        """How often the policy speaks in an attempt."""
+        """Turns of the policy in an attempt."""
         return self.replies + 1
 
     def conversations(self, count: int) -> list[list[Message]]:
-        """The messages of the first ``count`` prompts, all different."""
+        """Return the messages of the first ``count`` prompts, all different."""
         shared: list[Message] = []
         if self.system_sums:
             shared = [{"role": "system", "content": _solved_sums(0, self.system_sums)}]
@@ -71,14 +71,14 @@ CASES = {
 }
 
 REPLY = "That was heard. 12 + 84 = 96. 13 + 91 = 104. Say more."
-"""What the world answers to whatever is said."""
+"""The environment's reply to every turn."""
 
 
 def vowel_share(text: str) -> float:
-    """The reward: how many of a text's characters are vowels, so that answers of a group differ."""
+    """Return the reward: the share of vowels in a text, so that answers of a group differ."""
     return sum(letter in "aeiou" for letter in text) / max(1, len(text))
 
 
 def _solved_sums(i: int, count: int) -> str:
-    """Some sums, with what they come to."""
+    """Return solved sums as text."""
     return " ".join(f"{k} + {7 * k + i} = {8 * k + i}." for k in range(11, 11 + count))

@@ -1,4 +1,4 @@
-"""Both sides in turns, and the ratio of their medians: above 1 is Truing faster, or smaller."""
+"""Comparison of both sides in turns, by the ratio of medians: above 1, Truing is faster or smaller."""
 
 import json
 import statistics
@@ -19,11 +19,11 @@ PEERS = ("torch", "transformers", "peft", "trl")
 
 
 class BenchError(TruingError):
-    """A side of a comparison did not come to its end."""
+    """A side of a comparison failed."""
 
 
 def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
-    """Medians of each side over ``pairs`` turns, and their ratios."""
+    """Return medians of each side over ``pairs`` turns, and their ratios."""
     turns = [{side: run_side(side, case, steps) for side in SIDES} for _ in range(pairs)]
     medians = {
         side: {name: statistics.median(turn[side][name] for turn in turns) for name in turns[0][side]}
@@ -33,20 +33,20 @@ def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
         f"ratio_{name}": round(medians["trl"][name] / ours, 2) for name, ours in medians["truing"].items()
     }
     rounded = {side: {name: round(v, 2) for name, v in found.items()} for side, found in medians.items()}
-    how: dict[str, Any] = {"pairs": pairs, "steps": steps, "threads": torch.get_num_threads()}
-    how["versions"] = {name: version(name) for name in PEERS}
-    return {"case": case.name, **ratios, **how, **rounded}
+    settings: dict[str, Any] = {"pairs": pairs, "steps": steps, "threads": torch.get_num_threads()}
+    settings["versions"] = {name: version(name) for name in PEERS}
+    return {"case": case.name, **ratios, **settings, **rounded}
 
 
 def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
-    """What one process measured."""
+    """Return the measurements of one process."""
     command = [sys.executable, "-m", "truing.bench.side_process", side, json.dumps(asdict(case)), str(steps)]
-    remedy = "it needs the peer: pip install truing[bench]" if side == "trl" else ""
+    remedy = "pip install truing[bench]" if side == "trl" else ""
     return run_and_read_json(f"the {side} side of case {case.name!r}", command, remedy)
 
 
 def run_and_read_json(what: str, command: Sequence[str], remedy: str = "") -> dict[str, float]:
-    """The last JSON object that a process prints. It takes minutes, so it is said that it began."""
+    """Return the last JSON object that a process prints; print its start, as it takes minutes."""
     print(f"{what} …", file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Generation alone: prompts and answers of many lengths, drawn by Truing, by transformers and by vLLM.
+"""Generation alone, with prompts and answers of many lengths: Truing, transformers and vLLM.
 
 python -m truing.bench.generation truing|hf JOB.json
 """
@@ -27,18 +27,18 @@ from truing.utils.memory import keep_freed_memory
 
 MAX_NEW_TOKENS = 128
 STOPS = (".", "\n", "<|im_end|>")
-"""Answers end where one of these is drawn, which makes their lengths differ."""
+"""Answers end at one of these, so their lengths differ."""
 
 VLLM_SIDE = Path(__file__).with_name("vllm_side.py")
 
 
 def compare(rows: int, pairs: int, vllm: Path | None) -> dict[str, Any]:
-    """Tokens per second of each side, medians over ``pairs`` turns, and their ratios to Truing's.
+    """Return tokens per second of each side, medians over ``pairs`` turns, and ratios to Truing's.
 
     Args:
-        rows: prompts, drawn side by side.
-        pairs: turns that each side takes, with other random numbers each time.
-        vllm: the Python of an environment with vLLM's CPU build; None leaves it out.
+        rows: prompts of a batch.
+        pairs: turns of each side, each with other random numbers.
+        vllm: the Python of an environment with vLLM's CPU build; None skips it.
     """
     commands = {side: [sys.executable, "-m", "truing.bench.generation", side] for side in ("truing", "hf")}
     if vllm is not None:
@@ -58,7 +58,7 @@ def compare(rows: int, pairs: int, vllm: Path | None) -> dict[str, Any]:
 
 
 def _run_sides(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Each side draws the same job."""
+    """Return the result of each side on the same job."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(job))
@@ -73,13 +73,15 @@ def _run_sides(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) ->
 
 
 def generation_job(rows: int, seed: int) -> dict[str, Any]:
-    """What all sides draw: the ids of prompts of 38 to some 140 tokens, and where answers end."""
+    """Return the job of all sides: prompts of 38 to some 140 tokens as ids, and the stop ids."""
     tokenizer = load_tokenizer(resolve_model(MODEL))
-    shown = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
-    said = [Case("", "", 1, 1, 1, lora=False, sums=i % 8).conversations(i + 1)[i] for i in range(rows)]
+    render = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
+    conversations = [
+        Case("", "", 1, 1, 1, lora=False, sums=i % 8).conversations(i + 1)[i] for i in range(rows)
+    ]
     return {
         "model": str(resolve_model(MODEL)),
-        "prompts": [shown(each) for each in said],
+        "prompts": [render(each) for each in conversations],
         "stops": [tokenizer(stop).input_ids[0] for stop in STOPS],
         "max_new_tokens": MAX_NEW_TOKENS,
         "seed": seed,
@@ -87,7 +89,7 @@ def generation_job(rows: int, seed: int) -> dict[str, Any]:
 
 
 def measure_truing(job: dict[str, Any]) -> dict[str, float]:
-    """Truing's sampler."""
+    """Measure Truing's engine."""
     keep_freed_memory()
     loaded = load(job["model"], device="cpu")
     sampler = LocalEngine(loaded.model, context_length=loaded.context_length)
@@ -102,7 +104,7 @@ def measure_truing(job: dict[str, Any]) -> dict[str, float]:
 
 
 def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
-    """Transformers' generate, with a cache, on rows padded to the longest."""
+    """Measure transformers' generate, with a cache, on rows padded to the longest."""
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32).eval()
     longest = max(map(len, job["prompts"]))
     ids = torch.tensor([[0] * (longest - len(ids)) + ids for ids in job["prompts"]])
@@ -128,7 +130,7 @@ def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
 
 
 def _timed(draw: Any) -> dict[str, float]:
-    """Tokens and seconds of the second time: the first warms up."""
+    """Return tokens and seconds of the second call; the first warms up."""
     draw(0)
     started = time.perf_counter()
     return {"tokens": draw(1), "seconds": time.perf_counter() - started}

@@ -1,4 +1,4 @@
-"""What this machine can do: products of matrices, and reading memory."""
+"""The machine's limits: matrix products, and reading memory."""
 
 import copy
 import time
@@ -13,35 +13,35 @@ REPEATS = 5
 
 
 def gemm_rates(gpu: bool) -> dict[str, float]:
-    """Operations per second of a product of two matrices, by each library that torch gives them to.
+    """Return operations per second of a matrix product, by each library that torch uses.
 
     float32 on the CPU, bfloat16 on CUDA.
     """
     side, device = (8192, "cuda") if gpu else (2048, "cpu")
     a = torch.randn(side, side, device=device, dtype=torch.bfloat16 if gpu else torch.float32)
-    plain = nn.Linear(side, side, bias=False, device=device, dtype=a.dtype).requires_grad_(False)
-    found = {"torch": lambda: plain(a)}
+    linear = nn.Linear(side, side, bias=False, device=device, dtype=a.dtype).requires_grad_(False)
+    found = {"torch": lambda: linear(a)}
     if not gpu:
-        quick = nn.Sequential(copy.deepcopy(plain))
-        use_onednn(quick)
-        found["oneDNN"] = lambda: quick(a)
+        onednn = nn.Sequential(copy.deepcopy(linear))
+        use_onednn(onednn)
+        found["oneDNN"] = lambda: onednn(a)
     return {name: 2 * side**3 / _best(product, gpu) for name, product in found.items()}
 
 
 def read_rate(gpu: bool) -> float:
-    """Bytes per second that a sum over memory reads, more of it than any cache holds."""
+    """Return bytes per second of a sum over more memory than any cache holds."""
     numbers = torch.ones(2**30 if gpu else 2**26, device="cuda" if gpu else "cpu")
     return numbers.nbytes / _best(numbers.sum, gpu)
 
 
 def _best(work: Callable[[], object], gpu: bool) -> float:
-    """Seconds of the quickest of some runs; what slows the others is not the machine's limit."""
-    settle = torch.cuda.synchronize if gpu else lambda: None
+    """Return the seconds of the fastest of several runs: the others are slower than the machine's limit."""
+    synchronize = torch.cuda.synchronize if gpu else lambda: None
     seconds: list[float] = []
     for _ in range(REPEATS):
-        settle()
+        synchronize()
         started = time.perf_counter()
         work()
-        settle()
+        synchronize()
         seconds.append(time.perf_counter() - started)
     return min(seconds)

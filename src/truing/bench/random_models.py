@@ -1,4 +1,4 @@
-"""Models of a real one's shape with random weights: speed does not ask what they say."""
+"""Models with random weights in the shape of real ones: speed does not depend on the weights."""
 
 from pathlib import Path
 from typing import Any
@@ -29,19 +29,19 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def model_folder(model: str) -> Path:
-    """The folder of a model that is named in a case; one of SHAPES is made once, in the user's cache."""
+    """Return the folder of a case's model; one of SHAPES is written once, to the user's cache."""
     if model not in SHAPES:
         return resolve_model(model)
     folder = builtin.cache_dir() / "bench" / model
     if not folder.is_dir():
         builtin.write_folder_atomically(
-            folder, lambda made: save_random_model(Qwen3Config(**SHAPES[model]), made)
+            folder, lambda path: save_random_model(Qwen3Config(**SHAPES[model]), path)
         )
     return folder
 
 
 def save_random_model(config: PreTrainedConfig, folder: Path) -> None:
-    """Write a model with random weights, in bfloat16, and the tokenizer of the embedded one."""
+    """Write a model with random weights, in bfloat16, and the tokenizer of the built-in one."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     with no_progress_bars():

@@ -1,8 +1,7 @@
-"""How near each part of a step comes to what the machine can do.
+"""Roofline: how close each part of a step is to the machine's limit.
 
-A bound counts what cannot be left out, and nothing else: two operations per weight and distinct token, four
-per number of a query for each key that it meets, each weight read once per token that is drawn. Softmax,
-norms and Python are what a part may take beyond it.
+A bound counts only unavoidable work: two operations per weight and distinct token, four per query number and
+attended key, each weight read once per sampled token. It excludes softmax, norms and Python.
 """
 
 import math
@@ -30,7 +29,7 @@ EMBEDDING = "embed_tokens"
 
 @dataclass(frozen=True)
 class WeightCounts:
-    """How many weights a token meets, in the layers and in the output head, and how wide its queries are."""
+    """Weights per token, in the layers and in the output head, and the width of its queries."""
 
     body: int
     head: int
@@ -39,7 +38,7 @@ class WeightCounts:
 
 @dataclass(frozen=True)
 class MachineRates:
-    """What the machine can do: operations and bytes per second, and the bytes of a weight that is read."""
+    """Rates of the machine: operations and bytes per second, and the bytes of a weight."""
 
     gemm: float
     read: float
@@ -47,47 +46,47 @@ class MachineRates:
 
 
 def measure_roofline(case: Case, steps: int) -> dict[str, Any]:
-    """Seconds of each part of a step, its bound, and the share of the bound that was reached.
+    """Return seconds of each part of a step, its bound, and bound ÷ seconds.
 
-    Medians over all steps but the first two, which still ask for fresh memory. The machine varies: a step's
-    bound is by the better of what it could do right before and right after.
+    Medians over all steps but the first two, which still allocate memory. The machine varies: a step's bound
+    uses the better rate of those right before and right after.
     """
-    seen: list[dict[str, float]] = []
+    measured: list[dict[str, float]] = []
 
     def between() -> None:
-        print(f"step {len(seen) + 1} of {steps} done", file=sys.stderr, flush=True)
-        seen.append(_machine_rates(case.gpu))
+        print(f"step {len(measured) + 1} of {steps} done", file=sys.stderr, flush=True)
+        measured.append(_machine_rates(case.gpu))
 
-    taken = run_case(case, steps, between)
+    timed = run_case(case, steps, between)
     weights = count_weights(model_folder(case.model))
-    around = [_better_rates(*pair) for pair in pairwise(seen[1:])]
-    each = [_compare_step(case, *given, weights) for given in zip(taken[2:], around, strict=True)]
+    around = [_better_rates(*pair) for pair in pairwise(measured[1:])]
+    each = [_compare_step(case, *given, weights) for given in zip(timed[2:], around, strict=True)]
     found = {name: _median([facts[name] for facts in each]) for name in each[0]}
     parts = found["parts"]
-    above = {name: part["seconds"] - part["bound"] for name, part in parts.items()}
+    excess = {name: part["seconds"] - part["bound"] for name, part in parts.items()}
     return {
         "case": case.name,
         "threads": torch.get_num_threads(),
         "steps": len(each),
         **found,
-        "next": max(above, key=above.__getitem__),
+        "next": max(excess, key=excess.__getitem__),
     }
 
 
 def _compare_step(
-    case: Case, step: TimedStep, seen: Mapping[str, float], weights: WeightCounts
+    case: Case, step: TimedStep, measured: Mapping[str, float], weights: WeightCounts
 ) -> dict[str, Any]:
-    """One step against what the machine could do around it."""
-    products = {name: rate for name, rate in seen.items() if name != "read"}
-    rates = MachineRates(max(products.values()), seen["read"], 2 if case.gpu else 4)
+    """Return one step compared with the machine's rates around it."""
+    products = {name: rate for name, rate in measured.items() if name != "read"}
+    rates = MachineRates(max(products.values()), measured["read"], 2 if case.gpu else 4)
     bound, seconds = lower_bounds(case, step.record, weights, rates), step.record.seconds
     both = (bound["forward"] + bound["backward"]) / (seconds["forward"] + seconds["backward"])
     return {
         "step": step.seconds,
         "read_gb_s": rates.read / 1e9,
         "parts": {
-            name: {"seconds": seconds[name], "bound": least, "share": least / seconds[name]}
-            for name, least in bound.items()
+            name: {"seconds": seconds[name], "bound": lower, "share": lower / seconds[name]}
+            for name, lower in bound.items()
         },
         "gemm_gflops": {name: rate / 1e9 for name, rate in products.items()},
         "share_forward_backward": {name: both * rates.gemm / rate for name, rate in products.items()},
@@ -96,58 +95,58 @@ def _compare_step(
 
 
 def _median(facts: Sequence[Any]) -> Any:
-    """The median of each number of facts that are alike."""
+    """Return the median of each number over tables with the same keys."""
     if isinstance(facts[0], Mapping):
         return {name: _median([each[name] for each in facts]) for name in facts[0]}
     return statistics.median(facts)
 
 
 def _machine_rates(gpu: bool) -> dict[str, float]:
-    """What the machine does now."""
+    """Return the machine's current rates."""
     return gemm_rates(gpu) | {"read": read_rate(gpu)}
 
 
 def _better_rates(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    """The better of each rate."""
+    """Return the better of each rate."""
     return {name: max(rate, after[name]) for name, rate in before.items()}
 
 
 def lower_bounds(
     case: Case, record: StepRecord, weights: WeightCounts, rates: MachineRates
 ) -> dict[str, float]:
-    """The least seconds that each part of a step can take."""
+    """Return the least seconds of each part of a step."""
     rows, whole = case.prompts * case.group_size, weights.body + weights.head
     computed, scored = record.metrics["tokens/computed"], record.metrics["tokens/scored"]
     tree = build_tree([sample.token_ids[:-1] for sample in record.samples])
     attention = 4 * weights.queries * mean_keys_per_query(tree) * computed
     products = 2 * (weights.body * computed + weights.head * scored)
     shown = build_tree([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
-    told = len(shown.token_ids_L) - rows * (case.turns - 1) * case.new_tokens  # but what the policy said
-    prefill = 2 * (weights.body * told + weights.head * rows * case.turns)
-    drawn = max(rates.weight * whole / rates.read, 2 * whole * rows / rates.gemm)
+    prompt_tokens = len(shown.token_ids_L) - rows * (case.turns - 1) * case.new_tokens  # not the policy's
+    prefill = 2 * (weights.body * prompt_tokens + weights.head * rows * case.turns)
+    token_seconds = max(rates.weight * whole / rates.read, 2 * whole * rows / rates.gemm)
     found = {
-        "prefill": (prefill + 4 * weights.queries * mean_keys_per_query(shown) * told) / rates.gemm,
-        "decode": case.turns * (case.new_tokens - 1) * drawn,  # a turn's first id comes with what it is told
+        "prefill": (prefill + 4 * weights.queries * mean_keys_per_query(shown) * prompt_tokens) / rates.gemm,
+        "decode": case.turns * (case.new_tokens - 1) * token_seconds,  # prefill gives a turn's first id
         "forward": (products + attention) / rates.gemm,
-        # with frozen weights only the gradients of what passes through them; in attention of both sides
+        # frozen weights need the gradient of their input only; attention needs both
         "backward": ((1 if case.lora else 2) * products + 2 * attention) / rates.gemm,
     }
-    if not case.lora:  # weight, gradient and two moments are read, all but the gradient written
+    if not case.lora:  # reads weight, gradient and two moments; writes all but the gradient
         found["optimizer"] = 7 * 4 * whole / rates.read
     return found
 
 
 def mean_keys_per_query(tree: TokenTree) -> float:
-    """How many keys a token meets, on average: those before it, and its own."""
+    """Return the mean number of keys that a token attends to: earlier ones, and its own."""
     return float((tree.position_ids_L + 1).double().mean())
 
 
 def count_weights(folder: Path) -> WeightCounts:
-    """The sizes of a model's matrices; its head is its embedding."""
+    """Return the sizes of a model's matrices; its head is its embedding."""
     body = head = 0
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118  # it is no dictionary
+            for name in tensors.keys():  # noqa: SIM118  # not a dictionary
                 size = math.prod(tensors.get_slice(name).get_shape())
                 if EMBEDDING in name:
                     head += size

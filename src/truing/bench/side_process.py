@@ -1,4 +1,4 @@
-"""One side of a comparison in a process of its own, so that its peak memory is its own.
+"""One side of a comparison in its own process, so that its peak memory is measured alone.
 
 python -m truing.bench.side_process truing|trl CASE STEPS, where CASE is a case as JSON
 """
@@ -18,7 +18,7 @@ SIDES = {"truing": "truing.bench.truing_side", "trl": "truing.bench.trl_side"}
 
 
 class PeakGpuMemory(Thread):
-    """The most memory in use on the GPU, looked at all the while: a side may reset what torch counts."""
+    """Peak memory in use on the GPU, polled by a thread: a side may reset torch's own counters."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -26,7 +26,7 @@ class PeakGpuMemory(Thread):
         self.start()
 
     def run(self) -> None:
-        """Look on until the process ends."""
+        """Poll until the process ends."""
         while True:
             free, total = torch.cuda.mem_get_info()
             self.bytes = max(self.bytes, total - free)
@@ -34,11 +34,11 @@ class PeakGpuMemory(Thread):
 
 
 def main(side: str, case: str, steps: str) -> None:
-    """Print what was measured as the last line: seconds, and gigabytes; on CUDA those of the GPU."""
-    given = Case(**json.loads(case))
-    most = PeakGpuMemory() if given.gpu else None
-    measured = import_module(SIDES[side]).measure(given, int(steps))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if most is None else most.bytes
+    """Print the measurements as the last line: seconds, and gigabytes (on CUDA, of the GPU)."""
+    parsed = Case(**json.loads(case))
+    gpu_peak = PeakGpuMemory() if parsed.gpu else None
+    measured = import_module(SIDES[side]).measure(parsed, int(steps))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if gpu_peak is None else gpu_peak.bytes
     print(json.dumps({**measured, "peak_memory": peak / 1e9}))
 
 

@@ -14,9 +14,9 @@ from truing.bench.random_models import model_folder
 
 
 class TimedTrainer(GRPOTrainer):
-    """The trainer, with a clock around its generation."""
+    """GRPOTrainer that measures its generation time."""
 
-    generating = 0.0
+    generation_seconds = 0.0
 
     def _generate(self, prompts: list[Any]) -> Any:
         started = time.perf_counter()
@@ -27,26 +27,26 @@ class TimedTrainer(GRPOTrainer):
 
 
 class StepTimes(TrainerCallback):
-    """When steps began and ended, and how long generation had taken by then."""
+    """Records the end of each step, and the generation time by then."""
 
     def __init__(self) -> None:
         self.trainer: TimedTrainer | None = None
         self.times: list[tuple[float, float]] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step is over."""
+        """Record the end of a step."""
         assert self.trainer is not None
         self.times.append((time.perf_counter(), self.trainer.generation_seconds))
 
 
 class MultiTurnRollout:
-    """Several turns by TRL's own generation; each computes the whole history anew, as in its tool loop."""
+    """Several turns by TRL's own generation; each recomputes the whole history, as in its tool loop."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
 
     def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
-        """Ids of prompts and of all turns, and which of these were drawn."""
+        """Return the ids of prompts and of all turns, and which of these were sampled."""
         tokenizer = trainer.processing_class
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
         reply = tokenizer(
@@ -55,7 +55,9 @@ class MultiTurnRollout:
         completions: list[list[int]] = [[] for _ in prompts]
         masks: list[list[int]] = [[] for _ in prompts]
         for turn in range(self.case.turns):
-            histories = [before + said for before, said in zip(prompt_ids, completions, strict=True)]
+            histories = [
+                prompt + completion for prompt, completion in zip(prompt_ids, completions, strict=True)
+            ]
             drawn, _ = trainer._generate_single_turn(
                 histories, None, {}, self.case.group_size if turn == 0 else 1
             )
@@ -67,7 +69,7 @@ class MultiTurnRollout:
 
 
 def measure(case: Case, steps: int) -> dict[str, float]:
-    """Seconds of the last of ``steps`` steps, and of its parts."""
+    """Return the seconds of the last of ``steps`` steps, and of its parts."""
     clock = StepTimes()
     with tempfile.TemporaryDirectory() as folder:
         trainer = TimedTrainer(
@@ -75,7 +77,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
             args=grpo_config(case, steps, folder),
             reward_funcs=[lambda completions, **_: [vowel_share(c[0]["content"]) for c in completions]],
             train_dataset=Dataset.from_list(
-                [{"prompt": said} for said in case.conversations(case.prompts * steps)]
+                [{"prompt": messages} for messages in case.conversations(case.prompts * steps)]
             ),
             rollout_func=MultiTurnRollout(case) if case.replies else None,
             peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear") if case.lora else None,
@@ -89,7 +91,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
 
 
 def grpo_config(case: Case, steps: int, folder: str) -> GRPOConfig:
-    """The case as TRL's arguments."""
+    """Return the case as TRL's arguments."""
     return GRPOConfig(
         output_dir=folder,
         max_steps=steps,

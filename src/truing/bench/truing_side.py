@@ -1,4 +1,4 @@
-"""Truing's side: steps of ``truing.train`` as a user would run it, recording and all."""
+"""Truing's side: steps of ``truing.train`` as a user runs it, with recording."""
 
 import tempfile
 import time
@@ -32,27 +32,27 @@ class Sums:
     def __init__(self, case: Case, steps: int) -> None:
         self.rewards: Rewards = {"letters": (lambda rollout, task: vowel_share(rollout.text), 1.0)}
         conversations = case.conversations(case.prompts * steps + 2)
-        tasks = [Task(f"sums-{i}", "sums", tuple(said)) for i, said in enumerate(conversations)]
+        tasks = [Task(f"sums-{i}", "sums", tuple(messages)) for i, messages in enumerate(conversations)]
         self._tasks = {"train": tasks[:-2], "eval": tasks[-2:]}
 
     def tasks(self, split: str) -> list[Task]:
-        """The prompts of the case; two more to evaluate, as a run must."""
+        """Return the prompts of the case; for the evaluation, two more."""
         return self._tasks[split]
 
 
 class FixedReplies:
-    """Answers the same so many times, whatever is said."""
+    """An episode with a fixed number of equal replies."""
 
     def __init__(self, replies: int) -> None:
         self.replies_left = replies
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
-        """The answer, while there is one left."""
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
+        """Return the reply, while one is left."""
         self.replies_left -= 1
         return [{"role": "user", "content": REPLY}] if self.replies_left >= 0 else []
 
     def outcome(self) -> dict[str, Any]:
-        """Nothing to judge by."""
+        """Return an empty outcome."""
         return {}
 
 
@@ -64,15 +64,15 @@ class MultiTurnSums(Sums):
         self.replies = case.replies
 
     def open(self, task: Task) -> FixedReplies:
-        """A fresh world."""
+        """Return a new episode."""
         return FixedReplies(self.replies)
 
 
 class StopAppendingEngine(LocalEngine):
-    """Ends each turn at its length with a stop that nobody chose: else it would end the attempt as cut."""
+    """Ends each turn at its length with a forced stop; without one, the attempt would count as truncated."""
 
     def generate(self, requests: Sequence[Request], sampling_params: SamplingParams) -> list[Completion]:
-        """As drawn, and closed, in as many ids as are allowed; the proof of a sampler knows no stops."""
+        """Generate one id fewer, and append a stop; the engine check has no stop ids, and gets none."""
         if not sampling_params.stop_ids:
             return super().generate(requests, sampling_params)
         shorter = replace(sampling_params, max_new_tokens=sampling_params.max_new_tokens - 1)
@@ -91,43 +91,43 @@ def _with_stop(drawn: Completion, stop: int) -> Completion:
 
 @dataclass(frozen=True)
 class TimedStep:
-    """One step of a run, and its seconds since the one before, or since the start."""
+    """One step of a run, and its seconds since the previous one, or since the start."""
 
     seconds: float
     record: StepRecord
 
 
 def measure(case: Case, steps: int) -> dict[str, float]:
-    """Seconds of the last of ``steps`` steps, and of its parts."""
+    """Return the seconds of the last of ``steps`` steps, and of its parts."""
     step = run_case(case, steps)[-1]
     generate = step.record.seconds["prefill"] + step.record.seconds["decode"]
     return {"step": step.seconds, "generate": generate, "train": step.seconds - generate}
 
 
 def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None) -> list[TimedStep]:
-    """The steps of a run, whose folder is gone afterwards; none holds the time of what is ``between``."""
-    taken: list[TimedStep] = []
+    """Return the steps of a run in a temporary folder; their seconds exclude the calls of ``between``."""
+    steps_done: list[TimedStep] = []
     since = time.perf_counter()
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
         nonlocal since
         if kind == "step":
-            taken.append(TimedStep(time.perf_counter() - since, facts["record"]))
+            steps_done.append(TimedStep(time.perf_counter() - since, facts["record"]))
             between()
             since = time.perf_counter()
 
     env = MultiTurnSums(case, steps) if case.replies else Sums(case, steps)
-    plain, session.LocalEngine = session.LocalEngine, StopAppendingEngine if case.replies else LocalEngine
+    original, session.LocalEngine = session.LocalEngine, StopAppendingEngine if case.replies else LocalEngine
     try:
         with tempfile.TemporaryDirectory() as folder:
             train(case_recipe(case, steps), env=env, out=Path(folder) / "run", on_event=watch)
     finally:
-        session.LocalEngine = plain
-    return taken
+        session.LocalEngine = original
+    return steps_done
 
 
 def case_recipe(case: Case, steps: int) -> dict[str, Any]:
-    """The case as a recipe."""
+    """Return the case as a recipe."""
     return {
         "name": f"bench-{case.name}",
         "stages": ["grpo"],

@@ -1,4 +1,4 @@
-"""vLLM's side of generation, run by the Python of an environment that has vLLM and not Truing.
+"""vLLM's side of generation, for the Python of an environment with vLLM and without Truing.
 
 python vllm_side.py JOB.json
 """
@@ -11,21 +11,21 @@ from typing import Any
 
 
 def measure(job: dict[str, Any]) -> dict[str, float]:
-    """Tokens and seconds of the second time: the first warms up."""
-    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # it has an environment of its own
+    """Return tokens and seconds of the second call; the first warms up."""
+    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # installed in its own environment
 
     longest = max(map(len, job["prompts"])) + job["max_new_tokens"]
     options = {"dtype": "float32", "max_model_len": longest, "enable_prefix_caching": True}
     llm = LLM(job["model"], seed=job["seed"], **options)
     found = {}
-    for order in (-1, 1):  # the first time reversed: what prefixes are cached must not serve the second
+    for order in (-1, 1):  # the first call reversed: its cached prefixes must not serve the second
         prompts = [{"prompt_token_ids": ids[::order]} for ids in job["prompts"]]
         params = SamplingParams(
             temperature=1.0,
             max_tokens=job["max_new_tokens"],
             stop_token_ids=job["stops"],
             ignore_eos=True,
-            logprobs=0,  # as a trainer needs them
+            logprobs=0,  # as a trainer needs
         )
         started = time.perf_counter()
         outputs = llm.generate(prompts, params, use_tqdm=False)

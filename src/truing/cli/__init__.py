@@ -6,10 +6,14 @@ recipe should cost.
 
 import sys
 import traceback
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
+import truing
 from truing.cli.diagnose.bisect import bisect_run, compare_runs
 from truing.cli.diagnose.check import check_target
 from truing.cli.diagnose.rules import explain, rules
@@ -31,44 +35,81 @@ from truing.cli.train.eval import evaluate_target
 from truing.cli.train.train import train
 from truing.errors import RewardError, TruingError
 
+PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
+    "Train": {"train": train, "eval": evaluate_target},
+    "Inspect": {"board": board, "tail": tail, "tokens": tokens, "profile": profile, "report": write_report},
+    "Diagnose": {
+        "check": check_target,
+        "why": explain_run,
+        "bisect": bisect_run,
+        "compare": compare_runs,
+        "scorecard": show_scorecard,
+        "rules": rules,
+        "explain": explain,
+    },
+    "Experiment": {"lab": lab, "verify": verify_recipe},
+    "Measure": {"bench": bench, "faults": faults, "probes": probes},
+    "Export": {"export": export, "models": models},
+}
+"""Every command, by the panel of ``truing --help`` that lists it, in the order of the help."""
+
+HELP = """Trains language-model agents with reinforcement learning, and proves that every number is right.
+
+Start with `truing train RECIPE`, then `truing check RUN`.
+
+When the reward does not rise: `truing why RUN`."""
+
+
+class _PanelOrder(TyperGroup):
+    """Lists commands in the order of ``PANELS``; Typer alone lists groups of commands last."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return [name for commands in PANELS.values() for name in commands]
+
+
+def _print_version(wanted: bool) -> None:
+    """Print the version and exit, if ``--version`` is given."""
+    if wanted:
+        print(f"truing {truing.__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="truing",
-    help="Trains language-model agents with reinforcement learning, and proves that every number is right.",
+    cls=_PanelOrder,
+    help=HELP,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(train)
-app.command("check")(check_target)
-app.command("verify")(verify_recipe)
-app.command("eval")(evaluate_target)
-app.command()(tail)
-app.command()(tokens)
-app.command("scorecard")(show_scorecard)
-app.command()(profile)
-app.command()(probes)
-app.command()(rules)
-app.command()(explain)
-app.command()(faults)
-app.command("why")(explain_run)
-app.command("bisect")(bisect_run)
-app.command("compare")(compare_runs)
-app.command()(export)
-app.command()(board)
-app.command("report")(write_report)
-app.add_typer(models, name="models")
-app.add_typer(bench, name="bench")
-app.add_typer(lab, name="lab")
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Declare the options of `truing` itself."""
+
+
+for _panel, _commands in PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def main() -> None:
-    """Run a command; an error that Truing raises on purpose is shown without a traceback, exit code 2."""
+    """Run a command; an error that Truing raises on purpose is printed without a traceback, exit code 2."""
     try:
         app()
     except TruingError as error:
         console = Console(stderr=True, highlight=False)
         if isinstance(error, RewardError) and error.__cause__ is not None:
             console.print("".join(traceback.format_exception(error.__cause__)), markup=False, soft_wrap=True)
-        told = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
-        console.print(told, style="red", markup=False, soft_wrap=True)
+        text = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
+        console.print(text, style="red", markup=False, soft_wrap=True)
         sys.exit(2)

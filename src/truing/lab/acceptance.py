@@ -1,4 +1,4 @@
-"""Whether a recipe can be accepted: checks, then its policy stage for 10 steps, then for 100."""
+"""Acceptance of a recipe: checks, then its policy stage for 10 steps, then for 100."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ FIRST_STEPS = 10
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of the verification: whether it passed, and what was found, line by line or by criterion."""
+    """A phase of the verification: whether it passed, its lines, and its criteria."""
 
     name: str
     passed: bool
@@ -37,10 +37,10 @@ class _Rejected(TruingError):
 
 
 def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterator[Phase]:
-    """The phases of a recipe, each as it ends; the first that does not pass is the last.
+    """Yield the phases of a recipe as they end; a phase that does not pass is the last.
 
     Args:
-        recipe: whose last stage with a policy loss is judged; those before it are run as they are.
+        recipe: its last stage with a policy loss is judged; earlier stages run unchanged.
         out: run directory; by default a new one under ``runs/``.
         steps: updates of the judged stage.
     """
@@ -51,7 +51,7 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
         return
     stages = recipe.stages[: recipe.stages.index(stage) + 1]
     table = recipe.stage(stage).model_copy(update={"steps": steps})
-    tried = recipe.model_copy(update={"stages": stages, stage: table})
+    judged_recipe = recipe.model_copy(update={"stages": stages, stage: table})
     folder = out if out is not None else new_run_dir(recipe.name)
     early: list[Phase] = []
 
@@ -59,28 +59,28 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
 
         def watch(kind: str, facts: Mapping[str, Any]) -> None:
             if kind == "stopped" and early and not early[0].passed:
-                return  # nothing is to be resumed
+                return  # a rejected run is not resumed
             shown(kind, facts)
             here = kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (
                 stage,
                 FIRST_STEPS,
             )
-            if here and not early:  # after a rollback it comes again
-                early.append(_phase(f"{FIRST_STEPS} steps", folder, tried))
+            if here and not early:  # a rollback repeats the step
+                early.append(_phase(f"{FIRST_STEPS} steps", folder, judged_recipe))
                 if not early[0].passed:
                     raise _Rejected(f"{FIRST_STEPS} steps of {stage} miss a criterion of the scorecard")
 
         try:
-            result = train(tried, out=folder, on_event=watch)
+            result = train(judged_recipe, out=folder, on_event=watch)
         except _Rejected:
             yield early[0]
             return
     yield from early
-    yield _phase(f"{steps} steps", folder, tried, result)
+    yield _phase(f"{steps} steps", folder, judged_recipe, result)
 
 
 def _judged_stage(recipe: Recipe) -> str:
-    """The last stage with a policy loss."""
+    """Return the last stage with a policy loss."""
     found = [stage for stage in recipe.stages if isinstance(recipe.stage(stage), PolicyStage)]
     if not found:
         raise RecipeError(
@@ -90,29 +90,29 @@ def _judged_stage(recipe: Recipe) -> str:
 
 
 def _checks(recipe: Recipe, stage: str) -> Phase:
-    """What `truing check` finds, and the probe ladder for the recipe's algorithm."""
+    """Return the findings of `truing check`, and the probes of the recipe's algorithm."""
     report = check(recipe)
     objective = recipe.stage(stage).objective
     algo = objective if stage == "grpo" and objective in POLICY_ALGOS and objective != "ppo" else stage
-    rungs = list(run_probes(PROBES, [algo]))
+    outcomes = list(run_probes(PROBES, [algo]))
     wrong = [
-        f"{rung.probe} of {algo}: {f.name} is {f.got:g}, not {f.expected}"
-        for rung in rungs
-        for f in rung.findings
+        f"{outcome.probe} of {algo}: {f.name} is {f.got:g}, not {f.expected}"
+        for outcome in outcomes
+        for f in outcome.findings
         if not f.holds
     ]
-    lines = (*map(str, report.findings), *wrong, f"{len(report)} checks, {len(rungs)} probes of {algo}")
+    lines = (*map(str, report.findings), *wrong, f"{len(report)} checks, {len(outcomes)} probes of {algo}")
     return Phase("checks", not report.findings and not wrong, lines)
 
 
 def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = None) -> Phase:
-    """The scorecard of what is on record; at the end also what the evaluation says."""
+    """Return the scorecard of the recorded updates; at the end, the evaluations too."""
     reader = RunReader(run)
     kinds = [event.kind for event in reader.events()]
-    card = scorecard(columns_of(reader.steps()), recipe, reader.run_json()["machine"]["device"], kinds)
+    criteria = scorecard(columns_of(reader.steps()), recipe, reader.run_json()["machine"]["device"], kinds)
     lines, worse = [], False
     if result is not None:
-        lines = [f"{at}: reward {estimate}" for at, estimate in result.estimates().items()]
+        lines = [f"{name_}: reward {estimate}" for name_, estimate in result.estimates().items()]
         pair = _before_and_after(result, recipe)
         if pair is not None:
             gain = pair[1].gain_over(pair[0])
@@ -120,12 +120,12 @@ def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = No
             worse = gain.mean < 0 and is_significant(gain, list(pair[1].task_gains(pair[0]).values()))
             if worse:
                 lines.append(f"it made the policy worse{supposed(gain)}: the whole interval is below 0")
-    passed = not worse and all(criterion.verdict != "fail" for criterion in card)
-    return Phase(name, passed, tuple(lines), tuple(card))
+    passed = not worse and all(criterion.verdict != "fail" for criterion in criteria)
+    return Phase(name, passed, tuple(lines), tuple(criteria))
 
 
 def _before_and_after(result: TrainResult, recipe: Recipe) -> tuple[Evaluation, Evaluation] | None:
-    """The evaluations around the judged stage; None where the first was not made."""
+    """Return the evaluations before and after the judged stage; None if the first is missing."""
     *before, stage = recipe.stages
     start = f"after_{before[-1]}" if before else "base"
     found = result.evaluations

@@ -1,4 +1,4 @@
-"""Who follows a run beside its record: trackers, which plot it, and alerts, which call somebody."""
+"""Listeners of a run: trackers, which plot its numbers, and alerts, which call a command or webhook."""
 
 from truing.trackers.dispatch import EventDispatcher, check_trackers, open_trackers
 

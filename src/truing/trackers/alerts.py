@@ -1,4 +1,4 @@
-"""Alerts: somebody is called when a declared condition begins to hold, or when something happens."""
+"""Alerts: a command or webhook is called when a declared condition begins to hold, or at an event."""
 
 import math
 import operator
@@ -25,7 +25,7 @@ TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Condition:
-    """A metric beyond a bound, for so many steps in a row."""
+    """A metric beyond a bound, for ``steps`` consecutive steps."""
 
     text: str
     metric: str
@@ -35,7 +35,7 @@ class Condition:
 
     @classmethod
     def parse(cls, text: str) -> "Condition":
-        """From ``reward/mean < 0.1`` or ``kl_all/k3 > 0.5 for 3``."""
+        """Parse ``reward/mean < 0.1`` or ``kl_all/k3 > 0.5 for 3``."""
         found = CONDITION.fullmatch(text)
         try:
             if found is None:
@@ -46,7 +46,7 @@ class Condition:
             check_metric_names([condition.metric])
         except (ValueError, RecordError) as error:
             raise RecipeError(
-                "alerts.when holds no condition",
+                "alerts.when has an invalid condition",
                 got=text,
                 expected='METRIC < NUMBER, or >, <=, >=, as in "reward/mean < 0.1 for 3"',
                 remedy="docs/metrics.md has the metrics",
@@ -54,12 +54,12 @@ class Condition:
         return condition
 
     def holds(self, value: float) -> bool:
-        """Whether a number is beyond the bound."""
+        """Whether a value is beyond the bound."""
         return COMPARISONS[self.comparison](value, self.bound)
 
 
 class Alerts:
-    """Follows a run and calls; a condition calls when it begins to hold, and again after it did not."""
+    """Sends alerts on a run's events; a condition alerts when it begins to hold, and again after a break."""
 
     def __init__(self, cfg: AlertsConfig, name: str, out: Path) -> None:
         self.cfg, self.name, self.out = cfg, name, out
@@ -67,15 +67,15 @@ class Alerts:
         self.webhook = _from_environment(cfg.webhook)
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Hear of an event."""
+        """Handle an event."""
         if kind == "step":
-            self._judge(facts["record"])
+            self._check_conditions(facts["record"])
         elif kind in self.cfg.on:
             where = {key: facts[key] for key in ("stage", "step") if key in facts}
             self.send({"kind": kind, "text": f"{self.name}: {kind}: {_event_text(facts)}", **where})
 
-    def _judge(self, record: Any) -> None:
-        """Count for how long each condition has held; a metric that a step lacks changes nothing."""
+    def _check_conditions(self, record: Any) -> None:
+        """Count the steps for which each condition holds; a missing metric changes nothing."""
         for condition, count in self.steps_held.items():
             value = record.metrics.get(condition.metric)
             if value is None:
@@ -107,11 +107,11 @@ class Alerts:
             post(self.webhook, data)
 
     def close(self) -> None:
-        """Nothing is left to send."""
+        """Do nothing: alerts are sent at once."""
 
 
 def post(address: str, data: bytes) -> None:
-    """Send JSON; what goes wrong is told without the address, which is a secret."""
+    """Post JSON; errors omit the address, which is a secret."""
     try:
         answer = httpx2.post(
             address, content=data, headers={"Content-Type": "application/json"}, timeout=TIMEOUT_SECONDS
@@ -123,14 +123,14 @@ def post(address: str, data: bytes) -> None:
 
 
 def _event_text(facts: Mapping[str, Any]) -> str:
-    """An event in words."""
+    """Return an event as text."""
     if "estimates" in facts:
         return ", ".join(f"{name} {found['mean']:.3f}" for name, found in facts["estimates"].items())
     return str(facts.get("text") or facts.get("reason") or dict(facts))
 
 
 def _from_environment(address: str) -> str:
-    """An address, or the variable that holds it: a webhook is a secret, and a recipe is on record."""
+    """Return an address; ``$NAME`` reads it from the environment, since the recipe is recorded."""
     if not address.startswith("$"):
         return address
     if not os.environ.get(address[1:]):

@@ -1,4 +1,4 @@
-"""Metrics under the names of other trainers' diagnostics; docs/tracking.md has the formulas."""
+"""Metric names of other trainers; docs/tracking.md has the formulas."""
 
 ALIASES = {
     "ppo/ratio_mean": "ratio/mean",
@@ -16,9 +16,9 @@ ALIASES = {
     "debug/context_length_mean": "context/mean",
     "debug/context_truncation_rate": "context/cut_share",
 }
-"""Ours by theirs. Their ``clipped_fraction`` is 1 − ``active_fraction``: some of it still has a gradient."""
+"""Truing's names by theirs. Their ``clipped_fraction`` is 1 − ``active_fraction``: some has a gradient."""
 
 
 def with_aliases(metrics: dict[str, float]) -> dict[str, float]:
-    """The metrics, and those of them that have another name once more under it."""
+    """Return the metrics, with aliases added."""
     return metrics | {theirs: metrics[ours] for theirs, ours in ALIASES.items() if ours in metrics}

@@ -1,4 +1,4 @@
-"""Trackers that others wrote, each as two calls: numbers of an update, and the end."""
+"""Third-party trackers behind one interface: log an update's numbers, and close."""
 
 import json
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 IDS_FILE = "track.json"
-"""File of the run with the ids that trackers know it by, so that a resumed run goes on in the same place."""
+"""File of the run with its ids in the trackers, so that a resumed run continues the same entries."""
 
 
 class Backend(Protocol):
-    """Where numbers go."""
+    """A tracker."""
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
-        """Numbers by name, of an update counted over all stages."""
+        """Log numbers by name, for an update counted over all stages."""
         ...
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the rest."""
         ...
 
 
@@ -34,7 +34,7 @@ class TensorBoard:
         self.writer.add_text("recipe", f"```\n{json.dumps(config, indent=2)}\n```")
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
-        """A scalar each."""
+        """Log a scalar for each number."""
         for name, number in numbers.items():
             self.writer.add_scalar(name, number, update)
         self.writer.flush()
@@ -54,16 +54,16 @@ class Wandb:
         self.run = wandb.init(
             project=project, name=name, id=own, resume="allow", config=dict(config), dir=str(out)
         )
-        # a rollback makes an update again, and W&B's own steps only grow
+        # a rollback repeats updates, and W&B's own steps only grow
         self.run.define_metric("update", hidden=True)
         self.run.define_metric("*", step_metric="update")
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
-        """All at once, with the update they are of."""
+        """Log all numbers at once, with their update."""
         self.run.log({**numbers, "update": update})
 
     def close(self) -> None:
-        """Wait until everything was sent."""
+        """Wait until everything is sent."""
         self.run.finish()
 
 
@@ -77,11 +77,11 @@ class Trackio:
         self.run = trackio.init(project=project, name=name, resume="allow", config=dict(config), embed=False)
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
-        """All at once."""
+        """Log all numbers at once."""
         self.run.log(dict(numbers), step=update)
 
     def close(self) -> None:
-        """Wait until everything was written; finished by itself it would say so again at the very end."""
+        """Wait until everything is written; without this, trackio prints its summary again at exit."""
         import trackio
 
         trackio.finish()
@@ -91,23 +91,23 @@ class Mlflow:
     """MLflow at ``MLFLOW_TRACKING_URI``; without one, a database in the working directory."""
 
     def __init__(self, project: str, out: Path, config: Mapping[str, Any]) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a trainer calls nobody unasked
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # no telemetry without consent
         import mlflow
 
         experiment = mlflow.set_experiment(project)
         self.client, name = mlflow.MlflowClient(), out.resolve().name
-        made: list[str] = []
+        created: list[str] = []
 
         def create() -> str:
-            made.append(self.client.create_run(experiment.experiment_id, run_name=name).info.run_id)
-            return made[0]
+            created.append(self.client.create_run(experiment.experiment_id, run_name=name).info.run_id)
+            return created[0]
 
         self.run_id = tracker_id(out, "mlflow", create)
-        if made:
+        if created:
             self.client.log_dict(self.run_id, dict(config), "recipe.json")
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
-        """All at once."""
+        """Log all numbers at once."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -115,7 +115,7 @@ class Mlflow:
         self.client.log_batch(self.run_id, metrics=metrics)
 
     def close(self) -> None:
-        """Say that the run has ended."""
+        """Mark the run as ended."""
         self.client.set_terminated(self.run_id)
 
 
@@ -125,11 +125,11 @@ BACKENDS: Mapping[str, tuple[str, Callable[[str, Path, Mapping[str, Any]], Backe
     "trackio": ("trackio", Trackio),
     "mlflow": ("mlflow", Mlflow),
 }
-"""By the name that a recipe gives it: the module that must be there, and how it is opened."""
+"""By name in a recipe: the required module, and the backend."""
 
 
 def tracker_id(out: Path, tracker: str, make: Callable[[], str]) -> str:
-    """The id that a tracker has for this run, made the first time."""
+    """Return a tracker's id of this run, created the first time."""
     path = out / IDS_FILE
     ids = json.loads(path.read_text()) if path.exists() else {}
     if tracker not in ids:

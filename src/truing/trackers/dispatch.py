@@ -1,4 +1,4 @@
-"""Passes the events of a run on to its followers; one that fails is told of, and stops no training."""
+"""Passes the events of a run to its listeners; a failing one is reported, and training continues."""
 
 import math
 import sys
@@ -16,25 +16,25 @@ from truing.trackers.backends import BACKENDS, Backend
 
 
 class EventListener(Protocol):
-    """Told of each event of a run."""
+    """Receives each event of a run."""
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """An event: its kind, and its facts."""
+        """Handle an event: its kind, and its facts."""
         ...
 
     def close(self) -> None:
-        """The run is over, or was stopped."""
+        """Handle the end of the run."""
         ...
 
 
 class TrackerListener:
-    """Follows a run and sends its numbers to a tracker, over updates counted through all stages."""
+    """Sends a run's numbers to a tracker, by updates counted over all stages."""
 
     def __init__(self, recipe: Recipe, backend: Backend) -> None:
         self.recipe, self.backend, self.update_index = recipe, backend, 0
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Send the metrics of a step, and what an evaluation came to."""
+        """Send the metrics of a step, and the results of an evaluation."""
         if kind == "stage":
             self.update_index = self._before(facts["stage"]) + facts["first_step"]
         if kind == "step":
@@ -42,57 +42,57 @@ class TrackerListener:
             self.update_index = self._before(record.stage) + record.step + 1
             self.backend.log(with_aliases(dict(record.metrics)), self.update_index)
         if kind == "eval":
-            told = {key: facts["estimate"][key] for key in ("mean", "low", "high")}
-            numbers = {f"eval/{key}": value for key, value in told.items() if not math.isnan(value)}
+            estimate = {key: facts["estimate"][key] for key in ("mean", "low", "high")}
+            numbers = {f"eval/{key}": value for key, value in estimate.items() if not math.isnan(value)}
             passing = {f"eval/pass@{k}": each["mean"] for k, each in facts.get("pass_at", {}).items()}
             parts = {f"eval_part/{name}": value for name, value in facts["parts"].items()}
             self.backend.log(numbers | passing | parts, self.update_index)
 
     def close(self) -> None:
-        """End the tracker's run."""
+        """Close the tracker's run."""
         self.backend.close()
 
     def _before(self, stage: str) -> int:
-        """Updates of the stages before."""
+        """Return the number of updates of earlier stages."""
         stages = self.recipe.stages
         return sum(self.recipe.stage(name).steps for name in stages[: stages.index(stage)])
 
 
 class EventDispatcher:
-    """All of them, each with a name."""
+    """All listeners of a run, by name."""
 
     def __init__(self, each: Mapping[str, EventListener]) -> None:
         self.listeners = dict(each)
         self.failed: set[str] = set()
 
     def dispatch(self, kind: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """Pass an event on; names of followers that failed for the first time, and what to tell."""
-        return self._call_each(lambda follower: follower(kind, facts))
+        """Pass an event on; return the names of listeners that fail for the first time, with messages."""
+        return self._call_each(lambda listener: listener(kind, facts))
 
     def close(self) -> list[tuple[str, str]]:
-        """End them all; what to tell, as before."""
-        return self._call_each(lambda follower: follower.close())
+        """Close all listeners; return failures as `dispatch` does."""
+        return self._call_each(lambda listener: listener.close())
 
     def _call_each(self, call: Callable[[EventListener], None]) -> list[tuple[str, str]]:
-        told = []
-        for name, follower in self.listeners.items():
+        failures = []
+        for name, listener in self.listeners.items():
             try:
-                with redirect_stdout(sys.stderr):  # trackers chat, and stdout is for what a command prints
-                    call(follower)
-            except Exception as error:  # noqa: BLE001 — somebody else's program, or the network: training goes on
+                with redirect_stdout(sys.stderr):  # trackers print, and stdout belongs to the command
+                    call(listener)
+            except Exception as error:  # noqa: BLE001 — a third-party program or the network: training continues
                 if name not in self.failed:
-                    told.append(
+                    failures.append(
                         (
                             name,
-                            f"{str(error) or type(error).__name__}; the run goes on, and it is tried again",
+                            f"{str(error) or type(error).__name__}; the run continues and retries",
                         )
                     )
                 self.failed.add(name)
-        return told
+        return failures
 
 
 def check_trackers(recipe: Recipe) -> None:
-    """Raise, before anything is loaded, where a tracker is not installed or an alert cannot be understood."""
+    """Raise, before anything is loaded, if a tracker is not installed or an alert is invalid."""
     for name in recipe.track.to:
         module, _ = BACKENDS[name]
         if find_spec(module) is None:
@@ -105,18 +105,18 @@ def check_trackers(recipe: Recipe) -> None:
 
 
 def open_trackers(recipe: Recipe, out: Path) -> EventDispatcher:
-    """The trackers and alerts that a recipe declares."""
+    """Return the trackers and alerts of a recipe."""
     each: dict[str, EventListener] = {}
     for name in recipe.track.to:
         _, opened = BACKENDS[name]
         try:
             with redirect_stdout(sys.stderr):
                 backend = opened(recipe.track.project, out, recipe.model_dump(mode="json"))
-        except Exception as error:  # somebody else's program
+        except Exception as error:  # a third-party program
             raise TruingError(
                 f"the tracker {name} cannot be started",
                 got=error,
-                remedy="log in to it, or leave it out of track.to",
+                remedy="log in to it, or remove it from track.to",
             ) from error
         each[name] = TrackerListener(recipe, backend)
     if recipe.alerts.command or recipe.alerts.webhook:

@@ -1,4 +1,4 @@
-"""`truing bisect` and `truing compare` as a user types them."""
+"""`truing bisect` and `truing compare` on the command line."""
 
 import importlib
 import json
@@ -22,7 +22,7 @@ def invoke(*words):
     return CliRunner().invoke(app, words)
 
 
-def test_a_guilty_part_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
+def test_the_part_that_differs_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
             mini(doctor={"stop": False}),
@@ -33,25 +33,25 @@ def test_a_guilty_part_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
     result = invoke("bisect", str(run))
     assert result.exit_code == 1
     assert "update 1 of grpo" in result.stdout
-    assert "guilty: loss, which is made in truing.ops.losses:policy_loss" in result.stdout
-    told = json.loads(invoke("bisect", str(run), "--json").stdout)
-    assert (told["guilty"], told["stage"], told["update"]) == ("loss", "grpo", 1)
-    assert (told["home"], told["unexplained"]) == ("truing.ops.losses:policy_loss", [])
+    assert "differs: loss (computed in truing.ops.losses:policy_loss)" in result.stdout
+    output = json.loads(invoke("bisect", str(run), "--json").stdout)
+    assert (output["guilty"], output["stage"], output["update"]) == ("loss", "grpo", 1)
+    assert (output["home"], output["unexplained"]) == ("truing.ops.losses:policy_loss", [])
 
 
 @pytest.fixture
 def cut_is_suspected(monkeypatch):
-    """All attempts of these runs are cut: as if a rule suspected a fault in that."""
+    """All attempts of these runs are truncated: as if a rule suspected a fault in that."""
     monkeypatch.setattr(len003, "Verdict", SimpleNamespace(FACT=Verdict.SUSPECT))
 
 
 @pytest.mark.usefixtures("cut_is_suspected")
-def test_what_rules_find_and_no_swap_explains_is_said_with_exit_1(mini, tmp_path):
+def test_a_finding_that_no_swap_explains_is_printed_with_exit_1(mini, tmp_path):
     run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     result = invoke("bisect", str(run), "--stage", "grpo", "--step", "3")
     assert result.exit_code == 1
-    told = "rules find something, and no part that could be swapped differs: SUSPECT LEN003 (truing check "
-    assert told in result.stdout
+    output = "rules have findings, and no swapped part differs: SUSPECT LEN003 (truing check "
+    assert output in result.stdout
     assert json.loads(invoke("bisect", str(run), "--json").stdout)["unexplained"] == ["LEN003"]
     clean = invoke("bisect", str(run), "--stage", "sft", "--step", "1")
     assert clean.exit_code == 0
@@ -59,14 +59,14 @@ def test_what_rules_find_and_no_swap_explains_is_said_with_exit_1(mini, tmp_path
 
 
 @pytest.mark.usefixtures("cut_is_suspected")
-def test_what_is_suppressed_needs_no_guilty_part(mini, tmp_path):
+def test_what_is_suppressed_needs_no_part_that_differs(mini, tmp_path):
     table = mini(doctor={"suppress": {"LEN003": "answers are short on purpose"}})
     run = truing.train(table, out=tmp_path / "run", on_event=lambda *_: None).run
     assert invoke("bisect", str(run)).exit_code == 0
 
 
 @pytest.mark.parametrize("stage", ["sft", "rft", "reinforce", "rloo", "grpo", "ppo"])
-def test_every_part_is_written_where_it_is_said_to_be(stage):
+def test_every_part_is_at_its_code_location(stage):
     for part in RULES_OF:
         if part == "advantage" and stage in ("sft", "rft"):
             continue  # there are none
@@ -74,31 +74,31 @@ def test_every_part_is_written_where_it_is_said_to_be(stage):
         assert hasattr(importlib.import_module(module), name), (part, stage)
 
 
-def told_rewards_are_from_python(run):
+def rewards_are_from_python(run):
     parts = json.loads(invoke("bisect", str(run), "--json").stdout)["parts"]
     return "from Python" in next(each["told"] for each in parts if each["part"] == "reward")
 
 
-def test_two_runs_part_at_a_key_a_step_and_a_token(mini, tmp_path):
+def test_two_runs_first_differ_at_a_key_a_step_and_a_token(mini, tmp_path):
     def trained(name, **changes):
         return truing.train(
             mini(**changes), rewards=[random_reward], out=tmp_path / name, on_event=lambda *_: None
         ).run
 
     one, twin, other = trained("one"), trained("twin"), trained("other", sampling={"temperature": 0.8})
-    assert told_rewards_are_from_python(one)
+    assert rewards_are_from_python(one)
     same = invoke("compare", str(one), str(twin))
     assert same.exit_code == 0, same.stdout
     assert "updates are the same, token by token" in same.stdout
-    told = json.loads(invoke("compare", str(one), str(other), "--json").stdout)
-    assert [each["key"] for each in told["recipe"]] == ["sampling.temperature"]
-    assert told["parting"]["what"] == "token_ids"
-    assert told["parting"]["sample_id"]
-    assert (told["parting"]["stage"], told["parting"]["step"], told["same_updates"]) == ("grpo", 0, 3)
+    output = json.loads(invoke("compare", str(one), str(other), "--json").stdout)
+    assert [each["key"] for each in output["recipe"]] == ["sampling.temperature"]
+    assert output["parting"]["what"] == "token_ids"
+    assert output["parting"]["sample_id"]
+    assert (output["parting"]["stage"], output["parting"]["step"], output["same_updates"]) == ("grpo", 0, 3)
     assert invoke("bisect", str(one), str(other)).exit_code == 1
 
 
-def test_later_partings_are_found_where_they_begin(mini, tmp_path):
+def test_a_later_first_difference_is_found(mini, tmp_path):
     def trained(name, **changes):
         return truing.train(
             mini(**changes), rewards=[random_reward], out=tmp_path / name, on_event=lambda *_: None
@@ -107,24 +107,24 @@ def test_later_partings_are_found_where_they_begin(mini, tmp_path):
     table = mini()
     rate = table["grpo"]["learning_rate"]
     runs = trained("one"), trained("other", grpo={"learning_rate": rate * (1 + 1e-3)})
-    told = json.loads(invoke("compare", *map(str, runs), "--json").stdout)
-    assert [each["key"] for each in told["recipe"]] == ["grpo.learning_rate"]
-    assert (told["parting"]["stage"], told["parting"]["step"]) == ("grpo", 0)
-    assert told["parting"]["what"] == "weights after the update"
-    assert told["same_updates"] == table["sft"]["steps"]
+    output = json.loads(invoke("compare", *map(str, runs), "--json").stdout)
+    assert [each["key"] for each in output["recipe"]] == ["grpo.learning_rate"]
+    assert (output["parting"]["stage"], output["parting"]["step"]) == ("grpo", 0)
+    assert output["parting"]["what"] == "weights after the update"
+    assert output["same_updates"] == table["sft"]["steps"]
 
 
-def test_runs_of_two_seeds_are_compared_by_what_they_came_to(mini, tmp_path):
+def test_runs_of_two_seeds_are_compared_by_their_results(mini, tmp_path):
     runs = [
         truing.train(mini(seed=seed), out=tmp_path / str(seed), on_event=lambda *_: None).run
         for seed in (0, 1)
     ]
-    told = invoke("compare", *map(str, runs)).stdout
-    assert "recipe  seed: 0 | 1" in told
-    assert "different seeds: no token-by-token comparison" in told
-    assert "differs: " not in told
+    output = invoke("compare", *map(str, runs)).stdout
+    assert "recipe  seed: 0 | 1" in output
+    assert "the seeds differ: from the first update on tasks, rows and tokens are drawn otherwise" in output
+    assert "parts: " not in output
     for name in ("eval after_grpo", "sft loss/supervised", "grpo reward/mean", "fact LEN003"):
-        (line,) = (line for line in told.splitlines() if line.startswith(f"  {name} "))
+        (line,) = (line for line in output.splitlines() if line.startswith(f"  {name} "))
         assert " | " in line
     pairs = json.loads(invoke("compare", *map(str, runs), "--json").stdout)["beside"]
     losses = next(each for each in pairs if each["name"] == "sft loss/supervised")

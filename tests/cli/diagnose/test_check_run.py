@@ -28,19 +28,19 @@ def test_a_run_that_lost_updates_is_not_judged_clean(broken, tmp_path):
     shutil.copytree(broken, run)
     lines = (run / "steps.jsonl").read_bytes().splitlines(keepends=True)
     (run / "steps.jsonl").write_bytes(b"".join(lines[:4]) + lines[4][:30])
-    told = truing("check", run)
-    assert told.code == 2
-    assert f"{len(lines) - 4} updates have rows and no line" in told.err
+    result = truing("check", run)
+    assert result.code == 2
+    assert f"{len(lines) - 4} updates have rows and no line" in result.err
 
 
 def test_a_finding_has_its_place_its_tokens_and_what_to_do(broken):
-    told = truing("check", broken, "--select", "MSK")
-    assert told.code == 1
-    head = told.out.splitlines()[0]
+    result = truing("check", broken, "--select", "MSK")
+    assert result.code == 1
+    head = result.out.splitlines()[0]
     assert head.startswith("PROVEN MSK")
     assert "at grpo 1 sample " in head
-    assert "<|im_end|>" in told.out
-    assert "^^^^^^^^^^" in told.out
+    assert "<|im_end|>" in result.out
+    assert "^^^^^^^^^^" in result.out
     for part in (
         "got ",
         "expected ",
@@ -48,15 +48,15 @@ def test_a_finding_has_its_place_its_tokens_and_what_to_do(broken):
         "tainted   from grpo 1 on: the policy's weights",
         "truing explain MSK",
     ):
-        assert part in told.out
-    assert "rules found something" in told.out
+        assert part in result.out
+    assert "rules found something" in result.out
 
 
-def test_json_sarif_and_junit_say_the_same(broken):
-    told = json.loads(truing("check", broken, "--select", "MSK", "--json").out)
-    codes = {each["code"] for each in told["findings"]}
+def test_json_sarif_and_junit_agree(broken):
+    result = json.loads(truing("check", broken, "--select", "MSK", "--json").out)
+    codes = {each["code"] for each in result["findings"]}
     assert codes
-    assert all(each["verdict"] == "PROVEN" and each["update"] >= 1 for each in told["findings"])
+    assert all(each["verdict"] == "PROVEN" and each["update"] >= 1 for each in result["findings"])
     sarif = json.loads(truing("check", broken, "--select", "MSK", "--sarif").out)["runs"][0]
     assert {each["ruleId"] for each in sarif["results"]} == codes
     suite = ElementTree.fromstring(truing("check", broken, "--select", "MSK", "--junit").out.strip())
@@ -64,21 +64,21 @@ def test_json_sarif_and_junit_say_the_same(broken):
     assert failed == codes
 
 
-def test_what_is_ignored_is_not_looked_at(broken):
-    told = truing("check", broken, "--select", "MSK", "--ignore", "MSK002,MSK004")
-    assert told.code == 0
-    assert "0 rules found something" in told.out
+def test_ignored_rules_are_not_checked(broken):
+    result = truing("check", broken, "--select", "MSK", "--ignore", "MSK002,MSK004")
+    assert result.code == 0
+    assert "0 rules found something" in result.out
 
 
-def test_one_form_at_a_time(broken):
-    told = truing("check", broken, "--json", "--sarif")
-    assert told.code == 2
-    assert "--json and --sarif" in told.err
+def test_one_output_format_at_a_time(broken):
+    result = truing("check", broken, "--json", "--sarif")
+    assert result.code == 2
+    assert "--json and --sarif" in result.err
 
 
-def test_a_directory_that_is_no_run_is_not_run(tmp_path):
-    told = truing("check", tmp_path)
-    assert told.code == 2
+def test_a_directory_without_a_run_is_an_error(tmp_path):
+    result = truing("check", tmp_path)
+    assert result.code == 2
 
 
 def test_rules_are_listed_and_explained():

@@ -1,4 +1,4 @@
-"""`truing why` as a user meets it."""
+"""`truing why` on the command line."""
 
 import json
 import math
@@ -24,7 +24,7 @@ from truing.trainer.preflight import random_reward
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A healthy run, and one whose loss is turned round."""
+    """A healthy run, and one with the sign of its loss flipped."""
     folder = tmp_path_factory.mktemp("why")
     table = {**MINI, "sft": {**MINI["sft"], "steps": 12}, "doctor": {"stop": False}}
     more = {**table, "env": {**MINI["env"], "eval": 24}}  # than it is evaluated on
@@ -34,48 +34,48 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_what_is_not_it_is_told_with_what_ruled_it_out(runs):
-    told = truing("why", runs / "healthy")
-    assert told.code == 0
-    assert "grpo: the reward does not clearly go up" in told.out
-    assert "ruled out a bug in ADV, " in told.out
-    assert "rules are clean over up to 15 updates" in told.out
-    assert "the cheapest test that is left: " in told.out
+def test_a_ruled_out_cause_is_printed_with_its_reason(runs):
+    result = truing("why", runs / "healthy")
+    assert result.code == 0
+    assert "grpo: the reward does not clearly go up" in result.out
+    assert "ruled out a bug in ADV, " in result.out
+    assert "rules are clean over up to 15 updates" in result.out
+    assert "cheapest open test: " in result.out
 
 
 def test_a_proven_bug_comes_first_with_what_to_discard(runs):
-    told = truing("why", runs / "ill")
-    found = [line for line in told.out.splitlines() if line.startswith("found")]
+    result = truing("why", runs / "ill")
+    found = [line for line in result.out.splitlines() if line.startswith("found")]
     assert found[0].startswith("found     PROVEN MSK003")
-    assert "MSK003: discard checkpoints of grpo after 0 updates, and all later; run again: grpo" in told.out
+    assert "MSK003: discard checkpoints of grpo after 0 updates, and all later; run again: grpo" in result.out
 
 
 def test_json_has_every_hypothesis(runs):
-    told = json.loads(truing("why", runs / "healthy", "--json").out)
-    assert {"open", "ruled out"} <= {each["state"] for each in told["hypotheses"]}
-    opened = [each["minutes"] for each in told["hypotheses"] if each["state"] == "open" and each["test"]]
+    result = json.loads(truing("why", runs / "healthy", "--json").out)
+    assert {"open", "ruled out"} <= {each["state"] for each in result["hypotheses"]}
+    opened = [each["minutes"] for each in result["hypotheses"] if each["state"] == "open" and each["test"]]
     assert opened == sorted(opened, key=lambda minutes: math.inf if minutes is None else minutes)
     assert any(opened)
-    assert told["discard"] == []
-    assert told["reward"].keys() >= {"first", "last", "chance", "learns", "fell"}
+    assert result["discard"] == []
+    assert result["reward"].keys() >= {"first", "last", "chance", "learns", "fell"}
 
 
-def test_a_run_without_rewards_has_no_such_question(tmp_path):
+def test_a_run_without_rewards_is_an_error(tmp_path):
     package.train({**MINI, "stages": ["sft"]}, out=tmp_path / "run", on_event=lambda *_: None)
-    told = truing("why", tmp_path / "run")
-    assert told.code == 2
-    assert "no update with a reward" in told.err
+    result = truing("why", tmp_path / "run")
+    assert result.code == 2
+    assert "no update with a reward" in result.err
 
 
 def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path):
     with FAULTS["optimizer-skips"].plant(), pytest.raises(ProvenError):
         package.train(MINI, out=tmp_path / "run", on_event=lambda *_: None)
-    told = truing("why", tmp_path / "run")
-    assert told.code == 2
-    assert "it ended before, by OPT001" in told.err
+    result = truing("why", tmp_path / "run")
+    assert result.code == 2
+    assert "it ended before, by OPT001" in result.err
 
 
-def story(run, **changes):
+def run_history(run, **changes):
     found = RunHistory.from_run(run, diagnose_run(run))
     metrics = {name: changes.pop(name) for name in list(changes) if "/" in name}
     steps = [replace(row, metrics=row.metrics | metrics) for row in found.steps]
@@ -83,51 +83,53 @@ def story(run, **changes):
     return replace(found, steps=steps, recipe=recipe, **changes)
 
 
-def stories(run):
-    """The run as it is, and with all that could be wrong of its numbers."""
+def run_histories(run):
+    """The run unchanged, and with metrics of each fault."""
     hard = {"group/zero_variance_share": 0.9, "group/all_right_share": 0.0, "group/all_wrong_share": 0.95}
     easy = {"group/zero_variance_share": 0.9, "group/all_right_share": 0.9, "group/all_wrong_share": 0.0}
-    yield story(run)
-    yield story(run, **hard, **{"ended/error": 0.5, "truncated/share": 0.9})
-    yield story(run, **easy)
+    yield run_history(run)
+    yield run_history(run, **hard, **{"ended/error": 0.5, "truncated/share": 0.9})
+    yield run_history(run, **easy)
 
 
 def test_every_command_that_is_suggested_can_be_typed(runs):
-    every = {each.test for ill in ("healthy", "ill") for each in why(story(runs / ill)) if each.test}
-    every |= {each.test for made in stories(runs / "healthy") for each in why(made) if each.test}
+    every = {each.test for ill in ("healthy", "ill") for each in why(run_history(runs / ill)) if each.test}
+    every |= {each.test for history in run_histories(runs / "healthy") for each in why(history) if each.test}
     assert {shlex.split(test)[1] for test in every} >= {"train", "eval", "check", "explain"}
     for test in every:
         program, verb, target, *words = shlex.split(test)
         assert program == "truing"
         if verb == "train":
-            load_recipe(target, words)  # every key and value can be
+            load_recipe(target, words)  # every key and value is valid
         else:
             done = truing(verb, target, *words)
             assert done.code in (0, 1), (test, done.err)
 
 
 def test_more_evaluation_tasks_than_there_are_are_not_asked_for(runs):
-    (few,) = evaluation(story(runs / "ill"))
+    (few,) = evaluation(run_history(runs / "ill"))
     assert few.test == ""
     assert "would be needed, and env.eval is " in few.because
-    made = story(runs / "healthy")
-    (more,) = evaluation(replace(made, recipe=made.recipe.model_copy(update={"env": {"eval": 10**6}})))
+    history = run_history(runs / "healthy")
+    (more,) = evaluation(replace(history, recipe=history.recipe.model_copy(update={"env": {"eval": 10**6}})))
     needed = int(more.test.rpartition("=")[2])
-    assert needed > made.recipe.eval.tasks
-    assert more.minutes == pytest.approx(made.evaluation_seconds * needed / made.recipe.eval.tasks / 60)
+    assert needed > history.recipe.eval.tasks
+    assert more.minutes == pytest.approx(history.evaluation_seconds * needed / history.recipe.eval.tasks / 60)
 
 
 def test_minutes_are_those_of_the_run(runs):
-    made = story(runs / "healthy")
+    history = run_history(runs / "healthy")
     seconds = {
-        stage: [sum(row.seconds.values()) for row in made.recorded if row.stage == stage]
+        stage: [sum(row.seconds.values()) for row in history.recorded if row.stage == stage]
         for stage in ("sft", "grpo")
     }
-    whole = sum(map(sum, seconds.values())) + 3 * made.evaluation_seconds
-    assert training_minutes(made) == pytest.approx(whole / 60)
-    twice = training_minutes(made, {"sft": 2 * len(seconds["sft"])})
+    whole = sum(map(sum, seconds.values())) + 3 * history.evaluation_seconds
+    assert training_minutes(history) == pytest.approx(whole / 60)
+    twice = training_minutes(history, {"sft": 2 * len(seconds["sft"])})
     assert twice == pytest.approx((whole + sum(seconds["sft"])) / 60)
-    assert training_minutes(replace(made, recorded=made.steps)) is None  # nobody knows how long sft takes
+    assert (
+        training_minutes(replace(history, recorded=history.steps)) is None
+    )  # the seconds of sft are unknown
     assert [duration_text(each) for each in (0.3, 12.4, 150)] == [
         "less than a minute",
         "about 12 min",
@@ -136,7 +138,7 @@ def test_minutes_are_those_of_the_run(runs):
 
 
 def test_a_recipe_that_names_no_tasks_is_run_again_from_python(runs):
-    made = story(runs / "healthy", recipe={"env": {}})
-    assert retrain_command(made, "sft.steps=9") == "truing.train again, with sft.steps=9"
+    history = run_history(runs / "healthy", recipe={"env": {}})
+    assert retrain_command(history, "sft.steps=9") == "truing.train again, with sft.steps=9"
     for ask in (group_signal, lengths, environment):
-        assert not any(each.test.startswith("truing check") for each in ask(made))
+        assert not any(each.test.startswith("truing check") for each in ask(history))

@@ -1,4 +1,4 @@
-"""`truing verify` and `truing scorecard` as a user meets them."""
+"""`truing verify` and `truing scorecard` on the command line."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from truing.trainer.result import TrainResult
 
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):
-    """The ladder is climbed in tests/probes."""
+    """The other probes run in tests/probes."""
     monkeypatch.setattr("truing.lab.acceptance.PROBES", probes_by_name(["P0"]))
 
 
@@ -26,36 +26,38 @@ def run(toml, tmp_path, *words):
 
 
 def test_a_sound_recipe_is_accepted(toml, tmp_path):
-    told = run(toml(sft={"steps": 60, "batch_size": 12}), tmp_path)  # which earns something after it
-    assert told.code == 0, told.out + told.err
-    assert [told.out.count(word) for word in ("checks: passed", "10 steps: passed", "12 steps: passed")] == [
+    result = run(toml(sft={"steps": 60, "batch_size": 12}), tmp_path)  # which has a reward after it
+    assert result.code == 0, result.out + result.err
+    assert [
+        result.out.count(word) for word in ("checks: passed", "10 steps: passed", "12 steps: passed")
+    ] == [
         1,
         1,
         1,
     ]
-    assert "after_grpo: reward" in told.out
-    assert "the recipe is accepted" in told.out
+    assert "after_grpo: reward" in result.out
+    assert "the recipe is accepted" in result.out
     steps = RunReader(tmp_path / "run").steps()
     assert sum(step.stage == "grpo" for step in steps) == 12
 
 
 @pytest.mark.slow
-def test_what_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
+def test_a_recipe_that_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
     idle = toml(gates={"min_trained_tokens": 10_000})  # no step ever has so many
-    told = run(idle, tmp_path, "--json")
-    assert told.code == 1
-    facts = json.loads(told.out)
+    result = run(idle, tmp_path, "--json")
+    assert result.code == 1
+    facts = json.loads(result.out)
     assert [(phase["name"], phase["passed"]) for phase in facts["phases"]] == [
         ("checks", True),
         ("10 steps", False),
     ]
     failed = [c["name"] for c in facts["phases"][1]["criteria"] if c["verdict"] == "fail"]
     assert failed == ["policy loss"]
-    assert "resume" not in told.err  # it was not stopped by accident
+    assert "resume" not in result.err  # it was not stopped by accident
     assert sum(step.stage == "grpo" for step in RunReader(tmp_path / "run").steps()) == 10
 
 
-def test_a_stage_is_compared_with_what_was_before_it(toml, tmp_path, monkeypatch):
+def test_a_stage_is_compared_with_the_policy_before_it(toml, tmp_path, monkeypatch):
     found = {}
     monkeypatch.setattr(
         "truing.lab.acceptance._before_and_after",
@@ -65,16 +67,16 @@ def test_a_stage_is_compared_with_what_was_before_it(toml, tmp_path, monkeypatch
     monkeypatch.undo()
     assert "grpo@10" in found["e"]
     result = TrainResult(tmp_path / "run", found["e"])
-    made = resolve({**tomllib.loads((tmp_path / "recipe.toml").read_text())})
-    pair = verify_module._before_and_after(result, made)
+    recipe = resolve({**tomllib.loads((tmp_path / "recipe.toml").read_text())})
+    pair = verify_module._before_and_after(result, recipe)
     assert pair == (found["e"]["after_sft"], found["e"]["after_grpo"])
 
 
 def test_findings_end_it_before_anything_is_trained(toml, tmp_path):
-    told = run(toml(sampling={"max_new_tokens": 1}), tmp_path)
-    assert told.code == 1
-    assert "checks: failed" in told.out
-    assert "demonstrations" in told.out
+    result = run(toml(sampling={"max_new_tokens": 1}), tmp_path)
+    assert result.code == 1
+    assert "checks: failed" in result.out
+    assert "demonstrations" in result.out
     assert not (tmp_path / "run").exists()
 
 
@@ -83,24 +85,24 @@ def test_a_failing_probe_ends_it_too(toml, tmp_path, monkeypatch):
 
     outcome = ProbeOutcome("P0", "grpo", (exactly("weights that moved", 3.0),))
     monkeypatch.setattr("truing.lab.acceptance.run_probes", lambda probes, algos: [outcome])
-    told = run(toml(), tmp_path)
-    assert told.code == 1
-    assert "P0 of grpo: weights that moved is 3, not 0" in told.out
+    result = run(toml(), tmp_path)
+    assert result.code == 1
+    assert "P0 of grpo: weights that moved is 3, not 0" in result.out
 
 
 def test_what_cannot_run_is_neither(toml, tmp_path):
-    told = run(toml(stages=["sft"]), tmp_path)
-    assert told.code == 2
-    assert "no stage to verify" in told.err
+    result = run(toml(stages=["sft"]), tmp_path)
+    assert result.code == 2
+    assert "no stage to verify" in result.err
     assert run(tmp_path / "nowhere.toml", tmp_path).code == 2
 
 
 def test_the_scorecard_of_a_run(finished, tmp_path):
-    told = truing("scorecard", finished.run)  # of a run that earned nothing, and says so
-    assert told.code == 1
-    assert re.search(r"fail +policy loss +no_signal 3; reward 0.000 → 0.000", told.out)
-    assert "alignment" in told.out
-    assert "as it should read" in told.out
+    result = truing("scorecard", finished.run)  # of a run without reward, which it states
+    assert result.code == 1
+    assert re.search(r"fail +policy loss +no_signal 3; reward 0.000 → 0.000", result.out)
+    assert "alignment" in result.out
+    assert "expected" in result.out
     facts = json.loads(truing("scorecard", finished.run, "--json").out)
     assert {each["name"]: each["verdict"] for each in facts}["alignment"] == "pass"
     watched = truing("scorecard", finished.run, "--watch")  # it has ended: shown once

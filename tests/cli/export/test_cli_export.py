@@ -1,4 +1,4 @@
-"""`truing export`: from a run directory to a folder that loads, and what it warns of."""
+"""`truing export`: from a run directory to a folder that loads, and its warnings."""
 
 import json
 
@@ -40,8 +40,8 @@ def test_merged_weights_into_the_run(run, truing):
 
 def test_the_adapter_to_a_folder_for_machines(run, truing, tmp_path):
     folder, _ = run
-    said = json.loads(truing(folder, "--adapter", "--to", tmp_path / "there", "--json").stdout)
-    assert said["path"] == str(tmp_path / "there")
-    assert said["kind"] == "adapter"
-    assert len(said["warnings"]) == 1
+    result = json.loads(truing(folder, "--adapter", "--to", tmp_path / "there", "--json").stdout)
+    assert result["path"] == str(tmp_path / "there")
+    assert result["kind"] == "adapter"
+    assert len(result["warnings"]) == 1
     assert (tmp_path / "there" / "adapter_model.safetensors").is_file()

@@ -1,4 +1,4 @@
-"""`truing models`: what it lists, and what a machine reads."""
+"""`truing models`: its list, as text and JSON."""
 
 import json
 
@@ -16,7 +16,7 @@ def truing(tmp_path, monkeypatch):
     return lambda *words: CliRunner().invoke(app, words, catch_exceptions=False)
 
 
-def test_the_list_says_what_is_cached(truing, tmp_path):
+def test_the_list_marks_cached_models(truing, tmp_path):
     before = {model["name"]: model for model in json.loads(truing("--json").stdout)["models"]}
     assert set(before) == {"smollm2-135m", "tiny"}
     assert before["smollm2-135m"]["licence"] == "Apache-2.0"

@@ -1,4 +1,4 @@
-"""Where the time of a run went, and what it held."""
+"""`truing profile`: the time of a run by phase, and its peak memory."""
 
 import json
 from types import SimpleNamespace
@@ -18,18 +18,18 @@ STEPS = [
 ]
 
 
-def made(stage, seconds, metrics=()):
+def step_row(stage, seconds, metrics=()):
     return SimpleNamespace(stage=stage, seconds=seconds, metrics=dict(metrics))
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     monkeypatch.setattr(RunReader, "__init__", lambda self, path: None)
-    monkeypatch.setattr(RunReader, "steps", lambda self: [made(*step) for step in STEPS])
+    monkeypatch.setattr(RunReader, "steps", lambda self: [step_row(*step) for step in STEPS])
     return str(tmp_path)
 
 
-def test_seconds_are_means_over_the_steps_of_a_stage_and_memory_is_the_most(run):
+def test_seconds_are_means_over_the_steps_of_a_stage_and_memory_is_the_peak(run):
     found = json.loads(CliRunner().invoke(app, ["profile", run, "--json"]).stdout)
     sft = {"steps": 1, "step": 4.0, "seconds": {"forward": 1.0, "backward": 3.0}, "memory_gb": {}}
     grpo = {
@@ -47,17 +47,18 @@ def test_the_chart_shows_each_phase_by_its_share(run):
     assert "25.0%" in lines[1]
     assert lines[1].count("█") * 3 == lines[2].count("█") == 18
     assert lines[2].endswith(PHASES["backward"])
-    assert lines[3].startswith("grpo")  # nothing is said of memory that was not recorded
-    assert "held at most 3.00 GB, forward and backward were expected to come to 2.00 GB" in lines[7]
+    assert lines[3].startswith("grpo")  # no line for memory that is not recorded
+    assert "peak 3.00 GB, predicted for forward and backward 2.00 GB" in lines[7]
     assert "docs/speed.md" in lines[-1]
 
 
-def test_what_another_version_counted_is_in_the_whole():
+def test_a_phase_of_another_version_counts_in_the_sum():
     assert mean_seconds([{"sample": 5.0, "forward": 1.0}]) == {"forward": 1.0, "sample": 5.0}
-    assert stage_profile([made("grpo", {"forward": 1.0, "sample": 5.0})])["step"] == 6.0
+    assert stage_profile([step_row("grpo", {"forward": 1.0, "sample": 5.0})])["step"] == 6.0
 
 
 def test_a_phase_too_short_to_see_still_has_its_line():
     assert (
-        "0.0%" in list(chart_lines("grpo", stage_profile([made("grpo", {"world": 1e-6, "other": 1.0})])))[1]
+        "0.0%"
+        in list(chart_lines("grpo", stage_profile([step_row("grpo", {"world": 1e-6, "other": 1.0})])))[1]
     )

@@ -1,4 +1,4 @@
-"""`truing tail`: from the record alone, beside whoever trains, after the end, and after a death."""
+"""`truing tail`: from the run directory alone, during training, after its end, and after a crash."""
 
 import io
 import json
@@ -21,10 +21,10 @@ from truing.terminal.reader import RunWatcher
 
 @pytest.fixture
 def train(toml, tmp_path):
-    """A process that trains; what it leaves is killed in the end."""
-    begun = []
+    """A training process, killed at the end of the test."""
+    processes = []
 
-    def begin(*words):
+    def start(*words):
         program = [
             sys.executable,
             "-m",
@@ -36,17 +36,19 @@ def train(toml, tmp_path):
             str(tmp_path / "run"),
         ]
         env = os.environ | {"OMP_NUM_THREADS": "1"}
-        begun.append(subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env))
+        processes.append(
+            subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
+        )
         steps = tmp_path / "run" / "steps.jsonl"
         until = time.monotonic() + 60
         while not (steps.exists() and steps.stat().st_size):
             assert time.monotonic() < until
-            assert begun[-1].poll() is None
+            assert processes[-1].poll() is None
             time.sleep(0.05)
-        return begun[-1], tmp_path / "run"
+        return processes[-1], tmp_path / "run"
 
-    yield begin
-    for process in begun:
+    yield start
+    for process in processes:
         process.kill()
         process.communicate()
 
@@ -55,28 +57,28 @@ def lines_of(events):
     return [json.loads(line) for line in events.read_text().splitlines()]
 
 
-def test_of_a_finished_run_it_says_the_last_events_and_how_it_stands(finished):
+def test_a_finished_run_shows_its_last_events_and_its_status(finished):
     outcome = command("tail", finished.run)
     assert (outcome.code, outcome.err) == (0, "")
-    told, panel = outcome.out.split("╭─", 1)
-    assert "  base: reward " in told
-    assert "  after_grpo: reward " in told
-    assert "in words" not in told
+    lines, panel = outcome.out.split("╭─", 1)
+    assert "  base: reward " in lines
+    assert "  after_grpo: reward " in lines
+    assert "in words" not in lines
     assert panel.startswith(" mini · finished ─")
     assert "sft 3/3   grpo 3/3" in panel
     assert command("tail", finished.run, "--once").out == outcome.out
 
 
-def test_json_is_a_line_with_null_for_what_nobody_knows(finished):
+def test_json_is_a_line_with_null_for_unknown_values(finished):
     (line,) = command("tail", finished.run, "--json").out.splitlines()
-    said = json.loads(line)
-    assert (said["state"], said["updates"], said["at"]) == ("finished", 6, ["grpo", 3, 3])
-    assert said["left"] is None
-    assert said["reward"].keys() == {"mean", "low", "high", "supposes"}
-    assert list(said["evaluations"]) == ["base", "after_sft", "after_grpo"]
-    assert {(each["tasks"], each["samples"]) for each in said["evaluations"].values()} == {(8, 1)}
-    assert "alignment" in said["scorecard"]["pass"]
-    assert all(each["update"] >= 1 for each in said["findings"])
+    status = json.loads(line)
+    assert (status["state"], status["updates"], status["at"]) == ("finished", 6, ["grpo", 3, 3])
+    assert status["left"] is None
+    assert status["reward"].keys() == {"mean", "low", "high", "supposes"}
+    assert list(status["evaluations"]) == ["base", "after_sft", "after_grpo"]
+    assert {(each["tasks"], each["samples"]) for each in status["evaluations"].values()} == {(8, 1)}
+    assert "alignment" in status["scorecard"]["pass"]
+    assert all(each["update"] >= 1 for each in status["findings"])
 
 
 def test_it_follows_another_process_and_ends_with_it(train):
@@ -84,15 +86,15 @@ def test_it_follows_another_process_and_ends_with_it(train):
     outcome = command("tail", run)
     assert outcome.code == 0
     assert process.wait(30) == 0
-    told, panel = outcome.out.split("╭─", 1)
+    lines, panel = outcome.out.split("╭─", 1)
     assert panel.startswith(" mini · finished ─")
-    assert told.count("after_grpo: reward ") == 1
+    assert lines.count("after_grpo: reward ") == 1
     for line in process.stderr.read().decode().splitlines():
         if "reward" in line and "after_grpo" in line:
-            assert line in told.splitlines()
+            assert line in lines.splitlines()
 
 
-def test_of_a_run_that_is_killed_meanwhile_it_says_so(train):
+def test_a_run_that_is_killed_meanwhile_is_shown_as_crashed(train):
     process, run = train("grpo.steps=100000")
     killer = threading.Timer(1.0, process.send_signal, [signal.SIGKILL])
     killer.start()
@@ -100,7 +102,7 @@ def test_of_a_run_that_is_killed_meanwhile_it_says_so(train):
     assert outcome.code == 0
     assert "mini · crashed" in outcome.out
     assert "no process writes it" in outcome.out
-    assert "s left\n" in outcome.out.split("╭─", 1)[0]  # an update was said while it went on
+    assert "s left\n" in outcome.out.split("╭─", 1)[0]  # an update was printed while it ran
 
 
 def test_ctrl_c_ends_it_quietly(finished, monkeypatch):
@@ -112,32 +114,32 @@ def test_ctrl_c_ends_it_quietly(finished, monkeypatch):
     assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
 
 
-def test_a_run_that_is_cut_back_or_begun_anew_is_followed_on(finished, tmp_path):
+def test_a_run_that_is_rolled_back_or_restarted_is_still_followed(finished, tmp_path):
     run = tmp_path / "copy"
     shutil.copytree(finished.run, run)
     whole = {name: (run / name).read_bytes().splitlines(True) for name in ("steps.jsonl", "events.jsonl")}
     out = io.StringIO()
-    watched = RunWatcher(run)
-    teller = NewEventPrinter(watched, Console(file=out, width=80), updates=False)
+    watcher = RunWatcher(run)
+    printer = NewEventPrinter(watcher, Console(file=out, width=80), updates=False)
 
-    def tell(steps, events):
+    def write(steps, events):
         (run / "steps.jsonl").write_bytes(b"".join(whole["steps.jsonl"][:steps]))
         (run / "events.jsonl").write_bytes(b"".join(events))
-        facts = watched.read()
-        teller.print_new(facts)
+        facts = watcher.read()
+        printer.print_new(facts)
         return facts.summary
 
     events = whole["events.jsonl"]
     undone = {"stage": "grpo", "step": 2, "to": 1, "reason": "KL rose", "kept": "abandoned/1"}
     rollback = json.dumps({"time": 1.0, "kind": "rollback", "payload": undone}).encode() + b"\n"
-    assert tell(6, events[:-1]).current_stage == ("grpo", 3, 3)
-    assert tell(4, [*events[:-1], rollback]).current_stage == ("grpo", 1, 3)
+    assert write(6, events[:-1]).current_stage == ("grpo", 3, 3)
+    assert write(4, [*events[:-1], rollback]).current_stage == ("grpo", 1, 3)
     assert out.getvalue().endswith(
         "grpo 3: rolled back to the state after 1 steps: KL rose; undone updates: abandoned/1\n"
     )
-    assert tell(6, [*events[:-1], rollback, events[-1]]).state == "finished"
+    assert write(6, [*events[:-1], rollback, events[-1]]).state == "finished"
     before = out.getvalue().count("base: reward")
-    assert tell(2, events[:5]).current_stage == ("sft", 2, 3)
+    assert write(2, events[:5]).current_stage == ("sft", 2, 3)
     assert out.getvalue().count("base: reward") == before + 1
 
 
@@ -161,7 +163,7 @@ def test_a_run_that_is_cut_back_or_begun_anew_is_followed_on(finished, tmp_path)
         ("run.json", "{", "is damaged"),
     ],
 )
-def test_what_is_damaged_is_named(finished, tmp_path, file, line, message):
+def test_a_damaged_file_is_named(finished, tmp_path, file, line, message):
     run = tmp_path / "copy"
     shutil.copytree(finished.run, run)
     if file == "run.json":
@@ -176,7 +178,7 @@ def test_what_is_damaged_is_named(finished, tmp_path, file, line, message):
     assert "expected: " in outcome.err
 
 
-def test_what_is_no_run_is_named(tmp_path):
+def test_a_folder_without_a_run_is_named(tmp_path):
     for folder in (tmp_path, tmp_path / "nowhere"):
         outcome = command("tail", folder)
         assert outcome.code == 2
@@ -184,7 +186,7 @@ def test_what_is_no_run_is_named(tmp_path):
             assert part in outcome.err
 
 
-def test_an_evaluation_that_nobody_could_judge_is_said_all_the_same(finished, tmp_path):
+def test_an_evaluation_without_valid_tasks_is_printed(finished, tmp_path):
     run = tmp_path / "copy"
     shutil.copytree(finished.run, run)
     estimate = {"mean": None, "low": None, "high": None, "tasks": 0}

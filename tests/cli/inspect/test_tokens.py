@@ -1,4 +1,4 @@
-"""The x-ray of a recorded sample."""
+"""The token view of a recorded sample."""
 
 import io
 import json
@@ -83,7 +83,7 @@ def invoke(*arguments):
 
 
 def rows(out):
-    """The rows of a table, by the place of their tokens."""
+    """The rows of a table, by token index."""
     return {line.split()[0]: line.split() for line in out.splitlines() if line.strip()[:1].isdigit()}
 
 
@@ -132,10 +132,10 @@ def test_a_mask_is_shown_where_a_term_reads_it(ref, third, last):
     assert found["3"][4 : 5 + len(last)] == [*last, "(structure)"]
 
 
-def test_json_has_every_token_and_null_where_nothing_was_recorded(run):
+def test_json_has_every_token_and_null_for_missing_values(run):
     shown = json.loads(invoke(run, "--stage", "sft", "--step", 2, "--sample", 1, "--json").stdout)
-    told = [shown[key] for key in ("stage", "update", "step", "sample_id")]
-    assert told == ["sft", 2, 1, "sft11"]
+    facts = [shown[key] for key in ("stage", "update", "step", "sample_id")]
+    assert facts == ["sft", 2, 1, "sft11"]
     assert shown["reward_parts"] == {"exact": None}
     token = shown["tokens"][2]
     assert token["text"] == HOSTILE
@@ -153,12 +153,12 @@ def test_control_characters_and_markup_are_inert(run):
     assert r"\x1b[2J[red]\u202e\\" in out
 
 
-def test_a_token_is_shown_with_what_can_be_seen():
+def test_a_token_is_shown_with_its_visible_characters():
     assert escape_token("é 数 'a'") == "é 数 'a'"
     assert escape_token("a\n\x07\u200b\\n") == r"a\n\x07\u200b\\n"
 
 
-def test_tokens_are_coloured_by_origin_and_underlined_where_trained():
+def test_tokens_are_colored_by_origin_and_underlined_where_trained():
     text = token_view(token_list(make_row("a"), ["What", "\n", "x", "4"]))
     assert text.plain == "What\\n\nx4"
     styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
@@ -171,7 +171,7 @@ def test_render_is_pure_and_fits_a_narrow_terminal():
     assert r"\x1b" in console.export_text()
 
 
-def test_a_step_or_sample_that_is_not_there_is_named(run):
+def test_a_step_or_sample_that_is_missing_is_named(run):
     steps = RunReader(run).steps()
     with pytest.raises(RecordError, match=r"stage rl, update 1\n(?s:.*)sft up to 2; grpo up to 1"):
         choose_step(steps, "rl", 1)
@@ -180,14 +180,14 @@ def test_a_step_or_sample_that_is_not_there_is_named(run):
     assert (choose_step(steps, None, 2).stage, choose_step(steps, "sft", None).step) == ("sft", 1)
 
 
-def test_a_tokenizer_that_is_not_there_is_named(run):
+def test_a_tokenizer_that_is_missing_is_named(run):
     (run / "tokenizer/tokenizer.json").unlink()
     assert isinstance(invoke(run).exception, ModelError)
     (run / "run.json").write_text("{}")
     assert "names no tokenizer" in str(invoke(run).exception)
 
 
-def test_values_and_returns_have_columns_where_a_critic_spoke():
+def test_values_and_returns_have_columns_with_a_critic():
     tokens = token_list(make_row("a"), list("abcd"))
     tokens[2] |= {"value": 0.25, "return": 0.75, "masks": ["policy", "value"]}
     console = Console(width=120, record=True, file=io.StringIO())

@@ -10,7 +10,7 @@ from truing.envs.arithmetic import env
 
 @pytest.fixture(autouse=True)
 def a_reward_that_sees_every_token(monkeypatch):
-    """A policy as raw as this one earns 0 for each answer, and 0 = 0 would prove nothing."""
+    """An untrained policy has reward 0 everywhere, and 0 = 0 would test nothing."""
 
     def exact(rollout, task):
         return float(rollout.turns[0].token_ids.sum() % 97) / 97
@@ -31,31 +31,31 @@ def mean_reward(evaluation):
 def test_a_run_is_evaluated_as_it_was_when_it_ended(finished):
     means = [mean_reward(evaluation) for evaluation in finished.evaluations.values()]
     assert len(set(means)) == 3
-    said = evaluate(finished.run)
-    assert said["eval"][str(finished.run)]["mean"] == pytest.approx(means[-1], abs=1e-12)
-    assert said["eval"][str(finished.run)].keys() >= {"mean", "low", "high"}
-    assert said["gain"] is None
+    result = evaluate(finished.run)
+    assert result["eval"][str(finished.run)]["mean"] == pytest.approx(means[-1], abs=1e-12)
+    assert result["eval"][str(finished.run)].keys() >= {"mean", "low", "high"}
+    assert result["gain"] is None
 
 
 @pytest.mark.parametrize("stage", ["sft", "grpo"])
 def test_a_checkpoint_is_the_policy_at_the_end_of_its_stage(finished, stage):
     expected = mean_reward(finished.evaluations[f"after_{stage}"])
-    said = evaluate(finished.run, "--checkpoint", f"{stage}-000003")
-    assert said["eval"][str(finished.run)]["mean"] == pytest.approx(expected, abs=1e-12)
+    result = evaluate(finished.run, "--checkpoint", f"{stage}-000003")
+    assert result["eval"][str(finished.run)]["mean"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_recipe_is_evaluated_as_it_starts(finished, toml):
-    said = evaluate(toml())
-    (estimate,) = said["eval"].values()
+    result = evaluate(toml())
+    (estimate,) = result["eval"].values()
     assert estimate["mean"] == pytest.approx(mean_reward(finished.evaluations["base"]), abs=1e-12)
 
 
 def test_the_difference_is_paired_and_the_second_is_taken_from_the_first(finished, toml):
     path = toml()
-    said = evaluate(finished.run, "--against", path)
+    result = evaluate(finished.run, "--against", path)
     after, base = (finished.evaluations[name].reward for name in ("after_grpo", "base"))
-    assert said["gain"]["mean"] == pytest.approx(sum(after[task] - base[task] for task in base) / len(base))
-    assert list(said["eval"]) == [str(finished.run), str(path)]
+    assert result["gain"]["mean"] == pytest.approx(sum(after[task] - base[task] for task in base) / len(base))
+    assert list(result["eval"]) == [str(finished.run), str(path)]
 
 
 def test_against_itself_nothing_differs(finished):
@@ -66,8 +66,8 @@ def test_against_itself_nothing_differs(finished):
 
 
 def test_overrides_change_the_evaluation(finished):
-    said = evaluate(finished.run, "eval.tasks=4")
-    assert said["eval"][str(finished.run)]["tasks"] == 4
+    result = evaluate(finished.run, "eval.tasks=4")
+    assert result["eval"][str(finished.run)]["tasks"] == 4
 
 
 def test_for_people_it_prints_the_interval_the_parts_and_the_difference(finished, toml):

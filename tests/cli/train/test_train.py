@@ -1,4 +1,4 @@
-"""`truing train`: what it shows, what its last line says, and that it goes on where it stopped."""
+"""`truing train`: its progress, its last line, and resuming."""
 
 import json
 import re
@@ -24,18 +24,18 @@ def test_the_last_line_is_json_with_each_evaluation_and_its_interval(toml, tmp_p
     outcome = command("train", toml(), "--out", tmp_path / "run", "--json")
     assert outcome.code == 0
     (line,) = outcome.out.splitlines()
-    said = json.loads(line)
-    assert said["run"] == str(tmp_path / "run")
-    assert list(said["eval"]) == ["base", "after_sft", "after_grpo"]
-    assert list(said["gain"]) == ["after_sft", "after_grpo"]
-    for estimate in (*said["eval"].values(), *said["gain"].values()):
+    result = json.loads(line)
+    assert result["run"] == str(tmp_path / "run")
+    assert list(result["eval"]) == ["base", "after_sft", "after_grpo"]
+    assert list(result["gain"]) == ["after_sft", "after_grpo"]
+    for estimate in (*result["eval"].values(), *result["gain"].values()):
         assert estimate.keys() >= {"mean", "low", "high"}
         assert estimate["low"] <= estimate["mean"] <= estimate["high"]
     recorded = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "eval"]
-    assert {facts["name"]: facts["estimate"] for facts in recorded} == said["eval"]
+    assert {facts["name"]: facts["estimate"] for facts in recorded} == result["eval"]
 
 
-def test_live_lines_show_reward_learnable_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
+def test_progress_lines_show_reward_learnable_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
     monkeypatch.setattr("truing.terminal.progress.SECONDS_BETWEEN_LINES", 0.0)
     lines = command("train", toml(), "--out", tmp_path / "run", "--json").err.splitlines()
     sft, grpo = ([line for line in lines if re.match(rf"{stage} \d/3 ", line)] for stage in ("sft", "grpo"))
@@ -54,12 +54,12 @@ def test_evaluations_are_shown_as_they_end(toml, tmp_path):
         assert re.search(rf"{name}: reward {NUMBER} \[{NUMBER}, {NUMBER}\] of 8 tasks  ", shown)
 
 
-def test_without_json_it_ends_with_the_gains_the_run_and_what_to_type_next(toml, tmp_path):
+def test_without_json_it_ends_with_the_gains_the_run_and_the_next_commands(toml, tmp_path):
     outcome = command("train", toml(), "--out", tmp_path / "run")
     shown = " ".join(outcome.out.split())
-    # the model is too small and too new: what is left to it is to be cut
-    told = "doctor: 6 updates judged, no rule found anything; 1 FACT (LEN003): truing check "
-    assert f"{told}{tmp_path / 'run'}" in shown
+    # the model is untrained: all its answers are truncated
+    text = "doctor: 6 updates judged, no rule found anything; 1 FACT (LEN003): truing check "
+    assert f"{text}{tmp_path / 'run'}" in shown
     assert "fact: FACT LEN003 attempts-cut-off: " in " ".join(outcome.err.split())
     assert shown.count("95 %") == 1
     gain = r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]"
@@ -90,7 +90,7 @@ def test_resume_ends_like_a_run_that_was_never_interrupted(toml, mini, tmp_path)
     assert json.loads(outcome.out) == whole | {"run": str(tmp_path / "parts")}
 
 
-def test_a_finished_run_that_is_resumed_says_the_same_again(toml, tmp_path):
+def test_a_finished_run_that_is_resumed_prints_the_same_result(toml, tmp_path):
     words = ("train", toml(), "--out", tmp_path / "run", "--json")
     assert command(*words).out == command(*words, "--resume").out
 
@@ -135,6 +135,6 @@ def test_the_last_lines_name_what_the_doctor_found_the_strongest_first(toml, tmp
     assert line.endswith(f"truing check {tmp_path / 'run'}")
 
 
-def test_of_a_clean_run_the_last_lines_say_so(toml, tmp_path):
+def test_of_a_clean_run_the_last_lines_report_no_finding(toml, tmp_path):
     outcome = command("train", toml(), 'stages=["sft"]', "sft.steps=1", "--out", tmp_path / "run")
     assert f"doctor: 1 update judged, no rule found anything: truing check {tmp_path / 'run'}" in outcome.out

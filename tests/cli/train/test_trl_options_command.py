@@ -1,4 +1,4 @@
-"""`truing train` as who comes from another trainer types it."""
+"""`truing train` with the option names of TRL."""
 
 import json
 

@@ -10,7 +10,7 @@ import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.errors import LabError
-from truing.lab.report.write import BEGIN, END, write_report
+from truing.lab.report.write import BLOCK_BEGIN, BLOCK_END, write_report
 from truing.lab.run.design import BASELINE
 from truing.lab.store.create import create_lab, next_hypothesis_path
 from truing.lab.store.lab import open_lab
@@ -34,7 +34,7 @@ def on_disk(lab, hypothesis, values):
 
 @pytest.fixture
 def lab(tmp_path):
-    """One validated, one promoted, one that nobody has begun."""
+    """One validated, one promoted, one without a run."""
     lab = lab_in(tmp_path / "lab", {"h01": HEADER, "h02": HEADER.replace("2e-3", "5e-3")}, "family = 2")
     lab = on_disk(lab, lab.hypotheses["h01"], {"changed": [0.9, 1.0, 0.8, 1.1, 0.9, 1.0, 1.2, 0.9]})
     ledger = Ledger(lab.ledger_folder)
@@ -79,7 +79,7 @@ def test_what_people_wrote_stays(lab):
     assert "torn" not in log.read_text(), "what lies between the marks is the ledger's"
 
 
-def test_a_report_that_is_made_twice_writes_nothing(lab):
+def test_a_report_that_is_written_twice_writes_nothing(lab):
     write_report(lab)
     times = {path: path.stat().st_mtime_ns for path in write_report(lab)}
     assert {path: path.stat().st_mtime_ns for path in write_report(lab)} == times
@@ -111,7 +111,7 @@ def test_a_page_shows_text_as_text(tmp_path):
     assert "<script>alert" not in (tmp_path / "experimental-results" / "report.html").read_text()
 
 
-def test_a_fix_is_a_file_and_is_made_once(lab):
+def test_a_fix_is_a_file_and_is_written_once(lab):
     write_report(lab)
     text = (lab.root / "fixes" / "h01-some.toml").read_text()
     assert tomllib.loads(text)["changes"] == ["grpo.learning_rate=2e-3"]
@@ -138,23 +138,23 @@ def evaluated(folder: Path, value: float, **recipe: float) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("value", "said"), [(0.8, "reproduced"), (0.5, "not reproduced")])
-def test_full_scale_is_tracked(lab, tmp_path, value, said):
+@pytest.mark.parametrize(("value", "result"), [(0.8, "reproduced"), (0.5, "not reproduced")])
+def test_full_scale_is_tracked(lab, tmp_path, value, result):
     runs = evaluated(tmp_path / "with", value, learning_rate=2e-3), evaluated(tmp_path / "without", 0.5)
     other = evaluated(tmp_path / "other", value, learning_rate=2e-3, steps=9)
     ledger = Ledger(lab.ledger_folder)
-    lab, told = record_reproduction(lab, lab.hypotheses["h01"], *runs, ledger)
-    for wrong, why in ((other, "they differ in grpo.steps"), (runs[1], "they have one recipe")):
+    lab, text = record_reproduction(lab, lab.hypotheses["h01"], *runs, ledger)
+    for wrong, why in ((other, "they differ in grpo.steps"), (runs[1], "they have the same recipe")):
         with pytest.raises(LabError, match="do not show what the fix does") as refused:
             record_reproduction(lab, lab.hypotheses["h01"], wrong, runs[1], ledger)
         assert why in str(refused.value)
     with pytest.raises(LabError, match="h02 is no fix yet"):
         record_reproduction(lab, lab.hypotheses["h02"], *runs, ledger)
     ledger.close()
-    assert told.startswith(f"Full scale: {said}, +{value - 0.5:.3f}")
+    assert text.startswith(f"Full scale: {result}, +{value - 0.5:.3f}")
     assert open_lab(lab.root).history.entries_of(Reproduction)
     write_report(lab)
-    assert told in (lab.root / "README.md").read_text()
+    assert text in (lab.root / "README.md").read_text()
 
 
 GIT = pytest.mark.skipif(shutil.which("git") is None, reason="NEEDS git: merging of ledgers was not tested")
@@ -185,7 +185,7 @@ def test_two_people_work_apart_and_git_joins_it(tmp_path):
     git(theirs, "pull", "-q", "--no-rebase", "--no-edit", str(ours), "main")
     write_report(open_lab(theirs))
     text = (theirs / "README.md").read_text()
-    assert text.count(BEGIN) == text.count(END) == 1
+    assert text.count(BLOCK_BEGIN) == text.count(BLOCK_END) == 1
     rows = [line for line in text.splitlines() if line.startswith("| [H0")]
     assert len(rows) == 2
     assert "Validated" in rows[0]
@@ -193,7 +193,7 @@ def test_two_people_work_apart_and_git_joins_it(tmp_path):
     assert len(list((theirs / "experimental-results" / "ledger").iterdir())) == 4
 
 
-def test_entries_of_a_hypothesis_whose_file_is_gone_are_still_told(lab):
+def test_entries_of_a_hypothesis_whose_file_is_gone_stay_in_the_log(lab):
     (lab.root / "hypotheses" / "h01-some.md").unlink()
     lab = open_lab(lab.root)
     write_report(lab)
@@ -216,7 +216,8 @@ def test_a_lab_without_runs_has_a_report_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [f"mine\n{BEGIN}\nmine\n", f"mine\n{END}\nmine\n", f"{END}\nmine\n{BEGIN}\n"]
+    "text",
+    [f"mine\n{BLOCK_BEGIN}\nmine\n", f"mine\n{BLOCK_END}\nmine\n", f"{BLOCK_END}\nmine\n{BLOCK_BEGIN}\n"],
 )
 def test_a_mark_without_the_other_is_refused_and_nothing_is_lost(lab, text):
     readme = lab.root / "README.md"

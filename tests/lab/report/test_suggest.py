@@ -13,7 +13,15 @@ from truing.config.overrides import with_overrides
 from truing.doctor.hypotheses.candidates import Hypothesis as Answer
 from truing.doctor.rules import RULES
 from truing.lab.report import suggest as module
-from truing.lab.report.suggest import ERROR_SHARE, FOUND, OPEN, RULE_ARMS, Suggestion, header_text, suggest
+from truing.lab.report.suggest import (
+    ERROR_SHARE,
+    FOUND_PROBABILITY,
+    OPEN_PROBABILITY,
+    RULE_ARMS,
+    Suggestion,
+    header_text,
+    suggest,
+)
 from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.power import MIN_POWER, information
 from truing.lab.store.hypothesis_file import Header
@@ -21,7 +29,7 @@ from truing.lab.store.hypothesis_file import Header
 STEPS = 40
 
 
-class Told(SimpleNamespace):
+class FakeExplanation(SimpleNamespace):
     """What `suggest` asks of a story."""
 
     def series(self, name):
@@ -46,7 +54,9 @@ def suggested(monkeypatch):
             **({"kl_all/k3": [kl]} if kl is not None else {}),
         }
         recipe = resolve(MINI | {"kl": {"coef": coef}})
-        return suggest(Told(recipe=recipe, stage="grpo", metrics=metrics, training=training, check=check))  # type: ignore[arg-type]
+        return suggest(
+            FakeExplanation(recipe=recipe, stage="grpo", metrics=metrics, training=training, check=check)
+        )  # type: ignore[arg-type]
 
     return make
 
@@ -65,14 +75,17 @@ def test_an_answer_with_changes_is_an_arm(suggested):
     assert found.title == "Too easy"
     assert found.changes == ("grpo.steps=9", "kl.coef=0.1")
     assert found.claim == "with grpo.steps=9 kl.coef=0.1 the reward is higher"
-    assert (found.arm, found.because, found.probability) == ("changed", "seen", OPEN)
+    assert (found.arm, found.because, found.probability) == ("changed", "seen", OPEN_PROBABILITY)
     assert found.minutes == 2 * min_pairs(ERROR_SHARE)
     assert found.test == f"{min_pairs(ERROR_SHARE)} pairs or more with grpo.steps=9 kl.coef=0.1"
 
 
 def test_what_was_found_is_likelier_than_what_is_open(suggested):
     found = suggested(answer("one", "open"), answer("two", "found"))
-    assert [(each.title, each.probability) for each in found] == [("Two", FOUND), ("One", OPEN)]
+    assert [(each.title, each.probability) for each in found] == [
+        ("Two", FOUND_PROBABILITY),
+        ("One", OPEN_PROBABILITY),
+    ]
 
 
 def exact():
@@ -87,7 +100,7 @@ def test_an_exact_rule_is_settled_by_a_check(suggested):
     assert found.title.startswith(f"{rule.code}: ")
     assert found.test == f"check {rule.code} on two updates"
     (suspected,) = suggested(answer(f"SUSPECTED {rule.code} x", "found", changes=(), code=rule.code))
-    assert suspected.probability == FOUND
+    assert suspected.probability == FOUND_PROBABILITY
 
 
 @pytest.mark.parametrize("code", RULE_ARMS)
@@ -111,11 +124,11 @@ def test_remedies_are_of_rules_and_recipes_that_there_are():
 def test_a_reward_that_falls_again(suggested):
     curve = [0.2] * 10 + [0.8] * 10 + [0.6] * 10 + [0.3] * 10
     (found,) = suggested(curve=curve, std=0.5)
-    assert found.title == "Updates undo what was learnt"
+    assert found.title == "Updates undo what was learned"
     assert found.because == "the reward was 0.800 over 10 updates, and 0.300 over the last 10"
     rate = resolve(MINI).grpo.learning_rate / 3
     assert found.changes == (f"grpo.learning_rate={rate:g}",)
-    assert found.probability == FOUND
+    assert found.probability == FOUND_PROBABILITY
 
 
 def test_a_fall_within_the_noise_is_none(suggested):
@@ -148,12 +161,14 @@ def test_most_bits_per_minute_first(suggested):
     assert [bool(each.rules) for each in found] == [True, False]
     assert found[0].score > found[1].score > 0
     assert found[1].score == pytest.approx(
-        FOUND * information(FOUND, MIN_POWER, ERROR_SHARE) / (2 * min_pairs(ERROR_SHARE))
+        FOUND_PROBABILITY
+        * information(FOUND_PROBABILITY, MIN_POWER, ERROR_SHARE)
+        / (2 * min_pairs(ERROR_SHARE))
     )
-    assert found[0].score == pytest.approx(OPEN * information(OPEN, 1, 0) / 0.5)
+    assert found[0].score == pytest.approx(OPEN_PROBABILITY * information(OPEN_PROBABILITY, 1, 0) / 0.5)
 
 
-def test_what_nobody_can_time_comes_last(suggested):
+def test_unknown_minutes_come_last(suggested):
     rule = exact()
     check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
     found = suggested(answer("arm", "found"), check, check=None)
@@ -220,8 +235,8 @@ def test_each_remedy_makes_a_header(suggested, code):
 
 def test_facts_are_json(suggested):
     for each in (of_arm(), of_arm(minutes=math.nan)):
-        told = json.loads(json.dumps(each.facts(), allow_nan=False))
-        assert told["score"] == each.score
-        assert told["information"] == each.information
-        assert told["test"] == each.test
+        facts = json.loads(json.dumps(each.facts(), allow_nan=False))
+        assert facts["score"] == each.score
+        assert facts["information"] == each.information
+        assert facts["test"] == each.test
     assert of_arm(minutes=math.nan).facts()["minutes"] is None

@@ -122,7 +122,7 @@ def test_what_has_begun_keeps_its_baseline(lab):
 def test_another_recipe_under_what_has_begun_is_refused(lab):
     begun = declared(lab, lab.hypothesis("h01"))
     (lab.root / "recipe.toml").write_text(RECIPE.replace("max_new_tokens = 4", "max_new_tokens = 5"))
-    with pytest.raises(LabError, match="not the one that h01 began with") as caught:
+    with pytest.raises(LabError, match="not the one that h01 was declared with") as caught:
         arms(begun)
     assert "recipe.toml as it was, with no changes" in str(caught.value)
     assert "restore the recipe" in caught.value.remedy
@@ -136,17 +136,17 @@ def test_an_arm_that_is_the_baseline_is_refused(lab):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [("grpo.learning_rate=0.001", "is the baseline"), ("seed=5", "changes the seed")],
 )
-def test_an_arm_that_is_no_comparison_is_refused(tmp_path, change, said):
+def test_an_arm_that_is_no_comparison_is_refused(tmp_path, change, message):
     lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", change)})
-    with pytest.raises(LabError, match=said):
+    with pytest.raises(LabError, match=message):
         arms(lab)
 
 
 def test_two_arms_that_are_one_are_refused(tmp_path):
-    """Else what failed in one would be made again for the other, for ever."""
+    """Otherwise a failed run of one would repeat for the other forever."""
     lab = lab_in(tmp_path, {"h01": HEADER + 'again = ["grpo.learning_rate=0.002"]\n'})
     with pytest.raises(LabError, match="arm again of h01 is arm changed"):
         arms(lab)

@@ -64,7 +64,7 @@ def test_the_cheapest_first(tmp_path):
 
 
 def test_a_score_by_hand(tmp_path):
-    """Nobody knows minutes yet, so it is per run; then per minute."""
+    """Minutes are unknown at first, so the score is per run; then per minute."""
     lab = lab_in(tmp_path, {"h01": header(probability=0.4)})
     (step,) = plan(lab)
     assert math.isnan(step.minutes)
@@ -97,7 +97,7 @@ def test_nothing_waits_for_what_is_settled(tmp_path):
     assert (step.hypothesis.id, step.waits_for) == ("h01", ())
 
 
-def test_a_prerequisite_that_was_only_told_is_waited_for(tmp_path):
+def test_a_prerequisite_with_a_prior_is_waited_for(tmp_path):
     prior = '\n[prior]\nverdict = "VALIDATED"\nnote = "n"\nsource = "s"\n'
     headers = {"h01": header(prerequisites='["h02"]'), "h02": other(header() + prior, 3)}
     steps = plan(lab_in(tmp_path, headers, "family = 2"))
@@ -113,7 +113,7 @@ def test_prerequisites_in_a_circle_are_refused(tmp_path):
         lab_in(tmp_path, headers, "family = 2")
 
 
-def test_an_arm_that_is_no_recipe_stops_nobody_else(tmp_path):
+def test_an_arm_that_is_no_recipe_stops_no_other(tmp_path):
     bad = header().replace("grpo.learning_rate=2e-3", "grpo.lr=1")
     lab = lab_in(tmp_path, {"h01": bad, "h02": other(header(), 3)}, "family = 2")
     steps = plan(lab)
@@ -179,7 +179,7 @@ def test_runs_that_lack(tmp_path):
     assert missing_runs(lab, hypothesis, None) == 19
 
 
-def test_runs_that_another_hypothesis_made_are_not_made_again(tmp_path):
+def test_runs_of_another_hypothesis_are_reused(tmp_path):
     lab = lab_in(tmp_path, {"h01": header(), "h02": other(header(), 3), "h03": header()}, "family = 3")
     first = lab.hypothesis("h01")
     lab = with_runs(declared(lab, first), first, {"changed": [0.0] * 4})
@@ -187,7 +187,7 @@ def test_runs_that_another_hypothesis_made_are_not_made_again(tmp_path):
 
 
 def test_runs_of_another_version_of_the_code_are_no_half_of_a_pair(tmp_path):
-    """Baselines of older code are made again for arms that are still to come: 20 runs, and not 10."""
+    """Baselines of older code run again for the remaining arms: 20 runs, and not 10."""
     lab = lab_in(tmp_path, {"h01": header()})
     hypothesis = lab.hypothesis("h01")
     for seed in range(10):
@@ -199,7 +199,7 @@ def test_runs_of_another_version_of_the_code_are_no_half_of_a_pair(tmp_path):
 
 
 def test_a_promoted_arm_is_the_baseline_of_the_next(tmp_path):
-    """Its runs were made already."""
+    """Its runs are done."""
     lab = lab_in(
         tmp_path, {"h01": header(), "h02": header().replace("learning_rate=2e-3", "steps=3")}, "family = 2"
     )
@@ -228,15 +228,15 @@ def test_minutes_are_means_of_what_was_measured(tmp_path):
 def test_facts_are_json(tmp_path):
     headers = {"h01": header(BLIND), "h02": other(header(seeds=3), 3), "h03": other(header(FINE + CHECK), 4)}
     for step in plan(lab_in(tmp_path, headers, "family = 3")):
-        told = json.loads(json.dumps(step.facts(), allow_nan=False))
-        assert told["hypothesis"] == step.hypothesis.id
-        assert told["score"] == pytest.approx(step.score)
-        assert told["kind"] == step.kind
-        assert told["minutes"] is None or step.kind == "check"
-        assert ("noise" in told) == (step.kind == "experiment")
+        facts = json.loads(json.dumps(step.facts(), allow_nan=False))
+        assert facts["hypothesis"] == step.hypothesis.id
+        assert facts["score"] == pytest.approx(step.score)
+        assert facts["kind"] == step.kind
+        assert facts["minutes"] is None or step.kind == "check"
+        assert ("noise" in facts) == (step.kind == "experiment")
 
 
-def test_what_the_baseline_sees(tmp_path):
+def test_what_the_baseline_detects(tmp_path):
     lab = lab_in(tmp_path, {"h01": header()})
     found = {metric: (seen, noise) for metric, seen, noise in detectable_effects(lab)}
     assert found.keys() == {"eval/reward", "reward/mean"}

@@ -80,8 +80,8 @@ def test_from_plan_to_verdict(tmp_path):
     again = truing("lab", "run", "h01", "--lab", tmp_path)
     assert again.code == 0
     assert len(open_lab(tmp_path).history.entries_of(Run)) == 4, "what was run is not run again"
-    told = truing("lab", "verdict", "h01", "--lab", tmp_path)
-    assert "h01 Some: INCONCLUSIVE" in told.out
+    shown = truing("lab", "verdict", "h01", "--lab", tmp_path)
+    assert "h01 Some: INCONCLUSIVE" in shown.out
     status = truing("lab", "status", "--lab", tmp_path, "--json")
     assert json.loads(status.out)["hypotheses"][0]["verdict"] == "INCONCLUSIVE"
 
@@ -115,7 +115,7 @@ def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "nothing is lost: truing lab run h01 goes on where it was" in err
+    assert "stopped; resume with: truing lab run h01" in err
     before = updates()
     assert before >= 5
     (checkpoint,) = tmp_path.glob("experimental-results/runs/*-s0/run/checkpoints/grpo-*")
@@ -166,7 +166,7 @@ def test_a_planted_fault_is_proven_by_its_check(tmp_path):
     assert not open_lab(tmp_path).history.entries_of(Run), "nothing is trained where a proof will do"
 
 
-def test_places_are_cores_by_threads(tmp_path):
+def test_slots_are_cores_by_threads(tmp_path):
     lab = lab_in(tmp_path)
     recipe = resolve_arm(lab, "baseline", ()).recipe
     assert slots_for(recipe) == (cores(), False)
@@ -175,25 +175,25 @@ def test_places_are_cores_by_threads(tmp_path):
     assert RECIPE
 
 
-def test_another_run_is_begun_where_there_is_memory_for_it(tmp_path, monkeypatch):
-    crew = RunPool(tmp_path, 3)
-    assert crew.has_free_slot()
+def test_another_run_starts_where_there_is_memory_for_it(tmp_path, monkeypatch):
+    pool = RunPool(tmp_path, 3)
+    assert pool.has_free_slot()
     (tmp_path / "a" / "run").mkdir(parents=True)
-    crew.running.append(RunningProcess("a", {}, tmp_path / "a", 0, None, False))
-    assert not crew.has_free_slot(), "nobody knows yet what one takes"
-    crew.running[0].peak_bytes = 10**9
+    pool.running.append(RunningProcess("a", {}, tmp_path / "a", 0, None, False))
+    assert not pool.has_free_slot(), "the memory of a run is still unknown"
+    pool.running[0].peak_bytes = 10**9
     (tmp_path / "a" / "run" / "steps.jsonl").write_text("{}\n")
     free = {"bytes": 10**10}
     monkeypatch.setattr(
         "truing.lab.run.run_pool.psutil.virtual_memory", lambda: type("M", (), {"available": free["bytes"]})
     )
-    assert crew.has_free_slot()
+    assert pool.has_free_slot()
     free["bytes"] = 10**9
-    assert not crew.has_free_slot()
-    crew.running.clear()
+    assert not pool.has_free_slot()
+    pool.running.clear()
 
 
-def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch):
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
     def full(*given, **named):
         raise OSError(28, "No space left on device")
 
@@ -210,7 +210,7 @@ def test_two_labs_do_not_make_the_same_runs_at_once(tmp_path):
     ):
         pass
     with RunPool(tmp_path, 1):
-        pass  # and the lock goes with the crew
+        pass  # and the lock goes with the pool
 
 
 def test_a_run_that_ended_unheard_is_not_trained_again(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Runs are made seed by seed until nothing more is to be learnt, and whatever ends them, nothing is lost."""
+"""Runs go seed by seed until the verdict is settled, and no interruption loses a result."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from truing.lab.verdicts.verdict import judge
 
 @dataclass
 class Done:
-    """A run that ended as it was told to."""
+    """A run that ended with the given outcome."""
 
     name: str
     spec: dict[str, Any]
@@ -37,7 +37,7 @@ class Done:
 
 
 @dataclass
-class FakeCrew:
+class FakePool:
     """Ends each run at once; ``ends`` says how, by arm and seed."""
 
     folder: Path
@@ -73,23 +73,23 @@ def lab(tmp_path):
 
 @pytest.fixture
 def ledger(lab):
-    made = Ledger(lab.ledger_folder)
-    yield made
-    made.close()
+    written = Ledger(lab.ledger_folder)
+    yield written
+    written.close()
 
 
 @pytest.fixture
 def values(monkeypatch):
-    """What each run comes to: a function of its name, the baseline's 0 where none is given.
+    """The reward of each run by name; 0 by default, as for the baseline.
 
-    No two runs earn the same on their tasks: where all did, nothing could be learnt from them.
+    The tasks of no run have equal rewards: those could not distinguish the arms.
     """
     found: dict[str, float] = {}
-    made = itertools.count(1)
+    counter = itertools.count(1)
 
     def measure(run):
-        value, apart = found.get(run.parent.name, 0.0), next(made) / 1000
-        tasks = {"a": value - apart, "b": value + apart}
+        value, spread = found.get(run.parent.name, 0.0), next(counter) / 1000
+        tasks = {"a": value - spread, "b": value + spread}
         return {"metrics": {"eval/reward": value}, "tasks": tasks, "curve": [value]}
 
     monkeypatch.setattr(room, "run_measures", measure)
@@ -104,9 +104,9 @@ def keys(lab, label, seeds):
 
 
 def what(lab):
-    """What h01 was declared as, and its arms."""
-    begun = lab.begun(lab.hypotheses["h01"])
-    return begun, room.arms_of(lab, lab.hypotheses["h01"], begun)
+    """Return the declaration of h01, and its arms."""
+    declaration = lab.declaration(lab.hypotheses["h01"])
+    return declaration, room.arms_of(lab, lab.hypotheses["h01"], declaration)
 
 
 def check_name(lab):
@@ -117,22 +117,22 @@ def quiet(kind, facts):
     pass
 
 
-def test_a_clear_effect_ends_early_and_runs_are_made_seed_by_seed(lab, ledger, values):
+def test_a_clear_effect_ends_early_and_runs_go_seed_by_seed(lab, ledger, values):
     values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
-    crew = FakeCrew(lab.runs_folder)
-    after = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    pool = FakePool(lab.runs_folder)
+    after = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     verdict = judge(after, lab.hypotheses["h01"])
     assert (verdict.verdict, verdict.pairs) == ("VALIDATED", 7)
     # at an error of 1/40 seven pairs within ±1 are the fewest; of the eighth no more than what was under way
     pairs = [
         key for both in zip(keys(lab, "baseline", 10), keys(lab, "changed", 10), strict=True) for key in both
     ]
-    assert crew.started == pairs[: len(crew.started)]
-    assert len(crew.started) <= 16
+    assert pool.started == pairs[: len(pool.started)]
+    assert len(pool.started) <= 16
 
 
 def test_a_clear_null_ends_early_too(lab, ledger, values):
-    after = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder), ledger, quiet)
+    after = run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder), ledger, quiet)
     verdict = judge(after, lab.hypotheses["h01"])
     assert (verdict.verdict, verdict.pairs) == ("INVALIDATED", 7)
 
@@ -144,37 +144,37 @@ def test_what_the_ledger_has_is_not_run_again(lab, ledger, values):
     for seed in range(4):
         for label, value in (("baseline", 0.0), ("changed", 1.0)):
             lab = lab.with_entry(ledger.write(run_of(lab, hypothesis, label, seed, value)))
-    crew = FakeCrew(lab.runs_folder)
-    run_jobs(open_lab(lab.root), "h01", pending_arm_jobs(hypothesis), crew, ledger, quiet)
-    assert not set(crew.started) & set(keys(lab, "baseline", 4) + keys(lab, "changed", 4))
-    assert crew.started[:2] == [keys(lab, "baseline", 5)[4], keys(lab, "changed", 5)[4]]
+    pool = FakePool(lab.runs_folder)
+    run_jobs(open_lab(lab.root), "h01", pending_arm_jobs(hypothesis), pool, ledger, quiet)
+    assert not set(pool.started) & set(keys(lab, "baseline", 4) + keys(lab, "changed", 4))
+    assert pool.started[:2] == [keys(lab, "baseline", 5)[4], keys(lab, "changed", 5)[4]]
 
 
 def test_a_baseline_is_shared_between_hypotheses(tmp_path, values):
     other = CLEAR.replace("2e-3", "3e-3")
     lab = lab_in(tmp_path, {"h01": CLEAR, "h02": other}, "family = 2")
-    ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
-    lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
-    done, before = set(lab.history.runs()), len(crew.started)
-    run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    ledger, pool = Ledger(lab.ledger_folder), FakePool(lab.runs_folder)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
+    done, before = set(lab.history.runs()), len(pool.started)
+    run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     ledger.close()
     assert set(keys(lab, "baseline", 7)) <= done
-    assert crew.started[before:]
-    assert not set(crew.started[before:]) & done
+    assert pool.started[before:]
+    assert not set(pool.started[before:]) & done
 
 
 def test_what_was_promoted_is_the_baseline_of_the_next(tmp_path, values):
     other = CLEAR.replace('["grpo.learning_rate=2e-3"]', '["grpo.group_size=8"]')
     lab = lab_in(tmp_path, {"h01": CLEAR, "h02": other}, "family = 2")
-    ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
+    ledger, pool = Ledger(lab.ledger_folder), FakePool(lab.runs_folder)
     values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
-    lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     fix = Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)
     lab = lab.with_entry(ledger.write(fix))
-    before = len(crew.started)
-    lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    before = len(pool.started)
+    lab = run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     ledger.close()
-    assert not set(keys(lab, "changed", 8)) & set(crew.started[before:]), (
+    assert not set(keys(lab, "changed", 8)) & set(pool.started[before:]), (
         "the arm's runs are the baseline's now"
     )
     assert tuple(lab.history.entries_of(Declaration, "h02")[0].baseline) == ("grpo.learning_rate=2e-3",)
@@ -183,19 +183,19 @@ def test_what_was_promoted_is_the_baseline_of_the_next(tmp_path, values):
     )
 
 
-def test_a_crashed_arm_is_told_and_never_averaged_away(lab, ledger, values):
+def test_a_crashed_arm_is_reported_and_never_averaged_away(lab, ledger, values):
     values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
     broken = keys(lab, "changed", 10)[2]
-    crew = FakeCrew(lab.runs_folder, {broken: {"outcome": "crashed", "error": "loss is NaN"}})
-    after = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    pool = FakePool(lab.runs_folder, {broken: {"outcome": "crashed", "error": "loss is NaN"}})
+    after = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     verdict = judge(after, lab.hypotheses["h01"])
     assert (verdict.verdict, verdict.pairs) == ("INCONCLUSIVE", 2)
     assert "changed, seed 2, crashed: loss is NaN" in verdict.because
-    assert len(crew.started) < 10, "without that pair nothing can be decided, so nothing more is run"
+    assert len(pool.started) < 10, "without that pair nothing can be decided, so nothing more is run"
 
-    crew = FakeCrew(lab.runs_folder)
-    after = run_hypothesis(open_lab(lab.root), lab.hypotheses["h01"], crew, ledger, quiet, retry=True)
-    assert crew.started[0] == broken
+    pool = FakePool(lab.runs_folder)
+    after = run_hypothesis(open_lab(lab.root), lab.hypotheses["h01"], pool, ledger, quiet, retry=True)
+    assert pool.started[0] == broken
     assert judge(after, lab.hypotheses["h01"]).verdict == "VALIDATED"
 
 
@@ -205,7 +205,7 @@ def test_a_crash_of_one_arm_leaves_the_others(tmp_path, values):
     ledger = Ledger(lab.ledger_folder)
     values |= dict.fromkeys(keys(lab, "other", 10), 1.0)
     ends = {keys(lab, "changed", 1)[0]: {"outcome": "crashed", "error": "no memory"}}
-    after = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder, ends), ledger, quiet)
+    after = run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder, ends), ledger, quiet)
     ledger.close()
     verdict = judge(after, lab.hypotheses["h01"])
     assert verdict.verdict == "VALIDATED"
@@ -214,12 +214,12 @@ def test_a_crash_of_one_arm_leaves_the_others(tmp_path, values):
 
 def test_a_run_that_was_stopped_is_no_crash_and_ends_the_command(lab, ledger, values):
     first = keys(lab, "baseline", 1)[0]
-    crew = FakeCrew(lab.runs_folder, {first: {"outcome": "stopped", "error": "No space left on device"}})
+    pool = FakePool(lab.runs_folder, {first: {"outcome": "stopped", "error": "No space left on device"}})
     with pytest.raises(RecordError, match="No space left"):
-        run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+        run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     assert not open_lab(lab.root).history.entries_of(Run)
     after = run_hypothesis(
-        open_lab(lab.root), lab.hypotheses["h01"], FakeCrew(lab.runs_folder), ledger, quiet
+        open_lab(lab.root), lab.hypotheses["h01"], FakePool(lab.runs_folder), ledger, quiet
     )
     assert judge(after, lab.hypotheses["h01"]).verdict == "INVALIDATED"
 
@@ -232,7 +232,7 @@ def test_a_full_disk_loses_no_line_of_the_ledger(lab, ledger, values, monkeypatc
     def fail(value):
         raise RecordError("cannot write", got="No space left on device")
 
-    crew = FakeCrew(lab.runs_folder)
+    pool = FakePool(lab.runs_folder)
     real = ledger.write
     monkeypatch.setattr(ledger, "write", lambda entry: real(entry) if len(written) < 3 else fail(entry))
     monkeypatch.setattr(
@@ -241,17 +241,17 @@ def test_a_full_disk_loses_no_line_of_the_ledger(lab, ledger, values, monkeypatc
         lambda *given: written.append(1) or run_of(lab, hypothesis, "baseline", len(written), 0.0),
     )
     with pytest.raises(RecordError, match="No space"):
-        run_jobs(lab, "h01", pending_arm_jobs(hypothesis), crew, ledger, quiet)
+        run_jobs(lab, "h01", pending_arm_jobs(hypothesis), pool, ledger, quiet)
     assert len(open_lab(lab.root).history.entries_of(Run)) == 2
 
 
-def test_criteria_cannot_change_once_numbers_are_seen(lab, ledger):
+def test_criteria_cannot_change_once_results_are_known(lab, ledger):
     hypothesis = lab.hypotheses["h01"]
     declare_experiment(lab, hypothesis, ledger, underpowered=False)
     text = hypothesis.path.read_text().replace("below = 0.5", "below = 0.1")
     hypothesis.path.write_text(text)
     changed = open_lab(lab.root)
-    with pytest.raises(LabError, match="is not what h01 began with"):
+    with pytest.raises(LabError, match="is not what h01 was declared with"):
         declare_experiment(changed, changed.hypotheses["h01"], ledger, underpowered=False)
 
 
@@ -290,7 +290,7 @@ def test_prerequisites_come_first(tmp_path, values):
     lab = lab_in(tmp_path, {"h01": CLEAR, "h02": 'prerequisites = ["h01"]\n' + CLEAR.replace("2e-3", "3e-3")})
     ledger = Ledger(lab.ledger_folder)
     with pytest.raises(LabError, match="h02 comes after h01"):
-        run_hypothesis(lab, lab.hypotheses["h02"], FakeCrew(lab.runs_folder), ledger, quiet)
+        run_hypothesis(lab, lab.hypotheses["h02"], FakePool(lab.runs_folder), ledger, quiet)
     ledger.close()
 
 
@@ -298,7 +298,7 @@ CHECKED = CLEAR + '\n[check]\nrules = ["MSK003"]\nsettles = true\n'
 
 
 @pytest.mark.parametrize(
-    ("said", "verdict", "trained"),
+    ("strength", "verdict", "trained"),
     [
         ("PROVEN", "VALIDATED", False),
         ("CLEAN", "INVALIDATED", False),
@@ -306,18 +306,18 @@ CHECKED = CLEAR + '\n[check]\nrules = ["MSK003"]\nsettles = true\n'
     ],
 )
 def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
-    tmp_path, values, said, verdict, trained
+    tmp_path, values, strength, verdict, trained
 ):
     lab = lab_in(tmp_path, {"h01": CHECKED})
     ledger = Ledger(lab.ledger_folder)
-    found = {"outcome": "finished", "error": "", "results": {"MSK003": [said, "so"]}, "measures": {}}
-    crew = FakeCrew(lab.runs_folder, {check_name(lab): found})
-    after = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    found = {"outcome": "finished", "error": "", "results": {"MSK003": [strength, "so"]}, "measures": {}}
+    pool = FakePool(lab.runs_folder, {check_name(lab): found})
+    after = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     assert judge(after, lab.hypotheses["h01"]).verdict == verdict
     assert (judge(after, lab.hypotheses["h01"]).by == "experiment") == trained
-    assert (len(crew.started) > 1) == trained
+    assert (len(pool.started) > 1) == trained
     if not trained:  # who insists gets an effect as well
-        after = run_hypothesis(after, lab.hypotheses["h01"], crew, ledger, quiet, train=True)
+        after = run_hypothesis(after, lab.hypotheses["h01"], pool, ledger, quiet, train=True)
         assert judge(after, lab.hypotheses["h01"]).by == "experiment"
     ledger.close()
     assert len(after.history.entries_of(CheckResult)) == 1
@@ -326,57 +326,57 @@ def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
 def test_a_check_that_fails_is_an_error(tmp_path, values):
     lab = lab_in(tmp_path, {"h01": CHECKED})
     ledger = Ledger(lab.ledger_folder)
-    crew = FakeCrew(lab.runs_folder, {check_name(lab): {"outcome": "crashed", "error": "no such model"}})
+    pool = FakePool(lab.runs_folder, {check_name(lab): {"outcome": "crashed", "error": "no such model"}})
     with pytest.raises(LabError, match="the check of h01 failed"):
-        run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+        run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     ledger.close()
 
 
-def test_runs_that_failed_are_tried_once_more_and_not_for_ever(lab, ledger, values):
+def test_runs_that_failed_are_repeated_once(lab, ledger, values):
     broken = keys(lab, "changed", 1)[0]
     ends = {broken: {"outcome": "crashed", "error": "loss is NaN"}}
-    lab = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder, ends), ledger, quiet)
-    again = FakeCrew(lab.runs_folder, ends)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder, ends), ledger, quiet)
+    again = FakePool(lab.runs_folder, ends)
     lab = run_jobs(lab, "h01", retry_jobs(lab, *what(lab)), again, ledger, quiet)
     assert again.started == [broken]
     assert [run.outcome for run in lab.history.entries_of(Run) if run.key == broken] == ["crashed", "crashed"]
 
 
 def test_entries_are_json_lines_that_anybody_can_read(lab, ledger, values):
-    run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder), ledger, quiet)
+    run_hypothesis(lab, lab.hypotheses["h01"], FakePool(lab.runs_folder), ledger, quiet)
     (path,) = lab.ledger_folder.glob("*.jsonl")
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert kinds[0] == "begun"
     assert set(kinds[1:]) == {"run"}
 
 
-def test_a_check_that_another_hypothesis_asked_for_is_not_made_again(tmp_path, values):
+def test_a_check_for_another_hypothesis_is_reused(tmp_path, values):
     lab = lab_in(
         tmp_path, {"h01": CHECKED, "h02": CHECKED.replace("2e-3", "3e-3").replace("MSK003", "TOK001")}
     )
     found = {"results": {"MSK003": ["CLEAN", ""], "TOK001": ["PROVEN", "other ids"]}, "measures": {}}
-    crew = FakeCrew(lab.runs_folder, {check_name(lab): {"outcome": "finished", "error": "", **found}})
+    pool = FakePool(lab.runs_folder, {check_name(lab): {"outcome": "finished", "error": "", **found}})
     ledger = Ledger(lab.ledger_folder)
     for name in ("h01", "h02"):
-        lab = run_hypothesis(lab, lab.hypotheses[name], crew, ledger, quiet)
+        lab = run_hypothesis(lab, lab.hypotheses[name], pool, ledger, quiet)
     ledger.close()
-    assert crew.started == [check_name(lab)]
+    assert pool.started == [check_name(lab)]
     assert judge(lab, lab.hypotheses["h02"]).because == "TOK001: other ids"
     assert judge(open_lab(tmp_path), lab.hypotheses["h01"]).verdict == "INVALIDATED"
 
 
 def test_criteria_about_numbers_that_are_known_are_refused(tmp_path, values):
-    """Nobody chooses the metric by which an old run looks best; fresh seeds are another matter."""
+    """A metric chosen after a run proves nothing about it; new seeds do."""
     asked = CLEAR.replace(
         'metric = "eval/reward", arm = "changed", above', 'metric = "reward/mean", arm = "changed", above'
     )
     lab = lab_in(tmp_path, {"h01": CLEAR, "h02": asked, "h03": "first_seed = 20\n" + CLEAR}, "family = 3")
-    ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
-    lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    ledger, pool = Ledger(lab.ledger_folder), FakePool(lab.runs_folder)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     with pytest.raises(LabError, match="arm changed of h02 was run before") as refused:
         declare_experiment(lab, lab.hypotheses["h02"], ledger, underpowered=True)
     assert "first_seed = " in str(refused.value)
-    lab = run_hypothesis(lab, lab.hypotheses["h03"], crew, ledger, quiet)
+    lab = run_hypothesis(lab, lab.hypotheses["h03"], pool, ledger, quiet)
     ledger.close()
     assert judge(lab, lab.hypotheses["h03"]).verdict == "INVALIDATED"
     assert {run.seed for run in lab.history.entries_of(Run) if run.hypothesis == "h03"} <= set(range(20, 30))
@@ -386,8 +386,8 @@ def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
     lab = lab_in(tmp_path, {"h01": CLEAR, "h02": CHECKED.replace("2e-3", "3e-3")}, "family = 2")
     ledger = Ledger(lab.ledger_folder)
     found = {"outcome": "finished", "error": "", "results": {"MSK003": ["PROVEN", "sign"]}, "measures": {}}
-    crew = FakeCrew(lab.runs_folder, {check_name(lab): found})
-    lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    pool = FakePool(lab.runs_folder, {check_name(lab): found})
+    lab = run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     assert judge(lab, lab.hypotheses["h02"]).notes == ()
     lab = lab.with_entry(
         ledger.write(Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1))
@@ -396,7 +396,7 @@ def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
     assert before.verdict == "VALIDATED"
     assert "earlier baseline" in before.notes[-1]
     now = room.arms_of(lab, lab.hypotheses["h02"], None)["baseline"].digest
-    crew.ends = {f"check-{now[:10]}": found | {"results": {"MSK003": ["CLEAN", ""]}}}
-    lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    pool.ends = {f"check-{now[:10]}": found | {"results": {"MSK003": ["CLEAN", ""]}}}
+    lab = run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     ledger.close()
     assert judge(lab, lab.hypotheses["h02"]).verdict == "INVALIDATED"

@@ -30,7 +30,7 @@ long_series = st.lists(numbers, min_size=7, max_size=14)
 
 def slow_wealth(differences):
     """Three gamblers, one pair after the other, in plain Python."""
-    purses, told = [1.0, 1.0, 1.0], []
+    purses, means = [1.0, 1.0, 1.0], []
     for index, difference in enumerate(differences):
         seen = [abs(each) for each in differences[: index + 1]]
         usual = sum(seen) / len(seen)
@@ -39,8 +39,8 @@ def slow_wealth(differences):
                 continue
             stake = math.tanh(eagerness * abs(difference) / usual)
             purses[k] += stake * purses[k] if difference > 0 else -stake * purses[k]
-        told.append(sum(purses) / 3)
-    return told
+        means.append(sum(purses) / 3)
+    return means
 
 
 def test_wealth_after_one_pair_by_hand():
@@ -106,7 +106,7 @@ def test_most_is_the_highest_ever_and_no_less_than_the_beginning():
     assert max_wealth(np.empty(0)) == 1
 
 
-# Under the null nobody may win.
+# Under the null no bet wins.
 
 NULLS = {
     "normal": lambda r, n: r.standard_normal(n),

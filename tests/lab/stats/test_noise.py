@@ -1,4 +1,4 @@
-"""The scatter of pairs: measured where it can be, guessed where not, and never from what an arm does."""
+"""The noise of pairs: measured if possible, else assumed, and never from an arm's effect."""
 
 import math
 
@@ -18,7 +18,7 @@ def lab(tmp_path):
     return lab_in(tmp_path, {"h01": HEADER, "h02": OTHER}, "family = 2")
 
 
-def begun(lab, name, values):
+def declared_with_runs(lab, name, values):
     hypothesis = lab.hypothesis(name)
     return with_runs(declared(lab, hypothesis), hypothesis, {"changed": values})
 
@@ -28,7 +28,7 @@ def noise(lab, name):
     return noise_of(lab, lab.hypotheses[name], hypothesis.header)
 
 
-def test_guessed_before_anything_was_run(lab):
+def test_assumed_before_the_first_run(lab):
     found = noise(lab, "h01")
     assert found.deviation == evaluation_noise(4, 1)
     assert "4 evaluation tasks × 1" in found.source
@@ -37,40 +37,40 @@ def test_guessed_before_anything_was_run(lab):
 
 def test_measured_by_its_own_pairs(lab):
     values = [0.1, 0.4, -0.2, 0.9]
-    found = noise(begun(lab, "h01", values), "h01")
+    found = noise(declared_with_runs(lab, "h01", values), "h01")
     assert found.deviation == pytest.approx(np.std(values, ddof=1))
     assert found.source == "4 pairs of h01"
     assert found.measured
 
 
 def test_two_pairs_are_too_few(lab):
-    assert not noise(begun(lab, "h01", [0.1, 0.4]), "h01").measured
+    assert not noise(declared_with_runs(lab, "h01", [0.1, 0.4]), "h01").measured
 
 
 def test_measured_by_pairs_of_an_arm_that_does_nothing(lab):
     values = [0.1, -0.4, 0.2, 0.3, -0.1]
-    found = noise(begun(lab, "h01", values), "h02")
+    found = noise(declared_with_runs(lab, "h01", values), "h02")
     assert found.deviation == pytest.approx(np.std(values, ddof=1))
-    assert found.source == "5 pairs of arms that do nothing"
+    assert found.source == "5 pairs of arms without an effect"
     assert found.measured
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_an_arm_does_is_no_noise_of_another(lab, sign):
-    """Eight pairs that prove an effect at an error of 0.05 ÷ 3 tell nothing of another arm's noise."""
-    proven = begun(lab, "h01", [sign * (1.0 + 0.1 * i) for i in range(8)])
+    """Eight pairs that prove an effect at an error of 0.05 ÷ 3 are no noise of another arm."""
+    proven = declared_with_runs(lab, "h01", [sign * (1.0 + 0.1 * i) for i in range(8)])
     assert not noise(proven, "h02").measured
     assert noise(proven, "h01").measured
 
 
 def test_its_own_pairs_count_whatever_they_show(lab):
-    found = noise(begun(lab, "h01", [5.0] * 8), "h01")
+    found = noise(declared_with_runs(lab, "h01", [5.0] * 8), "h01")
     assert math.isnan(found.deviation), "that they are equal is not to say that there is no noise"
     assert "equal" in found.source
     assert found.measured
 
 
-def test_arms_are_centred_each_about_its_own_mean(tmp_path):
+def test_arms_are_centered_each_about_its_own_mean(tmp_path):
     both = HEADER + 'second = ["grpo.learning_rate=4e-3"]\n'
     lab = lab_in(tmp_path, {"h01": both})
     hypothesis = lab.hypothesis("h01")
@@ -84,17 +84,17 @@ def test_arms_are_centred_each_about_its_own_mean(tmp_path):
 
 def test_pairs_that_lack_the_metric_or_have_no_number_tell_nothing(lab):
     for value in (math.nan, math.inf):
-        found = noise(begun(lab, "h01", [0.1, 0.2, value, 0.3]), "h01")
+        found = noise(declared_with_runs(lab, "h01", [0.1, 0.2, value, 0.3]), "h01")
         assert found.deviation == evaluation_noise(4, 1)
         assert not found.measured
 
 
 def test_unbiased_on_average():
     """The mean square of what is pooled is the variance of the draws, however few pairs an arm has."""
-    from truing.lab.stats.noise import _centred
+    from truing.lab.stats.noise import _centered
 
     r = np.random.default_rng(2)
-    squares = [np.mean(np.square(_centred(r.normal(7, 2, 3)))) for _ in range(4000)]
+    squares = [np.mean(np.square(_centered(r.normal(7, 2, 3)))) for _ in range(4000)]
     assert np.mean(squares) == pytest.approx(4, rel=0.06)
 
 
@@ -107,8 +107,8 @@ def test_the_reward_of_training_is_guessed_by_its_last_quarter(lab):
     assert short.deviation == training_noise(4, 4, 1)
 
 
-def test_nobody_guesses_other_metrics(lab):
+def test_other_metrics_have_no_assumed_noise(lab):
     recipe = resolve_arm(lab, BASELINE, ()).recipe
     found = assumed_noise(recipe, "length/mean")
     assert math.isnan(found.deviation)
-    assert "nobody knows the noise of length/mean" in found.source
+    assert "the noise of length/mean is unknown" in found.source

@@ -113,7 +113,7 @@ def test_what_failed_is_no_pair_and_stops_what_comes_after(outcome, side):
     assert seeds_of(*runs) == [0]
 
 
-def test_a_pair_counts_once_what_failed_was_made_again():
+def test_a_pair_counts_once_its_failed_run_was_repeated():
     failed = run("A", 0, outcome="crashed")
     assert seeds_of(failed, *both(0)) == [0]
     assert seeds_of(*both(0, code="v2"), failed) == [0]
@@ -127,22 +127,22 @@ def labels(*runs, arms=ARMS):
     return [(each.label, each.seed) for each in failed_runs(history(*runs), arms)]
 
 
-def test_what_failed_is_told_by_seed():
+def test_what_failed_is_listed_by_seed():
     runs = [run("A", 2, outcome="crashed"), run("B", 1, outcome="proven"), run("A", 0), run("B", 0)]
     assert labels(*runs) == [("baseline", 1), ("changed", 2)]
     assert [each.error for each in failed_runs(history(*runs), ARMS)] == ["it proven", "it crashed"]
 
 
-def test_what_failed_and_was_made_again_is_in_order():
+def test_failed_and_repeated_runs_are_in_order():
     assert labels(run("A", 0, outcome="crashed"), *both(0)) == []
     assert labels(run("A", 0, outcome="crashed"), *both(0, code="v2")) == []
 
 
-def test_runs_of_other_arms_are_not_told():
+def test_runs_of_other_arms_are_not_listed():
     assert labels(run("X", 0, outcome="crashed")) == []
 
 
-def test_a_baseline_that_failed_is_told_while_any_partner_lacks():
+def test_a_baseline_that_failed_is_listed_while_any_partner_lacks():
     arms = {**ARMS, "second": "C"}
     runs = [run("B", 0, outcome="crashed", code="v1"), run("B", 0, code="v2"), run("A", 0, code="v2")]
     crashed_again = run("B", 0, outcome="crashed", code="v3")
@@ -150,7 +150,7 @@ def test_a_baseline_that_failed_is_told_while_any_partner_lacks():
     assert labels(*runs, crashed_again, run("C", 0, code="v2"), arms=arms) == []
 
 
-def test_a_run_of_another_hypothesis_is_told_by_the_label_that_it_has_here():
+def test_a_run_of_another_hypothesis_has_the_label_that_it_has_here():
     """Its arm `warm` is what is called `changed` here; and its `changed` is not ours."""
     crashed = run("A", 0, outcome="crashed", label="warm", hypothesis="h02")
     assert labels(run("B", 0), crashed) == [("changed", 0)]
@@ -159,7 +159,7 @@ def test_a_run_of_another_hypothesis_is_told_by_the_label_that_it_has_here():
 
 
 def test_what_finished_with_mended_code_waits_for_its_partner_alone():
-    """Else the arm is out for good: its old crash would count while the baseline was not made again."""
+    """Otherwise the arm is excluded for good: its old crash counts until the baseline runs again."""
     crashed = run("A", 0, outcome="crashed", code="v1")
     mended = run("A", 0, code="v2")
     assert labels(run("B", 0, code="v1"), crashed) == [("changed", 0)]
@@ -169,7 +169,7 @@ def test_what_finished_with_mended_code_waits_for_its_partner_alone():
     ]
 
 
-def test_the_last_try_is_told():
+def test_the_last_attempt_is_listed():
     """Tried with one version, with another, and with the first again."""
     first, second = run("A", 0, outcome="crashed", code="v1"), run("A", 0, outcome="crashed", code="v2")
     again = replace(first, error="again")
@@ -190,12 +190,12 @@ def test_a_pair_that_fits():
 
 
 def test_other_tasks_are_no_comparison():
-    told = pair(
+    reason = pair(
         run("B", 3, tasks={"a": 1, "b": 1}), run("A", 3, tasks={"a": 1, "c": 1, "d": 0})
     ).why_not_comparable([])
-    assert "seed 3" in told
-    assert "changed was evaluated on other tasks" in told
-    assert "(3 apart)" in told
+    assert "seed 3" in reason
+    assert "changed was evaluated on other tasks" in reason
+    assert "(3 differ)" in reason
 
 
 def test_a_metric_that_one_side_lacks():
@@ -211,8 +211,8 @@ def test_a_metric_that_one_side_lacks():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_metric_that_is_no_number(value):
-    told = pair(run("B", 3), run("A", 3, value)).why_not_comparable(["eval/reward"])
-    assert told == f"seed 3: eval/reward is {value} in changed"
+    reason = pair(run("B", 3), run("A", 3, value)).why_not_comparable(["eval/reward"])
+    assert reason == f"seed 3: eval/reward is {value} in changed"
 
 
 def test_by_task_is_the_mean_over_the_seeds_that_have_it():
@@ -235,7 +235,7 @@ def test_pairs_begin_where_they_are_asked_to():
     assert pairs_of(history(*runs), "B", "A", range(9)) == []
 
 
-def test_other_prompts_are_told_where_the_arm_is_not_about_them():
+def test_other_prompts_are_reported_where_the_arm_is_not_about_them():
     base, arm = (replace(each, prompts=text) for each, text in zip(both(0), ("p", "q"), strict=True))
     pair = Pair(0, base, arm)
     assert "other prompts than the baseline" in pair.why_not_comparable(["eval/reward"], same_prompts=True)

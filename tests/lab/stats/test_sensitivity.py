@@ -12,10 +12,10 @@ from truing.lab.stats.power import MIN_POWER, min_detectable_excess, power
 from truing.lab.stats.sensitivity import min_detectable_effect, power_at_smallest_effect, why_underpowered
 from truing.lab.store.hypothesis_file import Header
 
-UNKNOWN = Noise(math.nan, "nobody knows", False)
+UNKNOWN = Noise(math.nan, "unknown", False)
 QUIET = Noise(0.1, "8 pairs of h01", True)
-SIGNS = {}  # nobody knows how far pairs can lie from 0
-GUESSED = Noise(0.6, "at best, by 4 evaluation tasks × 1; nothing was measured yet", False)
+SIGNS = {}  # no bound on the size of differences
+GUESSED = Noise(0.6, "assumed from 4 evaluation tasks × 1; nothing was measured yet", False)
 
 
 def header(**facts):
@@ -26,7 +26,7 @@ def criterion(**facts):
     return {"metric": "eval/reward", **facts}
 
 
-def test_what_is_seen_is_the_bound_and_what_pairs_tell_apart():
+def test_the_detectable_effect_is_the_bound_plus_the_detectable_excess():
     plain = header()
     assert min_detectable_effect(plain, QUIET, 0.05, SIGNS) == pytest.approx(
         min_detectable_excess(0.1, 10, 0.05)
@@ -41,12 +41,12 @@ def test_what_is_seen_is_the_bound_and_what_pairs_tell_apart():
     )
 
 
-def test_no_worse_than_a_little_is_seen_at_once():
+def test_no_worse_than_a_little_is_detected_at_once():
     lenient = header(confirm=[criterion(arm="changed", above=-5.0)])
     assert min_detectable_effect(lenient, QUIET, 0.05, SIGNS) == 0
 
 
-def test_of_several_bounds_the_hardest_counts_and_of_the_told_metric_alone():
+def test_of_several_bounds_the_hardest_counts_and_only_of_the_metric():
     several = header(
         confirm=[
             criterion(arm="changed", above=0.0),
@@ -59,7 +59,7 @@ def test_of_several_bounds_the_hardest_counts_and_of_the_told_metric_alone():
     )
 
 
-def test_what_is_seen_is_unknown_where_the_noise_is():
+def test_the_detectable_effect_is_unknown_without_a_noise_estimate():
     assert math.isnan(min_detectable_effect(header(), UNKNOWN, 0.05, SIGNS))
 
 
@@ -110,9 +110,9 @@ def test_refused_for_noise_that_was_guessed():
     """Seeds, tasks or a larger effect would do; each of them, taken at its word, does."""
     asked = header(seeds=6)
     refused, would = why_underpowered(asked, GUESSED, 0.05, SIGNS)
-    assert "with 6 pairs it sees" in refused
-    assert "at best, by 4 evaluation tasks" in refused
-    assert "0.5 is what matters" in refused
+    assert "with 6 pairs it detects" in refused
+    assert "assumed from 4 evaluation tasks" in refused
+    assert "the smallest effect of interest is 0.5" in refused
     seeds, tasks, effect = would.split(", or ", 1)[0], would, would.rsplit(" = ", 1)[1]
     assert why_underpowered(header(seeds=int(seeds.removeprefix("seeds = "))), GUESSED, 0.05, SIGNS) == (
         "",

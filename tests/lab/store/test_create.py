@@ -52,7 +52,7 @@ def test_the_report_of_the_field_is_a_template(tmp_path):
     assert prior.verdict == "PARTIALLY VALIDATED"
 
 
-def test_a_lab_is_never_made_over_something(tmp_path):
+def test_a_lab_is_never_created_in_a_folder_with_files(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(LabError, match="is not empty"):
         create_lab(tmp_path, "blank", None)
@@ -60,7 +60,7 @@ def test_a_lab_is_never_made_over_something(tmp_path):
 
 
 def test_a_template_or_recipe_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(LabError, match="no such template"):
+    with pytest.raises(LabError, match="unknown template"):
         create_lab(tmp_path / "lab", "musik", None)
     with pytest.raises(RecipeError):
         create_lab(tmp_path / "lab", "blank", "nowhere.toml")

@@ -27,7 +27,7 @@ def written(folder, header=HEADER, name=NAME, title="# H07: Short prompts\n"):
 
 
 def refused(folder, header=HEADER, **facts):
-    """What is said of a header: it always names the file."""
+    """Return the error of a header, which always names the file."""
     path = written(folder, header, **facts)
     with pytest.raises(LabError) as caught:
         read_hypothesis(path)
@@ -73,7 +73,7 @@ def test_what_a_check_settles_needs_no_arms(tmp_path):
 
 
 def test_a_declared_header_comes_back_from_the_ledger(tmp_path):
-    """What `begun` keeps is the header, to the last key."""
+    """A declaration keeps the header, to the last key."""
     header = read_hypothesis(written(tmp_path)).header
     assert Header.model_validate(header.model_dump(mode="json")) == header
 
@@ -188,7 +188,7 @@ def test_a_missing_key(tmp_path, key):
     ],
 )
 def test_a_misspelt_key(tmp_path, wrong, right):
-    """Told as misspelt, even where the right one is then missing."""
+    """Reported as misspelled, even if the right key is then missing."""
     header = without(right) if f"{right} =" in HEADER else HEADER
     header = header.replace("\n[arms]", f'{wrong} = "x"\n\n[arms]')
     told = refused(tmp_path, header)
@@ -221,9 +221,9 @@ def test_a_misspelt_key_of_a_criterion(tmp_path):
         ("claim", "3", "string"),
     ],
 )
-def test_a_value_that_cannot_be(tmp_path, key, value, told):
+def test_an_invalid_value(tmp_path, key, value, told):
     said = refused(tmp_path, without(key).replace("\n[arms]", f"{key} = {value}\n\n[arms]"))
-    assert f"{key} has a value that cannot be" in said
+    assert f"{key} has an invalid value" in said
     assert told in said
 
 
@@ -303,12 +303,12 @@ def test_an_arm_that_changes_nothing(tmp_path):
 
 def test_a_prior_that_is_no_verdict(tmp_path):
     told = refused(tmp_path, HEADER + '[prior]\nverdict = "MAYBE"\nnote = "n"\nsource = "s"\n')
-    assert "prior.verdict has a value that cannot be" in told
+    assert "prior.verdict has an invalid value" in told
     assert "got: MAYBE" in told
 
 
 def test_pairs_that_lie_nearer_to_0_than_what_matters_are_refused(tmp_path):
     told = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/reward" = 0.5 }\n\n[arms]'))
-    assert "no pair differs by more than 0.5, so smallest_effect is never seen" in told
+    assert "no pair differs by more than 0.5, so smallest_effect is never detected" in told
     told = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/rewrd/x" = 0.9 }\n\n[arms]'))
     assert "no run has the metric" in told

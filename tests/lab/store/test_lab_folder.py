@@ -121,5 +121,5 @@ def test_all_hypotheses_together_keep_to_the_lab_s_error(family, error):
     total = sum(share(number, family, error) for number in range(1, family + MAX_BEYOND_FAMILY + 1))
     assert total <= error * (1 + 1e-12)
     assert total == pytest.approx(error, rel=1e-5)
-    with pytest.raises(LabError, match="no share"):
+    with pytest.raises(LabError, match="too small a share"):
         share(family + MAX_BEYOND_FAMILY + 1, family, error)

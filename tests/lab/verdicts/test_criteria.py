@@ -18,16 +18,16 @@ ANY_ABOVE = Criterion(metric="eval/reward", above=0.5)
 ANY_BELOW = Criterion(metric="eval/reward", below=0.5)
 ERROR = 0.05
 ENOUGH = min_pairs(ERROR)
-SIGNS = {}  # nobody knows how far pairs can lie from 0
+SIGNS = {}  # no bound on the size of differences
 ENOUGH_FOR_TWO = min_pairs(ERROR / 2)
 
 values = st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), max_size=9)
 
 
 def pairs(**arms):
-    made = {}
+    found = {}
     for arm, differences in arms.items():
-        made[arm] = [
+        found[arm] = [
             Pair(
                 seed,
                 Run(
@@ -55,7 +55,7 @@ def pairs(**arms):
             )
             for seed, d in enumerate(differences)
         ]
-    return made
+    return found
 
 
 def test_the_fewest_pairs_differ_by_the_share():
@@ -93,12 +93,12 @@ def test_the_opposite():
 
 @given(values, st.booleans())
 def test_a_state_is_what_the_bets_say(differences, confirms):
-    made = pairs(a=differences)
-    data = [pair.difference("eval/reward") for pair in made["a"]]
+    given = pairs(a=differences)
+    data = [pair.difference("eval/reward") for pair in given["a"]]
     above, below = e_process.is_above(data, 0.5, ERROR), e_process.is_below(data, 0.5, ERROR)
     mean = sum(data) / len(data) if data else 0.5
     expected = "met" if above and mean > 0.5 else "contradicted" if below and mean < 0.5 else "open"
-    assert judge_criterion(ABOVE, made, SIGNS, ERROR, confirms=confirms).state == expected
+    assert judge_criterion(ABOVE, given, SIGNS, ERROR, confirms=confirms).state == expected
 
 
 def test_any_arm_confirms_at_its_share():
@@ -142,12 +142,12 @@ def test_hopeless_where_no_arm_can():
 
 @given(values, values)
 def test_it_is_hopeless_by_the_bets_of_each_arm(first, second):
-    made = pairs(a=first, b=second)
+    given = pairs(a=first, b=second)
     each = [
-        e_process.is_futile([pair.difference("eval/reward") for pair in made[arm]], 0.5, 10, ERROR)
+        e_process.is_futile([pair.difference("eval/reward") for pair in given[arm]], 0.5, 10, ERROR)
         for arm in "ab"
     ]
-    assert is_futile(ANY_ABOVE, made, SIGNS, 10, ERROR) == all(each)
+    assert is_futile(ANY_ABOVE, given, SIGNS, 10, ERROR) == all(each)
 
 
 @pytest.mark.parametrize("arms", [1, 2, 4])

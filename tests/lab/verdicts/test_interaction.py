@@ -1,4 +1,4 @@
-"""The 2 × 2: all its bounds hold at once, and what they suppose is said."""
+"""The 2 × 2: all its bounds hold at once, and their condition is stated."""
 
 from types import SimpleNamespace
 
@@ -39,17 +39,17 @@ def test_ten_bounds_share_the_error(two_by_two, within):
 
 
 @pytest.mark.parametrize(
-    ("within", "said"), [(None, "symmetric about the effect"), (1.0, "no pair differs by more than 1")]
+    ("within", "condition"), [(None, "symmetric about the effect"), (1.0, "no pair differs by more than 1")]
 )
-def test_what_the_bounds_promise_is_said(two_by_two, within, said):
-    told = list(contrast_lines(two_by_two([0.1] * 3, [0.2] * 3, [0.3] * 3, within), "eval/reward"))
-    assert "any of these bounds is wrong with a chance of at most 0.05" in told[-1]
-    assert told[-1].endswith(said)
+def test_the_guarantee_of_the_bounds_is_stated(two_by_two, within, condition):
+    lines = list(contrast_lines(two_by_two([0.1] * 3, [0.2] * 3, [0.3] * 3, within), "eval/reward"))
+    assert "any of these bounds is wrong with probability at most 0.05" in lines[-1]
+    assert lines[-1].endswith(condition)
 
 
 @pytest.mark.parametrize("within", [None, 1.0])
 def test_of_arms_that_do_nothing_some_bound_is_wrong_as_seldom_as_promised(two_by_two, within):
-    """Each run is a sign, so that no effect has a sign of its own; an experiment is looked at once."""
+    """Each run is a sign, so that no effect has a sign of its own; an experiment is judged once."""
     rng, wrong, experiments = np.random.default_rng(1), 0, 80
     for _ in range(experiments):
         base, *arms = rng.choice([-0.5, 0.5], (4, 24))

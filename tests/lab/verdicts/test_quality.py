@@ -1,4 +1,4 @@
-"""Quality by rules that are stated: what lacks is told, one lack is medium, two are low."""
+"""Quality by stated rules: one missing condition is medium, two are low."""
 
 import math
 import tomllib
@@ -66,36 +66,39 @@ def quality(verdict="VALIDATED", found=None, bounds=LARGE, failed=0, **facts):
     )
 
 
-def test_a_mean_outside_its_bounds_is_told():
+def test_a_mean_outside_its_bounds_is_reported():
     """Of bounds of a shift, which a rare loss does not move."""
     found = pairs(HIGH_QUALITY_PAIRS, (0.1,) * TASKS)
     found[0] = replace(found[0], arm=replace(found[0].arm, metrics={"eval/reward": -4.0}))
-    told = quality("INVALIDATED", found, (0.1, 0.1))[1]
-    assert told == "the mean is outside its bounds: a few pairs weigh more than all others"
+    reason = quality("INVALIDATED", found, (0.1, 0.1))[1]
+    assert reason == "the mean is outside its bounds: a few pairs weigh more than all others"
 
 
 def test_high():
-    assert quality() == ("high", "8 pairs, none failed, the same on other tasks")
+    assert quality() == ("high", "8 pairs, none failed, the same for other tasks")
 
 
 def test_what_goes_on_or_is_not_decided():
-    assert quality("TESTING") == ("–", "it goes on")
+    assert quality("TESTING") == ("–", "it is running")
     assert quality("INCONCLUSIVE") == ("low", "nothing is decided")
-    assert quality("TESTING", []) == ("–", "it goes on")
+    assert quality("TESTING", []) == ("–", "it is running")
 
 
 def test_fewer_pairs():
     assert quality(found=pairs(HIGH_QUALITY_PAIRS - 1)) == ("medium", "7 pairs, fewer than 8")
 
 
-@pytest.mark.parametrize(("failed", "told"), [(1, "1 run failed"), (3, "3 runs failed")])
-def test_runs_that_failed(failed, told):
-    assert quality(failed=failed) == ("medium", told)
+@pytest.mark.parametrize(("failed", "reason"), [(1, "1 run failed"), (3, "3 runs failed")])
+def test_runs_that_failed(failed, reason):
+    assert quality(failed=failed) == ("medium", reason)
 
 
 @pytest.mark.parametrize("verdict", ["VALIDATED", "PARTIALLY VALIDATED"])
 def test_an_effect_that_may_be_too_small(verdict):
-    assert quality(verdict, bounds=(0.49, 1.0)) == ("medium", "the effect may be too small to matter")
+    assert quality(verdict, bounds=(0.49, 1.0)) == (
+        "medium",
+        "the effect may be smaller than the smallest of interest",
+    )
     assert quality(verdict, bounds=(0.5, 1.0))[0] == "high"
     assert quality(verdict, bounds=(-math.inf, math.inf))[0] == "medium"
 
@@ -108,16 +111,16 @@ def test_what_is_refuted_need_not_be_large():
     assert quality("INVALIDATED", pairs(HIGH_QUALITY_PAIRS, (0.2,) * TASKS), SMALL)[0] == "high"
 
 
-def test_on_other_tasks_it_could_be_otherwise():
-    """Half of the tasks gain and half lose: the mean is above 0 for these, and for others nobody knows."""
+def test_the_result_may_differ_on_other_tasks():
+    """Half of the tasks gain and half lose: the mean is above 0 for these, and unknown for others."""
     found = quality(found=pairs(HIGH_QUALITY_PAIRS, TURNED))
-    assert found == ("medium", "on other tasks of the kind it could be otherwise")
+    assert found == ("medium", "the result may differ on other tasks of the kind")
 
 
 def test_a_refutation_holds_on_other_tasks_where_none_gains_what_matters():
     assert quality("INVALIDATED", pairs(HIGH_QUALITY_PAIRS, (0.2,) * TASKS), SMALL)[0] == "high"
-    told = quality("INVALIDATED", pairs(HIGH_QUALITY_PAIRS, TURNED), (0.1, 1.2))
-    assert told == ("medium", "on other tasks of the kind it could be otherwise")
+    reason = quality("INVALIDATED", pairs(HIGH_QUALITY_PAIRS, TURNED), (0.1, 1.2))
+    assert reason == ("medium", "the result may differ on other tasks of the kind")
 
 
 def test_tasks_say_nothing_of_what_is_not_evaluated():
@@ -125,9 +128,9 @@ def test_tasks_say_nothing_of_what_is_not_evaluated():
 
 
 def test_two_that_lack_are_low():
-    found, told = quality(found=pairs(5), failed=1)
+    found, reason = quality(found=pairs(5), failed=1)
     assert found == "low"
-    assert told == "5 pairs, fewer than 8; 1 run failed"
+    assert reason == "5 pairs, fewer than 8; 1 run failed"
     assert quality(found=pairs(1, TURNED), failed=1, bounds=SMALL)[1].count("; ") == 4
 
 
@@ -136,12 +139,12 @@ def test_the_same_pairs_give_the_same_quality():
     assert quality(found=pairs(HIGH_QUALITY_PAIRS, gains)) == quality(found=pairs(HIGH_QUALITY_PAIRS, gains))
 
 
-def test_a_pair_that_says_the_opposite_is_told():
-    """Many small gains and a rare collapse: signs are for it, and nobody should be at ease."""
+def test_a_pair_of_opposite_sign_is_reported():
+    """Many small gains and a rare collapse: signs are in favor, and the quality must be lower."""
     found = pairs(HIGH_QUALITY_PAIRS)
     bad = replace(found[3].arm, metrics={"eval/reward": -4.0})
     found[3] = replace(found[3], arm=bad)
-    assert quality(found=found) == ("medium", "one pair says the opposite, -4.000")
+    assert quality(found=found) == ("medium", "one pair has the opposite sign, -4.000")
     mild = replace(bad, metrics={"eval/reward": -0.1})
     found[3] = replace(found[3], arm=mild)
     assert quality(found=found)[0] == "high"

@@ -1,4 +1,4 @@
-"""Verdicts: each name, by pairs, by a check and by what was told; and facts that are JSON."""
+"""Verdicts: each name, by pairs, by a check and by a prior; and facts that are JSON."""
 
 import json
 import math
@@ -69,7 +69,7 @@ ARMS = ('a = ["grpo.learning_rate=2e-3"]', 'b = ["grpo.learning_rate=3e-3"]')
 def test_pending(tmp_path):
     lab = lab_in(tmp_path)
     found = judge(lab, lab.hypothesis("h01"))
-    assert (found.verdict, found.because, found.by) == ("PENDING", "nothing was run", "")
+    assert (found.verdict, found.because, found.by) == ("PENDING", "no run yet", "")
     assert (found.pairs, found.low, found.high) == (0, -math.inf, math.inf)
     assert math.isnan(found.effect)
     assert [each.state for each in found.criteria] == ["open", "open"]
@@ -86,7 +86,7 @@ def test_testing(made):
     assert found.effect == pytest.approx(1.05)
     assert (found.low, found.high) == (-math.inf, math.inf)
     assert not found.settled
-    assert (found.quality, found.quality_because) == ("–", "it goes on")
+    assert (found.quality, found.quality_because) == ("–", "it is running")
 
 
 def test_testing_where_only_the_baseline_ran(made):
@@ -210,7 +210,7 @@ def test_inconclusive_as_soon_as_it_is_hopeless(made):
     )
     found = verdict(lab, hypothesis, changed=values[:stopped])
     assert stopped < 10
-    assert found.because == f"after {stopped} pairs, those that are left can settle no criterion"
+    assert found.because == f"after {stopped} pairs, the remaining ones can settle no criterion"
     for bound in (0.0, 0.5):
         assert e_process.is_futile(values[:stopped], bound, 10, ERROR)
     assert not all(e_process.is_futile(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
@@ -345,13 +345,13 @@ def test_the_smallest_effect_that_is_seen(made):
     assert found.mde == min_detectable_effect(hypothesis.header, noise, ERROR, {}) > 0
 
 
-# What was told.
+# Priors.
 
 
 PRIOR = '\n[prior]\nverdict = "VALIDATED"\nnote = "it helped"\nsource = "a notebook"\n'
 
 
-def test_what_was_told_is_not_settled(tmp_path):
+def test_a_prior_is_not_settled(tmp_path):
     lab = lab_in(tmp_path, {"h01": HEADER + PRIOR})
     found = judge(lab, lab.hypothesis("h01"))
     assert (found.verdict, found.by, found.quality) == ("VALIDATED", "prior", "low")
@@ -359,7 +359,7 @@ def test_what_was_told_is_not_settled(tmp_path):
     assert not found.settled
 
 
-def test_what_was_told_ends_with_the_first_run(made):
+def test_a_prior_ends_with_the_first_run(made):
     assert verdict(*made(HEADER + PRIOR), changed=[1.0]).verdict == "TESTING"
 
 
@@ -367,8 +367,8 @@ def test_what_was_told_ends_with_the_first_run(made):
 
 
 def checked(proven=(), clean=("LEN001",), suspected=(), measures=None, **facts):
-    said = [("PROVEN", proven), ("CLEAN", clean), ("SUSPECT", suspected)]
-    results = {code: [strength, "x"] for strength, codes in said for code in codes}
+    strengths = [("PROVEN", proven), ("CLEAN", clean), ("SUSPECT", suspected)]
+    results = {code: [strength, "x"] for strength, codes in strengths for code in codes}
     return CheckResult("h01", "r", "c", results, measures or {}, 1.0, **facts)
 
 
@@ -469,21 +469,21 @@ def test_facts_are_json(made, values):
         if values is None
         else judge(with_runs(lab, hypothesis, {"changed": values}), hypothesis)
     )
-    told = json.loads(json.dumps(found.facts(), allow_nan=False))
-    assert {"verdict", "effect", "low", "high", "mde", "criteria_met"} <= told.keys()
-    assert told["verdict"] == found.verdict
+    facts = json.loads(json.dumps(found.facts(), allow_nan=False))
+    assert {"verdict", "effect", "low", "high", "mde", "criteria_met"} <= facts.keys()
+    assert facts["verdict"] == found.verdict
     for name in ("effect", "low", "high", "mde"):
         value = getattr(found, name)
-        assert told[name] == (value if math.isfinite(value) else None)
-    assert told["criteria_met"] is found.criteria_met
-    assert [each["state"] for each in told["criteria"]] == [each.state for each in found.criteria]
+        assert facts[name] == (value if math.isfinite(value) else None)
+    assert facts["criteria_met"] is found.criteria_met
+    assert [each["state"] for each in facts["criteria"]] == [each.state for each in found.criteria]
 
 
 # The whole lab, under the null.
 
 
 def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
-    """Through `judge`, with pairs of a shape that nobody would call normal; what was ever proven stays so."""
+    """Through `judge`, with pairs of a shape that are not normal; a proof stays a proof."""
     asked = HEADER.replace("seeds = 10", "seeds = 8").replace("below = 0.5", "below = -99")
     lab, hypothesis = made(asked, "family = 1\nerror = 0.4")
     assert lab.history.entries_of(Declaration)[0].error == 0.2
@@ -501,7 +501,7 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     assert 0.05 < wrong / labs <= 0.2 + 3 * math.sqrt(0.16 / labs)
 
 
-# By the mean, where it is known how far pairs can lie from 0.
+# By the mean, with a bound on the size of differences.
 
 NEAR = HEADER.replace("seeds = 10", 'seeds = 16\nwithin = { "eval/reward" = 1.0 }')
 
@@ -517,9 +517,9 @@ def test_a_mean_is_proven_within_what_was_declared(bounded):
     found = verdict(*bounded, changed=[0.8] * 10)
     assert (found.verdict, found.within) == ("VALIDATED", 1.0)
     assert found.low == e_process.lower_bound([0.8] * 10, ERROR, 1.0) > 0
-    said = "\n".join(text for text, _ in verdict_lines(found))
-    assert "if no pair differs by more than 1)" in said
-    assert "symmetric" not in said
+    shown = "\n".join(text for text, _ in verdict_lines(found))
+    assert "if no pair differs by more than 1)" in shown
+    assert "symmetric" not in shown
 
 
 def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
@@ -533,7 +533,7 @@ def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
     assert verdict(by_signs, hypothesis, changed=[0.1, 0.11] * 5).low > 0
 
 
-def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_told(tmp_path):
+def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_noted(tmp_path):
     header = NEAR.replace("= 1.0 }", "= 0.2 }", 1).replace("0.5", "0.1")
     lab = lab_in(tmp_path, {"h01": header})
     lab, hypothesis = declared(lab, lab.hypothesis("h01"), Ledger), lab.hypothesis("h01")
@@ -560,15 +560,18 @@ def test_rewards_lie_as_far_from_0_as_their_weights_allow(tmp_path):
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
-def test_where_every_evaluation_is_the_same_nothing_can_be_learnt_and_it_says_so_at_once(bounded, value):
+def test_equal_evaluations_cannot_distinguish_arms_after_one_pair(bounded, value):
     found = verdict(*bounded, baseline=[value], changed=[value])
     assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 1)
-    assert f"nothing can be learnt here: every task of every evaluation earns {value:.3f}" in found.because
-    said = "\n".join(text for text, _ in verdict_lines(found))
-    assert "sees 0 or more" not in said
+    assert (
+        f"these tasks cannot distinguish the arms: every task of every evaluation has reward {value:.3f}"
+        in found.because
+    )
+    shown = "\n".join(text for text, _ in verdict_lines(found))
+    assert "detects 0 or more" not in shown
 
 
-def test_where_no_pair_differs_nothing_can_be_learnt(bounded):
+def test_pairs_that_never_differ_cannot_distinguish_arms(bounded):
     lab, hypothesis = bounded
     for seed in range(3):
         assert judge(lab, hypothesis).verdict in ("TESTING", "PENDING")
@@ -579,11 +582,11 @@ def test_where_no_pair_differs_nothing_can_be_learnt(bounded):
     assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
     assert "no pair of 3 differs" in found.because
     assert math.isnan(found.mde)
-    said = "\n".join(text for text, _ in verdict_lines(found))
-    assert "nobody knows the noise" in said
+    shown = "\n".join(text for text, _ in verdict_lines(found))
+    assert "no noise estimate" in shown
 
 
-def test_one_task_that_earns_something_is_something_to_learn_from(bounded):
+def test_one_task_with_another_reward_can_distinguish_arms(bounded):
     lab, hypothesis = bounded
     lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0))
     tasks = {f"task-{i}": float(i == 0) for i in range(12)}
@@ -603,8 +606,8 @@ def test_a_mean_of_nothing_with_rare_large_losses_is_seldom_validated(bounded):
 
 
 def pairs_that_gain(gains):
-    """Pairs of runs that nobody made."""
-    made = []
+    """Pairs of simulated runs."""
+    pairs = []
     for seed, gain in enumerate(gains):
         sides = [
             Run(
@@ -621,5 +624,5 @@ def pairs_that_gain(gains):
             )
             for label, value in (("baseline", 0.9), ("changed", 0.9 + gain))
         ]
-        made.append(Pair(seed, *sides))
-    return made
+        pairs.append(Pair(seed, *sides))
+    return pairs

@@ -1,1 +1,1 @@
-"""Commands that say what is wrong."""
+"""Commands that find what is wrong."""

@@ -1,4 +1,4 @@
-"""`truing bisect` and `truing compare`: which part of a trainer is guilty, and where two runs part."""
+"""`truing bisect` and `truing compare`: which part of a trainer differs, and where two runs differ."""
 
 import json
 from collections.abc import Sequence
@@ -19,19 +19,28 @@ if TYPE_CHECKING:
 
 
 def bisect_run(
-    run: Annotated[Path, typer.Argument(help="A run directory, or what an audit of TRL kept.")],
-    other: Annotated[Path | None, typer.Argument(help="Another run: where do the two part?")] = None,
-    stage: Annotated[str | None, typer.Option(help="Of which stage the update is.")] = None,
+    run: Annotated[Path, typer.Argument(help="A run directory, or the updates that an audit of TRL saved.")],
+    other: Annotated[
+        Path | None, typer.Argument(help="Another run, to compare with as in `truing compare`.")
+    ] = None,
+    stage: Annotated[str | None, typer.Option(help="Stage of the update.")] = None,
     step: Annotated[
         int | None,
-        typer.Option(help="Which update, from 1; by default the first in which something is proven."),
+        typer.Option(help="Update, from 1; by default the first with a proven fault."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Swap each part of an update for a second implementation: exit 1 for a guilty part, or any finding."""
+    """Find which part of the trainer differs, at one update: swap each for a second implementation.
+
+    Exit code 0: no part differs, and no rule finds anything. 1: otherwise.
+    """
     if other is not None:
         if stage is not None or step is not None:
-            raise RecipeError("two runs are compared whole", got="--stage or --step", expected="neither")
+            raise RecipeError(
+                "the comparison of two runs takes no stage or step",
+                got="--stage or --step",
+                expected="neither",
+            )
         compare_runs(run, other, as_json=as_json)
         return
     if _bisect(run, stage, None if step is None else step - 1, as_json):
@@ -39,56 +48,59 @@ def bisect_run(
 
 
 def _bisect(run: Path, stage: str | None, step: int | None, as_json: bool) -> bool:
-    """Print what each swap came to; whether a part is guilty, or rules find what no swap explains."""
+    """Print the result of each swap; return whether a part differs, or a rule has an unexplained finding."""
     from truing.api import bisect
     from truing.doctor.bisect import first_differing
     from truing.doctor.bisect_report import code_location, unexplained_findings
     from truing.doctor.postmortem import suppressed_rules
     from truing.doctor.saved_updates import is_saved_audit
 
-    seen, trials = bisect(run, stage=stage, step=step)
-    found, open_ = first_differing(trials), unexplained_findings(seen, trials, suppressed_rules(run))
-    place = code_location(found.part, seen.stage) if found and not is_saved_audit(run) else ""
+    update, trials = bisect(run, stage=stage, step=step)
+    found, open_ = first_differing(trials), unexplained_findings(update, trials, suppressed_rules(run))
+    place = code_location(found.part, update.stage) if found and not is_saved_audit(run) else ""
     if as_json:
-        told = {"run": str(run), "stage": seen.stage, "update": seen.step + 1}
-        told |= {"guilty": found.part if found else None, "home": place or None}
-        told |= {"unexplained": [each.code for each in open_], "parts": [asdict(each) for each in trials]}
-        print(json.dumps(told, ensure_ascii=False))
+        payload = {"run": str(run), "stage": update.stage, "update": update.step + 1}
+        payload |= {"guilty": found.part if found else None, "home": place or None}
+        payload |= {"unexplained": [each.code for each in open_], "parts": [asdict(each) for each in trials]}
+        print(json.dumps(payload, ensure_ascii=False))
     else:
-        _print_parts(run, seen, trials, open_, place)
+        _print_parts(run, update, trials, open_, place)
     return bool(found or open_)
 
 
 def _print_parts(
-    run: Path, seen: "Step", trials: Sequence["Trial"], found: Sequence["Finding"], place: str
+    run: Path, update: "Step", trials: Sequence["Trial"], found: Sequence["Finding"], place: str
 ) -> None:
-    """Each part, then the verdict."""
+    """Print each part, then the verdict."""
     from truing.doctor.bisect import first_differing, lines
 
     console = Console(highlight=False)
-    head = f"{run}: update {seen.step + 1} of {seen.stage}, {with_count(len(seen.rows), 'row')}"
+    head = f"{run}: update {update.step + 1} of {update.stage}, {with_count(len(update.rows), 'row')}"
     console.print(head, style="bold", markup=False, soft_wrap=True)
     for text, style in lines(trials):
         console.print(text, style=style, markup=False, soft_wrap=True)
-    named, swapped = first_differing(trials), any(each.state == "same" for each in trials)
-    if named:
-        told = f"guilty: {named.part}" + (f", which is made in {place}" if place else "")
+    differing, swapped = first_differing(trials), any(each.state == "same" for each in trials)
+    if differing:
+        text = f"differs: {differing.part}" + (f" (computed in {place})" if place else "")
     elif found:
         codes = ", ".join(dict.fromkeys(f"{each.claim.verdict} {each.code}" for each in found))
-        no_part = "no part that could be swapped differs" if swapped else "no part could be swapped"
-        told = f"rules find something, and {no_part}: {codes} (truing check {run})"
+        no_part = "no swapped part differs" if swapped else "no part could be swapped"
+        text = f"rules have findings, and {no_part}: {codes} (truing check {run})"
     else:
-        told = "no part differs from its second implementation" if swapped else "no part could be swapped"
-    style = "bold red" if named else "bold yellow" if found or not swapped else "bold green"
-    console.print(told, style=style, markup=False, soft_wrap=True)
+        text = "no part differs from its second implementation" if swapped else "no part could be swapped"
+    style = "bold red" if differing else "bold yellow" if found or not swapped else "bold green"
+    console.print(text, style=style, markup=False, soft_wrap=True)
 
 
 def compare_runs(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
-    other: Annotated[Path, typer.Argument(help="Another.")],
+    other: Annotated[Path, typer.Argument(help="Another run directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Where two runs part: recipe, machine, and the first update, row and token: exit 1 if they do."""
+    """Show where two runs first differ: recipe, machine, update, row and token.
+
+    Exit code 0: they are the same. 1: they differ.
+    """
     from truing.analysis.compare import compare, comparison_lines
 
     found = compare(run, other)

@@ -1,4 +1,4 @@
-"""`truing check`: whether a recipe can be trained on, or what is wrong with a run."""
+"""`truing check`: whether a recipe is sound, or a run right."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,32 +21,35 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     target: Annotated[Path, typer.Argument(help="A recipe, a run directory, or another trainer's log.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in env.train=100")] = None,
     select: Annotated[str, typer.Option(help="Rules or families, such as MSK,RAT001.")] = "",
-    ignore: Annotated[str, typer.Option(help="Rules or families to leave out.")] = "",
-    static: Annotated[bool, typer.Option("--static", help="Of a recipe, train nothing.")] = False,
+    ignore: Annotated[str, typer.Option(help="Rules or families to skip.")] = "",
+    static: Annotated[bool, typer.Option("--static", help="Check a recipe without training.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
-    as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF, of a run.")] = False,
-    as_junit: Annotated[bool, typer.Option("--junit", help="Print JUnit XML, of a run.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail on what is only suspected, too.")] = False,
+    as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF; only for a run.")] = False,
+    as_junit: Annotated[bool, typer.Option("--junit", help="Print JUnit XML; only for a run.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on suspected faults, too.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Name the rules that could not look, and what they lack.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Name the rules that were not checked, and their missing inputs."
+        ),
     ] = False,
 ) -> None:
-    """Check a recipe before training, or a run by the doctor's rules.
+    """Before training, check whether a recipe is sound; after, whether a run is right.
 
-    Exit code 0: nothing is proven wrong. 1: something is, or under --strict suspected. 2: it could not run.
+    Exit code 0: no fault is proven. 1: one is, or with --strict suspected. 2: it could not run.
     """
     kinds = {"json": as_json, "sarif": as_sarif, "junit": as_junit}
-    asked = [name for name, wanted in kinds.items() if wanted]
-    if len(asked) > 1:
-        raise RecipeError("a check is printed once", got=" and ".join(f"--{name}" for name in asked))
-    shown = OutputOptions(asked[0] if asked else "text", strict, verbose)
+    formats = [name for name, wanted in kinds.items() if wanted]
+    if len(formats) > 1:
+        raise RecipeError("a check has one output format", got=" and ".join(f"--{name}" for name in formats))
+    shown = OutputOptions(formats[0] if formats else "text", strict, verbose)
     rules = select.split(",") if select else [], ignore.split(",") if ignore else []
     if (target / "run.json").is_file() or any(target.glob("*.step.safetensors")):
         found = _check_run(target, *rules, shown)
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
         found = _check_log(target, *rules, shown, overrides or [])
     elif shown.format in ("sarif", "junit"):
-        raise RecipeError(f"--{shown.format} is of a run", got=target, expected="a run directory, or a log")
+        raise RecipeError(f"--{shown.format} needs a run", got=target, expected="a run directory, or a log")
     else:
         found = _check_recipe(target, overrides or [], shown, static)
     if found:
@@ -55,7 +58,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How a check is told, and what fails it."""
+    """How a check is printed, and what fails it."""
 
     format: str  # text, json, sarif or junit
     strict: bool
@@ -63,7 +66,7 @@ class OutputOptions:
 
 
 def _check_recipe(path: Path, overrides: list[str], shown: OutputOptions, static: bool) -> bool:
-    """Check environment and template, then two updates of each stage; whether the check fails."""
+    """Check environment and template, then two updates of each stage; return whether the check fails."""
     resolved = load_recipe(path, overrides)
     from truing.api import check, preflight
     from truing.checks import report_json
@@ -75,11 +78,11 @@ def _check_recipe(path: Path, overrides: list[str], shown: OutputOptions, static
     report = check(resolved)
     if shown.format == "text":
         console.print(str(report), markup=False, soft_wrap=True)
-    # a recipe whose tasks cannot be used is not trained on either
+    # do not train on a recipe whose tasks are unusable
     diagnosis = None if static or report.findings else preflight(resolved, on_event=_print_progress)
     if shown.format == "json":
-        told = {} if diagnosis is None else {"rules": rule_facts(diagnosis)}
-        print(json.dumps({"recipe": resolved.name} | report_json(report) | told, ensure_ascii=False))
+        rule_results = {} if diagnosis is None else {"rules": rule_facts(diagnosis)}
+        print(json.dumps({"recipe": resolved.name} | report_json(report) | rule_results, ensure_ascii=False))
     elif diagnosis is not None:
         for text, style in report_lines(diagnosis, "RUN", shown.verbose):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
@@ -88,17 +91,17 @@ def _check_recipe(path: Path, overrides: list[str], shown: OutputOptions, static
 
 
 def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
-    """Where the short run is, and its first tokens in words."""
+    """Print the progress of the short run, and its first tokens as text."""
     console = Console(stderr=True, highlight=False)
     if kind == "stage":
         console.print(f"{with_count(facts['steps'], 'update')} of {facts['stage']} …", markup=False)
     if kind == "boundary" and facts["step"] == 0:
-        for text, codes in facts["lines"]:
-            console.print(f"  {text}  [{codes}]", markup=False, soft_wrap=True, style="dim")
+        for text, _ in facts["lines"]:
+            console.print(f"  {text}", markup=False, soft_wrap=True, style="dim")
 
 
 def _check_run(run: Path, select: list[str], ignore: list[str], shown: OutputOptions) -> bool:
-    """Judge what is on record; whether the check fails."""
+    """Check a run directory by the rules; return whether the check fails."""
     from truing.doctor.postmortem import diagnose_run
 
     return _print_diagnosis(diagnose_run(run, select, ignore), run, run / "steps.jsonl", shown)
@@ -107,15 +110,15 @@ def _check_run(run: Path, select: list[str], ignore: list[str], shown: OutputOpt
 def _check_log(
     target: Path, select: list[str], ignore: list[str], shown: OutputOptions, overrides: list[str]
 ) -> bool:
-    """Judge what another trainer logged; whether the check fails."""
+    """Check another trainer's log by the rules; return whether the check fails."""
     from truing.doctor.importers.diagnose_log import diagnose_log
 
     named = dict(each.partition("=")[::2] for each in overrides)
     if named.keys() - {"run"}:
         raise RecipeError("a log takes no settings", got=" ".join(overrides), expected="run=NAME, or nothing")
-    judged = diagnose_log(target, select, ignore, named.get("run"))
-    below = list(judged.lines(shown.verbose))
-    return _print_diagnosis(judged.diagnosis, target, target, shown, judged.facts(), below)
+    log_diagnosis = diagnose_log(target, select, ignore, named.get("run"))
+    below = list(log_diagnosis.lines(shown.verbose))
+    return _print_diagnosis(log_diagnosis.diagnosis, target, target, shown, log_diagnosis.facts(), below)
 
 
 def _print_diagnosis(
@@ -126,15 +129,15 @@ def _print_diagnosis(
     more: Mapping[str, Any] = {},
     below: Sequence[tuple[str, str]] = (),
 ) -> bool:
-    """Print a diagnosis; whether it fails the check.
+    """Print a diagnosis; return whether it fails the check.
 
     Args:
         diagnosis: of a run.
-        run: what was judged.
-        file: where its updates are.
-        shown: how.
-        more: for JSON.
-        below: lines with their styles, for the text.
+        run: the run directory, or the log.
+        file: the file with its updates.
+        shown: the output options.
+        more: facts for JSON.
+        below: lines with their styles, after the text.
     """
     from truing.doctor.diagnosis import fails
     from truing.doctor.report.sarif_junit import junit, sarif

@@ -1,4 +1,4 @@
-"""`truing rules` and `truing explain`: what the doctor knows."""
+"""`truing rules` and `truing explain`: the doctor's rules."""
 
 import json
 from typing import Annotated
@@ -10,7 +10,7 @@ from rich.table import Table
 
 
 def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List every rule."""
+    """List every rule of the doctor."""
     from truing.doctor.rule import KINDS
     from truing.doctor.rules import RULES
 
@@ -19,8 +19,8 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
         print(json.dumps([{name: getattr(rule, name) for name in about} for rule in RULES.values()]))
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("code", "kind", "what it finds"):
-        table.add_column(column, no_wrap=column != "what it finds")
+    for column in ("code", "kind", "detects"):
+        table.add_column(column, no_wrap=column != "detects")
     for code, rule in RULES.items():
         table.add_row(code, rule.kind, rule.title)
     console = Console(highlight=False)
@@ -29,7 +29,7 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
 
 
 def explain(code: Annotated[str, typer.Argument(help="A rule's code, such as MSK001.")]) -> None:
-    """Show the page of a rule: what, why it is silent, how it is measured, look-alikes, the fix."""
+    """Show a rule's page: what it detects, why training shows no error, how it measures, the fix."""
     from truing.docgen.rules import page
     from truing.doctor.diagnosis import select_rules
 

@@ -1,4 +1,4 @@
-"""`truing scorecard`: the success criteria of field reports, as they stand in a run."""
+"""`truing scorecard`: the success criteria of a run."""
 
 import json
 import time
@@ -21,56 +21,62 @@ if TYPE_CHECKING:
 COLOURS = {"pass": "green", "fail": "red", "fact": "cyan", "not checked": "dim"}
 
 REFRESH_SECONDS = 2.0
-"""Seconds between two looks at a run that goes on."""
+"""Seconds between two reads of a running run."""
 
 
 def show_scorecard(
-    run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again as the run goes on.")] = False,
+    run: Annotated[Path, typer.Argument(help="A run directory; the run may still be running.")],
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until the run ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the criteria for RUN as they should read: exit 0 where none fails, 1 where one does."""
-    card, ended = _read_scorecard(run)
+    """Show whether RUN meets its success criteria, during training or after.
+
+    Exit code 0: no criterion fails. 1: one does.
+    """
+    criteria, ended = _read_scorecard(run)
     if as_json:
-        print(json.dumps([asdict(criterion) for criterion in card], ensure_ascii=False))
+        print(json.dumps([asdict(criterion) for criterion in criteria], ensure_ascii=False))
     elif watch:
         with Live(
-            scorecard_table(card, with_readings=True), console=Console(highlight=False), refresh_per_second=1
+            scorecard_table(criteria, with_readings=True),
+            console=Console(highlight=False),
+            refresh_per_second=1,
         ) as live:
             while not ended:
                 time.sleep(REFRESH_SECONDS)
-                card, ended = _read_scorecard(run)
-                live.update(scorecard_table(card, with_readings=True))
+                criteria, ended = _read_scorecard(run)
+                live.update(scorecard_table(criteria, with_readings=True))
     else:
-        Console(highlight=False).print(scorecard_table(card, with_readings=True))
-    if any(criterion.verdict == "fail" for criterion in card):
+        Console(highlight=False).print(scorecard_table(criteria, with_readings=True))
+    if any(criterion.verdict == "fail" for criterion in criteria):
         raise typer.Exit(1)
 
 
 def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bool) -> Table:
-    """A line per criterion; with its readings, two more: as a report has it, and as it should read."""
+    """Return a table with a line per criterion; with readings, two more: as reported, and expected."""
     shown = Table.grid(padding=(0, 2))
     for each in criteria:
         shown.add_row(Text(each.verdict, COLOURS[each.verdict]), Text(each.name, "bold"), Text(each.measured))
         if with_readings:
-            shown.add_row("", Text("as reports have it", "dim"), Text(each.report, "dim"))
-            shown.add_row("", Text("as it should read", "dim"), Text(each.reading, "dim"))
+            shown.add_row("", Text("as reported", "dim"), Text(each.report, "dim"))
+            shown.add_row("", Text("expected", "dim"), Text(each.reading, "dim"))
     return shown
 
 
 def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
-    """The scorecard of what is on record, and whether the run has ended."""
+    """Return the scorecard of the recorded updates, and whether the run has ended."""
     from truing.analysis.incremental_reader import IncrementalReader
     from truing.analysis.scorecard import scorecard
     from truing.config import resolve
 
-    followed = IncrementalReader(run)
-    followed.refresh()
-    facts = followed.run_json
-    if "device" not in facts["machine"]:
+    reader = IncrementalReader(run)
+    reader.refresh()
+    run_json = reader.run_json
+    if "device" not in run_json["machine"]:
         raise RecordError(
-            f"run.json of {run} does not say on which device it ran", remedy="it is of an older version"
+            f"run.json of {run} lacks the device",
+            remedy="read it with the older version of Truing that wrote it",
         )
-    kinds, device = [event.kind for event in followed.events], facts["machine"]["device"]
+    kinds, device = [event.kind for event in reader.events], run_json["machine"]["device"]
     ended = "finished" in kinds or "gave_up" in kinds
-    return scorecard(followed.columns, resolve(facts["recipe"]), device, kinds), ended
+    return scorecard(reader.columns, resolve(run_json["recipe"]), device, kinds), ended

@@ -1,4 +1,4 @@
-"""`truing why`: why does the reward not go up."""
+"""`truing why`: why the reward does not go up."""
 
 import json
 import math
@@ -22,12 +22,12 @@ STYLES = {"found": "bold red", "open": "yellow", "ruled out": "green"}
 
 def explain_run(
     run: Annotated[
-        Path, typer.Argument(help="A run directory; the run may go on. Or another trainer's log.")
+        Path, typer.Argument(help="A run directory, of a running run too, or another trainer's log.")
     ],
-    name: Annotated[str | None, typer.Argument(help="run=NAME, where a log has several.")] = None,
+    name: Annotated[str | None, typer.Argument(help="run=NAME, if a log has several runs.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say what RUN's reward suffers from: what was found, what is open and its test, what is not it."""
+    """Explain why RUN's reward does not go up: causes found, open (with a test) and ruled out."""
     from truing.doctor.hypotheses.explain import tainted_checkpoints, why
     from truing.doctor.hypotheses.run_history import RunHistory
     from truing.doctor.postmortem import diagnose_run
@@ -37,51 +37,51 @@ def explain_run(
         return
     diagnosis = diagnose_run(run)
     _refuse_without_reward(run, diagnosis)
-    story = RunHistory.from_run(run, diagnosis)
-    answers, tainted = why(story), tainted_checkpoints(diagnosis, story.recipe)
-    _print_explanations(run, story.stage, story.reward_trend, answers, tainted, as_json)
+    history = RunHistory.from_run(run, diagnosis)
+    answers, tainted = why(history), tainted_checkpoints(diagnosis, history.recipe)
+    _print_explanations(run, history.stage, history.reward_trend, answers, tainted, as_json)
 
 
 def _explain_log(path: Path, name: str | None, as_json: bool) -> None:
-    """The same of what another trainer logged."""
+    """Explain the reward of another trainer's log."""
     from truing.doctor.importers.diagnose_log import diagnose_log
     from truing.doctor.importers.explain_log import LogHistory, why_log
     from truing.doctor.importers.steps import STAGE
 
     if name is not None and not name.startswith("run="):
         raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
-    story = LogHistory(diagnose_log(path, run=None if name is None else name.removeprefix("run=")))
-    way = story.reward_trend  # or an error, before anything is said
-    _print_explanations(path, STAGE, way, why_log(story), (), as_json)
+    history = LogHistory(diagnose_log(path, run=None if name is None else name.removeprefix("run=")))
+    trend = history.reward_trend  # raises before anything is printed
+    _print_explanations(path, STAGE, trend, why_log(history), (), as_json)
 
 
 def _print_explanations(
     run: Path,
     stage: str,
-    course: "RewardTrend",
+    trend: "RewardTrend",
     answers: Sequence["Hypothesis"],
     tainted: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Print the answers."""
+    """Print the hypotheses as text, or as one line of JSON."""
     if as_json:
-        told = {"run": str(run), "reward": _reward(course)}
+        payload = {"run": str(run), "reward": _reward(trend)}
         listed = {"hypotheses": [asdict(each) for each in answers], "discard": list(tainted)}
-        print(json.dumps(told | listed))
+        print(json.dumps(payload | listed))
         return
     console = Console(highlight=False)
-    for text, style in _lines(stage, course, answers, tainted):
+    for text, style in _lines(stage, trend, answers, tainted):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 
-def _reward(course: "RewardTrend") -> dict[str, float | bool | str]:
-    """Its course as JSON has it; what no two updates tell has no interval."""
-    told = asdict(course) | {"learns": course.learns, "supposes": course.gain.supposes}
-    return {name: x for name, x in told.items() if not isinstance(x, float) or math.isfinite(x)}
+def _reward(trend: "RewardTrend") -> dict[str, float | bool | str]:
+    """Return the reward trend as JSON; without an interval if there are too few updates."""
+    facts = asdict(trend) | {"learns": trend.learns, "supposes": trend.gain.supposes}
+    return {name: x for name, x in facts.items() if not isinstance(x, float) or math.isfinite(x)}
 
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
-    """Raise where a run was ended by a proven fault before any update had a reward."""
+    """Raise if a proven fault ended the run before any update had a reward."""
     from truing.doctor.diagnosis import ranked
     from truing.doctor.hypotheses.run_history import has_reward_update
     from truing.doctor.verdict import Verdict
@@ -99,12 +99,12 @@ def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
 
 
 def _lines(
-    stage: str, course: "RewardTrend", answers: Sequence["Hypothesis"], tainted: Sequence[str]
+    stage: str, trend: "RewardTrend", answers: Sequence["Hypothesis"], tainted: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Every line with its style: the reward, each answer, what to discard, the cheapest test."""
+    """Yield every line with its style: the reward, each hypothesis, what to discard, the cheapest test."""
     from truing.doctor.hypotheses.explain import cheapest_test
 
-    yield f"{stage}: {course.summary()}", "bold"
+    yield f"{stage}: {trend.summary()}", "bold"
     for each in answers:
         yield f"{each.state:<9} {each.name}", STYLES[each.state]
         yield f"          {each.because}", ""
@@ -114,11 +114,11 @@ def _lines(
         yield text, "red"
     cheapest = cheapest_test(answers)
     if cheapest is not None:
-        yield f"the cheapest test that is left: {cheapest.test}{_cost(cheapest)}", "bold"
+        yield f"cheapest open test: {cheapest.test}{_cost(cheapest)}", "bold"
 
 
 def _cost(each: "Hypothesis") -> str:
-    """What its test takes, where that is known and worth a word."""
+    """Return the duration of its test, or an empty string."""
     from truing.doctor.hypotheses.test_cost import duration_text
 
     return f"  ({duration_text(each.minutes)})" if each.minutes else ""

@@ -1,1 +1,1 @@
-"""Commands that settle a question by runs."""
+"""Commands that answer a question with runs."""

@@ -1,4 +1,4 @@
-"""`truing lab`: hypotheses, experiments, verdicts."""
+"""`truing lab`: hypotheses, experiments and verdicts."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from truing.cli.experiment.lab_run import AsJson, LabFolder, promote, reproduce,
 from truing.cli.experiment.lab_write import init, new, suggest
 
 app = typer.Typer(
-    help="Hypotheses, experiments, verdicts: find out why the reward does not go up, and keep how you know.",
+    help="Test hypotheses on why the reward does not go up: experiments, verdicts, a record of the evidence.",
     no_args_is_help=True,
 )
 
@@ -19,17 +19,17 @@ app = typer.Typer(
 @app.command()
 def plan(
     lab: LabFolder = Path(),
-    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side, for the minutes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Parallel runs, for the estimate of minutes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """What to do next: most information per minute first, and whether it can decide anything at all."""
+    """List open steps by expected information per minute, with the effect that each can detect."""
     from truing.lab.report.text import power_lines, step_lines
     from truing.lab.run.plan import detectable_effects
-    from truing.lab.run.plan import plan as make
+    from truing.lab.run.plan import plan as plan_steps
     from truing.lab.store.lab import open_lab
 
     opened = open_lab(lab)
-    steps = make(opened, jobs)
+    steps = plan_steps(opened, jobs)
     if as_json:
         print(json.dumps({"steps": [step.facts() for step in steps]}, ensure_ascii=False))
         return
@@ -39,12 +39,12 @@ def plan(
     for text, style in step_lines(steps):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
     if not steps:
-        console.print("nothing is open: truing lab suggest RUN, or truing lab new TITLE")
+        console.print("no open step: truing lab suggest RUN, or truing lab new TITLE")
 
 
 @app.command()
 def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
-    """Every hypothesis and where it stands; keeps the README's table up to date."""
+    """Print the verdict on every hypothesis, and update the README's table."""
     from truing.lab.report.text import verdict_lines
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
@@ -67,7 +67,7 @@ def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
 
 @app.command()
 def report(lab: LabFolder = Path()) -> None:
-    """Write everything that is derived anew: README, log, results, fixes, report.md and report.html."""
+    """Rewrite all derived files: README, log, results, fixes, report.md and report.html."""
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
 

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 LabFolder = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 HypothesisName = Annotated[str, typer.Argument(help="A hypothesis, such as h03.")]
-WithHypothesis = Annotated[str | None, typer.Option("--with", help="Another hypothesis: the 2 × 2 of both.")]
+WithHypothesis = Annotated[str | None, typer.Option("--with", help="Another hypothesis, for a 2 × 2 design.")]
 
 
 def run(
     hypothesis: HypothesisName,
     lab: LabFolder = Path(),
     with_hypothesis: WithHypothesis = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; as many as fit.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Parallel runs; by default as many as fit.")] = None,
     train: Annotated[
-        bool, typer.Option("--train", help="Run the arms even where the check has settled the claim.")
+        bool, typer.Option("--train", help="Run the arms even if the exact check has settled the claim.")
     ] = False,
     underpowered: Annotated[
-        bool, typer.Option("--underpowered", help="Begin also what may not be able to decide.")
+        bool, typer.Option("--underpowered", help="Start even if the experiment may be unable to decide.")
     ] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Run once more what failed.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Repeat failed runs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Settle a hypothesis: its exact check, then its arms, pair by pair; goes on where it was."""
+    """Test a hypothesis: its exact check, then its arms in pairs. Resumes an interrupted experiment."""
     from truing.lab.report.progress import LabDisplay
     from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
     from truing.lab.run.experiment import run_hypothesis, run_interaction
@@ -43,34 +43,34 @@ def run(
     opened = open_lab(lab)
     chosen = opened.hypothesis(hypothesis)
     refuse_unknown_faults(opened, chosen)
-    places, cuda = slots_for(resolve_arm(opened, BASELINE, baseline_changes(opened)).recipe)
-    crew = RunPool(opened.runs_folder, jobs or places, cuda, opened.history.peak_bytes())
+    slots, cuda = slots_for(resolve_arm(opened, BASELINE, baseline_changes(opened)).recipe)
+    pool = RunPool(opened.runs_folder, jobs or slots, cuda, opened.history.peak_bytes())
     ledger = Ledger(opened.ledger_folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with LabDisplay(chosen, crew.slots) as shown, crew:
+        with LabDisplay(chosen, pool.slots) as shown, pool:
             if with_hypothesis is not None:
                 other = opened.hypothesis(with_hypothesis)
                 opened = run_interaction(
-                    opened, chosen, other, crew, ledger, shown, underpowered=underpowered, retry=retry
+                    opened, chosen, other, pool, ledger, shown, underpowered=underpowered, retry=retry
                 )
             else:
                 opened = run_hypothesis(
-                    opened, chosen, crew, ledger, shown, underpowered=underpowered, train=train, retry=retry
+                    opened, chosen, pool, ledger, shown, underpowered=underpowered, train=train, retry=retry
                 )
     except KeyboardInterrupt:
         again = f"truing lab run {chosen.id}{f' --with {with_hypothesis}' if with_hypothesis else ''}"
-        told = f"stopped; nothing is lost: {again} goes on where it was"
-        Console(stderr=True, highlight=False).print(told, markup=False, soft_wrap=True)
+        text = f"stopped; resume with: {again}"
+        Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
-    finally:  # also of what was done before somebody, or an error, stopped it
+    finally:  # also after Ctrl-C or an error: report the finished runs
         ledger.close()
         _update_report(lab)
     verdict(hypothesis, lab, with_hypothesis, as_json)
 
 
 def _update_report(lab: Path) -> None:
-    """Bring the tables up to date; where they cannot be written, that is told beside what was done."""
+    """Update the tables; print an error that prevents it, so that the verdict still follows."""
     from truing.errors import TruingError
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
@@ -78,8 +78,8 @@ def _update_report(lab: Path) -> None:
     try:
         write_report(open_lab(lab))
     except TruingError as error:
-        told = f"the tables are not up to date: {error}"
-        Console(stderr=True, highlight=False).print(told, style="yellow", markup=False, soft_wrap=True)
+        text = f"the tables are not up to date: {error}"
+        Console(stderr=True, highlight=False).print(text, style="yellow", markup=False, soft_wrap=True)
 
 
 def verdict(
@@ -88,7 +88,7 @@ def verdict(
     with_hypothesis: WithHypothesis = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is known of a hypothesis: the effect, its bounds, what was declared and what of it is met."""
+    """Print the verdict on a hypothesis: the effect, its bounds, and the declared criteria."""
     from truing.lab.report.text import contrast_lines, verdict_lines
     from truing.lab.store.lab import open_lab
     from truing.lab.verdicts.interaction import contrasts, failed_run_texts
@@ -115,7 +115,7 @@ def verdict(
 
 
 def promote(hypothesis: HypothesisName, lab: LabFolder = Path()) -> None:
-    """Make a validated arm part of the baseline, and keep it under fixes/."""
+    """Add a validated arm to the baseline, and record it under fixes/."""
     from truing.lab.report.text import verdict_lines
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
@@ -138,11 +138,11 @@ def promote(hypothesis: HypothesisName, lab: LabFolder = Path()) -> None:
 
 def reproduce(
     hypothesis: HypothesisName,
-    run: Annotated[Path, typer.Argument(help="The run of full scale with the fix.")],
+    run: Annotated[Path, typer.Argument(help="The full-scale run with the fix.")],
     against: Annotated[Path, typer.Argument(help="The same run without it.")],
     lab: LabFolder = Path(),
 ) -> None:
-    """Record how a promoted fix did on a run of full scale, task by task."""
+    """Record the effect of a promoted fix on a full-scale run, task by task."""
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
     from truing.lab.store.ledger import Ledger
@@ -151,15 +151,15 @@ def reproduce(
     opened = open_lab(lab)
     ledger = Ledger(opened.ledger_folder)
     try:
-        after, told = record_reproduction(opened, opened.hypothesis(hypothesis), run, against, ledger)
+        after, text = record_reproduction(opened, opened.hypothesis(hypothesis), run, against, ledger)
     finally:
         ledger.close()
     write_report(after)
-    print(told)
+    print(text)
 
 
 def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
-    """Raise where a lab, to try itself, plants what is not in the detection matrix."""
+    """Raise if a hypothesis plants a fault that the detection matrix does not have."""
     from truing.errors import LabError
     from truing.lab.run.design import arms_of
 
@@ -169,16 +169,17 @@ def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
     from truing.faults.planted import FAULTS
 
     if unknown := wanted - FAULTS.keys():
-        raise LabError("there is no such fault", got=", ".join(unknown), expected=", ".join(FAULTS))
+        raise LabError("unknown fault", got=", ".join(unknown), expected=", ".join(FAULTS))
 
 
 def work(folder: Path) -> None:
-    """A run of a crew, in a process of its own; `truing lab run` starts it."""
-    # a lab that a script started behind itself ignores Ctrl-C, and so would this, which is stopped by it
+    """Run one run of a lab in this process; `truing lab run` starts it."""
+    # a lab stops its runs by SIGINT; one that a script starts in the background ignores SIGINT, and so
+    # would this process, which inherits that
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from contextlib import nullcontext
 
     from truing.faults.planted import FAULTS
-    from truing.lab.run.worker import run_worker as do
+    from truing.lab.run.worker import run_worker
 
-    do(folder, lambda name: FAULTS[name].plant() if name else nullcontext())
+    run_worker(folder, lambda name: FAULTS[name].plant() if name else nullcontext())

@@ -1,4 +1,4 @@
-"""`truing lab init`, `new`, `suggest`: what is to be found out."""
+"""`truing lab init`, `new`, `suggest`: create a lab and its hypotheses."""
 
 import json
 from pathlib import Path
@@ -11,18 +11,18 @@ from truing.cli.experiment.lab_run import AsJson, LabFolder
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(help="A folder that is new or empty.")],
+    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     template: Annotated[
         str, typer.Option(help="musique, dual, tools, tiny (to try a lab) or blank.")
     ] = "blank",
     recipe: Annotated[
-        str | None, typer.Option(help="The baseline: a recipe's file or name; the template's own by default.")
+        str | None, typer.Option(help="The baseline: a recipe's file or name; by default the template's.")
     ] = None,
 ) -> None:
-    """Make a lab: a problem statement, hypotheses to fill in or to run, a baseline."""
-    from truing.lab.store.create import create_lab as make
+    """Create a lab: a problem statement, hypotheses to fill in or to run, a baseline."""
+    from truing.lab.store.create import create_lab
 
-    for path in make(folder, template, recipe):
+    for path in create_lab(folder, template, recipe):
         print(path)
 
 
@@ -30,7 +30,7 @@ def new(
     title: Annotated[str, typer.Argument(help="A few words, such as 'Prompts are too short'.")],
     lab: LabFolder = Path(),
 ) -> None:
-    """Write the next hypothesis, to be filled in."""
+    """Write a blank file for the next hypothesis."""
     from truing.errors import LabError
     from truing.lab.store.create import blank_hypothesis, next_hypothesis_path
     from truing.lab.store.lab import open_lab
@@ -46,36 +46,38 @@ def new(
 
 def suggest(
     run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
-    write: Annotated[bool, typer.Option("--write", help="Write them as hypotheses of the lab.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the suggestions as hypotheses of the lab.")
+    ] = False,
     lab: LabFolder = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """What RUN's findings and curves leave open, as hypotheses: most information per minute first."""
+    """Suggest hypotheses from RUN's findings and curves, by expected information per minute."""
     from truing.doctor.hypotheses.run_history import RunHistory
     from truing.doctor.postmortem import diagnose_run
-    from truing.lab.report.suggest import suggest as make
+    from truing.lab.report.suggest import suggest as suggest_from
     from truing.lab.report.text import suggestion_lines
     from truing.lab.store.create import why_unwanted, write_suggestion
     from truing.lab.store.lab import open_lab
 
     run = (
         run / "run" if (run / "run" / "run.json").exists() else run
-    )  # a lab's folder of a run has more in it
-    story = RunHistory.from_run(run, diagnose_run(run))
-    found = make(story)
-    paths, left_out = [], []
+    )  # a lab keeps more than the run directory in the folder of a run
+    history = RunHistory.from_run(run, diagnose_run(run))
+    found = suggest_from(history)
+    paths, skipped = [], []
     for each in found if write else ():
-        why_not = why_unwanted(open_lab(lab), each, story.recipe)
-        left_out += [f"{each.title}: {why_not}"] if why_not else []
+        why_not = why_unwanted(open_lab(lab), each, history.recipe)
+        skipped += [f"{each.title}: {why_not}"] if why_not else []
         paths += [] if why_not else [str(write_suggestion(open_lab(lab), each))]
     if as_json:
-        told = {"suggestions": [each.facts() for each in found], "written": paths, "left_out": left_out}
-        print(json.dumps(told, ensure_ascii=False))
+        payload = {"suggestions": [each.facts() for each in found], "written": paths, "left_out": skipped}
+        print(json.dumps(payload, ensure_ascii=False))
     else:
         console = Console(highlight=False)
         for text, style in suggestion_lines(found):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
-        for text in left_out:
+        for text in skipped:
             console.print(f"not written: {text}", style="yellow", markup=False, soft_wrap=True)
         for path in paths:
             print(path)

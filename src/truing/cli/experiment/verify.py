@@ -1,4 +1,4 @@
-"""`truing verify`: whether a recipe can be accepted."""
+"""`truing verify`: accept or reject a recipe, in phases."""
 
 import json
 from dataclasses import asdict
@@ -13,13 +13,16 @@ from truing.config import load_recipe
 
 
 def verify_recipe(
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of an embedded recipe.")],
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of a built-in recipe.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in grpo.steps=20")] = None,
-    steps: Annotated[int, typer.Option(min=10, help="Updates of the stage that is judged.")] = 100,
+    steps: Annotated[int, typer.Option(min=10, help="Updates of the stage that is verified.")] = 100,
     out: Annotated[Path | None, typer.Option(help="Run directory; by default a new one under runs/.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
 ) -> None:
-    """Accept RECIPE by phases: checks, 10 steps, 100 steps. Exit 0 accepted, 1 not, 2 could not run."""
+    """Accept RECIPE in phases: checks, 10 updates, 100 updates.
+
+    Exit code 0: accepted. 1: rejected. 2: it could not run.
+    """
     resolved = load_recipe(recipe, overrides or ())
     from truing.cli.diagnose.scorecard import scorecard_table
     from truing.lab.acceptance import verify
@@ -33,7 +36,7 @@ def verify_recipe(
             console.print(f"  {line}", markup=False, soft_wrap=True)
         console.print(Padding(scorecard_table(phase.criteria, with_readings=False), (0, 2)))
     accepted = all(phase.passed for phase in phases)
-    console.print("the recipe is accepted" if accepted else "the recipe is not accepted", style="bold")
+    console.print("the recipe is accepted" if accepted else "the recipe is rejected", style="bold")
     if as_json:
         print(
             json.dumps(

@@ -1,4 +1,4 @@
-"""`truing export`: a run's policy as a folder that transformers, peft and vLLM load."""
+"""`truing export`: write a run's policy as a folder that transformers, peft and vLLM load."""
 
 import json
 from pathlib import Path
@@ -10,12 +10,12 @@ import typer
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     to: Annotated[
-        Path | None, typer.Option(help="New folder; RUN/export (or RUN/adapter) where not given.")
+        Path | None, typer.Option(help="New folder; by default RUN/export, or RUN/adapter.")
     ] = None,
-    adapter: Annotated[bool, typer.Option("--adapter", help="Write the adapter alone, for peft.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for machines.")] = False,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Write only the adapter, for peft.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Write the newest checkpoint of a run: merged weights, or its adapter, with the sampling contract."""
+    """Write a run's newest checkpoint, merged or as an adapter, with its sampling parameters."""
     from truing.learner.restore import restore_policy
     from truing.models.export import export as write
 

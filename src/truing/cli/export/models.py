@@ -1,4 +1,4 @@
-"""`truing models`: the embedded models, and `truing models get`, which fetches one ahead of time."""
+"""`truing models`: list the built-in models; `truing models get`: fetch one ahead of time."""
 
 import json
 from typing import Annotated
@@ -7,14 +7,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-app = typer.Typer(help="Embedded models: list them, or get one.", invoke_without_command=True)
+app = typer.Typer(help="List the built-in models, or get one.", invoke_without_command=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
 
 @app.callback()
 def models(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the embedded models: size, licence, and whether they are in the cache."""
+    """List the built-in models: size, license, and whether they are in the cache."""
     if context.invoked_subcommand is not None:
         return
     from truing.models import builtin
@@ -23,7 +23,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps({"models": facts}))
         return
-    table = Table("name", "what", "parameters", "licence", "cached")
+    table = Table("name", "description", "parameters", "license", "cached")
     for fact in facts:
         size = f"{fact['parameters'] / 1e6:.1f} M"
         table.add_row(fact["name"], fact["about"], size, fact["licence"], fact["path"] or "no")
@@ -32,9 +32,9 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(help="An embedded model's name.")], as_json: AsJson = False
+    name: Annotated[str, typer.Argument(help="Name of a built-in model.")], as_json: AsJson = False
 ) -> None:
-    """Fetch an embedded model into the cache, and print its folder."""
+    """Fetch a built-in model into the cache, and print its folder."""
     from truing.models import builtin
 
     folder = builtin.ensure_built(name)

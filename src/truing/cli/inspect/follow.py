@@ -1,4 +1,4 @@
-"""A record that is read as it grows: what happened is said as it was said to whoever trained."""
+"""Follow a growing run directory: print its events as `truing train` prints them."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -19,45 +19,46 @@ from truing.terminal.throttle import Throttle
 from truing.utils.jsonl import dump_json, floats_from_json
 
 LAST_EVENTS = 10
-"""Events before it was followed that are said again."""
+"""Earlier events that are printed at the start."""
 
-SHARE, PAUSE = 0.05, 0.5
-"""Of one core, what following may take; seconds between two looks."""
+CPU_SHARE, MIN_PAUSE = 0.05, 0.5
+"""Share of one core that following may take; least seconds between two reads."""
 
 
 def follow(watcher: RunWatcher, console: Console, *, once: bool) -> None:
-    """Say what happens until the run ends; the panel below, or where there is no terminal, at the end."""
-    panel = LiveRegion(console) if has_terminal(console) else None
-    teller, pace = NewEventPrinter(watcher, console, updates=panel is None), Throttle(SHARE, PAUSE)
+    """Print events until the run ends, above a live panel; without a terminal, the panel once at the end."""
+    live_region = LiveRegion(console) if has_terminal(console) else None
+    printer = NewEventPrinter(watcher, console, updates=live_region is None)
+    throttle = Throttle(CPU_SHARE, MIN_PAUSE)
     try:
         while True:
-            with pace.measure():
+            with throttle.measure():
                 facts = watcher.read()
-                teller.print_new(facts)
-                if panel is not None:
-                    panel.show(facts)
+                printer.print_new(facts)
+                if live_region is not None:
+                    live_region.show(facts)
             if once or facts.summary.state != "running":
                 break
-            time.sleep(pace.seconds_left)
+            time.sleep(throttle.seconds_left)
     finally:
-        if panel is not None:
-            panel.stop()
-    if panel is None:
+        if live_region is not None:
+            live_region.stop()
+    if live_region is None:
         console.print(render_panel(facts, console.width))
 
 
 class NewEventPrinter:
-    """Says what was added to a record since it was asked last."""
+    """Prints the events that were added since the last call."""
 
-    def __init__(self, watched: RunWatcher, console: Console, *, updates: bool) -> None:
-        """``updates``: whether the newest of a run that goes on is said too, now and then."""
-        self.watcher, self.printer, self.print_updates = watched, EventPrinter(console), updates
+    def __init__(self, watcher: RunWatcher, console: Console, *, updates: bool) -> None:
+        """``updates``: print the newest update of a running run too, at intervals."""
+        self.watcher, self.printer, self.print_updates = watcher, EventPrinter(console), updates
         self.throttle = Throttle(1.0, SECONDS_BETWEEN_LINES)
         self.printed_count: int | None = None  # events so far
         self.last_update: tuple[str, int, int] | None = None
 
     def print_new(self, facts: Screen) -> None:
-        """Say what is new; of what was there before the first time, the last."""
+        """Print new events; on the first call, the last few."""
         events = self.watcher.run.events
         new = (
             events
@@ -65,7 +66,7 @@ class NewEventPrinter:
             else events[self.printed_count :]
         )
         new = [event for event in new if self._is_printed(event)]
-        if self.printed_count is None:  # first tokens in words are for whoever stood by
+        if self.printed_count is None:  # first tokens as text are shown only during training
             new = [event for event in new if event.kind != "boundary"][-LAST_EVENTS:]
         self._print_events(new)
         self.printed_count = len(events)
@@ -75,7 +76,7 @@ class NewEventPrinter:
                 self._print_update(facts)
 
     def _is_printed(self, event: Event) -> bool:
-        """Whether it was said when it happened: later updates are in words for the record alone."""
+        """Whether `truing train` prints the event: first tokens as text only for the first updates."""
         later = event.kind == "boundary" and event.payload.get("step", 0) >= SHOWN_UPDATES
         return hasattr(self.printer, f"on_{event.kind}") and not later
 
@@ -85,9 +86,9 @@ class NewEventPrinter:
                 self.printer(event.kind, printed_facts(event, self.watcher.run.run_dir))
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise RecordError(
-                    f"an event of {self.watcher.run.run_dir} lacks what it should hold: {event.kind}",
+                    f"an event of {self.watcher.run.run_dir} is incomplete: {event.kind}",
                     got=repr(error),
-                    expected="facts as this version of Truing writes them",
+                    expected="the facts that this version of Truing writes",
                     remedy="restore events.jsonl from a copy, or read it with the version that wrote it",
                 ) from error
 
@@ -103,7 +104,7 @@ class NewEventPrinter:
 
 
 def printed_facts(event: Event, run: Path) -> Mapping[str, Any]:
-    """The facts of an event as whoever watched was told them: the record has null for NaN, and no paths."""
+    """Return an event's facts as printed during training: the record has null for NaN, and no paths."""
     facts = event.payload
     if event.kind == "eval":
         return {**facts, "parts": floats_from_json(facts["parts"])}
@@ -111,7 +112,7 @@ def printed_facts(event: Event, run: Path) -> Mapping[str, Any]:
 
 
 def summary_json(watcher: RunWatcher) -> str:
-    """The first screen as a line of JSON: updates count from 1, and what nobody knows is null."""
+    """Return the status as a line of JSON: updates count from 1, unknown values are null."""
     facts = watcher.read()
-    told = {"run": str(watcher.run.run_dir), **summary_facts(facts.summary)}
-    return dump_json({**told, "updates": len(watcher.run.columns), "scorecard": facts.criteria}).decode()
+    payload = {"run": str(watcher.run.run_dir), **summary_facts(facts.summary)}
+    return dump_json({**payload, "updates": len(watcher.run.columns), "scorecard": facts.criteria}).decode()

@@ -1,4 +1,4 @@
-"""One sample of a run: which it is, and what is known of each of its tokens."""
+"""One sample of a run: how it is selected, and the numbers of each token."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,30 +10,31 @@ from truing.types.token import Excluded, Origin
 
 
 def choose_step(steps: Sequence[StepRow], stage: str | None, update: int | None) -> StepRow:
-    """The last recorded update that is of this stage and number (from 1), where they are given."""
+    """Return the last recorded update, of this stage and number (from 1) if given."""
     for row in reversed(steps):
         if stage in (None, row.stage) and update in (None, row.step + 1):
             return row
-    asked = {"stage": stage, "update": update}
+    wanted = {"stage": stage, "update": update}
     recorded: dict[str, int] = {}
     for row in steps:
         recorded[row.stage] = max(recorded.get(row.stage, 0), row.step + 1)
     raise RecordError(
-        "the run holds no such update",
-        got=", ".join(f"{name} {value}" for name, value in asked.items() if value is not None),
-        expected="; ".join(f"{name} up to {last}" for name, last in recorded.items()) or "none was made yet",
+        "the run has no such update",
+        got=", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None),
+        expected="; ".join(f"{name} up to {last}" for name, last in recorded.items())
+        or "no update is recorded yet",
     )
 
 
 def choose_sample(rows: Sequence[SampleRow], index: int) -> SampleRow:
-    """The sample at an index of an update."""
+    """Return the sample at an index of an update."""
     if not 0 <= index < len(rows):
-        raise RecordError("the update holds no such sample", got=index, expected=f"0 to {len(rows) - 1}")
+        raise RecordError("the update has no such sample", got=index, expected=f"0 to {len(rows) - 1}")
     return rows[index]
 
 
 def sample_facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
-    """What is known of the sample as a whole."""
+    """Return the facts of the sample as a whole."""
     sample = row.sample
     return {
         "stage": step.stage,
@@ -45,12 +46,12 @@ def sample_facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
         "reward": sample.reward,
         "truncated": sample.truncated,
         "reward_parts": dict(row.reward_parts),
-        "computed": bool(row.new_logprob.isfinite().any()),  # not where no term of the loss has a gradient
+        "computed": bool(row.new_logprob.isfinite().any()),  # false if no loss term has a gradient
     }
 
 
 def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """What each token is, which masks are on, and its numbers; NaN where not recorded."""
+    """Return each token's text, origin, masks and numbers; a number that is not recorded is NaN."""
     sample = row.sample
     streams = {
         "sampler": sample.sampler_logprob,

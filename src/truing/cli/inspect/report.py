@@ -1,4 +1,4 @@
-"""`truing report`: a run as one HTML file."""
+"""`truing report`: write a run as one HTML file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,9 +9,9 @@ from rich.console import Console
 
 def write_report(
     run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
-    out: Annotated[Path | None, typer.Option(help="The file; by default RUN.html, beside the run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file; by default RUN.html, next to the run.")] = None,
 ) -> None:
-    """Write RUN as one self-contained HTML file, to send to a colleague: the board's views, as of now."""
+    """Write RUN as one HTML file to send: the board's pages as of now, self-contained."""
     from truing.board.html_report import html_report
     from truing.record import RunReader
     from truing.utils.atomic_files import write_atomically

@@ -1,4 +1,4 @@
-"""`truing tail`: follow a run from its record, beside the process that trains or long after."""
+"""`truing tail`: follow a run from its run directory, during training or later."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -9,19 +9,19 @@ from rich.console import Console
 
 
 def tail(
-    run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
-    once: Annotated[bool, typer.Option("--once", help="Show how it stands, and end.")] = False,
+    run: Annotated[Path, typer.Argument(help="A run directory; the run may still be running.")],
+    once: Annotated[bool, typer.Option("--once", help="Print the status, and exit.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the facts as a line of JSON, and end.")
+        bool, typer.Option("--json", help="Print the status as a line of JSON, and exit.")
     ] = False,
 ) -> None:
-    """Follow RUN, finished or made by another process: what happens in lines, and where it stands."""
-    with suppress(KeyboardInterrupt):  # nothing is lost by it: who trains is not asked
+    """Print RUN's events and status in the terminal, live until the run ends."""
+    with suppress(KeyboardInterrupt):  # the training process is not affected
         from truing.cli.inspect.follow import follow, summary_json
         from truing.terminal.reader import RunWatcher
 
-        watched = RunWatcher(run)
+        watcher = RunWatcher(run)
         if as_json:
-            print(summary_json(watched))
+            print(summary_json(watcher))
         else:
-            follow(watched, Console(highlight=False), once=once)
+            follow(watcher, Console(highlight=False), once=once)

@@ -1,4 +1,4 @@
-"""How the x-ray of a sample looks on a terminal."""
+"""The token view of a sample on a terminal."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,44 +23,46 @@ COLOURS = {
 NUMBER_COLUMNS = ("sampler", "old", "new", "ref", "ratio", "value", "return", "advantage", "pull")
 
 TERM_NUMBERS = {"kl": "ref", "value": "value"}
-"""The number without which a mask's term was not in the loss."""
+"""By mask: the number without which its term is not in the loss."""
 
 CONTEXT_ORIGINS = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 
 Token = Mapping[str, Any]
 
 
-def render(about: Mapping[str, Any], listed: Sequence[Token], *, all_tokens: bool) -> RenderableType:
-    """What the terminal shows: the sample, the legend, the x-ray, and a table of tokens."""
+def render(about: Mapping[str, Any], token_facts: Sequence[Token], *, all_tokens: bool) -> RenderableType:
+    """Return what the terminal shows: the sample's facts, a legend, the token view, a table of tokens."""
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )
     head = Text(escape_control("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
-    return Group(head, legend, Text(), token_view(listed), Text(), token_table(listed, all_tokens=all_tokens))
+    return Group(
+        head, legend, Text(), token_view(token_facts), Text(), token_table(token_facts, all_tokens=all_tokens)
+    )
 
 
-def token_view(listed: Sequence[Token]) -> Text:
-    """The sample as one text, coloured by origin, underlined where trained."""
+def token_view(token_facts: Sequence[Token]) -> Text:
+    """Return the sample as one text: colored by origin, underlined where trained."""
     text = Text()
-    for token in listed:
+    for token in token_facts:
         text.append(escape_token(token["text"]), style=_style(token))
         if "\n" in token["text"]:
             text.append("\n")
     return text
 
 
-def token_table(listed: Sequence[Token], *, all_tokens: bool) -> Table:
-    """A row per token, but one for all of a stretch that is context, unless the whole is asked for.
+def token_table(token_facts: Sequence[Token], *, all_tokens: bool) -> Table:
+    """Return a table with a row per token; context tokens share a row per stretch unless ``all_tokens``.
 
-    Numbers that no token has, and masks that no term of the loss reads, have no place in it.
+    It omits numbers that no token has, and masks that no loss term reads.
     """
-    numbers = [name for name in NUMBER_COLUMNS if not all(math.isnan(token[name]) for token in listed)]
+    numbers = [name for name in NUMBER_COLUMNS if not all(math.isnan(token[name]) for token in token_facts)]
     idle = {name for name, number in TERM_NUMBERS.items() if number not in numbers}
     table = Table(box=None, pad_edge=False)
     for name in ("t", "id", "text", "origin", "mask", *numbers):
         aligned = "left" if name in ("text", "origin", "mask") else "right"
         table.add_column(name, justify=aligned, no_wrap=name != "text", overflow="fold")
-    for context, stretch in groupby(listed, key=lambda token: not all_tokens and _is_context(token)):
+    for context, stretch in groupby(token_facts, key=lambda token: not all_tokens and _is_context(token)):
         tokens = list(stretch)
         if context and len(tokens) > 1:
             _add_context(table, tokens)
@@ -79,26 +81,26 @@ def token_table(listed: Sequence[Token], *, all_tokens: bool) -> Table:
 
 
 def _is_context(token: Token) -> bool:
-    """Whether a token was shown to the policy, and nobody learns it."""
+    """Whether a token is input to the policy, and not trained."""
     return not token["masks"] and token["origin"] in CONTEXT_ORIGINS
 
 
 def _add_context(table: Table, tokens: Sequence[Token]) -> None:
-    """One row for a stretch of context; the text above the table has its words."""
-    place = f"{tokens[0]['index']}–{tokens[-1]['index']}"
+    """Add one row for a stretch of context; the token view above the table has its text."""
+    span = f"{tokens[0]['index']}–{tokens[-1]['index']}"
     origins = "+".join(dict.fromkeys(token["origin"] for token in tokens))
-    table.add_row(place, "", f"({with_count(len(tokens), 'token')})", origins)
+    table.add_row(span, "", f"({with_count(len(tokens), 'token')})", origins)
 
 
 def escape_token(text: str) -> str:
-    r"""A token's text, inert, with backslashes doubled: a newline is ``\n``, backslash and n are ``\\n``."""
+    r"""Return a token's text escaped: a newline is ``\n``, backslash and n are ``\\n``."""
     return escape_control(text.replace("\\", "\\\\"))
 
 
 def _exclusion(token: Token) -> list[str]:
-    """Why a token that the policy chose is under no policy term; nothing where it is, or chose nothing."""
-    plain = token["excluded"] in (Excluded.NO.name, Excluded.NOT_SAMPLED.name)
-    return [] if plain else [f"({token['excluded'].lower()})"]
+    """Return why a sampled token has no policy term; empty if it has one, or is not sampled."""
+    unmarked = token["excluded"] in (Excluded.NO.name, Excluded.NOT_SAMPLED.name)
+    return [] if unmarked else [f"({token['excluded'].lower()})"]
 
 
 def _style(token: Token) -> str:

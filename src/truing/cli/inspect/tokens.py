@@ -1,4 +1,4 @@
-"""`truing tokens`: the x-ray of a sample, token by token."""
+"""`truing tokens`: a sample, token by token."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,24 +7,22 @@ import typer
 from rich.console import Console
 
 MIN_WIDTH = 110
-"""Columns in which a row fits; a narrower terminal folds its lines, and no number is cut."""
+"""Columns that a row needs; a narrower terminal wraps lines, so that no number is truncated."""
 
 
 def tokens(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     step: Annotated[
-        int | None, typer.Option(help="Which update, from 1 as in the progress; by default the last.")
+        int | None, typer.Option(help="Update, from 1 as in the progress lines; by default the last.")
     ] = None,
     stage: Annotated[
-        str | None, typer.Option(help="Of which stage; by default the last that has it.")
+        str | None, typer.Option(help="Stage of the update; by default the last stage that has it.")
     ] = None,
-    sample: Annotated[int, typer.Option(help="Which sample of the update, from 0.")] = 0,
-    all_tokens: Annotated[
-        bool, typer.Option("--all", help="A row for each token of the context too.")
-    ] = False,
+    sample: Annotated[int, typer.Option(help="Sample of the update, from 0.")] = 0,
+    all_tokens: Annotated[bool, typer.Option("--all", help="A row for each context token too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
+    """Show each token of a sample: its origin, whether it is trained, and its numbers."""
     from truing.cli.inspect.one_sample import choose_sample, choose_step, sample_facts, token_list
     from truing.cli.inspect.token_table import render
     from truing.doctor.report.token_texts import run_decoder
@@ -34,10 +32,10 @@ def tokens(
     reader = RunReader(run)
     chosen = choose_step(reader.steps(), stage, step)
     row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
-    listed = token_list(row, run_decoder(run)(row.sample.token_ids.tolist()))
+    token_facts = token_list(row, run_decoder(run)(row.sample.token_ids.tolist()))
     if as_json:
-        print(dump_json(sample_facts(chosen, row) | {"step": chosen.step, "tokens": listed}).decode())
+        print(dump_json(sample_facts(chosen, row) | {"step": chosen.step, "tokens": token_facts}).decode())
     else:
         console = Console()
         console.width = max(console.width, MIN_WIDTH)
-        console.print(render(sample_facts(chosen, row), listed, all_tokens=all_tokens))
+        console.print(render(sample_facts(chosen, row), token_facts, all_tokens=all_tokens))

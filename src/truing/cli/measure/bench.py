@@ -1,4 +1,4 @@
-"""`truing bench`: speed and memory on this machine, against a peer and against its limits."""
+"""`truing bench`: speed and memory on this machine, against other trainers and against its limits."""
 
 import json
 from pathlib import Path
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from truing.bench.cases import Case
 
 CASE_HELP = "short, long or agent; with CUDA gpu-0.6b, gpu-4b"
-COST_HELP = "; a turn of both sides takes 2, 8 and 6 minutes on 2 cores, and TRL 6, 20 and 19 GB"
+COST_HELP = "; on 2 cores a turn of both sides takes 2, 8 and 6 minutes, and TRL's memory is 6, 20 and 19 GB"
 
 app = typer.Typer(
-    help="Speed and memory on this machine, against a peer and against its limits.", no_args_is_help=True
+    help="Measure speed and memory on this machine, against other trainers and against its limits.",
+    no_args_is_help=True,
 )
 
 
 @app.callback()
 def bench() -> None:
-    """Speed and memory on this machine, against a peer and against its limits."""
+    """Measure speed and memory on this machine, against other trainers and against its limits."""
 
 
 @app.command()
@@ -33,7 +34,7 @@ def trl(
     steps: Annotated[int, typer.Option(min=2, help="steps of a turn; the last one counts")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """A step of GRPO against TRL's GRPOTrainer at its fastest: same model, prompts, group and lengths."""
+    """Time a GRPO step against TRL's GRPOTrainer at its fastest: same model, prompts, group, lengths."""
     from truing.bench.compare import compare
 
     chosen = _find_case(case)
@@ -42,8 +43,8 @@ def trl(
         typer.echo(json.dumps(found))
         return
     caption = (
-        f"medians of {pairs} turns, each the last of its {steps} steps; {found['threads']} threads; the most"
-        " memory that a side's process held. Above 1 Truing is faster, or smaller"
+        f"medians of {pairs} turns, each the last of its {steps} steps; {found['threads']} threads; peak"
+        " memory is that of the side's process. Above 1 Truing is faster, or smaller"
     )
     table = Table("", "Truing", "TRL", "TRL ÷ Truing", title=f"{case}: {chosen.description}", caption=caption)
     for name, unit in (("step", "s"), ("generate", "s"), ("train", "s"), ("peak_memory", "GB")):
@@ -58,7 +59,7 @@ def limit(
     steps: Annotated[int, typer.Option(min=3, help="steps to run; all but the first two count")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """The parts of a step against what this machine can do, and what to mend next."""
+    """Compare the parts of a step with what this machine can do, and name the slowest to improve."""
     from truing.bench.roofline import measure_roofline as measure
 
     chosen = _find_case(case)
@@ -67,8 +68,8 @@ def limit(
         typer.echo(json.dumps(found))
         return
     caption = (
-        f"medians of {steps - 2} steps; bound: seconds that this machine cannot do without; share: bound ÷"
-        " seconds, and 100 % would be as fast as it can be"
+        f"medians of {steps - 2} steps; bound: least seconds on this machine; share: bound ÷"
+        " seconds, where 100 % is the limit"
     )
     title = f"{case}: {chosen.description}"
     table = Table("", "seconds", "bound", "share", title=title, caption=caption, min_width=60)
@@ -82,8 +83,10 @@ def limit(
         console.print(f"products by {name}: {rate:.0f} GFLOP/s; forward and backward reach {share:.0%} of it")
     console.print(f"memory is read at {found['read_gb_s']:.1f} GB/s")
     console.print(f"recording takes {found['share_record']:.1%} of the step")
-    most = found["parts"][found["next"]]
-    console.print(f"most to gain: {found['next']}, {most['seconds'] - most['bound']:.1f} s above its bound")
+    slowest = found["parts"][found["next"]]
+    console.print(
+        f"most to gain: {found['next']}, {slowest['seconds'] - slowest['bound']:.1f} s above its bound"
+    )
     if max(part["share"] for part in found["parts"].values()) > 1:
         console.print(
             "a share above 100 %: the machine was slower while its rates were measured; run it again"
@@ -92,14 +95,14 @@ def limit(
 
 @app.command()
 def generate(
-    rows: Annotated[int, typer.Option(min=1, help="prompts, drawn side by side")] = 64,
+    rows: Annotated[int, typer.Option(min=1, help="prompts of a batch")] = 64,
     pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 2,
     vllm: Annotated[
         Path | None, typer.Option(exists=True, help="the Python of an environment with vLLM's CPU build")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """Generation alone, prompts and answers of many lengths, against transformers and vLLM."""
+    """Time generation alone, with prompts and answers of many lengths, against transformers and vLLM."""
     from truing.bench.generation import compare
 
     found = compare(rows, pairs, vllm)
@@ -107,7 +110,7 @@ def generate(
         typer.echo(json.dumps(found))
         return
     title, caption = f"{rows} rows", f"medians of {pairs} turns; above 1 Truing is faster"
-    table = Table("", "tokens/s", "mean tokens of an answer", "Truing ÷ it", title=title, caption=caption)
+    table = Table("", "tokens/s", "mean tokens of an answer", "Truing ÷ side", title=title, caption=caption)
     for name in ("truing", "hf", "vllm"):
         if name in found:
             side = found[name]
@@ -121,7 +124,7 @@ def scale(
     steps: Annotated[int, typer.Option(min=2, help="steps of a measurement; the last one counts")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """What a step costs as group, prompt, turns or model grow."""
+    """Time a step as group, prompt, turns or model grow."""
     from truing.bench.scaling import BASE
     from truing.bench.scaling import measure_scaling as measure
 
@@ -144,7 +147,7 @@ def doctor(
     steps: Annotated[int, typer.Option(min=3, help="steps to run")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
-    """What the doctor costs beside a run, as a share of its steps."""
+    """Measure the doctor's share of the time of a run's steps."""
     from truing.bench.doctor_cost import measure_doctor_cost as measure
 
     found = measure(_find_case(case), steps)
@@ -154,7 +157,7 @@ def doctor(
     typer.echo(
         f"{case}: of {steps} steps the doctor takes {found['whole']:.1%}: {found['first']:.1%} of the first,"
         f" {found['later']:.1%} of the others ({found['step_seconds']:.2f} s each);"
-        f" {found['looked_at']} were looked at beyond the record"
+        f" {found['looked_at']} steps were audited"
     )
 
 
@@ -162,7 +165,7 @@ def _find_case(name: str) -> "Case":
     from truing.bench.cases import CASES
 
     if name not in CASES:
-        raise RecipeError(f"there is no case {name!r}", expected=" or ".join(CASES))
+        raise RecipeError(f"unknown case {name!r}", expected=" or ".join(CASES))
     if CASES[name].gpu:
         import torch
 

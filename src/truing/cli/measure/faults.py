@@ -12,32 +12,35 @@ def faults(
     names: Annotated[list[str] | None, typer.Argument(help="Faults or healthy runs; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A sample, in under 50 seconds.")] = False,
     twin_runs: Annotated[
-        bool, typer.Option("--twins", help="The recipes of faults without them, too.")
+        bool, typer.Option("--twins", help="Run the recipes of the faults without the fault, too.")
     ] = False,
     markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
-    keep: Annotated[Path | None, typer.Option(help="Keep each run, and what was said of it, here.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder to keep each run and its findings in.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run's last stage.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
-    """Plant each fault in a run, run what is healthy too, and show what the doctor says: exit 1 if wrong."""
+    """Plant each known fault in a run, and show what the doctor finds, in healthy runs too.
+
+    Exit code 0: it finds each fault, and none in a healthy run. 1: otherwise.
+    """
     from truing.faults.detection_matrix import QUICK, page, passed, run_all, runs_by_name
     from truing.faults.unplanted_runs import unplanted_runs
 
     chosen = list(QUICK) if quick and not names else runs_by_name(names or [])
     chosen += list(unplanted_runs()) if twin_runs else []
-    console, made = Console(highlight=False), []
+    console, results = Console(highlight=False), []
     for done, each in enumerate(run_all(chosen, keep, steps), 1):
-        made.append(each)
+        results.append(each)
         if as_json:
             print(json.dumps(each.facts() | {"passed": passed(each)}, ensure_ascii=False), flush=True)
             continue
         fired = ", ".join(dict.fromkeys(f"{f.claim.verdict} {f.code}" for f in each.fired)) or "nothing"
         mark, style = ("✓", "green") if passed(each) else ("✗", "red")
-        told = f"{mark} {done}/{len(chosen)} {each.fault.name}: {each.error or fired}"
-        console.print(told, style=style, markup=False, soft_wrap=True)
+        text = f"{mark} {done}/{len(chosen)} {each.fault.name}: {each.error or fired}"
+        console.print(text, style=style, markup=False, soft_wrap=True)
     if markdown is not None:
-        markdown.write_text(page(made), encoding="utf-8")
-    wrong = [each.fault.name for each in made if not passed(each)]
+        markdown.write_text(page(results), encoding="utf-8")
+    wrong = [each.fault.name for each in results if not passed(each)]
     if wrong:
-        console.print(f"not as it should be: {', '.join(wrong)}", style="red", soft_wrap=True)
+        console.print(f"wrong: {', '.join(wrong)}", style="red", soft_wrap=True)
         raise typer.Exit(1)

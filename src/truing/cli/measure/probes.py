@@ -11,11 +11,14 @@ if TYPE_CHECKING:
 
 
 def probes(
-    names: Annotated[list[str] | None, typer.Argument(help="P0 to P12; all where left out.")] = None,
-    algo: Annotated[list[str] | None, typer.Option(help="Only this algorithm; may be given again.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")] = False,
+    names: Annotated[list[str] | None, typer.Argument(help="Names, e.g. P3; by default all.")] = None,
+    algo: Annotated[list[str] | None, typer.Option(help="Only this algorithm; repeatable.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each result.")] = False,
 ) -> None:
-    """Climb the probe ladder on the CPU: exit 0 where every number is as it must be, 1 where one is not."""
+    """Solve small problems with known answers, through the trainer's own code, on the CPU.
+
+    Exit code 0: every number is as expected. 1: one is not.
+    """
     from truing.probes.run_probes import probes_by_name, run_probes
 
     console, title, failed = Console(highlight=False), "", 0
@@ -35,7 +38,7 @@ def probes(
 
 
 def _show(console: Console, outcome: "ProbeOutcome") -> None:
-    """A line for an outcome; where it failed, one for each of its numbers."""
+    """Print a line for an outcome; of a failed one, a line for each number too."""
     word = "[green]ok[/]" if outcome.passed else "[red]FAILED[/]"
     first = outcome.findings[0]
     shown = f"{first.name} {first.got:.3g} ({first.expected})" if outcome.passed else ""

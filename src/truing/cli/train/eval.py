@@ -1,4 +1,4 @@
-"""`truing eval`: the fixed, paired evaluation of a recipe's model or of a finished run."""
+"""`truing eval`: evaluate a recipe's model or a run on fixed tasks, paired with another."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +19,7 @@ def evaluate_target(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Evaluate TARGET on its recipe's evaluation tasks, with 95 % intervals; pass@k of several answers."""
+    """Evaluate TARGET on its recipe's evaluation tasks: mean reward with 95 % interval, pass@k."""
     from truing.analysis.estimate import pass_at_json, pass_at_text
     from truing.api import evaluate
     from truing.utils.jsonl import dump_json
@@ -30,13 +30,13 @@ def evaluate_target(
     pass_gains = found.pass_at_gains(other) if other is not None else {}
     if as_json:
         both = [each for each in (found, other) if each is not None]
-        told = {
+        payload = {
             "eval": {each.name: asdict(each.estimate()) for each in both},
             "gain": gain and asdict(gain),
             "pass_at": {each.name: pass_at_json(each.pass_at()) for each in both},
             "pass_at_gain": pass_at_json(pass_gains),
         }
-        print(dump_json(told).decode())
+        print(dump_json(payload).decode())
         return
     console = Console(highlight=False)
     for evaluation in filter(None, (found, other)):

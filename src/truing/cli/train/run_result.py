@@ -1,4 +1,4 @@
-"""What a person sees when a run ends."""
+"""The text and the JSON line that `truing train` prints at the end."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from truing.utils.jsonl import dump_json
 
 
 def command_name() -> str:
-    """How to call Truing from here: by name where it is on the PATH, else by its path."""
+    """Return the command that calls Truing: its name if it is on the PATH, else its path."""
     if shutil.which("truing"):
         return "truing"
     script = os.path.relpath(sys.argv[0])
@@ -25,7 +25,7 @@ def command_name() -> str:
 
 
 def result_json(result: TrainResult) -> str:
-    """One line: where the run is, each evaluation, what each stage gained, and pass@k."""
+    """Return one line of JSON: the run directory, evaluations, gains per stage, pass@k."""
     return dump_json(
         {
             "run": str(result.run),
@@ -37,14 +37,16 @@ def result_json(result: TrainResult) -> str:
 
 
 def doctor_line(run: Path, command: str) -> tuple[str, str]:
-    """What the doctor told of while the run went on, strongest first, with its style."""
+    """Return the doctor's findings during the run as a line with its style, strongest first."""
     from truing.doctor.verdict import FINDING_VERDICTS
 
     reader = RunReader(run)
-    told = [event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload]
+    found_codes = [
+        event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload
+    ]
     parts, named = [], set[str]()
     for verdict in FINDING_VERDICTS:
-        codes = {each["code"]: None for each in told if each["verdict"] == verdict}.keys() - named
+        codes = {each["code"]: None for each in found_codes if each["verdict"] == verdict}.keys() - named
         named |= codes
         if codes:
             parts.append(f"{len(codes)} {verdict} ({', '.join(sorted(codes))})")
@@ -56,9 +58,9 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
 
 
 def print_result(console: Console, result: TrainResult) -> None:
-    """The evaluations side by side, where the run is, and what to type next."""
+    """Print the evaluations as a table, the run directory, and the next commands."""
     table = Table(title="reward on the evaluation tasks, with 95 % intervals")
-    for column in ("policy", "reward", "gain over the one before"):
+    for column in ("policy", "reward", "gain over the previous"):
         table.add_column(column)
     gains = result.gains()
     for name, estimate in result.estimates().items():
@@ -72,14 +74,12 @@ def print_result(console: Console, result: TrainResult) -> None:
     for name, evaluation in result.evaluations.items():
         if passing := pass_at_text(evaluation.pass_at()):
             console.print(f"{name}: {passing}", markup=False, soft_wrap=True)
-    console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
+    console.print(f"run: {result.run}", markup=False, soft_wrap=True)
     command = command_name()
     text, style = doctor_line(result.run, command)
     console.print(text, style=style, markup=False, soft_wrap=True)
-    console.print("look at it all:       ", f"{command} board {result.run}", markup=False, soft_wrap=True)
-    console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
-    console.print("judge its numbers:    ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)
-    console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False, soft_wrap=True)
-    console.print(
-        "take the model along: ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True
-    )
+    console.print("board:     ", f"{command} board {result.run}", markup=False, soft_wrap=True)
+    console.print("tokens:    ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
+    console.print("scorecard: ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)
+    console.print("evaluate:  ", f"{command} eval {result.run}", markup=False, soft_wrap=True)
+    console.print("export:    ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True)

@@ -12,27 +12,27 @@ ALIAS_PANEL = "Names of other trainers (docs/aliases.md)"
 
 
 def _alias_option(help: str, **limits: int) -> typer.models.OptionInfo:
-    """An option of other trainers; a key=value that says the same wins."""
+    """Return an option named as in TRL; a key=value for the same recipe key takes precedence."""
     return typer.Option(help=help, rich_help_panel=ALIAS_PANEL, **limits)
 
 
 def train(  # noqa: PLR0913 — typer takes each option as an argument
-    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of an embedded recipe: musique.")],
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of a built-in recipe: musique.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in grpo.steps=20")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "--output-dir", help="Run directory; by default a new one under runs/."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     device: Annotated[
-        str | None, typer.Option(help="cpu or cuda, as model.device; by default CUDA where there is one.")
+        str | None, typer.Option(help="cpu or cuda, as model.device; by default CUDA if available.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
     datasets: Annotated[
-        list[str] | None, _alias_option("env.data: a spec, or several with ';' between two; may be repeated.")
+        list[str] | None, _alias_option("env.data: a spec, or several separated by ';'; repeatable.")
     ] = None,
     batch_size: Annotated[
-        int | None, _alias_option("Answers an update: prompts × --num-generations.", min=1)
+        int | None, _alias_option("Answers per update: prompts × --num-generations.", min=1)
     ] = None,
     num_generations: Annotated[
         int | None, _alias_option("group_size of the last policy stage.", min=1)
@@ -43,17 +43,17 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     scale_rewards: Annotated[
         str | None, _alias_option("grpo.advantage_scale: true (group), false (none), group, batch, none.")
     ] = None,
-    kl_beta: Annotated[float | None, _alias_option("kl.coef; 0 has no KL term.")] = None,
+    kl_beta: Annotated[float | None, _alias_option("kl.coef; 0 removes the KL term.")] = None,
     no_peft: Annotated[
         bool,
-        typer.Option("--no-peft", help="lora=false: all weights are trained.", rich_help_panel=ALIAS_PANEL),
+        typer.Option("--no-peft", help="lora=false: train all weights.", rich_help_panel=ALIAS_PANEL),
     ] = False,
     max_prompt_length: Annotated[
-        int | None, _alias_option("episode.max_prompt_tokens: longer prompts are cut.", min=1)
+        int | None, _alias_option("episode.max_prompt_tokens: longer prompts are truncated.", min=1)
     ] = None,
 ) -> None:
-    """Train what RECIPE says: SFT, RFT, REINFORCE, RLOO, GRPO, PPO, with an evaluation around each stage."""
-    named = TrlOptions(
+    """Train RECIPE's stages (SFT, RFT, REINFORCE, RLOO, GRPO, PPO), with evaluations around each."""
+    trl_options = TrlOptions(
         datasets=datasets or (),
         batch_size=batch_size,
         num_generations=num_generations,
@@ -66,9 +66,9 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         max_prompt_length=max_prompt_length,
     )
     typed = [*(overrides or ()), *([f"model.device={device}"] if device else ())]
-    said = translate_options(named, read_table(recipe), typed)
-    resolved = load_recipe(recipe, [*said.overrides, *typed])
-    for note in said.notes:
+    translated = translate_options(trl_options, read_table(recipe), typed)
+    resolved = load_recipe(recipe, [*translated.overrides, *typed])
+    for note in translated.notes:
         Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
     from truing.api import train as run_recipe
     from truing.cli.train.run_result import print_result, result_json

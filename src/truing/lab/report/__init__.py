@@ -1,1 +1,1 @@
-"""Pages and lines of a lab, made from its ledger."""
+"""Pages and lines of a lab, derived from its ledger."""

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: no network, no other file."""
+"""The report as one self-contained HTML page."""
 
 import html
 import math
@@ -15,8 +15,8 @@ from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Run
 from truing.lab.verdicts.verdict import HypothesisVerdict
 
-COLOURS = ("#7f7f7f", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
-"""The baseline's is grey."""
+COLORS = ("#7f7f7f", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
+"""The first is the baseline's, gray."""
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
@@ -28,13 +28,13 @@ Figure = dict[str, Any]
 
 
 def report_page(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
-    """The whole page."""
+    """Return the page."""
     name = html.escape(lab.config.name)
     parts = [f"<h1>{name}</h1>", _figure_html(effects_figure(verdicts), "effects")]
     for each in verdicts.values():
-        said = html.escape("\n".join(text for text, _ in verdict_lines(each)))
+        text = html.escape("\n".join(line for line, _ in verdict_lines(each)))
         claim = html.escape(lab.hypotheses[each.hypothesis].header.claim)
-        parts.append(f"<h2>{each.hypothesis}: {html.escape(each.title)}</h2><p>{claim}</p><pre>{said}</pre>")
+        parts.append(f"<h2>{each.hypothesis}: {html.escape(each.title)}</h2><p>{claim}</p><pre>{text}</pre>")
         parts += [
             _figure_html(figure, f"{each.hypothesis}-{i}") for i, figure in enumerate(figures(lab, each))
         ]
@@ -53,7 +53,7 @@ def _figure_html(figure: Figure, name: str) -> str:
 
 
 def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
-    """Every effect with its bounds, against the smallest that matters."""
+    """Return every effect with its bounds, and the smallest effect of interest."""
     shown = [each for each in verdicts.values() if math.isfinite(each.effect)]
     if not shown:
         return {}
@@ -74,7 +74,7 @@ def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
     matters = {
         "type": "scatter",
         "mode": "markers",
-        "name": "smallest that matters",
+        "name": "smallest effect of interest",
         "x": [each.smallest_effect for each in shown],
         "y": names,
         "marker": {"symbol": "line-ns-open", "size": 16},
@@ -91,16 +91,16 @@ def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
 
 
 def _zero_line() -> dict[str, Any]:
-    """A line where an arm does nothing."""
+    """Return a line at an effect of 0."""
     return {"type": "line", "x0": 0, "x1": 0, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
 
 
 def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
-    """Curves of all arms, and the value of each seed."""
-    begun = lab.declaration(lab.hypotheses[verdict.hypothesis])
-    if begun is None:
+    """Yield the reward curves of all arms, and the metric by seed."""
+    declaration = lab.declaration(lab.hypotheses[verdict.hypothesis])
+    if declaration is None:
         return
-    runs = {label: _finished(lab, arm) for label, arm in begun.arms.items()}
+    runs = {label: _finished(lab, arm) for label, arm in declaration.arms.items()}
     if not runs[BASELINE]:
         return
     yield {
@@ -114,7 +114,7 @@ def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
     yield {
         "data": list(_points(runs, verdict.metric)),
         "layout": {
-            "title": {"text": "By seed: the arms of a pair stand above each other"},
+            "title": {"text": "By seed: paired arms share an x value"},
             "xaxis": {"title": {"text": "seed"}, "dtick": 1},
             "yaxis": {"title": {"text": verdict.metric}},
         },
@@ -127,25 +127,25 @@ def _finished(lab: Lab, arm: str) -> list[Run]:
 
 
 def _curves(runs: Mapping[str, Sequence[Run]]) -> Iterator[Figure]:
-    """A thin line for each run, a thick one for the mean of an arm."""
-    for colour, (label, found) in zip(COLOURS * len(runs), runs.items(), strict=False):
+    """Yield a thin line for each run, a thick one for the mean of an arm."""
+    for color, (label, found) in zip(COLORS * len(runs), runs.items(), strict=False):
         for run in found:
-            yield _line(list(run.curve), f"{label}, seed {run.seed}", colour, 0.6) | {"showlegend": False}
+            yield _line(list(run.curve), f"{label}, seed {run.seed}", color, 0.6) | {"showlegend": False}
         curves = [run.curve for run in found if run.curve]
         if curves:
             steps = min(map(len, curves))
             mean = np.mean([curve[:steps] for curve in curves], axis=0)
-            yield _line(mean.tolist(), label, colour, 3.0)
+            yield _line(mean.tolist(), label, color, 3.0)
 
 
-def _line(values: Sequence[float], name: str, colour: str, width: float) -> Figure:
+def _line(values: Sequence[float], name: str, color: str, width: float) -> Figure:
     known = [value if math.isfinite(value) else None for value in values]
-    style = {"color": colour, "width": width}
+    style = {"color": color, "width": width}
     return {"type": "scatter", "mode": "lines", "y": known, "name": name, "line": style}
 
 
 def _points(runs: Mapping[str, Sequence[Run]], metric: str) -> Iterator[Figure]:
-    for colour, (label, found) in zip(COLOURS * len(runs), runs.items(), strict=False):
+    for color, (label, found) in zip(COLORS * len(runs), runs.items(), strict=False):
         have = [run for run in found if metric in run.metrics]
         yield {
             "type": "scatter",
@@ -153,5 +153,5 @@ def _points(runs: Mapping[str, Sequence[Run]], metric: str) -> Iterator[Figure]:
             "x": [run.seed for run in have],
             "y": [run.metrics[metric] for run in have],
             "name": label,
-            "marker": {"color": colour, "size": 9},
+            "marker": {"color": color, "size": 9},
         }

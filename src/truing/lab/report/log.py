@@ -1,4 +1,4 @@
-"""The log of a lab: everything that was done, oldest first."""
+"""The log of a lab: all entries of its ledger, oldest first."""
 
 import math
 import time
@@ -10,8 +10,8 @@ from truing.utils.format import with_count
 
 
 def log_text(lab: Lab) -> str:
-    """A table with a line for each entry of the ledger."""
-    rows = ["| when (UTC) | hypothesis | what | came to |", "|---|---|---|---|"]
+    """Return a table with a line for each entry of the ledger."""
+    rows = ["| when (UTC) | hypothesis | event | result |", "|---|---|---|---|"]
     for entry in lab.history.entries:
         when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.time))
         cells = (when, entry.hypothesis, *entry_cells(lab, entry))
@@ -20,12 +20,12 @@ def log_text(lab: Lab) -> str:
 
 
 def escape_cell(text: str) -> str:
-    """Text as a table can hold it."""
+    """Return text escaped for a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def entry_cells(lab: Lab, entry: Entry) -> tuple[str, str]:
-    """An entry in words: what was done, what it came to."""
+    """Return an entry as text: the event, and its result."""
     match entry:
         case Run():
             known = lab.hypotheses.get(entry.hypothesis)
@@ -35,11 +35,11 @@ def entry_cells(lab: Lab, entry: Entry) -> tuple[str, str]:
             weak = ", underpowered" if entry.underpowered else ""
             return "declared", f"{', '.join(entry.arms)}; error {entry.error:.2g}{weak}"
         case CheckResult():
-            loud = [
+            findings = [
                 f"{code} {strength}" for code, (strength, _) in entry.results.items() if strength != "CLEAN"
             ]
-            told = f"{with_count(len(entry.results) - len(loud), 'rule')} clean"
-            return "check of the baseline", "; ".join([told, *loud])
+            clean = f"{with_count(len(entry.results) - len(findings), 'rule')} clean"
+            return "check of the baseline", "; ".join([clean, *findings])
         case Promotion():
             return f"promoted {entry.arm}", ", ".join(entry.changes)
         case Reproduction():
@@ -47,7 +47,7 @@ def entry_cells(lab: Lab, entry: Entry) -> tuple[str, str]:
 
 
 def run_result_text(run: Run, metric: str) -> str:
-    """A run's metric, or how it failed."""
+    """Return a run's metric, or its failure."""
     if run.outcome == "finished":
         return f"{metric} {run.metrics.get(metric, math.nan):.4f}"
     return f"{run.outcome}: {run.error}"

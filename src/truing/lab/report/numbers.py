@@ -1,4 +1,4 @@
-"""Numbers of a lab in words, and in JSON."""
+"""Numbers of a lab as text and as JSON."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from truing.utils.format import format_duration
 
 
 def effect_text(effect: float, low: float, high: float) -> str:
-    """An effect with its bounds: ``+0.213 [+0.150, +0.270]``; a bound that is not known is ∞."""
+    """Return an effect with its bounds: ``+0.213 [+0.150, +0.270]``; an unknown bound is ∞."""
     if math.isnan(effect):
         return "–"
     bounds = "" if math.isnan(low) else f" [{bound_text(low)}, {bound_text(high)}]"
@@ -16,29 +16,31 @@ def effect_text(effect: float, low: float, high: float) -> str:
 
 
 def bound_text(value: float) -> str:
-    """A bound."""
+    """Return a bound as text."""
     return f"{value:+.3f}" if math.isfinite(value) else "+∞" if value > 0 else "-∞"
 
 
 def number_text(value: float) -> str:
-    """A number, or a question mark where nobody knows it."""
+    """Return a number as text, or a question mark if it is unknown."""
     return f"{value:.2g}" if math.isfinite(value) else "?"
 
 
 def sensitivity_text(least: float) -> str:
-    """The smallest effect that is seen, in words."""
+    """Return the smallest detectable effect as text."""
     if math.isnan(least):
-        return "sees nobody knows what, for nobody knows the noise"
-    return "sees nothing, however large" if least == math.inf else f"sees {number_text(least)} or more"
+        return "has an unknown detectable effect: no noise estimate"
+    return (
+        "detects no effect, however large" if least == math.inf else f"detects {number_text(least)} or more"
+    )
 
 
 def minutes_text(minutes: float) -> str:
-    """A length of time, as a guess is rounded."""
+    """Return a duration as text, rounded."""
     return format_duration(minutes * 60)
 
 
 def nan_to_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with null for each number that is not known."""
+    """Return the table with None for each number that is not finite."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in table.items()

@@ -1,4 +1,4 @@
-"""What a person sees of an experiment while it goes on."""
+"""The progress display of an experiment."""
 
 import math
 import time
@@ -18,14 +18,14 @@ from truing.lab.verdicts.verdict import judge
 from truing.utils.format import with_count
 
 SECONDS_BETWEEN_LINES = 30.0
-"""Where there is no terminal to redraw, how often it is said how far the runs are."""
+"""Without a terminal: seconds between two lines of progress."""
 
 
 class LabDisplay:
     """Follows an experiment: a bar for each run on a terminal, lines elsewhere."""
 
-    def __init__(self, hypothesis: Hypothesis, places: int) -> None:
-        self.hypothesis, self.slots = hypothesis, places
+    def __init__(self, hypothesis: Hypothesis, slots: int) -> None:
+        self.hypothesis, self.slots = hypothesis, slots
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -34,10 +34,10 @@ class LabDisplay:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.total = self.progress.add_task(f"{hypothesis.id}: left are", total=None, facts="")
+        self.total = self.progress.add_task(f"{hypothesis.id}: remaining", total=None, facts="")
         self.bars: dict[str, TaskID] = {}
         self.last_line_at = time.monotonic()
-        self.run_seconds: list[float] = []  # of runs that ended
+        self.run_seconds: list[float] = []  # of ended runs
 
     def __enter__(self) -> "LabDisplay":
         self.progress.start()
@@ -47,33 +47,33 @@ class LabDisplay:
         self.progress.stop()
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Show what happened."""
+        """Show an event."""
         getattr(self, f"on_{kind}")(**facts)
 
     def on_checking(self) -> None:
-        """The exact check begins."""
-        told = f"{self.hypothesis.id}: checking the baseline, two updates of each stage …"
-        self.console.print(told, markup=False, soft_wrap=True)
+        """Show the start of the exact check."""
+        text = f"{self.hypothesis.id}: checking the baseline, two updates of each stage …"
+        self.console.print(text, markup=False, soft_wrap=True)
 
     def on_run(self, run: Run, lab: Lab) -> None:
-        """A run ended."""
+        """Show the result of a run."""
         metric = self.hypothesis.header.metric
         value = run.metrics.get(metric, math.nan)
-        said = f"{metric} {value:.3f}" if run.outcome == "finished" else f"{run.outcome}: {run.error}"
+        result = f"{metric} {value:.3f}" if run.outcome == "finished" else f"{run.outcome}: {run.error}"
         verdict = judge(lab, self.hypothesis)
         shown = (
             f"; {verdict.arm} − baseline {effect_text(verdict.effect, verdict.low, verdict.high)}"
             if verdict.pairs
             else ""
         )
-        told = f"  {run.label}, seed {run.seed}: {said}   {verdict.pairs} of {verdict.seeds} pairs{shown}"
+        text = f"  {run.label}, seed {run.seed}: {result}   {verdict.pairs} of {verdict.seeds} pairs{shown}"
         style = None if run.outcome == "finished" else "bold red"
-        self.console.print(told, markup=False, soft_wrap=True, style=style)
+        self.console.print(text, markup=False, soft_wrap=True, style=style)
         if run.seconds is not None:
             self.run_seconds.append(run.seconds)
 
     def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> None:
-        """How far the runs are, and how long those that are left may take, at most."""
+        """Show the progress of the runs, and the most time that the remaining runs may take."""
         for name in self.bars.keys() - {each.name for _, each in running}:
             self.progress.remove_task(self.bars.pop(name))
         for job, each in running:
@@ -82,16 +82,16 @@ class LabDisplay:
             self.progress.update(
                 self.bars[each.name], completed=each.updates, facts=_progress_text(job, each)
             )
-        told = f"at most {with_count(left, 'run')}{self._time_left(running, left)}"
+        remaining = f"at most {with_count(left, 'run')}{self._time_left(running, left)}"
         if self.console.is_terminal:
-            self.progress.update(self.total, facts=told)
+            self.progress.update(self.total, facts=remaining)
         elif time.monotonic() - self.last_line_at > SECONDS_BETWEEN_LINES:
             self.last_line_at = time.monotonic()
             at = "; ".join(f"{job}: {_progress_text(job, each)}" for job, each in running)
-            self.console.print(f"  {at}; left are {told}", markup=False, soft_wrap=True, style="dim")
+            self.console.print(f"  {at}; remaining: {remaining}", markup=False, soft_wrap=True, style="dim")
 
     def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> str:
-        """By the runs that ended; before, by the updates of those that go on."""
+        """Return the time left, estimated from ended runs, else from the updates of running ones."""
         now = time.monotonic()
         one = self.run_seconds or [
             (now - each.began) * _total_updates(job) / each.updates for job, each in running if each.updates
@@ -108,7 +108,7 @@ def _total_updates(job: Job) -> int:
 
 
 def _progress_text(job: Job, running: RunningProcess) -> str:
-    """Where a run is."""
+    """Return the progress of a run as text."""
     total = _total_updates(job)
     if running.updates in (0, total):
         return "evaluating" if running.updates else "loading"

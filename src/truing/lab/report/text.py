@@ -1,4 +1,4 @@
-"""What is said of a verdict, line by line."""
+"""Lines of text for verdicts, plans and suggestions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -22,8 +22,8 @@ MARKS = {"met": "✓", "contradicted": "✗", "open": "·"}
 
 
 def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
-    """Every line with its style."""
-    by = {"proof": " by an exact check", "prior": " as told before"}.get(verdict.by, "")
+    """Yield every line of a verdict with its style."""
+    by = {"proof": " by an exact check", "prior": " (prior)"}.get(verdict.by, "")
     yield f"{verdict.hypothesis} {verdict.title}: {verdict.verdict}{by}", STYLES[verdict.verdict]
     yield f"  {verdict.because}", ""
     if verdict.pairs:
@@ -32,7 +32,7 @@ def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
         yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {pairs} ({_bounds_note(verdict)})", ""
     if verdict.criteria and verdict.verdict != "VALIDATED":
         yield (
-            f"  {_sensitivity(verdict)}; {verdict.smallest_effect:g} is the smallest effect that matters",
+            f"  {_sensitivity(verdict)}; {verdict.smallest_effect:g} is the smallest effect of interest",
             "",
         )
     for each in verdict.criteria:
@@ -45,41 +45,41 @@ def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
 
 
 def _bounds_note(verdict: HypothesisVerdict) -> str:
-    """What the bounds of an effect promise, and what that supposes."""
-    wrong = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
-    return f"{wrong}, {_supposed(verdict.within)}"
+    """Return the guarantee of the bounds of an effect, and its condition."""
+    wrong = f"each bound is wrong with probability at most {verdict.error:.2g}, at any stopping time"
+    return f"{wrong}, {_condition(verdict.within)}"
 
 
-def _supposed(within: float | None) -> str:
-    """The condition that bounds hold under."""
+def _condition(within: float | None) -> str:
+    """Return the condition of the bounds."""
     if within is not None:
         return f"if no pair differs by more than {within:g}"
     return "if differences are symmetric about the effect"
 
 
 def _sensitivity(verdict: HypothesisVerdict) -> str:
-    """The smallest effect that all pairs see."""
+    """Return the smallest effect that all pairs detect."""
     return f"with {with_count(verdict.seeds, 'pair')} it {sensitivity_text(verdict.mde)}"
 
 
 def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
-    """A 2 × 2."""
+    """Yield the lines of a 2 × 2."""
     first = found[0]
-    yield f"effect on {metric}, {with_count(first.pairs, 'pair')} of each arm, all bounds at once:"
+    yield f"effect on {metric}, {with_count(first.pairs, 'pair')} of each arm, simultaneous bounds:"
     for each in found:
         yield f"  {each.name}: {effect_text(each.effect, each.low, each.high)}"
-    wrong = f"any of these bounds is wrong with a chance of at most {first.error:.2g}, whenever one looks"
-    yield f"  {wrong}, {_supposed(first.within)}"
+    wrong = f"any of these bounds is wrong with probability at most {first.error:.2g}, at any stopping time"
+    yield f"  {wrong}, {_condition(first.within)}"
 
 
 def power_lines(found: Iterable[tuple[str, float, Noise]]) -> Iterator[str]:
-    """What the baseline's numbers can show at all."""
+    """Yield what the baseline's metrics can detect."""
     for metric, seen, noise in found:
-        yield f"{metric} can show {number_text(seen)} or more, {noise.source}"
+        yield f"{metric} can detect {number_text(seen)} or more, {noise.source}"
 
 
 def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tuple[str, str]]:
-    """The plan, best first; without what it costs where that is no matter of this machine."""
+    """Yield the plan, best first; without costs, which depend on the machine, if ``cost`` is false."""
     for place, step in enumerate(steps, 1):
         worth = f"probability {step.probability:.2f} × {step.information:.2f} bits"
         runs = f", {with_count(step.runs, 'run')}" if step.kind == "experiment" else ""
@@ -89,19 +89,19 @@ def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tupl
         yield f"{place}. {name}: {step.kind} ({worth}{spent}{waits})", "bold"
         if step.refused:
             yield f"   cannot decide: {step.refused}", "yellow"
-            yield f"   what would: {step.would}", "yellow"
+            yield f"   to decide: {step.would}", "yellow"
         elif step.noise is not None:
             yield f"   {sensitivity_text(step.mde)}: {step.noise.source}", ""
         elif step.hypothesis.header.check:
-            asked = step.hypothesis.header.check
-            told = ", ".join([*asked.rules, *(each.metric for each in asked.measures)])
-            yield f"   {told}{': settles it' if asked.settles else ': narrows it'}", ""
+            check = step.hypothesis.header.check
+            parts = ", ".join([*check.rules, *(each.metric for each in check.measures)])
+            yield f"   {parts}{': settles it' if check.settles else ': narrows it'}", ""
 
 
 def suggestion_lines(found: Sequence[Suggestion]) -> Iterator[tuple[str, str]]:
-    """Suggestions, best first."""
+    """Yield suggestions, best first."""
     if not found:
-        yield "the run suggests nothing: what truing why asks is ruled out", ""
+        yield "no suggestion: truing why rules out every hypothesis", ""
     for place, each in enumerate(found, 1):
         worth = f"probability {each.probability:.2f} × {each.information:.2f} bits"
         yield f"{place}. {each.title} ({worth}; {minutes_text(each.minutes)})", "bold"

@@ -1,4 +1,4 @@
-"""What a lab shows, made anew from hypotheses and ledger: nothing here is the only copy of anything."""
+"""The derived files of a lab, rewritten from hypotheses and ledger."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,11 @@ from truing.lab.verdicts.promotion import fix_name, fix_text, full_scale_text
 from truing.lab.verdicts.verdict import HypothesisVerdict, judge
 from truing.utils.atomic_files import write_atomically
 
-BEGIN, END = "<!-- truing lab: below is written by `truing lab report` -->", "<!-- truing lab: end -->"
-"""What lies between belongs to the report; all else in a file is the team's own."""
+BLOCK_BEGIN, BLOCK_END = (
+    "<!-- truing lab: below is written by `truing lab report` -->",
+    "<!-- truing lab: end -->",
+)
+"""The report owns the text between these marks; the rest of a file is the team's."""
 
 STATUS_ICONS = {
     "VALIDATED": "✅",
@@ -34,7 +37,7 @@ STATUS_ICONS = {
 
 
 def write_report(lab: Lab) -> list[Path]:
-    """Write every derived file; their paths."""
+    """Write every derived file; return their paths."""
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     results = lab.root / RESULTS
     written = {
@@ -50,7 +53,7 @@ def write_report(lab: Lab) -> list[Path]:
     for fix in lab.history.entries_of(Promotion):
         each = lab.hypotheses.get(fix.hypothesis)
         if each is None:
-            continue  # its file is gone: what is left of it is in the log
+            continue  # its file is gone; the log keeps the promotion
         written[lab.root / FIXES / fix_name(each)] = fix_text(lab, each, fix)
     for path, text in written.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
@@ -60,28 +63,28 @@ def write_report(lab: Lab) -> list[Path]:
 
 
 def readme_text(name: str) -> str:
-    """What a lab's README says before anything was run."""
+    """Return a lab's README before the first run."""
     text = (files("truing.lab") / "templates" / README).read_text(encoding="utf-8")
     return Template(text).substitute(name=name)
 
 
 def _replace_block(path: Path, blank: str, text: str) -> str:
-    """The file with its block replaced; what git joined of two lies between first and last mark."""
+    """Return the file with its block replaced, from first to last mark: a merge may leave two blocks."""
     whole = path.read_text(encoding="utf-8") if path.exists() else blank
-    block = f"{BEGIN}\n\n{text.strip()}\n\n{END}"
-    if BEGIN not in whole and END not in whole:
+    block = f"{BLOCK_BEGIN}\n\n{text.strip()}\n\n{BLOCK_END}"
+    if BLOCK_BEGIN not in whole and BLOCK_END not in whole:
         return f"{whole.rstrip()}\n\n{block}\n"
-    if not -1 < whole.find(BEGIN) < whole.rfind(END):
+    if not -1 < whole.find(BLOCK_BEGIN) < whole.rfind(BLOCK_END):
         raise LabError(
-            f"{path} has one mark without the other, so nobody can tell what is the report's",
-            expected=f"{BEGIN} … {END}",
-            remedy="take out the mark that is left; a new block is then written at the end",
+            f"{path} has one mark without the other, so the report's block is unknown",
+            expected=f"{BLOCK_BEGIN} … {BLOCK_END}",
+            remedy="delete the remaining mark; the report then writes a new block at the end",
         )
-    return whole[: whole.index(BEGIN)] + block + whole[whole.rindex(END) + len(END) :]
+    return whole[: whole.index(BLOCK_BEGIN)] + block + whole[whole.rindex(BLOCK_END) + len(BLOCK_END) :]
 
 
 def status_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
-    """The status table and the roadmap."""
+    """Return the status table and the roadmap."""
     rows = [
         "## Status",
         "",
@@ -90,32 +93,33 @@ def status_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
     ]
     for name, each in lab.hypotheses.items():
         verdict = verdicts[name]
+        status = f"{STATUS_ICONS[verdict.verdict]} {verdict.verdict.capitalize()}"
         rows.append(
             f"| [{name.upper()}: {each.title}]({each.path.relative_to(lab.root).as_posix()}) |"
-            f" {each.header.priority.upper()} | {STATUS_ICONS[verdict.verdict]} {verdict.verdict.capitalize()} |"
+            f" {each.header.priority.upper()} | {status} |"
             f" {verdict.quality} | {effect_text(verdict.effect, verdict.low, verdict.high)} |"
             f" {escape_cell(table_notes(lab, each, verdict))} |"
         )
     steps = [text for text, _ in step_lines(plan(lab), cost=False)]
-    return "\n".join([*rows, "", "## Roadmap", "", *(_listed(steps) or ["Nothing is open."])])
+    return "\n".join([*rows, "", "## Roadmap", "", *(_listed(steps) or ["No open step."])])
 
 
 def _listed(lines: Sequence[str]) -> list[str]:
-    """Numbered lines as they are, what belongs to them below as text of the item."""
+    """Return numbered lines unchanged, and indented lines as items below them."""
     return (
         lines and [line if not line.startswith("   ") else f"   - {line.strip()}" for line in lines]
     ) or []
 
 
 def table_notes(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
-    """What a table has room for."""
+    """Return the notes of a row of the status table."""
     fixed = [full_scale_text(lab, hypothesis)] if lab.history.entries_of(Promotion, hypothesis.id) else []
     least = f"it {sensitivity_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
     return "; ".join(filter(None, [verdict.because, least, *fixed]))
 
 
 def result_text(verdict: HypothesisVerdict) -> str:
-    """What is known, for the hypothesis's own file."""
+    """Return the result section of the hypothesis's own file."""
     return "\n".join(["## Result", "", *(f"{_bullet(text)}" for text, _ in verdict_lines(verdict))])
 
 
@@ -124,7 +128,7 @@ def _bullet(text: str) -> str:
 
 
 def report_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
-    """Everything on one page of Markdown."""
+    """Return the report as one page of Markdown."""
     parts = [
         f"# {lab.config.name}: report",
         "Written by `truing lab report` from the ledger.",
@@ -139,25 +143,25 @@ def report_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
 
 
 def _interaction_sections(lab: Lab) -> Iterator[str]:
-    """Each 2 × 2 whose hypotheses are still what they were."""
-    for begun in lab.history.entries_of(Declaration):
-        first, plus, second = begun.hypothesis.partition("+")
+    """Yield a section for each 2 × 2 whose hypotheses still exist."""
+    for declaration in lab.history.entries_of(Declaration):
+        first, plus, second = declaration.hypothesis.partition("+")
         if not plus or not {first, second} <= lab.hypotheses.keys():
             continue
         pair = lab.hypotheses[first], lab.hypotheses[second]
         try:
             lines = list(contrast_lines(contrasts(lab, *pair), pair[0].header.metric))
-        except LabError as error:  # their files changed: what was seen is still in the log
+        except LabError as error:  # their files changed; the log keeps the runs
             lines = [error.what]
         yield f"## {first.upper()} × {second.upper()}\n\n" + "\n".join(_bullet(text) for text in lines)
 
 
 def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
-    """Each arm's metric by seed; "" before the first run."""
-    begun = lab.declaration(hypothesis)
-    if begun is None:
+    """Return a table of each arm's metric by seed; "" before the first run."""
+    declaration = lab.declaration(hypothesis)
+    if declaration is None:
         return ""
-    runs = {label: _by_seed(lab, arm) for label, arm in begun.arms.items()}
+    runs = {label: _by_seed(lab, arm) for label, arm in declaration.arms.items()}
     seeds = sorted({seed for found in runs.values() for seed in found})
     rows = [f"| seed | {' | '.join(runs)} |", "|---" * (len(runs) + 1) + "|"]
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""What is to be run: the baseline and each arm as resolved recipes, one change apart, seed by seed."""
+"""The runs of an experiment: the baseline and each arm as resolved recipes, seed by seed."""
 
 import hashlib
 import platform
@@ -20,33 +20,33 @@ from truing.lab.store.ledger import Declaration, Promotion
 
 BASELINE = "baseline"
 FAULT_PREFIX = "fault="
-"""``fault=NAME`` among changes plants a fault of the detection matrix; ``fault=`` takes it out again."""
+"""``fault=NAME`` among changes plants a fault of the detection matrix; ``fault=`` removes it."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A side of a comparison, less its seed."""
+    """A side of a comparison, without its seed."""
 
     label: str
     changes: tuple[str, ...]  # of the baseline
     recipe: Recipe
-    fault: str = ""  # planted on purpose, to try the lab itself
+    fault: str = ""  # planted to test the lab itself
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that decides its runs but the seeds of pairs, the code and the machine."""
+        """SHA-256 of everything that determines its runs, except seeds, code and machine."""
         return hashlib.sha256(
             f"{self.recipe.model_dump_json(exclude_defaults=True)}\n{self.fault}".encode()
         ).hexdigest()
 
     def job(self, seed: int) -> "Job":
-        """A run of it; seeds count from the recipe's own."""
+        """Return a run of the arm; seeds count from the recipe's own."""
         return Job(self, seed, self.recipe.model_copy(update={"seed": self.recipe.seed + seed}))
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that is to be made."""
+    """A run to do."""
 
     arm: Arm
     seed: int
@@ -62,7 +62,7 @@ class Job:
 
 
 def baseline_changes(lab: Lab) -> tuple[str, ...]:
-    """What is changed in the lab's recipe by now: its own changes, then each fix as it was promoted."""
+    """Return the changes of the lab's recipe: its own, then each promoted fix."""
     return (
         *lab.config.changes,
         *(change for fix in lab.history.entries_of(Promotion) for change in fix.changes),
@@ -70,7 +70,7 @@ def baseline_changes(lab: Lab) -> tuple[str, ...]:
 
 
 def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str] = ()) -> Arm:
-    """An arm with its recipe."""
+    """Return an arm with its recipe."""
     every = [*base, *changes]
     faults = [change.removeprefix(FAULT_PREFIX) for change in every if change.startswith(FAULT_PREFIX)]
     path = lab.root / lab.config.recipe
@@ -79,7 +79,7 @@ def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str
 
 
 def arms_of(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> dict[str, Arm]:
-    """The baseline, and each arm, by label; where the experiment has begun, as it began."""
+    """Return the baseline and each arm by label; as declared, if the experiment is declared."""
     base = declaration.baseline if declaration else baseline_changes(lab)
     found = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label in hypothesis.header.arms:
@@ -89,15 +89,15 @@ def arms_of(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -
         found[label] = arm
     if declaration and found[BASELINE].digest != declaration.arms[BASELINE]:
         raise LabError(
-            f"the baseline is not the one that {hypothesis.id} began with",
+            f"the baseline is not the one that {hypothesis.id} was declared with",
             expected=f"{lab.config.recipe} as it was, with {', '.join(declaration.baseline) or 'no changes'}",
-            remedy="restore the recipe; with another baseline it is another hypothesis: truing lab new",
+            remedy="restore the recipe; another baseline is another hypothesis: truing lab new",
         )
     return found
 
 
 def _resolved(lab: Lab, hypothesis: Hypothesis, label: str, base: Sequence[str]) -> Arm:
-    """An arm of a hypothesis; what is wrong with it is told with its name."""
+    """Return an arm of a hypothesis; an error names the arm."""
     changes = hypothesis.header.arms[label]
     try:
         return resolve_arm(lab, label, base, changes)
@@ -111,20 +111,20 @@ def _resolved(lab: Lab, hypothesis: Hypothesis, label: str, base: Sequence[str])
 
 
 def check_distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
-    """The arm, unless it is the baseline, or another arm, by another name."""
+    """Return the arm; raise if it equals the baseline or another arm."""
     if arm.digest == other.digest:
-        named = "the baseline" if other.label == BASELINE else f"arm {other.label}"
+        same_as = "the baseline" if other.label == BASELINE else f"arm {other.label}"
         raise LabError(
-            f"arm {arm.label} of {hypothesis} is {named}",
+            f"arm {arm.label} of {hypothesis} is {same_as}",
             got=", ".join(arm.changes),
             expected="a change of at least one key",
-            remedy=f"{named} has these values already: truing lab status shows what was promoted",
+            remedy=f"{same_as} has these values already: truing lab status shows the promoted fixes",
         )
     if arm.recipe.seed != other.recipe.seed:
         raise LabError(
             f"arm {arm.label} of {hypothesis} changes the seed",
-            expected="the seeds of the baseline: they are what pairs are made by",
-            remedy="first_seed in the header takes other seeds for all arms",
+            expected="the seeds of the baseline: pairs share a seed",
+            remedy="first_seed in the header sets other seeds for all arms",
         )
     return arm
 
@@ -132,7 +132,7 @@ def check_distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
 def interaction_arms(
     lab: Lab, hypothesis: Hypothesis, other: Hypothesis, base: Sequence[str] | None = None
 ) -> Mapping[str, Arm]:
-    """The 2 × 2: baseline, each first arm alone, and both; as things are now where no baseline is given."""
+    """Return the 2 × 2: baseline, each first arm alone, and both; by default on the current baseline."""
     base = baseline_changes(lab) if base is None else base
     first, second = (next(iter(each.header.arms.items()), None) for each in (hypothesis, other))
     if first is None or second is None:
@@ -153,7 +153,7 @@ def interaction_arms(
 
 
 def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: range) -> list[Job]:
-    """Runs without which pairs are not whole, seed by seed."""
+    """Return the runs that pairs still miss, seed by seed."""
     done = {run.key for run in lab.history.runs().values() if run.outcome == "finished"}
     found: dict[str, Job] = {}
     for seed in seeds:
@@ -165,7 +165,7 @@ def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: range) -> list
 
 @cache
 def code_digest() -> str:
-    """SHA-256 of Truing's own source: runs of two versions are no pair."""
+    """Return the SHA-256 of Truing's source: runs of two versions form no pair."""
     digest = hashlib.sha256()
     for path in sorted(Path(truing.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -174,14 +174,14 @@ def code_digest() -> str:
 
 @cache
 def machine_kind() -> str:
-    """The kind of machine, and of torch: another one rounds otherwise, so its runs are no pair either."""
+    """Return the kind of machine, and of torch: others round differently, so runs on both form no pair."""
     model = re.search(r"model name\s*: (.+)", _text(Path("/proc/cpuinfo")))
     graphics = [torch.cuda.get_device_name(0)] if torch.cuda.is_available() else []
     return ", ".join([model[1] if model else platform.machine(), *graphics, f"torch {torch.__version__}"])
 
 
 def setup_digest() -> str:
-    """SHA-256 of code and machine."""
+    """Return the SHA-256 of code and machine."""
     return hashlib.sha256(f"{code_digest()}\n{machine_kind()}".encode()).hexdigest()
 
 

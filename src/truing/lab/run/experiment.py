@@ -1,4 +1,4 @@
-"""A hypothesis from its check to its verdict: what is exact comes first, training is the last resort."""
+"""Tests of a hypothesis: the exact check first, then training runs."""
 
 from truing.errors import LabError
 from truing.lab.run.design import BASELINE, arms_of, baseline_changes, resolve_arm
@@ -34,17 +34,17 @@ def run_hypothesis(
     train: bool = False,
     retry: bool = False,
 ) -> Lab:
-    """Do what is still to be done for a verdict; the lab with what came of it.
+    """Do what a verdict still needs; return the lab with the results.
 
     Args:
-        lab: as it is.
+        lab: the current lab.
         hypothesis: to settle.
-        crew: the processes that runs are made by.
+        pool: the processes of the runs.
         ledger: where results go.
-        tell: told of what happens.
-        underpowered: begin also what may not be able to decide.
-        train: run the arms even where the check has settled the claim.
-        retry: run once more what failed.
+        report: receives events.
+        underpowered: start even if the experiment may be unable to decide.
+        train: run the arms even if the check has settled the claim.
+        retry: repeat failed runs.
     """
     _check_prerequisites(lab, hypothesis)
     if hypothesis.header.check and not _is_checked(lab, hypothesis):
@@ -52,18 +52,22 @@ def run_hypothesis(
     by_check = judge(lab, hypothesis).by == "proof"
     if not hypothesis.header.arms or (by_check and not train):
         return lab
-    begun = lab.declaration(hypothesis)
-    if retry and begun:
-        failed = retry_jobs(lab, begun, arms_of(lab, hypothesis, begun))
+    declaration = lab.declaration(hypothesis)
+    if retry and declaration:
+        failed = retry_jobs(lab, declaration, arms_of(lab, hypothesis, declaration))
         lab = run_jobs(lab, hypothesis.id, failed, pool, ledger, report)
     lab = declare_experiment(lab, hypothesis, ledger, underpowered=underpowered)
     return run_jobs(lab, hypothesis.id, pending_arm_jobs(hypothesis), pool, ledger, report)
 
 
 def _is_checked(lab: Lab, hypothesis: Hypothesis) -> bool:
-    """Whether the baseline that its arms are, or would be, compared with was checked for it."""
-    begun = lab.declaration(hypothesis)
-    base = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
+    """Whether the baseline of its arms was checked for this hypothesis."""
+    declaration = lab.declaration(hypothesis)
+    base = (
+        declaration.arms[BASELINE]
+        if declaration
+        else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
+    )
     return any(each.arm == base for each in lab.history.entries_of(CheckResult, hypothesis.id))
 
 
@@ -78,10 +82,8 @@ def run_interaction(
     underpowered: bool = False,
     retry: bool = False,
 ) -> Lab:
-    """The 2 × 2 of two hypotheses; each is declared by itself first, for its own arm is run as well."""
-    declared_interaction_arms(
-        lab, hypothesis, other
-    )  # what cannot be in place at once is refused before it is declared
+    """Run the 2 × 2 of two hypotheses; each is declared first, since its own arm runs too."""
+    declared_interaction_arms(lab, hypothesis, other)  # raises before anything is declared
     for each in (hypothesis, other):
         lab = declare_experiment(lab, each, ledger, underpowered=underpowered)
     lab, name = declare_interaction(lab, hypothesis, other, ledger), interaction_id(hypothesis, other)
@@ -96,13 +98,13 @@ def run_interaction(
 
 
 def _check_prerequisites(lab: Lab, hypothesis: Hypothesis) -> None:
-    """Refuse to begin before what the header says must be settled first."""
+    """Raise if a prerequisite of an undeclared hypothesis is not settled."""
     if lab.declaration(hypothesis):
         return
     open_ = [name for name in hypothesis.header.prerequisites if not judge(lab, lab.hypotheses[name]).settled]
     if open_:
         raise LabError(
             f"{hypothesis.id} comes after {', '.join(open_)}",
-            expected="its prerequisites settled: what they find may change the baseline",
-            remedy=f"truing lab run {open_[0]}; or take it out of the header's prerequisites",
+            expected="its prerequisites settled: they may change the baseline",
+            remedy=f"truing lab run {open_[0]}; or remove it from the header's prerequisites",
         )

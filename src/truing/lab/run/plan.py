@@ -1,4 +1,4 @@
-"""What to do next: the step that is expected to say most per minute, and whether it can say anything."""
+"""The plan: open steps by expected information per minute, and whether each can decide."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,43 +19,43 @@ from truing.lab.verdicts.criteria import Within
 from truing.lab.verdicts.verdict import judge
 
 CHECK_MINUTES = 1.0
-"""What a check takes, before any was made: two updates of each stage, and loading the model."""
+"""Minutes of a check before the first one: two updates of each stage, and loading the model."""
 
 NARROWING_POWER = 0.5
-"""The chance that a check which cannot settle a claim sees what is behind it."""
+"""The power of a check that cannot settle a claim by itself."""
 
 
 @dataclass(frozen=True)
 class PlanStep:
-    """A check or an experiment that is open."""
+    """An open check or experiment."""
 
     hypothesis: Hypothesis
     kind: str  # check, experiment
     probability: float
     information: float  # bits
-    minutes: float  # NaN where nobody knows yet
-    runs: int  # that are still to be made
+    minutes: float  # NaN if unknown
+    runs: int  # remaining
     mde: float = math.nan
     noise: Noise | None = None
     refused: str = ""  # why it cannot decide
-    would: str = ""  # what would
+    would: str = ""  # what would help
     waits_for: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it: null for what is not known."""
-        told = {name: value for name, value in vars(self).items() if name not in ("hypothesis", "noise")}
+        """Return the JSON form: null for unknown values."""
+        facts = {name: value for name, value in vars(self).items() if name not in ("hypothesis", "noise")}
         noise = {"noise": self.noise.source} if self.noise else {}
-        return nan_to_none({"hypothesis": self.hypothesis.id, "score": self.score} | told | noise)
+        return nan_to_none({"hypothesis": self.hypothesis.id, "score": self.score} | facts | noise)
 
     @property
     def score(self) -> float:
-        """Probability × information per minute; where minutes are unknown, per run."""
-        spent = self.minutes if math.isfinite(self.minutes) else self.runs
-        return self.probability * self.information / max(spent, 1e-3)
+        """Probability × information per minute; per run if the minutes are unknown."""
+        cost = self.minutes if math.isfinite(self.minutes) else self.runs
+        return self.probability * self.information / max(cost, 1e-3)
 
 
 def plan(lab: Lab, jobs: int = 1) -> list[PlanStep]:
-    """Every open step, best first, none before what it waits for; what cannot decide comes last."""
+    """Return every open step, best first, after its prerequisites; steps that cannot decide come last."""
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     settled = {name for name, verdict in verdicts.items() if verdict.settled}
     open_ = [each for name, each in lab.hypotheses.items() if name not in settled]
@@ -64,7 +64,7 @@ def plan(lab: Lab, jobs: int = 1) -> list[PlanStep]:
 
 
 def detectable_effects(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
-    """What the baseline's evaluation, and its last rewards, can see with as many pairs as hypotheses have."""
+    """Yield the effects that the baseline's evaluation and last rewards detect with a hypothesis's pairs."""
     first = next((each for each in lab.hypotheses.values() if each.header.arms), None)
     if first is None:
         return
@@ -72,40 +72,40 @@ def detectable_effects(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
     for metric in ("eval/reward", "reward/mean"):
         noise = assumed_noise(recipe, metric)
         within = within_of(first.header.model_copy(update={"metric": metric}), None)[metric]
-        seen = min_detectable_excess(
+        effect = min_detectable_excess(
             noise.deviation, first.header.seeds, lab.error_share(first), within=within
         )
-        yield metric, seen, noise
+        yield metric, effect, noise
 
 
 def _in_order(steps: Sequence[PlanStep], settled: set[str]) -> Iterator[PlanStep]:
-    """The best of those that wait for nothing, again and again."""
-    left, done = list(steps), set(settled)
-    while left:
-        free = [step for step in left if set(step.hypothesis.header.prerequisites) <= done]
-        best = max(free or left, key=lambda step: (not step.refused, step.score))
-        left.remove(best)
+    """Yield steps in order: each time the best without an open prerequisite."""
+    remaining, done = list(steps), set(settled)
+    while remaining:
+        free = [step for step in remaining if set(step.hypothesis.header.prerequisites) <= done]
+        best = max(free or remaining, key=lambda step: (not step.refused, step.score))
+        remaining.remove(best)
         yield best
-        if not any(step.hypothesis.id == best.hypothesis.id for step in left):
+        if not any(step.hypothesis.id == best.hypothesis.id for step in remaining):
             done.add(best.hypothesis.id)
 
 
 def open_steps(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[PlanStep]:
-    """The check that was not made yet, and the experiment."""
+    """Yield the open check, and the open experiment."""
     header = hypothesis.header
     waits = tuple(name for name in header.prerequisites if not judge(lab, lab.hypotheses[name]).settled)
     if header.check and not lab.history.entries_of(CheckResult, hypothesis.id):
-        sees = 1.0 if header.check.settles else NARROWING_POWER
-        bits = information(header.probability, sees, 0.0)
+        check_power = 1.0 if header.check.settles else NARROWING_POWER
+        bits = information(header.probability, check_power, 0.0)
         yield PlanStep(hypothesis, "check", header.probability, bits, check_minutes(lab), 1, waits_for=waits)
         if header.check.settles:
-            return  # whether anything is left to run is seen once it was made
+            return  # the check decides whether an experiment is needed
     if header.arms:
         try:
             yield experiment_step(lab, hypothesis, jobs, waits)
-        except TruingError as error:  # of one header: the others can be planned all the same
+        except TruingError as error:  # of one header; the plan of the others continues
             known = PlanStep(hypothesis, "experiment", header.probability, 0.0, math.nan, 1)
-            yield replace(known, refused=str(error), would="a header that can be run", waits_for=waits)
+            yield replace(known, refused=str(error), would="a valid header", waits_for=waits)
 
 
 def experiment_step(
@@ -115,12 +115,12 @@ def experiment_step(
     waits: tuple[str, ...] = (),
     within: Within | None = None,
 ) -> PlanStep:
-    """The experiment of a hypothesis, and what it can see, with pairs within what is told or declared."""
+    """Return the experiment of a hypothesis, its cost, and the effect that it detects."""
     header, error = hypothesis.header, lab.error_share(hypothesis)
-    begun = lab.declaration(hypothesis)
-    within = within_of(header, begun) if within is None else within
+    declaration = lab.declaration(hypothesis)
+    within = within_of(header, declaration) if within is None else within
     noise = noise_of(lab, hypothesis, header)
-    runs = missing_runs(lab, hypothesis, begun)
+    runs = missing_runs(lab, hypothesis, declaration)
     refused, would = why_underpowered(header, noise, error, within)
     return PlanStep(
         hypothesis,
@@ -138,18 +138,18 @@ def experiment_step(
 
 
 def missing_runs(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> int:
-    """Runs that all seeds of an experiment still need."""
+    """Return the number of runs that all seeds of an experiment still need."""
     base, *arms = arms_of(lab, hypothesis, declaration).values()
     return len(missing_jobs(lab, base, arms, hypothesis.header.seed_range))
 
 
 def run_minutes(lab: Lab) -> float:
-    """A run of this lab, on average; NaN before the first."""
+    """Return the mean minutes of a run of this lab; NaN before the first."""
     seconds = [run.seconds for run in lab.history.entries_of(Run) if run.seconds is not None]
     return math.fsum(seconds) / len(seconds) / 60 if seconds else math.nan
 
 
 def check_minutes(lab: Lab) -> float:
-    """A check of this lab, on average."""
+    """Return the mean minutes of a check of this lab."""
     seconds = [each.seconds for each in lab.history.entries_of(CheckResult) if each.seconds is not None]
     return math.fsum(seconds) / len(seconds) / 60 if seconds else CHECK_MINUTES

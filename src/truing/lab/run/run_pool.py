@@ -1,4 +1,4 @@
-"""Runs side by side, each in a process of its own, as many as cores and memory allow."""
+"""Parallel runs, each in its own process, as many as cores and memory allow."""
 
 import fcntl
 import json
@@ -20,18 +20,18 @@ from truing.utils.atomic_files import disk_errors, write_atomically
 from truing.utils.jsonl import dump_json
 
 STOP_TIMEOUT = 600
-"""Seconds that a run may take to end its update, and to write its checkpoint, when it is stopped."""
+"""Seconds that a stopped run may take to end its update and write its checkpoint."""
 
 MEMORY_MARGIN = 1.2
-"""A run is begun where so many times the memory of another one is free."""
+"""A run starts if this many times the memory of another run is free."""
 
 OUTCOME_FILE = "outcome.json"
-"""What a process leaves where it ended by itself: an outcome, an error in words, and what it was asked."""
+"""File that a process writes at its end: an outcome, an error text, and its results."""
 
 
 @dataclass
 class RunningProcess:
-    """A process at work."""
+    """A running process."""
 
     name: str
     spec: Mapping[str, Any]
@@ -43,20 +43,20 @@ class RunningProcess:
     peak_bytes: int = 0
 
     def update_peak(self) -> None:
-        """Note the most memory that it held."""
+        """Update its peak memory."""
         try:
             self.peak_bytes = max(self.peak_bytes, psutil.Process(self.process.pid).memory_info().rss)
         except psutil.NoSuchProcess:
-            return  # it ended a moment ago
+            return  # it has just ended
 
     @property
     def updates(self) -> int:
-        """Updates that are on record."""
+        """Number of recorded updates."""
         steps = self.folder / "run" / "steps.jsonl"
         return steps.read_bytes().count(b"\n") if steps.exists() else 0
 
     def outcome(self) -> dict[str, Any]:
-        """What it left; an error where it was stopped from outside, for then it says nothing of its arm."""
+        """Return its results; raise if it was stopped from outside, which tells nothing about its arm."""
         path = self.folder / OUTCOME_FILE
         found = json.loads(path.read_bytes()) if path.exists() else {}
         if found.get("outcome", "stopped") == "stopped":
@@ -66,21 +66,21 @@ class RunningProcess:
                 f"{self.name} was stopped",
                 got=found.get("error") or signalled,
                 expected="a run that ends by itself",
-                remedy="free what it lacked (disk, memory); truing lab run then goes on where it was",
+                remedy="free disk or memory, whichever it lacked; truing lab run then resumes",
             )
         return found
 
     def _last_log_line(self) -> str:
         log = self.folder / "log.txt"
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
-        return lines[-1] if lines else "nothing was said"
+        return lines[-1] if lines else "no log output"
 
 
 class RunPool:
-    """The processes that are at work; leaving it stops them, and each can be gone on with."""
+    """The running processes of a lab; leaving the context stops them, and each can be resumed."""
 
-    def __init__(self, folder: Path, places: int, cuda: bool = False, known_peak: int = 0) -> None:
-        self.folder, self.slots, self.cuda = folder, places, cuda
+    def __init__(self, folder: Path, slots: int, cuda: bool = False, known_peak: int = 0) -> None:
+        self.folder, self.slots, self.cuda = folder, slots, cuda
         self.running: list[RunningProcess] = []
         self.peak_bytes = known_peak
 
@@ -94,7 +94,7 @@ class RunPool:
             self._lock.close()
             raise LabError(
                 "another truing lab run is at work in this lab",
-                remedy="wait for it, or stop it: both would make the same runs",
+                remedy="wait for it, or stop it: both would do the same runs",
             ) from error
         return self
 
@@ -103,7 +103,7 @@ class RunPool:
         self._lock.close()
 
     def stop(self) -> None:
-        """Stop what is running as Ctrl-C does, so that it writes a checkpoint."""
+        """Stop all runs as Ctrl-C does, so that they write checkpoints."""
         for each in self.running:
             each.process.send_signal(signal.SIGINT)
         for each in self.running:
@@ -114,11 +114,11 @@ class RunPool:
         self.running = []
 
     def is_running(self, name: str) -> bool:
-        """Whether a process of this name is at work."""
+        """Whether a process of this name is running."""
         return any(each.name == name for each in self.running)
 
     def has_free_slot(self) -> bool:
-        """Whether one more can be started: a place is free, and as much memory as another one took."""
+        """Whether one more can start: a slot is free, and the memory of another run."""
         if len(self.running) >= self.slots:
             return False
         if not self.running:
@@ -128,47 +128,47 @@ class RunPool:
         return bool(self.peak_bytes) and psutil.virtual_memory().available > MEMORY_MARGIN * self.peak_bytes
 
     def start(self, name: str, spec: Mapping[str, Any]) -> RunningProcess:
-        """Begin a run, or go on with it."""
+        """Start a run, or resume it."""
         folder = self.folder / name
         resumed = (folder / "run" / "run.json").exists()
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / OUTCOME_FILE).unlink(missing_ok=True)
         write_atomically(folder / "spec.json", dump_json(spec))
-        place = min(set(range(self.slots)) - {each.slot for each in self.running})
+        slot = min(set(range(self.slots)) - {each.slot for each in self.running})
         with disk_errors(folder), (folder / "log.txt").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "truing", "lab", "work", str(folder)],
                 stdout=log,
                 stderr=log,
-                env=self._environment(place),
-                start_new_session=True,  # Ctrl-C is for the lab, which passes it on once
+                env=self._environment(slot),
+                start_new_session=True,  # Ctrl-C goes to the lab, which passes it on once
             )
-        self.running.append(RunningProcess(name, spec, folder, place, process, resumed))
+        self.running.append(RunningProcess(name, spec, folder, slot, process, resumed))
         return self.running[-1]
 
     def pop_ended(self) -> list[RunningProcess]:
-        """Those that have ended since the last time."""
+        """Remove and return the processes that have ended."""
         for each in self.running:
             each.update_peak()
         found = [each for each in self.running if each.process.poll() is not None]
         self.running = [each for each in self.running if each not in found]
         return found
 
-    def _environment(self, place: int) -> dict[str, str]:
-        """A GPU, or a share of the cores, for each place."""
+    def _environment(self, slot: int) -> dict[str, str]:
+        """Return the environment variables of a slot: its GPU, or its share of the cores."""
         if self.cuda:
-            return {**os.environ, "CUDA_VISIBLE_DEVICES": str(place)}
+            return {**os.environ, "CUDA_VISIBLE_DEVICES": str(slot)}
         return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def slots_for(recipe: Recipe) -> tuple[int, bool]:
-    """How many runs of a recipe go side by side, and whether they are on GPUs."""
+    """Return how many runs of a recipe go in parallel, and whether they use GPUs."""
     if recipe.model.device != "cpu":
         import torch
 

@@ -1,4 +1,4 @@
-"""Running an experiment: pairs in the order of their seeds, until nothing more is to be learnt from them."""
+"""Runs of an experiment: pairs in the order of their seeds, until the verdict is settled."""
 
 import math
 import time
@@ -30,22 +30,22 @@ from truing.lab.verdicts.decide import active_arms
 from truing.lab.verdicts.verdict import judge_pairs
 
 UNWRITTEN_CLAIM = "one sentence that can turn out wrong"
-"""What `truing lab new` has for a claim."""
+"""The placeholder claim of `truing lab new`."""
 
 POLL_SECONDS = 0.2
-"""Seconds between two looks at the crew."""
+"""Seconds between two polls of the pool."""
 
 ReportEvent = Callable[[str, Mapping[str, Any]], None]
-"""Told of what happens: a kind, and its facts."""
+"""Receives events: a kind, and its facts."""
 
 PendingJobs = Callable[[Lab], Sequence[Job]]
-"""The runs that a lab still needs, first things first; none once all is settled."""
+"""Returns the runs that a lab still needs, in order; none once the verdict is settled."""
 
 
 def check_baseline(
     lab: Lab, hypothesis: Hypothesis, pool: RunPool, ledger: Ledger, report: ReportEvent
 ) -> Lab:
-    """Make the exact check of a hypothesis on the baseline; one that was made for another counts."""
+    """Check the baseline exactly for a hypothesis; a check for another hypothesis counts."""
     base = arms_of(lab, hypothesis, None)[BASELINE]
     same = [
         each
@@ -59,19 +59,21 @@ def check_baseline(
     return lab.with_entry(ledger.write(entry))
 
 
-def _run_check(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: RunPool, tell: ReportEvent) -> CheckResult:
-    """Two updates of each stage, judged by every rule."""
+def _run_check(
+    lab: Lab, hypothesis: Hypothesis, base: Arm, pool: RunPool, report: ReportEvent
+) -> CheckResult:
+    """Check two updates of each stage by every rule, in a process."""
     began = time.monotonic()
-    tell("checking", {})
-    running = crew.start(f"check-{base.digest[:10]}", {"task": "check", **_spec(lab, base.job(0))})
-    while not crew.pop_ended():
+    report("checking", {})
+    running = pool.start(f"check-{base.digest[:10]}", {"task": "check", **_spec(lab, base.job(0))})
+    while not pool.pop_ended():
         time.sleep(POLL_SECONDS)
     found = running.outcome()
     if found["outcome"] != "finished":
         raise LabError(
             f"the check of {hypothesis.id} failed",
             got=found["error"],
-            remedy=f"see {running.folder / 'log.txt'}; a baseline that cannot be run comes first",
+            remedy=f"see {running.folder / 'log.txt'}; fix the baseline first",
         )
     seconds = time.monotonic() - began
     return CheckResult(
@@ -80,13 +82,13 @@ def _run_check(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: RunPool, tell:
 
 
 def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool) -> Lab:
-    """Declare an experiment, or go on with one: refuse what cannot decide, and what has changed since."""
-    begun = lab.declaration(hypothesis)
-    if begun is not None:
-        if declared_header(begun) != hypothesis.header:
+    """Declare an experiment, if it is not declared; raise if it cannot decide, or its header has changed."""
+    declaration = lab.declaration(hypothesis)
+    if declaration is not None:
+        if declared_header(declaration) != hypothesis.header:
             raise LabError(
-                f"{hypothesis.path} is not what {hypothesis.id} began with",
-                expected="the header of the first run: criteria are written before the numbers are seen",
+                f"{hypothesis.path} is not what {hypothesis.id} was declared with",
+                expected="the declared header: criteria come before results",
                 remedy="restore it; another claim or criterion is another hypothesis: truing lab new",
             )
         return lab
@@ -102,7 +104,7 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
         raise LabError(
             f"{hypothesis.id} cannot decide: {step.refused}",
             expected=step.would,
-            remedy="change the header or the recipe, or say --underpowered and take what comes",
+            remedy="change the header or the recipe, or run it with --underpowered",
         )
     arms = {label: arm.digest for label, arm in every.items()}
     _check_unseen(lab, hypothesis, arms)
@@ -120,21 +122,21 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
 
 
 def _check_unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
-    """Refuse an arm whose numbers are known: a criterion that is chosen after them proves nothing."""
+    """Raise if results of an arm are known: a criterion that is chosen after them proves nothing."""
     seeds = hypothesis.header.seed_range
     for label, arm in arms.items():
-        seen = [run for run in lab.history.entries_of(Run) if run.arm == arm and run.seed in seeds]
-        if seen and label != BASELINE:
+        known = [run for run in lab.history.entries_of(Run) if run.arm == arm and run.seed in seeds]
+        if known and label != BASELINE:
             raise LabError(
                 f"arm {label} of {hypothesis.id} was run before",
-                got=f"{len(seen)} runs, the first for {seen[0].hypothesis} with seed {seen[0].seed}",
-                expected="numbers that nobody has seen when criteria are written",
-                remedy=f"first_seed = {max(run.seed for run in seen) + 1} in the header takes fresh seeds",
+                got=f"{len(known)} runs, the first for {known[0].hypothesis} with seed {known[0].seed}",
+                expected="results that are unknown when criteria are written",
+                remedy=f"first_seed = {max(run.seed for run in known) + 1} in the header takes new seeds",
             )
 
 
 def _check_error_budget(lab: Lab, hypothesis: Hypothesis) -> None:
-    """Refuse what the lab's error has no share for, as when lab.toml was changed."""
+    """Raise if the lab's error has no share left, as after a change of lab.toml."""
     spent = math.fsum(
         each.error for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis
     )
@@ -142,36 +144,36 @@ def _check_error_budget(lab: Lab, hypothesis: Hypothesis) -> None:
     if spent + share > lab.config.error * (1 + 1e-9):
         raise LabError(
             f"the lab's error is spent: {hypothesis.id} has no share of it left",
-            got=f"{spent:.3g} of {lab.config.error:g} by what has begun, and {share:.3g} for this one",
-            expected="error and family in lab.toml as they were when the first experiment began",
-            remedy="restore them, or begin another lab",
+            got=f"{spent:.3g} of {lab.config.error:g} by declared experiments, and {share:.3g} for this one",
+            expected="error and family in lab.toml as they were at the first declaration",
+            remedy="restore them, or create another lab",
         )
 
 
 def pending_arm_jobs(hypothesis: Hypothesis) -> PendingJobs:
-    """The runs of an experiment that is not settled, seed by seed."""
+    """Return a function that lists the missing runs of an unsettled experiment, seed by seed."""
 
     def missing(lab: Lab) -> list[Job]:
         if judge_pairs(lab, hypothesis).verdict != "TESTING":
             return []
-        begun = lab.declaration(hypothesis)
-        arms, header = arms_of(lab, hypothesis, begun), hypothesis.header
-        live = active_arms(header, failed_runs(lab.history, begun.arms))
+        declaration = lab.declaration(hypothesis)
+        arms, header = arms_of(lab, hypothesis, declaration), hypothesis.header
+        live = active_arms(header, failed_runs(lab.history, declaration.arms))
         return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seed_range)
 
     return missing
 
 
 def retry_jobs(lab: Lab, declaration: Declaration, arms: Mapping[str, Arm]) -> PendingJobs:
-    """Runs that failed, each to be tried once more."""
+    """Return a function that lists failed runs, each to repeat once."""
     by_digest = {arm.digest: arm for arm in arms.values()}
     failed = failed_runs(lab.history, declaration.arms)
     jobs = [by_digest[run.arm].job(run.seed) for run in failed]
     before = len(lab.history.entries)
 
     def missing(lab: Lab) -> list[Job]:
-        tried = {entry.key for entry in lab.history.entries[before:] if isinstance(entry, Run)}
-        return [job for job in jobs if job.key not in tried]
+        repeated = {entry.key for entry in lab.history.entries[before:] if isinstance(entry, Run)}
+        return [job for job in jobs if job.key not in repeated]
 
     return missing
 
@@ -179,15 +181,15 @@ def retry_jobs(lab: Lab, declaration: Declaration, arms: Mapping[str, Arm]) -> P
 def run_jobs(
     lab: Lab, name: str, pending_jobs: PendingJobs, pool: RunPool, ledger: Ledger, report: ReportEvent
 ) -> Lab:
-    """Make runs until none is wanted; what each came to is in the ledger before the next is begun.
+    """Run jobs until none is pending; each result is in the ledger before the next job starts.
 
     Args:
-        lab: as it is.
-        name: of the hypothesis that the runs are for.
-        wanted: what the lab, as it then is, still needs.
-        crew: the processes.
+        lab: the current lab.
+        name: name of the hypothesis.
+        pending_jobs: returns the runs that the lab still needs.
+        pool: the processes.
         ledger: where results go.
-        tell: told of each result, and of how far the runs are.
+        report: receives each result, and the progress of the runs.
     """
     jobs: dict[str, Job] = {}
     todo = pending_jobs(lab)
@@ -205,12 +207,12 @@ def run_jobs(
             todo = pending_jobs(lab)
         report("progress", {"running": [(jobs[each.name], each) for each in pool.running], "left": len(todo)})
         time.sleep(POLL_SECONDS)
-    pool.stop()  # what is still under way is of a pair that is not needed any more
+    pool.stop()  # runs that are still going belong to pairs that are no longer needed
     return lab
 
 
 def _spec(lab: Lab, job: Job) -> dict[str, Any]:
-    """What a process is told of a run."""
+    """Return what a process needs to know of a run."""
     return {
         "root": str(lab.root),
         "recipe": to_toml(job.recipe),
@@ -220,7 +222,7 @@ def _spec(lab: Lab, job: Job) -> dict[str, Any]:
 
 
 def _ledger_entry(running: RunningProcess, job: Job, hypothesis: str) -> Run:
-    """What a run came to."""
+    """Return the ledger entry of an ended run."""
     found = running.outcome()
     measured = run_measures(running.folder / "run") if found["outcome"] == "finished" else {}
     return Run(

@@ -1,4 +1,4 @@
-"""A process of a crew: trains one recipe, or checks it, and leaves word of how that ended."""
+"""A process of a lab: trains or checks one recipe, and writes its outcome."""
 
 import json
 import os
@@ -21,11 +21,11 @@ from truing.utils.atomic_files import disk_errors, write_atomically
 from truing.utils.jsonl import dump_json
 
 PlantFault = Callable[[str], AbstractContextManager[None]]
-"""Plants a fault by its name, "" being none."""
+"""Plants a fault by its name; "" is none."""
 
 
 def run_worker(folder: Path, plant: PlantFault) -> None:
-    """Do what ``spec.json`` says, and write ``outcome.json``."""
+    """Run the task of ``spec.json``, and write ``outcome.json``."""
     spec = json.loads((folder / "spec.json").read_bytes())
     os.chdir(spec["root"])
     task = check if spec["task"] == "check" else train_arm
@@ -36,31 +36,31 @@ def run_worker(folder: Path, plant: PlantFault) -> None:
         found = {"outcome": "stopped", "error": "interrupted"}
     except ProvenError as error:
         found = {"outcome": "proven", "error": error.what}
-    except RecordError as error:  # of the disk, and not of the arm
+    except RecordError as error:  # a fault of the disk, not of the arm
         found = {"outcome": "stopped", "error": str(error)}
-    except Exception as error:  # noqa: BLE001 - whatever ends an arm is what the ledger is to say of it
+    except Exception as error:  # noqa: BLE001 - the ledger records any error that ends an arm
         traceback.print_exc()
         found = {"outcome": "crashed", "error": error_text(error)}
     write_atomically(folder / OUTCOME_FILE, dump_json(found))
 
 
 def error_text(error: Exception) -> str:
-    """An error in a line."""
+    """Return an error as one line."""
     return error.what if isinstance(error, TruingError) else f"{type(error).__name__}: {error}"
 
 
 def train_arm(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Train, from the start or from where it was stopped."""
+    """Train, from the start or from the last checkpoint."""
     out, parent = folder / "run", os.getppid()
     resume = (out / "run.json").exists()
     if resume and any(event.kind == "finished" for event in RunReader(out).events()):
-        return {}  # it ended, and nobody was there to hear of it
-    if out.exists() and not resume:  # cut before anything was recorded
+        return {}  # it has ended, and only its outcome is missing
+    if out.exists() and not resume:  # it stopped before anything was recorded
         shutil.rmtree(out)
     with ProgressDisplay(out) as shown:
 
         def watch(kind: str, facts: Mapping[str, Any]) -> None:
-            if os.getppid() != parent:  # nobody is left to read what this comes to
+            if os.getppid() != parent:  # the lab is gone, so its result would be lost
                 raise KeyboardInterrupt
             shown(kind, facts)
 
@@ -72,18 +72,18 @@ def train_arm(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Two updates of each stage: what every rule says of them, and the most that each metric came to."""
-    most: dict[str, float] = {}
+    """Return each rule's result on two updates of each stage, and the largest value of each metric."""
+    largest: dict[str, float] = {}
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
         if kind == "step":
             for name, value in facts["record"].metrics.items():
-                most[name] = max(value, most.get(name, value))
+                largest[name] = max(value, largest.get(name, value))
 
     results = preflight(resolve(tomllib.loads(spec["recipe"])), on_event=watch).results()
-    return {"results": {each.code: [each.verdict, _rule_text(each)] for each in results}, "measures": most}
+    return {"results": {each.code: [each.verdict, _rule_text(each)] for each in results}, "measures": largest}
 
 
 def _rule_text(result: RuleResult) -> str:
-    """What a rule found, or lacked."""
+    """Return a rule's first finding, or its missing inputs."""
     return result.findings[0].claim.what if result.findings else "; ".join(result.missing)

@@ -1,4 +1,4 @@
-"""How far from 0 a pair's difference can lie: what makes a proof about a mean possible."""
+"""Bounds on the size of a pair's difference: with them, bets on the mean are valid."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,32 +14,32 @@ FAMILY_PREFIX = "family_reward/"
 
 
 def within_of(header: Header, declaration: Declaration | None) -> Within:
-    """As it was declared; before that, as if the most that can be earned were 1."""
+    """Return the declared bounds by metric; before a declaration, those of rewards in [0, 1]."""
     return _by_metric(header, 1.0) if declaration is None else declaration.within
 
 
 def declared_within(header: Header, arms: Iterable[Arm]) -> Within:
-    """What the header says, and of rewards what all arms' weights allow."""
-    if not any(_is_reward(metric) and metric not in header.within for metric in _asked_metrics(header)):
+    """Return the header's bounds, and for rewards the range that all arms' weights allow."""
+    if not any(_is_reward(metric) and metric not in header.within for metric in _requested_metrics(header)):
         return _by_metric(header, 1.0)
     tables = {arm.recipe.model_dump_json(include={"env"}): arm.recipe for arm in arms}
-    reaches = [reward_range(env_from_recipe(recipe).rewards) for recipe in tables.values()]
-    lows, highs = [low for low, _ in reaches], [high for _, high in reaches]
+    ranges = [reward_range(env_from_recipe(recipe).rewards) for recipe in tables.values()]
+    lows, highs = [low for low, _ in ranges], [high for _, high in ranges]
     return _by_metric(header, max(highs) - min(lows))
 
 
-def _by_metric(header: Header, most: float) -> Mapping[str, float]:
-    """By metric that is asked; of the reward's parts each lies in [0, 1], as ``reach`` takes them."""
+def _by_metric(header: Header, reward_bound: float) -> Mapping[str, float]:
+    """Return a bound for each requested metric; it is 1 for parts of a reward, which lie in [0, 1]."""
     found: dict[str, float] = {}
-    for metric in _asked_metrics(header):
+    for metric in _requested_metrics(header):
         if _is_reward(metric):
-            found[metric] = most
+            found[metric] = reward_bound
         elif EVALUATION_METRIC.fullmatch(metric):
             found[metric] = 1.0
     return found | dict(header.within)
 
 
-def _asked_metrics(header: Header) -> list[str]:
+def _requested_metrics(header: Header) -> list[str]:
     return [header.metric, *(each.metric for each in (*header.confirm, *header.refute))]
 
 

@@ -1,8 +1,8 @@
-"""Evidence by bets on paired differences, which holds whenever one stops looking; ``wealth.py`` has the bets.
+"""E-processes on paired differences, valid at any stopping time; ``bets.py`` has the bets.
 
-Where it is known how far a pair can lie from 0, ``within``, they are on the mean, whatever the distribution.
-Where it is not, ``within`` is None, they are on signs: right where differences are symmetric about the
-effect, as they are about 0 if the arm does nothing. The bounds of an effect are those that are not refuted.
+With a bound ``within`` on the size of a difference, the bets are on the mean, for every distribution.
+Without one (``within`` is None), they are on signs: valid if differences are symmetric about the effect, as
+they are about 0 if the arm has no effect. The bounds of an effect enclose the values that are not refuted.
 """
 
 import numpy as np
@@ -11,33 +11,33 @@ from numpy.typing import ArrayLike
 from truing.lab.stats.bets import Floats, mean_bet_wealth, sign_bet_wealth
 
 FAR_SPREADS = 1e6
-"""So many times the spread of the differences away, all of them are as good as equal."""
+"""A bound this many spreads away sees all differences as equal."""
 
 
 def wealth(differences_DN: ArrayLike, bound: float = 0.0, within: float | None = None) -> Floats:
-    """What is left of 1 after each pair, ``[…, N]``, by bets that the effect is above a bound."""
+    """Return the wealth after each pair, ``[…, N]``, of bets that the effect is above a bound."""
     if within is None:
         return sign_bet_wealth(np.asarray(differences_DN, dtype=float) - bound)
     return mean_bet_wealth(differences_DN, bound, within)
 
 
 def max_wealth(differences_DN: ArrayLike, bound: float = 0.0, within: float | None = None) -> Floats:
-    """The most that wealth ever was, ``[…]``; 1 before the first pair."""
+    """Return the largest wealth so far, ``[…]``; 1 before the first pair."""
     return wealth(differences_DN, bound, within).max(axis=-1, initial=1.0)
 
 
 def is_above(differences_N: ArrayLike, bound: float, error: float, within: float | None = None) -> bool:
-    """Whether the effect is proven to be above a bound, but for a chance of ``error``."""
+    """Whether the effect is proven to be above a bound, with error probability ``error``."""
     return bool(max_wealth(differences_N, bound, within) * error >= 1)
 
 
 def is_below(differences_N: ArrayLike, bound: float, error: float, within: float | None = None) -> bool:
-    """The same from the other side."""
+    """Whether the effect is proven to be below a bound, with error probability ``error``."""
     return is_above(-np.asarray(differences_N, dtype=float), -bound, error, within)
 
 
 def lower_bound(differences_N: ArrayLike, error: float, within: float | None = None) -> float:
-    """The effect is above this, but for a chance of ``error``; −∞ where nothing says so."""
+    """Return a lower bound of the effect, with error probability ``error``; −∞ if there is none."""
     data = np.asarray(differences_N, dtype=float)
     if len(data) == 0:
         return -np.inf
@@ -54,14 +54,14 @@ def lower_bound(differences_N: ArrayLike, error: float, within: float | None = N
 
 
 def upper_bound(differences_N: ArrayLike, error: float, within: float | None = None) -> float:
-    """The effect is below this, but for a chance of ``error``."""
+    """Return an upper bound of the effect, with error probability ``error``."""
     return -lower_bound(-np.asarray(differences_N, dtype=float), error, within)
 
 
 def min_pairs(error: float, within: float | None = None) -> int:
-    """The pairs without which the sign of an effect is not proven, however clear they are."""
-    pairs, most_ = 1, 1.0 if within is None else within
-    while wealth(np.full(pairs, most_), 0.0, within)[-1] * error < 1:
+    """Return the fewest pairs that can prove the sign of an effect, however large it is."""
+    pairs, largest = 1, 1.0 if within is None else within
+    while wealth(np.full(pairs, largest), 0.0, within)[-1] * error < 1:
         pairs += 1
     return pairs
 
@@ -69,7 +69,7 @@ def min_pairs(error: float, within: float | None = None) -> int:
 def is_futile(
     differences_N: ArrayLike, bound: float, seeds: int, error: float, within: float | None = None
 ) -> bool:
-    """Whether pairs that are to come, none farther from 0 than known, cannot prove on which side it lies."""
+    """Whether the remaining pairs, within the known bound, cannot prove the side of the effect."""
     data = np.asarray(differences_N, dtype=float)
     return all(
         _max_reachable_wealth(side, at, seeds, within) * error < 1
@@ -78,7 +78,7 @@ def is_futile(
 
 
 def _max_reachable_wealth(data: Floats, bound: float, seeds: int, within: float | None) -> float:
-    """The most that wealth can have been when all pairs are there."""
+    """Return the largest wealth that is possible once all pairs are there."""
     reached, left = float(max_wealth(data, bound, within)), seeds - len(data)
     if within is not None:
         best = np.concatenate([data, np.full(left, max(within, bound))])

@@ -1,4 +1,4 @@
-"""Runs of two arms, seed by seed: what a comparison is made of."""
+"""Pairs of runs of two arms, seed by seed."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,52 +11,52 @@ from truing.lab.store.ledger import History, Run
 
 @dataclass(frozen=True)
 class Pair:
-    """The baseline's run and the arm's, of one seed, one version of the code, one kind of machine."""
+    """The runs of the baseline and of an arm: the same seed, code version and kind of machine."""
 
     seed: int
     base: Run
     arm: Run
 
     def difference(self, metric: str) -> float:
-        """Arm − baseline."""
+        """Return arm − baseline."""
         return self.arm.metrics[metric] - self.base.metrics[metric]
 
     def why_not_comparable(self, metrics: Iterable[str], *, same_prompts: bool = False) -> str:
-        """Why its runs cannot be compared; "" where they can."""
+        """Return why its runs cannot be compared; "" if they can."""
         if same_prompts and self.base.prompts != self.arm.prompts:
             return f"seed {self.seed}: {self.arm.label} was trained on other prompts than the baseline"
         if self.base.tasks.keys() != self.arm.tasks.keys():
-            apart = len(self.base.tasks.keys() ^ self.arm.tasks.keys())
-            told = f"{self.arm.label} was evaluated on other tasks than the baseline ({apart} apart)"
-            return f"seed {self.seed}: {told}; an arm must leave the evaluation as it is"
+            different = len(self.base.tasks.keys() ^ self.arm.tasks.keys())
+            text = f"{self.arm.label} was evaluated on other tasks than the baseline ({different} differ)"
+            return f"seed {self.seed}: {text}; an arm must not change the evaluation"
         for metric in metrics:
             for run in (self.base, self.arm):
                 if metric not in run.metrics:
                     parts = ", ".join(name for name in run.metrics if name.startswith("eval/"))
-                    there = f"; of the evaluation there is {parts}" if parts else ""
-                    return f"seed {self.seed}: {metric} was not measured in {run.label}{there}"
+                    available = f"; the evaluation has {parts}" if parts else ""
+                    return f"seed {self.seed}: {metric} was not measured in {run.label}{available}"
                 if not math.isfinite(run.metrics[metric]):
                     return f"seed {self.seed}: {metric} is {run.metrics[metric]} in {run.label}"
         return ""
 
 
 def pairs_of(history: History, base: str, arm: str, seeds: Iterable[int]) -> list[Pair]:
-    """The pairs of two arms in the order of their seeds, up to the first that is missing or did not finish.
+    """Return the pairs of two arms in the order of seeds, up to the first missing or unfinished pair.
 
-    Those beyond a gap do not count yet: which runs end early may depend on how they go, and the bets are
-    valid for pairs in an order that was fixed before.
+    Pairs after a gap do not count yet: which runs end early may depend on their results, and the bets need
+    an order of pairs that is fixed in advance.
     """
     found = finished_pairs(history, base, arm)
-    made = []
+    pairs = []
     for seed in seeds:
         if seed not in found:
             break
-        made.append(found[seed])
-    return made
+        pairs.append(found[seed])
+    return pairs
 
 
 def finished_pairs(history: History, base: str, arm: str) -> dict[int, Pair]:
-    """Every pair of finished runs, by seed."""
+    """Return every pair of finished runs, by seed."""
     sides = _runs_by_seed(history, base), _runs_by_seed(history, arm)
     found = {}
     for seed in sorted(sides[0].keys() & sides[1].keys()):
@@ -69,16 +69,16 @@ def finished_pairs(history: History, base: str, arm: str) -> dict[int, Pair]:
 
 
 def failed_runs(history: History, arms: Mapping[str, str]) -> list[Run]:
-    """Runs that failed and whose pairs are still wanting, first seed first, each by its label here.
+    """Return failed runs whose pairs are still missing, by seed, each with its label here.
 
-    What has since finished with other code failed no more: then it is its partner that is wanting.
+    A run that has since finished with other code does not count as failed: then its partner is missing.
 
     Args:
         history: all runs.
-        arms: digests by label; the baseline is what the others are paired with.
+        arms: digests by label; the first is the baseline.
     """
     base, *others = arms.values()
-    labels = {digest: label for label, digest in arms.items()}  # it may be another hypothesis's run
+    labels = {digest: label for label, digest in arms.items()}  # the run may be that of another hypothesis
     last = {(run.arm, run.seed): run for run in history.runs().values() if run.arm in labels}
     found = []
     for run in last.values():
@@ -91,7 +91,7 @@ def failed_runs(history: History, arms: Mapping[str, str]) -> list[Run]:
 
 
 def _runs_by_seed(history: History, arm: str) -> dict[int, dict[tuple[str, str], Run]]:
-    """Runs of an arm, by seed, and by code and machine."""
+    """Return the runs of an arm, by seed, then by code and machine."""
     found: dict[int, dict[tuple[str, str], Run]] = {}
     for run in history.runs().values():
         if run.arm == arm:
@@ -100,7 +100,7 @@ def _runs_by_seed(history: History, arm: str) -> dict[int, dict[tuple[str, str],
 
 
 def task_differences(pairs: Sequence[Pair]) -> list[float]:
-    """Arm − baseline for each evaluation task, averaged over the seeds that have it."""
+    """Return arm − baseline for each evaluation task, averaged over the seeds that have it."""
     found: dict[str, list[float]] = {}
     for pair in pairs:
         for task, reward in pair.arm.tasks.items():
@@ -109,7 +109,7 @@ def task_differences(pairs: Sequence[Pair]) -> list[float]:
 
 
 def gain_bounds(pairs: Sequence[Pair]) -> tuple[float, float] | None:
-    """The least and the most that a task can gain; None where a run does not say what can be earned."""
+    """Return the least and the largest possible gain of a task; None if a run lacks reward bounds."""
     sides = [(pair.base.bounds, pair.arm.bounds) for pair in pairs]
     known = [(base, arm) for base, arm in sides if base is not None and arm is not None]
     if len(known) < len(sides) or not known:

@@ -1,4 +1,4 @@
-"""What an experiment can see, before it is run: the same bets, on pairs drawn by chance."""
+"""Power of an experiment before it runs: the same bets, on simulated pairs."""
 
 import math
 from bisect import bisect_left
@@ -10,15 +10,15 @@ from truing.lab.stats.e_process import max_wealth, min_pairs
 from truing.utils.rng import generator
 
 DRAWS = 4000
-"""Experiments that are drawn: a power of 0.8 is then known to 0.013."""
+"""Simulated experiments: a power of 0.8 is then accurate to 0.013."""
 
 MIN_POWER = 0.8
 """The power below which an experiment is refused."""
 
-WITHIN, BETWEEN = 0.10, 0.13
-"""Variance of a reward in [0, 1]: of an answer about its task's mean, and of those means over tasks.
+TASK_VARIANCE, BETWEEN_TASK_VARIANCE = 0.10, 0.13
+"""Variance of a reward in [0, 1]: of an answer within its task, and of the task means.
 
-Guesses for the time before anything was measured, at a mean reward of 0.65: together 0.65 × 0.35.
+Assumed before the first measurement, at a mean reward of 0.65: together 0.65 × 0.35.
 """
 
 
@@ -31,28 +31,28 @@ def power(
     bound: float = 0.0,
     within: float | None = None,
 ) -> float:
-    """The share of experiments that prove an effect to be above a bound, by the bets that judge it.
+    """Return the share of simulated experiments that prove an effect to be above a bound.
 
     Args:
         effect: true mean of the paired differences.
-        deviation: their standard deviation over seeds; they are drawn normal, none farther from 0 than
-            ``within``.
-        seeds: pairs, at most: an experiment ends as soon as it knows.
-        error: the chance of proving what is not so.
-        bound: what is to be passed.
-        within: how far from 0 a pair can lie; None where nobody knows, and bets are on signs.
+        deviation: their standard deviation over seeds; the simulation is normal, clipped at
+            ±``within``.
+        seeds: pairs at most: an experiment ends as soon as it decides.
+        error: the probability of a false proof.
+        bound: the effect must be above it.
+        within: bound on the size of a difference; None if unknown: the bets are then on signs.
     """
     if math.isnan(deviation):
         return math.nan
-    drawn = effect + deviation * _noise(seeds)
+    differences = effect + deviation * _noise(seeds)
     if within is not None:
-        drawn = np.clip(drawn, -within, within)
-    return float((max_wealth(drawn, bound, within) * error >= 1).mean())
+        differences = np.clip(differences, -within, within)
+    return float((max_wealth(differences, bound, within) * error >= 1).mean())
 
 
 @lru_cache
 def _noise(seeds: int) -> np.ndarray:
-    """The same draws whatever is asked, so that power rises with the effect."""
+    """Return the same normal draws for every effect, so that power rises with the effect."""
     return generator("lab", "power", seeds).standard_normal((DRAWS, seeds))
 
 
@@ -61,35 +61,35 @@ def min_detectable_excess(
     deviation: float,
     seeds: int,
     error: float,
-    enough: float = MIN_POWER,
+    min_power: float = MIN_POWER,
     *,
     bound: float = 0.0,
     within: float | None = None,
 ) -> float:
-    """The minimum detectable effect beyond a bound: the smallest that is seen with enough power.
+    """Return the minimum detectable effect beyond a bound: the smallest with enough power.
 
-    ∞ where none is, and NaN where nobody knows the noise.
+    ∞ if there is none, NaN if the noise is unknown.
     """
     if math.isnan(deviation):
         return math.nan
     if seeds < min_pairs(error, within):
         return math.inf
 
-    def seen(beyond: float) -> bool:
-        return power(bound + beyond, deviation, seeds, error, bound=bound, within=within) >= enough
+    def detected(beyond: float) -> bool:
+        return power(bound + beyond, deviation, seeds, error, bound=bound, within=within) >= min_power
 
     if within is None:
         scale = deviation
-        while scale and not seen(scale):
+        while scale and not detected(scale):
             scale *= 2
     else:
         scale = within - bound
-        if scale <= 0 or not seen(scale):
+        if scale <= 0 or not detected(scale):
             return math.inf
     low, high = 0.0, scale
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if seen(middle) else (middle, high)
+        low, high = (low, middle) if detected(middle) else (middle, high)
     return high
 
 
@@ -102,58 +102,58 @@ def seeds_needed(
     bound: float = 0.0,
     within: float | None = None,
 ) -> int | None:
-    """The fewest pairs by which an effect is seen with enough power; None where that takes more than many."""
+    """Return the fewest pairs that detect an effect with enough power; None if ``max_seeds`` are too few."""
 
-    def seen(seeds: int) -> float:
+    def power_of(seeds: int) -> float:
         return power(effect, deviation, seeds, error, bound=bound, within=within)
 
-    tried = range(min_pairs(error, within), max_seeds + 1)
-    if not tried or not seen(max_seeds) >= MIN_POWER:
+    candidates = range(min_pairs(error, within), max_seeds + 1)
+    if not candidates or not power_of(max_seeds) >= MIN_POWER:
         return None
-    return tried[bisect_left(tried, MIN_POWER, key=seen)]
+    return candidates[bisect_left(candidates, MIN_POWER, key=power_of)]
 
 
 def within_needed(
     effect: float, deviation: float, seeds: int, error: float, *, bound: float, within: float
 ) -> float:
-    """How near to 0 all pairs must lie for an effect to be seen with enough power; NaN where none is."""
-    least, most_ = abs(bound) + 1e-9, within
+    """Return the bound on differences that detects an effect with enough power; NaN if there is none."""
+    low, high = abs(bound) + 1e-9, within
     for _ in range(30):
-        middle = (least + most_) / 2
-        seen = power(effect, deviation, seeds, error, bound=bound, within=middle) >= MIN_POWER
-        least, most_ = (middle, most_) if seen else (least, middle)
-    beyond_noise = least >= effect + 2 * deviation  # else pairs would be expected to lie beyond it
-    return least if beyond_noise else math.nan
+        middle = (low + high) / 2
+        detected = power(effect, deviation, seeds, error, bound=bound, within=middle) >= MIN_POWER
+        low, high = (middle, high) if detected else (low, middle)
+    beyond_noise = low >= effect + 2 * deviation  # else some pairs are expected beyond it
+    return low if beyond_noise else math.nan
 
 
 def evaluation_noise(tasks: int, samples: int) -> float:
-    """Deviation of a paired difference by the evaluation alone: the same tasks, answered by two policies."""
-    return math.sqrt(2 * WITHIN / (tasks * samples))
+    """Return the deviation of a paired difference from the evaluation alone: two policies, the same tasks."""
+    return math.sqrt(2 * TASK_VARIANCE / (tasks * samples))
 
 
 def training_noise(prompts: int, group: int, steps: int) -> float:
-    """Deviation of a paired difference of mean training rewards, by which prompts and answers were drawn.
+    """Return the deviation of a paired difference of mean training rewards, from sampling alone.
 
-    Arms of a seed meet the same prompts, so that tasks differ in nothing but in what they make of a policy.
+    Arms of a seed train on the same prompts, so the variance between tasks cancels.
     """
-    return math.sqrt(2 * WITHIN / (prompts * group * steps))
+    return math.sqrt(2 * TASK_VARIANCE / (prompts * group * steps))
 
 
 def unpaired_noise(prompts: int, group: int, steps: int) -> float:
-    """The same where each run draws prompts of its own, as runs without shared seeds do."""
-    return math.sqrt(2 * (BETWEEN + WITHIN / group) / (prompts * steps))
+    """Return the same deviation for runs without shared seeds, which train on different prompts."""
+    return math.sqrt(2 * (BETWEEN_TASK_VARIANCE + TASK_VARIANCE / group) / (prompts * steps))
 
 
-def information(probability: float, seen: float, error: float) -> float:
-    """Bits that a verdict is expected to say of a claim.
+def information(probability: float, power: float, error: float) -> float:
+    """Return the expected information of a verdict on a claim, in bits.
 
-    The mutual information of the claim, true with ``probability``, and of a test that says so with chance
-    ``seen`` where it is true, and ``error`` where it is not.
+    It is the mutual information of the claim, true with ``probability``, and of a test that is positive with
+    probability ``power`` if the claim is true, and ``error`` if it is false.
     """
-    says = probability * seen + (1 - probability) * error
-    return _bits(says) - probability * _bits(seen) - (1 - probability) * _bits(error)
+    positive = probability * power + (1 - probability) * error
+    return _bits(positive) - probability * _bits(power) - (1 - probability) * _bits(error)
 
 
-def _bits(chance: float) -> float:
-    """Entropy of a coin."""
-    return -sum(p * math.log2(p) for p in (chance, 1 - chance) if p > 0)
+def _bits(probability: float) -> float:
+    """Return the entropy of a coin, in bits."""
+    return -sum(p * math.log2(p) for p in (probability, 1 - probability) if p > 0)

@@ -1,4 +1,4 @@
-"""What an experiment can see, and whether that is enough to decide."""
+"""The smallest effect that an experiment detects, and whether that suffices to decide."""
 
 import json
 import math
@@ -11,18 +11,18 @@ from truing.lab.verdicts.criteria import Within
 
 
 def min_detectable_effect(header: Header, noise: Noise, error: float, within: Within) -> float:
-    """The minimum detectable effect: what the pairs tell apart, beyond the bound that is to be passed.
+    """Return the minimum detectable effect of the pairs, beyond the bound that confirms.
 
-    NaN where nobody knows the noise yet, ∞ with too few pairs.
+    NaN if the noise is unknown, ∞ with too few pairs.
     """
-    seen = _confirm_bound(header) + _min_detectable_excess(
+    effect = _confirm_bound(header) + _min_detectable_excess(
         header, noise, error_per_arm(header, error), within
     )
-    return seen if math.isnan(seen) else max(0.0, seen)
+    return effect if math.isnan(effect) else max(0.0, effect)
 
 
 def power_at_smallest_effect(header: Header, noise: Noise, error: float, within: Within) -> float:
-    """The power at the smallest effect that matters; where nobody knows the noise, as if it were enough."""
+    """Return the power at the smallest effect of interest; sufficient power if the noise is unknown."""
     if math.isnan(noise.deviation):
         return MIN_POWER
     share, known = error_per_arm(header, error), within.get(header.metric)
@@ -31,24 +31,24 @@ def power_at_smallest_effect(header: Header, noise: Noise, error: float, within:
 
 
 def why_underpowered(header: Header, noise: Noise, error: float, within: Within) -> tuple[str, str]:
-    """Why an experiment cannot decide, and what would; two empty texts where it can."""
+    """Return why an experiment cannot decide, and what would help; two empty texts if it can decide."""
     error, bound, known = error_per_arm(header, error), _confirm_bound(header), within.get(header.metric)
     needed = min_pairs(error, known)
     if header.seeds < needed:
-        refused = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however clear they are"
+        refused = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however large the effect"
         return refused, f"seeds = {needed} or more"
     beyond = header.smallest_effect - bound
     if beyond <= 0:
         refused = f"an effect of {header.smallest_effect:g} is never proven to be beyond a bound of {bound:g}"
         return refused, "a bound in confirm that is below smallest_effect, such as 0"
-    seen = _min_detectable_excess(header, noise, error, within)
-    if math.isnan(seen) or seen <= beyond:
+    excess = _min_detectable_excess(header, noise, error, within)
+    if math.isnan(excess) or excess <= beyond:
         return "", ""
-    sees = f"{bound + seen:.2g} or more" if math.isfinite(seen) else "nothing, however large"
-    supposed = "" if known is None else f"; pairs within ±{known:g}"
-    told = f"with {header.seeds} pairs it sees {sees} ({noise.source}{supposed})"
-    would = ", or ".join(_remedies(header, noise, error, beyond, seen, known))
-    return f"{told}, and {header.smallest_effect:g} is what matters", would
+    detects = f"{bound + excess:.2g} or more" if math.isfinite(excess) else "no effect, however large"
+    condition = "" if known is None else f"; pairs within ±{known:g}"
+    text = f"with {header.seeds} pairs it detects {detects} ({noise.source}{condition})"
+    would = ", or ".join(_remedies(header, noise, error, beyond, excess, known))
+    return f"{text}, and the smallest effect of interest is {header.smallest_effect:g}", would
 
 
 def _min_detectable_excess(header: Header, noise: Noise, error: float, within: Within) -> float:
@@ -59,9 +59,9 @@ def _min_detectable_excess(header: Header, noise: Noise, error: float, within: W
 
 
 def _remedies(
-    header: Header, noise: Noise, error: float, beyond: float, seen: float, within: float | None
+    header: Header, noise: Noise, error: float, beyond: float, excess: float, within: float | None
 ) -> list[str]:
-    """What would make it decide."""
+    """Return changes with which the experiment can decide."""
     bound, effect = _confirm_bound(header), header.smallest_effect
     seeds = seeds_needed(effect, noise.deviation, error, bound=bound, within=within)
     more = [f"seeds = {seeds}"] if seeds else []
@@ -70,35 +70,35 @@ def _remedies(
         known = f"{{ {json.dumps(header.metric)} = {_round_down(near):g} }}" if not math.isnan(near) else ""
         more += [f"within = {known} where no pair differs by more"] if known else []
     elif not noise.measured:
-        factor = math.ceil((seen / beyond) ** 2)
+        factor = math.ceil((excess / beyond) ** 2)
         evaluated = (
             "evaluation tasks (eval.tasks), or answers to each (eval.samples, eval.temperature above 0)"
         )
         more.append(
             f"{factor} × the {evaluated if EVALUATION_METRIC.fullmatch(header.metric) else 'prompts'}"
         )
-    return [*more, f"smallest_effect = {_round_up(bound + seen):g}"] if math.isfinite(seen) else more
+    return [*more, f"smallest_effect = {_round_up(bound + excess):g}"] if math.isfinite(excess) else more
 
 
 def _confirm_bound(header: Header) -> float:
-    """How far beyond nothing the effect must be proven to lie, on the side that confirms."""
+    """Return the bound that the effect must be proven to exceed, on the side that confirms."""
     own = [each for each in header.confirm if each.metric == header.metric]
     return max((each.bound if each.above is not None else -each.bound for each in own), default=0.0)
 
 
 def error_per_arm(header: Header, error: float) -> float:
-    """Arms of which any may confirm share the error."""
+    """Return the error of one arm; arms share the error if any of them may confirm."""
     shared = any(each.arm is None for each in header.confirm)
     return error / len(header.arms) if shared and header.arms else error
 
 
 def _round_up(value: float) -> float:
-    """Two digits, never less."""
+    """Round up to two digits."""
     unit = 10 ** (math.floor(math.log10(value)) - 1)
     return round(math.ceil(value / unit) * unit, 10)
 
 
 def _round_down(value: float) -> float:
-    """Two digits, never more."""
+    """Round down to two digits."""
     unit = 10 ** (math.floor(math.log10(value)) - 1)
     return round(math.floor(value / unit) * unit, 10)

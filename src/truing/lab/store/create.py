@@ -1,4 +1,4 @@
-"""A new lab: folders, a problem statement, a baseline, and hypotheses from a template."""
+"""Creation of a lab: folders, a problem statement, a baseline, and hypotheses from a template."""
 
 import re
 from importlib.resources import files
@@ -22,12 +22,12 @@ TEMPLATE_RECIPES = {
     "tiny": "tiny",
     "blank": "tiny",
 }
-"""The recipe of each template, where no other is given."""
+"""The default recipe of each template."""
 
 RECIPE = "recipe.toml"
 
 GITATTRIBUTES = """\
-# written by `truing lab report`, which mends what two branches join here
+# written by `truing lab report`, which repairs these files after a merge
 README.md merge=union
 01-experiments-log.md merge=union
 hypotheses/*.md merge=union
@@ -39,15 +39,15 @@ GITIGNORE = f"{RESULTS}/runs/\n{RESULTS}/report.html\n"
 
 
 def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
-    """Make a lab; the files that were written.
+    """Create a lab; return the written files.
 
     Args:
-        folder: new, or empty.
-        template: where hypotheses, problem statement and baseline come from.
-        recipe: a baseline of one's own, as a file or by name.
+        folder: a new or empty folder.
+        template: the source of hypotheses, problem statement and baseline.
+        recipe: another baseline, as a file or by name.
     """
     if template not in TEMPLATE_RECIPES:
-        raise LabError("there is no such template", got=template, expected=", ".join(TEMPLATE_RECIPES))
+        raise LabError("unknown template", got=template, expected=", ".join(TEMPLATE_RECIPES))
     if folder.exists() and any(folder.iterdir()):
         raise LabError(f"{folder} is not empty", expected="a new folder", remedy="name another")
     source, name = files("truing.lab") / "templates", folder.resolve().name
@@ -65,8 +65,8 @@ def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
         },
     }
     with disk_errors(folder):
-        for place in (HYPOTHESES, RESULTS, FIXES):
-            (folder / place).mkdir(parents=True, exist_ok=True)
+        for name_ in (HYPOTHESES, RESULTS, FIXES):
+            (folder / name_).mkdir(parents=True, exist_ok=True)
         for path, text in written.items():
             (folder / path).write_text(text, encoding="utf-8")
     derived = [
@@ -84,40 +84,40 @@ def _hypotheses(template: Traversable) -> list[Traversable]:
 
 
 def _recipe_text(recipe: str) -> str:
-    """The recipe's own text, comments and all."""
-    load_recipe(recipe)  # a wrong one is refused before anything is written
+    """Return the text of the recipe's file, with comments."""
+    load_recipe(recipe)  # raises before anything is written
     return recipe_path(recipe).read_text(encoding="utf-8")
 
 
 def next_hypothesis_path(lab: Lab, title: str) -> Path:
-    """Where the next hypothesis goes."""
-    told = {each.hypothesis for each in lab.history.entries}  # a number stays taken when its file is gone
-    taken = {int(name[1:]) for name in {*lab.hypotheses, *told} if name[1:].isdigit()}
+    """Return the path of the next hypothesis."""
+    used = {each.hypothesis for each in lab.history.entries}  # a number stays used when its file is gone
+    taken = {int(name[1:]) for name in {*lab.hypotheses, *used} if name[1:].isdigit()}
     number = max(taken, default=0) + 1
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-") or "untitled"
     return lab.root / HYPOTHESES / f"h{number:02d}-{slug}.md"
 
 
 def blank_hypothesis(title: str, number: int) -> str:
-    """A hypothesis to fill in."""
+    """Return the text of a hypothesis to fill in."""
     text = (files("truing.lab") / "templates" / "hypothesis.md").read_text(encoding="utf-8")
     return Template(text).substitute(title=title, number=f"{number:02d}")
 
 
 def why_unwanted(lab: Lab, suggestion: Suggestion, recipe: Recipe) -> str:
-    """Why a suggestion about a run is none for this lab; "" where it is one."""
+    """Return why a suggestion does not fit this lab; "" if it fits."""
     if any(each.title == suggestion.title for each in lab.hypotheses.values()):
         return "the lab has it"
     baseline = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
-    mine, its = (flatten(each.model_dump(mode="json")) for each in (baseline, recipe))
+    ours, theirs = (flatten(each.model_dump(mode="json")) for each in (baseline, recipe))
     for key in (change.partition("=")[0] for change in suggestion.changes):
-        if mine.get(key) != its.get(key):
-            return f"{key} is {its.get(key)} in that run, and {mine.get(key)} in the lab's baseline"
+        if ours.get(key) != theirs.get(key):
+            return f"{key} is {theirs.get(key)} in that run, and {ours.get(key)} in the lab's baseline"
     return ""
 
 
 def write_suggestion(lab: Lab, suggestion: Suggestion) -> Path:
-    """A suggestion as the lab's next hypothesis."""
+    """Write a suggestion as the lab's next hypothesis; return its path."""
     path = next_hypothesis_path(lab, suggestion.title)
     number = path.name[1:].partition("-")[0]
     header = header_text(suggestion)

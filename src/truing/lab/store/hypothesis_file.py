@@ -1,4 +1,4 @@
-"""What a hypothesis says of itself before anything is run: the TOML block at the top of its Markdown file."""
+"""A hypothesis file: Markdown with a TOML header that declares claim, criteria and arms."""
 
 import difflib
 import re
@@ -21,7 +21,7 @@ EVALUATION_METRIC = re.compile(r"eval/[^/]+")
 
 HEADER_BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"(h(?:0[1-9]|[1-9]\d+))-[a-z0-9-]+\.md")
-"""A number in one way alone: h007 and h07 would each get the error that is number 7's."""
+"""One spelling per number: h007 and h07 would each get the error share of number 7."""
 
 Probability = Annotated[float, Field(gt=0, lt=1)]
 PriorVerdict = Literal["VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
@@ -33,7 +33,7 @@ class Criterion(FrozenModel):
     metric: str
     """`eval/reward`, a part of it, or a metric of docs/metrics.md, as a mean over a run's last quarter."""
     arm: str | None = None
-    """Which arm; where not given, any of them confirms and all of them refute."""
+    """The arm; without it, any arm confirms and all arms refute."""
     above: float | None = None
     """Arm − baseline is above this."""
     below: float | None = None
@@ -48,7 +48,7 @@ class Criterion(FrozenModel):
 
     @property
     def bound(self) -> float:
-        """The number, whichever side it bounds."""
+        """The bound, of either side."""
         value = self.above if self.above is not None else self.below
         assert value is not None
         return value
@@ -59,12 +59,12 @@ class Criterion(FrozenModel):
 
 
 class Measure(FrozenModel):
-    """A number of the check's own two updates, and where it rules a claim out."""
+    """A metric of the check's two updates, and the bound below which it rules a claim out."""
 
     metric: str
     """A metric of docs/metrics.md."""
     below: float
-    """Below this, what is claimed is not there."""
+    """Below this, the claim is ruled out."""
 
     @model_validator(mode="after")
     def _known(self) -> "Measure":
@@ -73,18 +73,18 @@ class Measure(FrozenModel):
 
 
 class Check(FrozenModel):
-    """What settles the claim without training, or narrows it: the doctor's rules on two updates."""
+    """An exact check, which settles or narrows the claim without training: rules on two updates."""
 
     rules: tuple[str, ...] = ()
     """Codes or families, as `truing rules` lists them. PROVEN validates the claim."""
     measures: tuple[Measure, ...] = ()
-    """Numbers that rule the claim out where all of them, and all rules, are clean."""
+    """Metrics that rule the claim out if all of them, and all rules, are clean."""
     settles: bool = False
-    """Whether clean rules and measures refute the claim; else what is left of it is for the arms to say."""
+    """Whether clean rules and measures refute the claim; otherwise the arms decide."""
 
     @model_validator(mode="after")
     def _known(self) -> "Check":
-        """Refuse rules that nobody knows, and a check of nothing."""
+        """Raise for unknown rules, and for a check of nothing."""
         unknown = [rule for rule in self.rules if not any(code.startswith(rule) for code in RULES)]
         if unknown:
             raise ValueError(f"truing rules lists no {', '.join(unknown)}")
@@ -94,76 +94,76 @@ class Check(FrozenModel):
 
 
 class Prior(FrozenModel):
-    """What was said of it before this lab; told, not measured here."""
+    """A verdict from before this lab: reported elsewhere, not measured here."""
 
     verdict: PriorVerdict
     """The verdict."""
     note: str
-    """What was seen."""
+    """The observation."""
     source: str
-    """Who saw it, and how."""
+    """Who observed it, and how."""
 
 
 class Header(FrozenModel):
-    """Claim, cost and criteria; written before running, and held to."""
+    """Claim, cost and criteria, declared before the first run."""
 
     claim: str
     """One sentence that can turn out wrong."""
     why: str
     """Why it may be so."""
     priority: Literal["high", "medium", "low"]
-    """What the team makes of it."""
+    """The team's priority."""
     probability: Probability
-    """How likely the claim is; `truing lab plan` weighs it by information and minutes."""
+    """The probability of the claim; `truing lab plan` weighs it by information and minutes."""
     cost: str
-    """What it takes, in words: memory, data, hours."""
+    """The cost as text: memory, data, hours."""
     prerequisites: tuple[str, ...] = ()
     """Hypotheses to settle first, such as `h01`."""
     metric: str = "eval/reward"
-    """What the effect is told in."""
+    """The metric of the effect."""
     within: Mapping[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict[str, float])
-    """By metric, how far from 0 any pair's difference can lie; of rewards as far as their weights allow."""
+    """By metric, the bound on the size of a pair's difference; by default for rewards, what weights allow."""
     smallest_effect: Annotated[float, Field(gt=0)]
-    """The smallest difference that matters, in the metric's unit; the experiment must be able to see it."""
+    """The smallest difference of interest, in the metric's unit; the experiment must be able to detect it."""
     seeds: Annotated[int, Field(ge=2, le=200)] = 12
-    """Pairs of runs, at most; a clear effect and a clear null stop earlier."""
+    """Pairs of runs at most; a clear effect and a clear null stop earlier."""
     first_seed: Annotated[int, Field(ge=0)] = 0
-    """The first of them, counted from the recipe's; others than those that an arm was seen with."""
+    """The first seed, counted from the recipe's; take new ones if results of an arm are known."""
     confirm: tuple[Criterion, ...] = ()
-    """All of these, and the claim is validated; some, and it is in part."""
+    """If all are met, the claim is validated; if some are, partially."""
     refute: tuple[Criterion, ...] = ()
-    """Any of these, and it is invalidated."""
+    """If any is met, the claim is invalidated."""
     arms: Mapping[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
-    """What each arm changes in the recipe of the baseline: `key=value`, as on the command line."""
+    """The changes of each arm to the baseline's recipe: `key=value`, as on the command line."""
     check: Check | None = None
-    """The exact check that comes first, where there is one."""
+    """The exact check, which comes first."""
     prior: Prior | None = None
-    """What was known before."""
+    """The verdict before this lab."""
 
     @property
     def expects_increase(self) -> bool:
-        """Whether the claim is that its metric gets larger."""
+        """Whether the claim is that its metric increases."""
         own = [each for each in self.confirm if each.metric == self.metric]
         return not own or own[0].above is not None
 
     @property
     def seed_range(self) -> range:
-        """The seeds of its pairs, in the order in which they count."""
+        """The seeds of its pairs, in order."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @model_validator(mode="after")
     def _decides(self) -> "Header":
-        """Refuse what cannot come to a verdict."""
+        """Raise for a header that cannot lead to a verdict."""
         for metric in (self.metric, *self.within):
             check_metric(metric)
-        most = self.within.get(self.metric)
-        if most is not None and most <= self.smallest_effect:
-            raise ValueError(f"no pair differs by more than {most:g}, so smallest_effect is never seen")
+        bound = self.within.get(self.metric)
+        if bound is not None and bound <= self.smallest_effect:
+            raise ValueError(f"no pair differs by more than {bound:g}, so smallest_effect is never detected")
         if not self.arms and not (self.check and self.check.settles):
             raise ValueError("without [arms] nothing can be compared: give one, or a [check] that settles it")
         if self.arms and not (self.confirm and self.refute):
             raise ValueError(
-                "say what would confirm and what would refute it before anything is run: confirm, refute"
+                "state what would confirm and what would refute it before anything is run: confirm, refute"
             )
         if "baseline" in self.arms or "" in self.arms:
             raise ValueError("an arm needs a name of its own, which is not baseline")
@@ -172,8 +172,8 @@ class Header(FrozenModel):
                 raise ValueError(f'arm {name} changes nothing: give it overrides such as "kl.coef=0"')
         for criterion in (*self.confirm, *self.refute):
             if criterion.arm is not None and criterion.arm not in self.arms:
-                there = ", ".join(self.arms) or "none"
-                raise ValueError(f"a criterion is about arm {criterion.arm!r}, and there is {there}")
+                arms = ", ".join(self.arms) or "none"
+                raise ValueError(f"a criterion is about arm {criterion.arm!r}, and there is {arms}")
         return self
 
 
@@ -193,18 +193,18 @@ class Hypothesis:
 
 
 def read_hypothesis(path: Path) -> Hypothesis:
-    """A hypothesis from its file."""
-    named = FILE_NAME.fullmatch(path.name)
-    if not named:
+    """Return a hypothesis from its file."""
+    match = FILE_NAME.fullmatch(path.name)
+    if not match:
         raise LabError(
             f"{path} is no hypothesis", got=path.name, expected="a name such as h07-short-prompts.md"
         )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise LabError(f"{path} is no text", got=error, expected="UTF-8") from error
+        raise LabError(f"{path} is not text", got=error, expected="UTF-8") from error
     block = HEADER_BLOCK.search(text)
-    above = text[: block.start()] if block else text  # a comment of the header is no title
+    above = text[: block.start()] if block else text  # a comment in the header is no title
     title = re.search(r"^# (.+)$", above, re.MULTILINE)
     if not block or not title:
         raise LabError(
@@ -213,34 +213,34 @@ def read_hypothesis(path: Path) -> Hypothesis:
             remedy="truing lab new TITLE writes one to fill in",
         )
     first_line = text[: block.start(1)].count("\n") + 1
-    return Hypothesis(named[1], _without_number(title[1]), path, _header(path, block[1], first_line))
+    return Hypothesis(match[1], _without_number(title[1]), path, _header(path, block[1], first_line))
 
 
 def declared_header(declaration: Declaration) -> Header:
-    """The header that an experiment began with."""
+    """Return the declared header of an experiment."""
     try:
         return Header.model_validate(declaration.header)
     except ValidationError as error:
         raise LabError(
-            f"{declaration.hypothesis} was declared in a way that is not understood",
+            f"{declaration.hypothesis} has a declaration that this version cannot read",
             got=error.errors()[0]["msg"],
-            remedy="another version of truing began it: take that one",
+            remedy="use the version of truing that declared it",
         ) from error
 
 
 def _without_number(title: str) -> str:
-    """The title less its number: `H01: Advantage scaling` is `Advantage scaling`."""
+    """Return the title without its number: `H01: Advantage scaling` is `Advantage scaling`."""
     return re.sub(r"^[hH]\d+\W+", "", title).strip()
 
 
 def _header(path: Path, text: str, first_line: int) -> Header:
-    """The header, or what is wrong with it, and where."""
+    """Return the header; raise with the place of an error."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
-        place = f" (line {int(line[1]) + first_line - 1} of the file)" if line else ""
-        raise LabError(f"the header of {path} is not TOML", got=f"{error}{place}") from error
+        where = f" (line {int(line[1]) + first_line - 1} of the file)" if line else ""
+        raise LabError(f"the header of {path} is not TOML", got=f"{error}{where}") from error
     try:
         return Header.model_validate(table)
     except ValidationError as error:
@@ -248,12 +248,12 @@ def _header(path: Path, text: str, first_line: int) -> Header:
 
 
 def _header_error(path: Path, error: ValidationError, table: Mapping[str, Any]) -> LabError:
-    """One problem of a header: an unknown key first, for it may be a misspelt one that is missing."""
+    """Return one error of a header: an unknown key first, as it may be a misspelled required one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     key = ".".join(map(str, problem["loc"]))
-    told = problem["msg"].removeprefix("Value error, ")
+    message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "missing":
-        return LabError(f"{path} lacks {key!r}", remedy="docs/lab.md tells what each key of a header means")
+        return LabError(f"{path} lacks {key!r}", remedy="docs/lab.md explains each key of a header")
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, list(Header.model_fields), n=1)
         return LabError(
@@ -262,12 +262,12 @@ def _header_error(path: Path, error: ValidationError, table: Mapping[str, Any]) 
             remedy=f"did you mean {near[0]}?" if near else "docs/lab.md lists the keys of a header",
         )
     if problem["type"] == "value_error":
-        return LabError(f"{path}: {told}", got=(key and problem["input"]) or None)
-    return LabError(f"{path}: {key} has a value that cannot be", got=problem["input"], expected=told)
+        return LabError(f"{path}: {message}", got=(key and problem["input"]) or None)
+    return LabError(f"{path}: {key} has an invalid value", got=problem["input"], expected=message)
 
 
 def check_metric(name: str) -> None:
-    """Raise ValueError for a metric that no run has."""
+    """Raise ValueError for an unknown metric."""
     if EVALUATION_METRIC.fullmatch(name) or is_metric(name):
         return
     near = difflib.get_close_matches(name, ["eval/reward", *(metric.name for metric in METRICS)], n=1)

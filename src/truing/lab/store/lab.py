@@ -1,4 +1,4 @@
-"""A lab on disk: its settings, its hypotheses, its ledger."""
+"""A lab on disk: its settings, hypotheses and ledger."""
 
 import difflib
 import tomllib
@@ -19,31 +19,31 @@ HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"
 
 
 MAX_BEYOND_FAMILY = 20
-"""Hypotheses beyond the family: the last of them needs twenty pairs more than the first."""
+"""Most hypotheses beyond the family: the last needs twenty pairs more than the first."""
 
 
 class LabConfig(FrozenModel):
-    """What all experiments of a lab share."""
+    """The settings that all experiments of a lab share."""
 
     name: str
-    """What the lab is called."""
+    """The name of the lab."""
     recipe: str = "recipe.toml"
-    """The baseline's recipe: a file in the lab's folder. Paths in it begin there too."""
+    """The baseline's recipe: a file in the lab's folder. Its paths are relative to that folder."""
     changes: tuple[str, ...] = ()
-    """What is changed in it for the experiments: `key=value`, as on the command line."""
+    """Changes to it for the experiments: `key=value`, as on the command line."""
     error: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
-    """The chance that the whole lab validates anything that is not so."""
+    """The probability that the whole lab validates anything false."""
     family: Annotated[int, Field(ge=1)] = 6
-    """Hypotheses that share it evenly: h01 to this; each one beyond gets half of what the one before got."""
+    """Hypotheses that share the error evenly, from h01; each one beyond gets half of the previous share."""
     keep_checkpoints: bool = False
-    """Whether the weights of runs are kept; any run can be made again, bit for bit on the same CPU."""
+    """Whether to keep the weights of runs; a run can be repeated bit for bit on the same CPU."""
     full_scale: str | None = None
-    """The recipe of the run that all this is for, as one would name it to `truing train`."""
+    """The recipe of the full-scale run, as for `truing train`."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Everything that is known; what is shown is a function of this."""
+    """The state of a lab; all output derives from it."""
 
     root: Path
     config: LabConfig
@@ -51,7 +51,7 @@ class Lab:
     history: History
 
     def hypothesis(self, name: str) -> Hypothesis:
-        """One by its id, as typed: h03, H3."""
+        """Return a hypothesis by its id, such as h03 or H3."""
         wanted = f"h{int(name[1:]):02d}" if name[:1] in "hH" and name[1:].isdigit() else name
         if wanted not in self.hypotheses:
             raise LabError(
@@ -62,10 +62,10 @@ class Lab:
         return self.hypotheses[wanted]
 
     def declaration(self, hypothesis: Hypothesis) -> Declaration | None:
-        """How its experiment was declared.
+        """Return the declaration of its experiment; None if there is none.
 
-        It is known by what it says: two people may have given one number twice, and one another since.
-        What was declared under its number with the same title or claim was changed, and is its own still.
+        A declaration is matched by content: two people may have used one number twice, or renumbered a file.
+        A declaration with its number and the same title or claim is its own, although the file has changed.
         """
         every = self.history.entries_of(Declaration)
         own = [each for each in every if each.hypothesis == hypothesis.id]
@@ -78,45 +78,48 @@ class Lab:
         ]
         return next(iter([*same, *moved, *changed]), None)
 
-    def _file_matches(self, begun: Declaration) -> bool:
-        """Whether the file of its number is what was declared."""
-        own = self.hypotheses.get(begun.hypothesis)
-        return own is not None and _matches(begun, own)
+    def _file_matches(self, declaration: Declaration) -> bool:
+        """Whether the file of its number matches the declaration."""
+        own = self.hypotheses.get(declaration.hypothesis)
+        return own is not None and _matches(declaration, own)
 
     def error_share(self, hypothesis: Hypothesis) -> float:
-        """What a hypothesis may get wrong, such that all together, however many, keep the lab's error."""
+        """Return the error share of a hypothesis; all shares together stay within the lab's error."""
         family, beyond = self.config.family, max(0, hypothesis.number - self.config.family)
         if beyond > MAX_BEYOND_FAMILY:
             raise LabError(
-                f"{hypothesis.id} has no share of the lab's error left that anything could be proven with",
+                f"{hypothesis.id} has too small a share of the lab's error to prove anything",
                 got=f"number {hypothesis.number}, with family = {family}",
                 expected=f"at most {family + MAX_BEYOND_FAMILY}",
-                remedy="begin another lab",
+                remedy="create another lab",
             )
         return self.config.error / (family + 1) / 2**beyond
 
     @property
     def ledger_folder(self) -> Path:
-        """Where commands add their files."""
+        """The folder to which commands add their files."""
         return self.root / RESULTS / "ledger"
 
     @property
     def runs_folder(self) -> Path:
-        """Run directories; they stay on the machine that made them."""
+        """The folder of run directories, which stay on their machine."""
         return self.root / RESULTS / "runs"
 
     def with_entry(self, entry: Entry) -> "Lab":
-        """The lab once an entry is in its ledger."""
+        """Return the lab with one more entry in its ledger."""
         return replace(self, history=self.history.with_entry(entry))
 
 
-def _matches(begun: Declaration, hypothesis: Hypothesis) -> bool:
-    """Whether this is what was declared, word for word."""
-    return (begun.title, dict(begun.header)) == (hypothesis.title, hypothesis.header.model_dump(mode="json"))
+def _matches(declaration: Declaration, hypothesis: Hypothesis) -> bool:
+    """Whether title and header equal the declaration."""
+    return (declaration.title, dict(declaration.header)) == (
+        hypothesis.title,
+        hypothesis.header.model_dump(mode="json"),
+    )
 
 
 def find_lab(start: Path) -> Path:
-    """The folder, or the nearest one above it, that holds a lab."""
+    """Return the nearest folder with a lab: this one or one above it."""
     if not start.exists():
         raise LabError(f"there is no folder {start}", expected="a lab, or a folder inside one")
     for folder in (start.resolve(), *start.resolve().parents):
@@ -125,7 +128,7 @@ def find_lab(start: Path) -> Path:
     raise LabError(
         f"there is no lab in {start} or above it",
         expected=f"a folder with {CONFIG}",
-        remedy="truing lab init DIR makes one; --lab DIR names another",
+        remedy="truing lab init DIR creates one; --lab DIR names another",
     )
 
 
@@ -139,7 +142,7 @@ def open_lab(start: Path) -> Lab:
             raise LabError(
                 f"two hypotheses are {each.id}",
                 got=f"{by_id[each.id].path.name}, {each.path.name}",
-                remedy="give the younger one the next number that is free",
+                remedy="give the newer one the next free number",
             )
         by_id[each.id] = each
     for each in found:
@@ -149,12 +152,12 @@ def open_lab(start: Path) -> Lab:
                 got=", ".join(unknown),
                 expected=", ".join(by_id),
             )
-    _refuse_circles(by_id)
+    _check_cycles(by_id)
     return Lab(root, _config(root / CONFIG), by_id, read_ledger(root / RESULTS / "ledger"))
 
 
-def _refuse_circles(hypotheses: Mapping[str, Hypothesis]) -> None:
-    """Raise where prerequisites wait for each other."""
+def _check_cycles(hypotheses: Mapping[str, Hypothesis]) -> None:
+    """Raise if prerequisites form a cycle."""
     done: set[str] = set()
     while free := {
         name
@@ -162,11 +165,11 @@ def _refuse_circles(hypotheses: Mapping[str, Hypothesis]) -> None:
         if name not in done and set(each.header.prerequisites) <= done
     }:
         done |= free
-    if left := [name for name in hypotheses if name not in done]:
+    if waiting := [name for name in hypotheses if name not in done]:
         raise LabError(
             "prerequisites wait for each other",
-            got=", ".join(left),
-            remedy="take one of them out of a header",
+            got=", ".join(waiting),
+            remedy="remove one of them from a header",
         )
 
 
@@ -180,6 +183,6 @@ def _config(path: Path) -> LabConfig:
         key = ".".join(map(str, problem["loc"]))
         if problem["type"] == "extra_forbidden":
             near = difflib.get_close_matches(key, list(LabConfig.model_fields), n=1)
-            told = f"did you mean {near[0]}?" if near else f"its keys are {', '.join(LabConfig.model_fields)}"
-            raise LabError(f"{path} has an unknown key {key!r}", got=problem["input"], remedy=told) from error
+            hint = f"did you mean {near[0]}?" if near else f"its keys are {', '.join(LabConfig.model_fields)}"
+            raise LabError(f"{path} has an unknown key {key!r}", got=problem["input"], remedy=hint) from error
         raise LabError(f"{path}: {key}: {problem['msg']}", got=problem["input"]) from error

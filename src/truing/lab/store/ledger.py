@@ -1,7 +1,7 @@
-"""What was done, line by line: files of JSON lines that are only ever added to, one per command.
+"""The ledger of a lab: append-only files of JSON lines, one per command.
 
-A command writes a file of its own, named by time and chance. So what two people did apart is the union of
-their files, and git has nothing to merge. All that a lab shows derives from these lines and the hypotheses.
+Each command writes its own file, named by time and a random suffix. So the work of two people is the union
+of their files, and git has nothing to merge. All output of a lab derives from these lines and the hypotheses.
 """
 
 import secrets
@@ -16,18 +16,18 @@ from truing.utils.atomic_files import disk_errors
 from truing.utils.jsonl import JsonlWriter, floats_from_json, read_jsonl
 
 Outcome = Literal["finished", "proven", "crashed"]
-"""How a run ended: as its recipe says, by a rule of the doctor, or by any other error."""
+"""How a run ended: regularly, by a rule of the doctor, or by any other error."""
 
 
 @dataclass(frozen=True)
 class Run:
     """A run of an arm with a seed."""
 
-    key: str  # names everything that decides it
-    arm: str  # SHA-256 of what the arm is, less its seed
+    key: str  # of everything that determines the run
+    arm: str  # SHA-256 of the arm, without its seed
     code: str  # SHA-256 of the source it ran with
     machine: str  # the kind of machine
-    hypothesis: str  # for which it was made; others may share it
+    hypothesis: str  # that ran it; others may share it
     label: str  # of the arm
     seed: int
     outcome: Outcome
@@ -38,24 +38,24 @@ class Run:
     )  # reward of the last evaluation, by task
     prompts: str = ""  # SHA-256 of the training tasks
     curve: Sequence[float] = ()  # reward of each update; NaN where it has none
-    seconds: float | None = None  # None where it was gone on with, so that nobody knows
+    seconds: float | None = None  # None for a resumed run
     peak_bytes: int = 0
-    bounds: Sequence[float] | None = None  # the least and the most that a task can earn; None is not known
+    bounds: Sequence[float] | None = None  # the range of a task's reward; None if unknown
     time: float = 0.0
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What was declared before the first run: by this it is judged, whatever its file says later."""
+    """The declaration before the first run: it decides the verdict, even if the file changes later."""
 
     hypothesis: str
     title: str
     header: Mapping[str, Any]
-    baseline: Sequence[str]  # changes of the lab's recipe that it was compared with
+    baseline: Sequence[str]  # changes of the lab's recipe that make its baseline
     arms: Mapping[str, str]  # SHA-256 of each arm, the baseline's too
-    error: float  # the hypothesis's share of what a lab may get wrong
+    error: float  # the hypothesis's share of the lab's error
     underpowered: bool = False
-    within: Mapping[str, float] = field(  # how far from 0 a pair's difference can lie, by metric
+    within: Mapping[str, float] = field(  # bound on the size of a pair's difference, by metric
         default_factory=dict[str, float]
     )
     time: float = 0.0
@@ -63,20 +63,20 @@ class Declaration:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What the exact check of a baseline said: of every rule, so that others need not ask again."""
+    """The result of the exact check of a baseline, for every rule, so that other hypotheses can reuse it."""
 
     hypothesis: str
-    arm: str  # SHA-256 of what was checked, less its seed
+    arm: str  # SHA-256 of the checked arm, without its seed
     code: str
-    results: Mapping[str, Sequence[str]]  # rule → how strong its verdict is, and what it says
-    measures: Mapping[str, float]  # the most that each metric came to
-    seconds: float | None  # None where another hypothesis had asked before
+    results: Mapping[str, Sequence[str]]  # by rule: the strength of its verdict, and its text
+    measures: Mapping[str, float]  # the largest value of each metric
+    seconds: float | None  # None if reused from another hypothesis
     time: float = 0.0
 
 
 @dataclass(frozen=True)
 class Promotion:
-    """A validated arm that became part of the baseline."""
+    """A validated arm that is now part of the baseline."""
 
     hypothesis: str
     arm: str
@@ -89,7 +89,7 @@ class Promotion:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A fix on a run of full scale."""
+    """The result of a fix on a full-scale run."""
 
     hypothesis: str
     run: str
@@ -98,7 +98,7 @@ class Reproduction:
     low: float
     high: float
     tasks: int
-    supposes: str = "many tasks"  # what its interval does beyond bounds; earlier ones are of a bootstrap
+    supposes: str = "many tasks"  # the assumption of its interval; old entries used a bootstrap
     time: float = 0.0
 
 
@@ -115,17 +115,17 @@ T = TypeVar("T", bound=Entry)
 
 @dataclass(frozen=True)
 class History:
-    """Everything that a ledger says, oldest first."""
+    """All entries of a ledger, oldest first."""
 
     entries: Sequence[Entry] = ()
 
     def entries_of(self, kind: type[T], hypothesis: str | None = None) -> list[T]:
-        """Entries of a kind, of one hypothesis or all."""
+        """Return the entries of a kind, of one hypothesis or all."""
         found = [entry for entry in self.entries if isinstance(entry, kind)]
         return [entry for entry in found if hypothesis in (None, entry.hypothesis)]
 
     def runs(self) -> dict[str, Run]:
-        """By key: the first that finished, else the last that was tried; in the order in which they ended."""
+        """Return runs by key, in the order of their ends: the first finished, else the last failed."""
         found: dict[str, Run] = {}
         for run in self.entries_of(Run):
             if run.key not in found or found[run.key].outcome != "finished":
@@ -134,16 +134,16 @@ class History:
         return found
 
     def peak_bytes(self) -> int:
-        """The most memory that a run held; 0 where nobody looked yet."""
+        """Return the peak memory of all runs; 0 before the first measurement."""
         return max((run.peak_bytes for run in self.entries_of(Run)), default=0)
 
     def with_entry(self, entry: Entry) -> "History":
-        """The same with one more entry."""
+        """Return the history with one more entry."""
         return History((*self.entries, entry))
 
 
 def read_ledger(folder: Path) -> History:
-    """Every line of every file, by time."""
+    """Return the entries of every file, by time."""
     found: list[Entry] = []
     for path in sorted(folder.glob("*.jsonl")):
         found += [_entry(path, line) for line in read_jsonl(path)]
@@ -164,12 +164,12 @@ def _entry(path: Path, line: Any) -> Entry:
         return kind(**{name: _from_json(name, value) for name, value in line.items() if name in names})
     except TypeError as error:
         raise LabError(
-            f"{path} has a line that says too little", got=error, remedy="restore the file from a copy"
+            f"{path} has a line with missing fields", got=error, remedy="restore the file from a copy"
         ) from error
 
 
 def _from_json(name: str, value: Any) -> Any:
-    """A field as it was before JSON, which has neither NaN nor infinity."""
+    """Return a field as it was before JSON, which has neither NaN nor infinity."""
     if isinstance(value, dict) and name in ("metrics", "tasks", "measures"):
         return floats_from_json(value)
     if name == "curve":
@@ -180,15 +180,15 @@ def _from_json(name: str, value: Any) -> Any:
 
 
 class Ledger:
-    """Where this command's lines go; the file comes into being with the first of them."""
+    """The ledger file of this command, created with its first entry."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._log: JsonlWriter | None = None
 
     def write(self, entry: T) -> T:
-        """Add an entry; it is on disk when this returns, or nothing was added. The entry, with its time."""
-        kind = next(name for name, made in KINDS.items() if isinstance(entry, made))
+        """Add an entry to disk, or raise; return the entry with its time."""
+        kind = next(name for name, entry_type in KINDS.items() if isinstance(entry, entry_type))
         facts = asdict(entry) | {"time": time.time()}
         if self._log is None:
             with disk_errors(self.folder):

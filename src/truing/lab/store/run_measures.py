@@ -1,4 +1,4 @@
-"""What a finished run says, as a ledger keeps it: enough to judge it without its directory."""
+"""The results of a finished run for the ledger, enough to judge it without its directory."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ LAST_DIVISOR = 4
 
 
 def run_measures(run: Path) -> dict[str, Any]:
-    """Metrics by name, rewards of the last evaluation by task and of each update, what was trained on."""
+    """Return metrics, rewards by task of the last evaluation, rewards by update, and a hash of the tasks."""
     reader = RunReader(run)
-    facts = reader.run_json()
-    recipe = resolve(facts["recipe"])
+    run_json = reader.run_json()
+    recipe = resolve(run_json["recipe"])
     stage = recipe.stages[-1]
     evaluation = evaluations_of(reader.events()).get(f"after_{stage}")
     if evaluation is None:
@@ -31,7 +31,7 @@ def run_measures(run: Path) -> dict[str, Any]:
         "tasks": dict(evaluation.reward),
         "bounds": evaluation.bounds,
         "curve": curve,
-        "prompts": facts["judged"]["tasks_hash"],
+        "prompts": run_json["judged"]["tasks_hash"],
     }
 
 
@@ -41,7 +41,7 @@ def _evaluation_metrics(evaluation: Evaluation) -> Mapping[str, float]:
 
 
 def _last_quarter_means(steps: Sequence[StepRow]) -> Mapping[str, float]:
-    """The mean of each metric over the last quarter, of the updates that have it."""
+    """Return the mean of each metric over the last quarter's updates that have it."""
     last = steps[-max(1, len(steps) // LAST_DIVISOR) :]
     names = {name for row in last for name in row.metrics}
     found = {name: [row.metrics[name] for row in last if name in row.metrics] for name in sorted(names)}

@@ -1,1 +1,1 @@
-"""From pairs and checks to a verdict, and from a verdict to a promoted change."""
+"""Verdicts from pairs and checks, and the promotion of validated arms."""

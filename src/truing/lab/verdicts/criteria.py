@@ -1,4 +1,4 @@
-"""Whether the pairs meet a criterion that was written before them."""
+"""Whether the pairs meet a criterion that was declared before them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from truing.lab.store.hypothesis_file import Criterion
 State = Literal["met", "contradicted", "open"]
 Pairs = Mapping[str, Sequence[Pair]]
 Within = Mapping[str, float]
-"""By metric, how far from 0 a pair's difference can lie; a metric of which nobody knows is not in it."""
+"""By metric, the bound on the size of a pair's difference; without metrics whose bound is unknown."""
 
 
 @dataclass(frozen=True)
 class CriterionState:
-    """A criterion, and what the pairs say of it."""
+    """A criterion, and its state by the pairs."""
 
     text: str
     state: State
@@ -26,10 +26,10 @@ class CriterionState:
 
 
 def is_met(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> bool:
-    """Whether it is proven, but for a chance of ``error``.
+    """Whether the criterion is proven, with error probability ``error``.
 
-    Of a criterion that names no arm, any arm may confirm, so that each has its share of the error; and all
-    arms must refute, each at the whole of it.
+    If a criterion names no arm, any arm may confirm it, each with its share of the error; all arms must
+    refute it, each with the whole error.
     """
     arms = _arms(criterion, pairs)
     sides = [
@@ -42,7 +42,7 @@ def is_met(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, 
 def is_contradicted(
     criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool
 ) -> bool:
-    """Whether the opposite is proven."""
+    """Whether the opposite of the criterion is proven."""
     arms = _arms(criterion, pairs)
     sides = [
         _is_on_other_side(criterion, pairs[arm], within, error if confirms else error / len(arms))
@@ -54,7 +54,7 @@ def is_contradicted(
 def judge_criterion(
     criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool
 ) -> CriterionState:
-    """The criterion with its state."""
+    """Return the criterion with its state."""
     if is_met(criterion, pairs, within, error, confirms=confirms):
         found: State = "met"
     else:
@@ -65,7 +65,7 @@ def judge_criterion(
 
 
 def is_futile(criterion: Criterion, pairs: Pairs, within: Within, seeds: int, error: float) -> bool:
-    """Whether no pair that is still to come can settle it."""
+    """Whether no remaining pair can settle the criterion."""
     return all(
         e_process.is_futile(
             _differences(criterion, pairs[arm]), criterion.bound, seeds, error, within.get(criterion.metric)
@@ -83,19 +83,19 @@ def _differences(criterion: Criterion, pairs: Sequence[Pair]) -> list[float]:
 
 
 def _is_on_claimed_side(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
-    """Whether the effect lies where the criterion has it."""
+    """Whether the effect is proven to be on the criterion's side of its bound."""
     return _is_proven(criterion, pairs, within, error, up=criterion.above is not None)
 
 
 def _is_on_other_side(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
-    """Whether it lies on the other side."""
+    """Whether the effect is proven to be on the other side of the bound."""
     return _is_proven(criterion, pairs, within, error, up=criterion.above is None)
 
 
 def _is_proven(
     criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float, *, up: bool
 ) -> bool:
-    """Proven by the bets, and true of the mean: many small gains may hide a rare loss that is larger."""
+    """Whether the bets prove it and the mean agrees: many small gains may hide a rare, larger loss."""
     differences = _differences(criterion, pairs)
     side = e_process.is_above if up else e_process.is_below
     if not side(differences, criterion.bound, error, within.get(criterion.metric)):

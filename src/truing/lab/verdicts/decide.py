@@ -1,4 +1,4 @@
-"""From criteria to a verdict: what is proven, what is contradicted, and whether more pairs would help."""
+"""The verdict from criteria: what is proven, what is contradicted, and whether more pairs would help."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from truing.lab.store.ledger import Declaration, Run
 from truing.lab.verdicts.criteria import CriterionState, Pairs, is_futile, is_met, judge_criterion
 
 MIN_EQUAL_PAIRS = 3
-"""Pairs of which none differs before that is no chance any more."""
+"""Equal pairs from which equality counts as no coincidence."""
 
 VerdictName = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 
@@ -17,7 +17,7 @@ VerdictName = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", 
 def decide(
     header: Header, pairs: Pairs, declaration: Declaration, failed: Sequence[Run]
 ) -> tuple[VerdictName, str, tuple[CriterionState, ...]]:
-    """The verdict, why, and each criterion."""
+    """Return the verdict, its reason, and each criterion with its state."""
     error = declaration.error
     confirm = [
         judge_criterion(each, pairs, declaration.within, error, confirms=True) for each in header.confirm
@@ -28,12 +28,12 @@ def decide(
         for each in header.refute
     ]
     every = (*confirm, *refute)
-    said = "proven: " + "; ".join(each.text for each in every if each.state == "met")
+    proven = "proven: " + "; ".join(each.text for each in every if each.state == "met")
     if any(each.state == "met" for each in refute):
-        return "INVALIDATED", said, every
+        return "INVALIDATED", proven, every
     if all(each.state == "met" for each in confirm):
-        return "VALIDATED", said, every
-    # one of several that would do: each has its share of the error
+        return "VALIDATED", proven, every
+    # any of several criteria suffices: each has its share of the error
     share = error / len(confirm)
     some = [each for each in header.confirm if is_met(each, pairs, declaration.within, share, confirms=True)]
     rest = [each for each in confirm if each.state == "open"]
@@ -46,67 +46,67 @@ def decide(
     return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
 
 
-def _why_ended(header: Header, pairs: Pairs, begun: Declaration, failed: Sequence[Run]) -> str:
-    """Why no pair that is still to come would help; "" where one may."""
+def _why_ended(header: Header, pairs: Pairs, declaration: Declaration, failed: Sequence[Run]) -> str:
+    """Return why no remaining pair would help; "" if one may."""
     live = active_arms(header, failed)
-    left = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
+    unfinished = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
     criteria = (*header.confirm, *header.refute)
-    about = [each for each in criteria if each.arm is None or each.arm in left]
-    # who began what may not decide wants its numbers all the same
-    spent = not begun.underpowered and all(
-        is_futile(each, pairs, begun.within, header.seeds, begun.error) for each in about
+    about = [each for each in criteria if each.arm is None or each.arm in unfinished]
+    # an experiment with --underpowered runs all its pairs
+    futile = not declaration.underpowered and all(
+        is_futile(each, pairs, declaration.within, header.seeds, declaration.error) for each in about
     )
-    nothing = why_uninformative(criteria, pairs)
-    if left and not spent and not nothing:
+    uninformative = why_uninformative(criteria, pairs)
+    if unfinished and not futile and not uninformative:
         return ""
     if failed:
         first = failed[0]
         return f"{first.label}, seed {first.seed}, {first.outcome}: {first.error}"
-    if nothing:
-        return nothing
-    if not left:
+    if uninformative:
+        return uninformative
+    if not unfinished:
         return f"{header.seeds} pairs settle no criterion"
-    return f"after {_fewest_pairs(pairs)} pairs, those that are left can settle no criterion"
+    return f"after {_fewest_pairs(pairs)} pairs, the remaining ones can settle no criterion"
 
 
 def active_arms(header: Header, failed: Sequence[Run]) -> list[str]:
-    """Arms that go on: without a baseline none does."""
+    """Return the arms that continue; none without a baseline."""
     labels = {run.label for run in failed}
     return [] if BASELINE in labels else [arm for arm in header.arms if arm not in labels]
 
 
 def _fewest_pairs(pairs: Mapping[str, Any]) -> int:
-    """Pairs that every arm has."""
+    """Return the number of pairs that every arm has."""
     return min(len(each) for each in pairs.values())
 
 
 def why_uninformative(criteria: Sequence[Criterion], pairs: Pairs) -> str:
-    """Why no pair of this kind can say anything; "" where one may.
+    """Return why no pair of this kind is informative; "" if one may be.
 
-    Where every task of a pair earns the same, in both runs, one pair shows that the evaluation tells nothing
-    apart. That no pair differs, on any task, may be chance until there are a few.
+    If every task has the same reward in both runs, one pair shows that the evaluation cannot distinguish
+    them. Pairs that are equal on every task may be a coincidence until there are a few.
     """
     every = [pair for each in pairs.values() for pair in each]
-    earned = [{*pair.base.tasks.values(), *pair.arm.tasks.values()} for pair in every]
+    rewards = [{*pair.base.tasks.values(), *pair.arm.tasks.values()} for pair in every]
     evaluated = all(EVALUATION_METRIC.fullmatch(each.metric) for each in criteria)
-    if _fewest_pairs(pairs) and evaluated and all(len(each) == 1 for each in earned):
-        told = ", ".join(sorted({f"{value:.3f}" for each in earned for value in each}))
+    if _fewest_pairs(pairs) and evaluated and all(len(each) == 1 for each in rewards):
+        values = ", ".join(sorted({f"{value:.3f}" for each in rewards for value in each}))
         return (
-            f"nothing can be learnt here: every task of every evaluation earns {told}, in both arms;"
-            " tasks that some answers solve and others do not would tell them apart"
+            f"these tasks cannot distinguish the arms: every task of every evaluation has reward {values}, in"
+            " both arms; use tasks that some answers solve and others do not"
         )
     alike = all(pair.base.tasks == pair.arm.tasks for pair in every)
     equal = all(pair.difference(each.metric) == 0 for pair in every for each in criteria)
     if _fewest_pairs(pairs) >= MIN_EQUAL_PAIRS and alike and equal:
         return (
-            f"nothing can be learnt here: no pair of {len(every)} differs, on no task; the arm changes"
-            " nothing that is measured"
+            f"these tasks cannot distinguish the arms: no pair of {len(every)} differs on any task; the arm"
+            " changes nothing that is measured"
         )
     return ""
 
 
 def reported_arm(header: Header, verdict: VerdictName, pairs: Pairs, declaration: Declaration) -> str:
-    """The arm that the effect is of: the first that confirms, else the first that has pairs."""
+    """Return the arm of the reported effect: the first that confirms, else the first with pairs."""
     share = declaration.error if verdict == "VALIDATED" else declaration.error / len(header.confirm)
     for each in header.confirm:
         arms = [each.arm] if each.arm else list(header.arms)
@@ -118,16 +118,16 @@ def reported_arm(header: Header, verdict: VerdictName, pairs: Pairs, declaration
 
 
 def why_not_comparable(header: Header, pairs: Pairs) -> str:
-    """Why pairs cannot be compared by what the header asks for; "" where they can."""
-    asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
-    told = (
-        pair.why_not_comparable(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
+    """Return why pairs cannot be compared by the header's metrics; "" if they can."""
+    metrics = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
+    reasons = (
+        pair.why_not_comparable(sorted(metrics), same_prompts=not _changes_prompts(header.arms[arm]))
         for arm, each in pairs.items()
         for pair in each
     )
-    return next(filter(None, told), "")
+    return next(filter(None, reasons), "")
 
 
 def _changes_prompts(changes: Sequence[str]) -> bool:
-    """Whether an arm is about what is asked, so that its prompts are others on purpose."""
+    """Whether an arm changes the prompts on purpose."""
     return any(change.startswith(("env.", "env=", "episode.", "episode=")) for change in changes)

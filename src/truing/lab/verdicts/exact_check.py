@@ -1,4 +1,4 @@
-"""What an exact check says of a claim: proven, ruled out, or left to the arms."""
+"""Results of an exact check for a claim: proven, ruled out, or left to the arms."""
 
 import math
 from collections.abc import Iterator
@@ -9,43 +9,43 @@ from truing.lab.store.ledger import CheckResult
 
 
 def proven_texts(check: Check, checked: CheckResult) -> list[str]:
-    """What rules that were asked have proven, each with its code."""
+    """Return the proven findings of the requested rules, each with its code."""
     return [
-        f"{code}: {said}"
-        for code, strength, said in _asked_results(check, checked)
+        f"{code}: {text}"
+        for code, strength, text in _requested_results(check, checked)
         if strength == Strength.PROVEN
     ]
 
 
 def is_ruled_out(check: Check, checked: CheckResult) -> bool:
-    """Whether every rule and measure that was asked is clean."""
+    """Whether every requested rule and measure is clean."""
     return not proven_texts(check, checked) and not list(unsettled_texts(check, checked))
 
 
 def clean_text(check: Check, checked: CheckResult) -> str:
-    """What was looked at and found to be in order."""
-    codes = [code for code, strength, _ in _asked_results(check, checked) if strength == Strength.CLEAN]
+    """Return the clean rules and the measures as text."""
+    codes = [code for code, strength, _ in _requested_results(check, checked) if strength == Strength.CLEAN]
     rules = [f"{', '.join(codes)} found nothing"] if codes else []
     known = {each.metric: checked.measures.get(each.metric, math.nan) for each in check.measures}
     return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in known.items())])
 
 
 def unsettled_texts(check: Check, checked: CheckResult) -> Iterator[str]:
-    """What neither proves nor rules out: suspicions, what rules lacked, measures beyond their bound."""
-    for code, strength, said in _asked_results(check, checked):
+    """Yield what neither proves nor rules out: suspicions, missing inputs, measures beyond their bound."""
+    for code, strength, text in _requested_results(check, checked):
         if strength not in (Strength.PROVEN, Strength.CLEAN):
-            yield f"{code} ({strength}: {said})"
+            yield f"{code} ({strength}: {text})"
     for rule in check.rules:
         if not any(code.startswith(rule) for code in checked.results):
-            yield f"{rule} (no update that it is of)"
+            yield f"{rule} (no update that it applies to)"
     for each in check.measures:
         value = checked.measures.get(each.metric, math.nan)
         if not value < each.below:
             yield f"{each.metric} is {value:g}, not below {each.below:g}"
 
 
-def _asked_results(check: Check, checked: CheckResult) -> Iterator[tuple[str, str, str]]:
-    """Each rule that was asked: its code, how strong its verdict is, and what it says."""
-    for code, (strength, said) in checked.results.items():
+def _requested_results(check: Check, checked: CheckResult) -> Iterator[tuple[str, str, str]]:
+    """Yield each requested rule: its code, the strength of its verdict, and its text."""
+    for code, (strength, text) in checked.results.items():
         if check.rules and code.startswith(check.rules):
-            yield code, strength, said
+            yield code, strength, text

@@ -1,4 +1,4 @@
-"""Two hypotheses together: does one's arm still help where the other's is in place?"""
+"""Two hypotheses together: whether one arm still helps if the other's is in place."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -21,23 +21,23 @@ from truing.lab.store.ledger import Declaration, Ledger
 
 @dataclass(frozen=True)
 class Contrast:
-    """An effect in the 2 × 2, with bounds that hold for all five at once."""
+    """An effect in the 2 × 2, with bounds that hold for all five effects at once."""
 
     name: str
     effect: float
     low: float
     high: float
     pairs: int
-    error: float  # the chance that any bound of the five is wrong
-    within: float | None  # how far from 0 a pair's effect can lie; None is not known: bets are on signs
+    error: float  # the probability that any bound of the five is wrong
+    within: float | None  # bound on a pair's effect; None if unknown: the bets are on signs
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it: null for what is not known."""
+        """Return the JSON form: null for unknown values."""
         return nan_to_none(asdict(self))
 
 
 def declare_interaction(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, ledger: Ledger) -> Lab:
-    """Declare the four arms, unless that was done."""
+    """Declare the four arms, unless they are declared."""
     name = interaction_id(hypothesis, other)
     if lab.history.entries_of(Declaration, name):
         return lab
@@ -51,17 +51,17 @@ def declare_interaction(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, led
 
 
 def interaction_id(hypothesis: Hypothesis, other: Hypothesis) -> str:
-    """What the ledger calls the two."""
+    """Return the name of the 2 × 2 in the ledger."""
     return f"{hypothesis.id}+{other.id}"
 
 
 def pending_interaction_jobs(hypothesis: Hypothesis, other: Hypothesis) -> PendingJobs:
-    """The runs of the 2 × 2, until the interaction is told apart from none, or seeds are spent."""
+    """Return a function that lists missing runs, until the interaction is significant or seeds end."""
 
     def missing(lab: Lab) -> list[Job]:
-        begun = lab.history.entries_of(Declaration, interaction_id(hypothesis, other))[0]
+        declaration = lab.history.entries_of(Declaration, interaction_id(hypothesis, other))[0]
         last = contrasts(lab, hypothesis, other)[-1]
-        if last.low > 0 or last.high < 0 or failed_runs(lab.history, begun.arms):
+        if last.low > 0 or last.high < 0 or failed_runs(lab.history, declaration.arms):
             return []
         base, *arms = declared_interaction_arms(lab, hypothesis, other).values()
         return missing_jobs(lab, base, arms, hypothesis.header.seed_range)
@@ -70,11 +70,11 @@ def pending_interaction_jobs(hypothesis: Hypothesis, other: Hypothesis) -> Pendi
 
 
 def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contrast]:
-    """Each arm alone, each beside the other, and how far that differs: the interaction comes last."""
+    """Return the effects of each arm alone, of each with the other in place, and the interaction last."""
     first, second, joint = _differences(lab, hypothesis, other)
     within = _bound_within(lab, hypothesis, other)
     twice = None if within is None else 2 * within  # of two differences of runs
-    named = {
+    effects = {
         f"{hypothesis.id} alone": (first, within),
         f"{other.id} alone": (second, within),
         f"{hypothesis.id}, with {other.id} in place": (joint - second, within),
@@ -82,7 +82,7 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
         f"interaction of {hypothesis.id} and {other.id}": (joint - first - second, twice),
     }
     error = lab.error_share(hypothesis)
-    share = error / (2 * len(named))  # each has two bounds
+    share = error / (2 * len(effects))  # each has two bounds
     return [
         Contrast(
             name,
@@ -93,18 +93,18 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
             error,
             known,
         )
-        for name, (data, known) in named.items()
+        for name, (data, known) in effects.items()
     ]
 
 
 def _bound_within(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> float | None:
-    """How far from 0 a difference of two of the four runs can lie, as it was declared."""
-    begun = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
-    return within_of(hypothesis.header, begun).get(hypothesis.header.metric)
+    """Return the declared bound on a difference of two of the four runs."""
+    declaration = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
+    return within_of(hypothesis.header, declaration).get(hypothesis.header.metric)
 
 
 def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequence[np.ndarray]:
-    """Of each of three arms to the baseline, for the seeds that all of them have."""
+    """Return the differences of three arms to the baseline, for the seeds that all have."""
     base, *arms = (arm.digest for arm in declared_interaction_arms(lab, hypothesis, other).values())
     pairs = [pairs_of(lab.history, base, arm, hypothesis.header.seed_range) for arm in arms]
     shared = min(map(len, pairs))
@@ -116,20 +116,20 @@ def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequenc
 
 
 def declared_interaction_arms(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mapping[str, Arm]:
-    """As they were declared."""
-    begun = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
-    arms = interaction_arms(lab, hypothesis, other, begun.baseline if begun else None)
-    if begun and {label: arm.digest for label, arm in arms.items()} != dict(begun.arms):
+    """Return the four arms as they were declared."""
+    declaration = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
+    arms = interaction_arms(lab, hypothesis, other, declaration.baseline if declaration else None)
+    if declaration and {label: arm.digest for label, arm in arms.items()} != dict(declaration.arms):
         raise LabError(
-            f"{hypothesis.id} and {other.id} are not what their 2 × 2 began with",
-            expected="; ".join(begun.arms),
-            remedy="restore their arms and the recipe; the runs of single arms are kept whatever is changed",
+            f"{hypothesis.id} and {other.id} differ from the declaration of their 2 × 2",
+            expected="; ".join(declaration.arms),
+            remedy="restore their arms and the recipe; the runs of single arms stay valid",
         )
     return arms
 
 
 def failed_run_texts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[str]:
-    """Runs of the 2 × 2 that failed, in words."""
-    begun = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
-    found = failed_runs(lab.history, begun.arms) if begun else []
+    """Return the failed runs of the 2 × 2 as text."""
+    declaration = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
+    found = failed_runs(lab.history, declaration.arms) if declaration else []
     return [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in found]

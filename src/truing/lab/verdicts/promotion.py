@@ -1,4 +1,4 @@
-"""From a verdict to a fix: promoted into the baseline, then tracked until a run of full scale has it too."""
+"""Promotion of a validated arm to the baseline, and its reproduction on full-scale runs."""
 
 import math
 import shlex
@@ -20,7 +20,7 @@ from truing.trainer.result import evaluations_of
 
 
 def promote_arm(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Path]:
-    """Promote the arm that was validated; the lab with it, and the file that it will be in."""
+    """Promote the validated arm; return the lab with it, and the file of the fix."""
     verdict = judge(lab, hypothesis)
     train = " --train" if verdict.by == "proof" else ""
     if verdict.verdict not in ("VALIDATED", "PARTIALLY VALIDATED") or verdict.by != "experiment":
@@ -32,39 +32,39 @@ def promote_arm(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, 
         )
     if lab.history.entries_of(Promotion, hypothesis.id):
         raise LabError(f"{hypothesis.id} is part of the baseline already")
-    begun = lab.declaration(hypothesis)
-    assert begun
-    changes = declared_header(begun).arms[verdict.arm]
+    declaration = lab.declaration(hypothesis)
+    assert declaration
+    changes = declared_header(declaration).arms[verdict.arm]
     effect = verdict.effect, verdict.low, verdict.high
     entry = ledger.write(Promotion(hypothesis.id, verdict.arm, changes, *effect))
     return lab.with_entry(entry), lab.root / FIXES / fix_name(hypothesis)
 
 
 def fix_name(hypothesis: Hypothesis) -> str:
-    """The file of a fix."""
+    """Return the file name of a fix."""
     return f"{hypothesis.path.stem}.toml"
 
 
 def fix_text(lab: Lab, hypothesis: Hypothesis, fix: Promotion) -> str:
-    """A fix as a file: what to change, why, and how far that is known."""
-    told = "".join(
+    """Return a fix as the text of a file: the changes, the claim, and the evidence."""
+    comments = "".join(
         f"# {line}\n" for text in _fix_comments(lab, hypothesis, fix) for line in text.splitlines()
     )
     table = {"hypothesis": hypothesis.id, "arm": fix.arm, "changes": list(fix.changes)}
-    return f"{told}\n{tomli_w.dumps(table)}"
+    return f"{comments}\n{tomli_w.dumps(table)}"
 
 
 def _fix_comments(lab: Lab, hypothesis: Hypothesis, fix: Promotion) -> list[str]:
-    told = [
+    lines = [
         f"{hypothesis.title}: {hypothesis.header.claim}",
         f"Effect on {hypothesis.header.metric}: {effect_text(fix.effect, fix.low, fix.high)}.",
         full_scale_text(lab, hypothesis),
     ]
-    return [*told, "Written by `truing lab report` from the ledger."]
+    return [*lines, "Written by `truing lab report` from the ledger."]
 
 
 def full_scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
-    """Whether a run of full scale has shown the same."""
+    """Return whether a full-scale run reproduces the fix, as text."""
     found = lab.history.entries_of(Reproduction, hypothesis.id)
     if not found:
         fix = lab.history.entries_of(Promotion, hypothesis.id)[0]
@@ -74,20 +74,20 @@ def full_scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
         )
         return f"Full scale: not yet. {command}; then truing lab reproduce {hypothesis.id} RUN AGAINST."
     last = found[-1]
-    said = "nobody can tell" if math.isnan(last.low) else "reproduced" if last.low > 0 else "not reproduced"
-    supposed = f" (if {last.supposes})" if last.supposes else ""
-    gain = effect_text(last.gain, last.low, last.high) + supposed
-    return f"Full scale: {said}, {gain} over {last.tasks} tasks ({last.run})."
+    result = "unknown" if math.isnan(last.low) else "reproduced" if last.low > 0 else "not reproduced"
+    condition = f" (if {last.supposes})" if last.supposes else ""
+    gain = effect_text(last.gain, last.low, last.high) + condition
+    return f"Full scale: {result}, {gain} over {last.tasks} tasks ({last.run})."
 
 
 def record_reproduction(
     lab: Lab, hypothesis: Hypothesis, run: Path, against: Path, ledger: Ledger
 ) -> tuple[Lab, str]:
-    """Compare two runs of full scale, task by task, and keep what that says."""
+    """Compare two full-scale runs task by task, and record the result in the ledger."""
     if not lab.history.entries_of(Promotion, hypothesis.id):
         raise LabError(
             f"{hypothesis.id} is no fix yet",
-            expected="one that was promoted",
+            expected="a promoted hypothesis",
             remedy=f"truing lab promote {hypothesis.id}",
         )
     fix = lab.history.entries_of(Promotion, hypothesis.id)[0]
@@ -100,7 +100,7 @@ def record_reproduction(
 
 
 def _last_evaluation(run: Path) -> Evaluation:
-    """The evaluation at the end of a run."""
+    """Return the evaluation at the end of a run."""
     reader = RunReader(run)
     stage = reader.run_json()["recipe"]["stages"][-1]
     found = evaluations_of(reader.events()).get(f"after_{stage}")
@@ -110,16 +110,16 @@ def _last_evaluation(run: Path) -> Evaluation:
 
 
 def _check_one_change(run: Path, against: Path, fix: Promotion) -> None:
-    """Refuse runs that differ in something else than the fix: then nobody knows what they show."""
+    """Raise if the runs differ in anything but the fix."""
     recipes = [flatten(RunReader(each).run_json()["recipe"]) for each in (run, against)]
     keys = {
         key for key in recipes[0].keys() | recipes[1].keys() if recipes[0].get(key) != recipes[1].get(key)
     }
-    meant = tuple(change.partition("=")[0] for change in fix.changes)
-    others = sorted(key for key in keys - {"name"} if not key.startswith(meant))
+    fixed_keys = tuple(change.partition("=")[0] for change in fix.changes)
+    others = sorted(key for key in keys - {"name"} if not key.startswith(fixed_keys))
     if others or not keys:
         raise LabError(
             f"{run} and {against} do not show what the fix does",
-            got=f"they differ in {', '.join(others)}" if others else "they have one recipe",
-            expected=f"runs that differ in {', '.join(meant)} alone",
+            got=f"they differ in {', '.join(others)}" if others else "they have the same recipe",
+            expected=f"runs that differ in {', '.join(fixed_keys)} alone",
         )

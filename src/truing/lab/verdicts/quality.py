@@ -1,4 +1,4 @@
-"""How far a verdict can be trusted, by rules that are stated."""
+"""Quality of the evidence for a verdict, by stated rules."""
 
 import math
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ from truing.utils.format import with_count
 Quality = Literal["high", "medium", "low", "–"]
 
 HIGH_QUALITY_PAIRS = 8
-"""Pairs from which evidence may be high."""
+"""Fewest pairs of high-quality evidence."""
 
 
 def quality_of(
     header: Header, verdict: str, pairs: Sequence[Pair], bounds: tuple[float, float], failed: int
 ) -> tuple[Quality, str]:
-    """The quality of an experiment's verdict, and why.
+    """Return the quality of an experiment's verdict, and the reason.
 
-    High: eight pairs or more, no run failed, what is validated is proven to be large enough to matter, no
-    pair says the opposite by more than the effect, the mean is within its bounds, and by the tasks alone the
-    effect is on the same side.
-    Medium: one of these lacks. Low: more of them, or nothing is decided. An exact check is always high; what
-    was only told is always low.
+    High: eight pairs or more, no failed run, a validated effect is proven to be of interest, no pair has the
+    opposite sign and a larger size than the effect, the mean is within its bounds, and the interval over
+    tasks is on the same side.
+    Medium: one of these is missing. Low: several are, or nothing is decided. An exact check is always high, a
+    prior always low.
     """
     if verdict == "TESTING":
-        return "–", "it goes on"
+        return "–", "it is running"
     if verdict == "INCONCLUSIVE":
         return "low", "nothing is decided"
     lacking = []
@@ -38,32 +38,32 @@ def quality_of(
     low, high = bounds
     matters = low >= header.smallest_effect or high <= -header.smallest_effect
     if verdict != "INVALIDATED" and not matters:
-        lacking.append("the effect may be too small to matter")
+        lacking.append("the effect may be smaller than the smallest of interest")
     if verdict != "INVALIDATED" and (opposite := _worst_opposite(header, pairs)):
-        lacking.append(f"one pair says the opposite, {opposite:+.3f}")
+        lacking.append(f"one pair has the opposite sign, {opposite:+.3f}")
     elif not low <= _mean(header, pairs) <= high:
         lacking.append("the mean is outside its bounds: a few pairs weigh more than all others")
     if EVALUATION_METRIC.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
-        lacking.append("on other tasks of the kind it could be otherwise")
-    told = "; ".join(lacking) or f"{len(pairs)} pairs, none failed, the same on other tasks"
+        lacking.append("the result may differ on other tasks of the kind")
+    reason = "; ".join(lacking) or f"{len(pairs)} pairs, none failed, the same for other tasks"
     found: Quality = "high" if not lacking else "medium" if len(lacking) == 1 else "low"
-    return found, told
+    return found, reason
 
 
 def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -> bool:
-    """Whether the 95 % interval over tasks is on the side that the verdict says."""
+    """Whether the 95 % interval over tasks is on the side of the verdict."""
     gains = task_differences(pairs)
     found = interval(gains, gain_bounds(pairs))
     if math.isnan(found.low):
         return False
     if verdict == "INVALIDATED":
-        most = found.high if header.expects_increase else -found.low
-        return most < header.smallest_effect
+        largest = found.high if header.expects_increase else -found.low
+        return largest < header.smallest_effect
     return is_significant(found, gains)
 
 
 def _worst_opposite(header: Header, pairs: Sequence[Pair]) -> float:
-    """The pair that goes farthest the other way, where it goes farther than the effect; else 0."""
+    """Return the largest difference of opposite sign, if it is larger than the effect; else 0."""
     effect = _mean(header, pairs)
     worst = min(
         (pair.difference(header.metric) for pair in pairs), key=lambda each: each * effect, default=0.0

@@ -1,4 +1,4 @@
-"""What checks and pairs say of a claim, by the criteria that were written before them."""
+"""Verdicts on claims, from checks and pairs, by the declared criteria."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +26,7 @@ Basis = Literal["proof", "experiment", "prior", ""]
 
 @dataclass(frozen=True)
 class HypothesisVerdict:
-    """Everything that there is to say of a hypothesis; NaN, or an infinite bound, where pairs lack."""
+    """The verdict on a hypothesis, with its evidence; NaN, or an infinite bound, without pairs."""
 
     hypothesis: str
     title: str
@@ -34,17 +34,15 @@ class HypothesisVerdict:
     because: str
     by: Basis
     metric: str
-    arm: str  # that the effect is of
-    error: float  # the chance that either bound is wrong
-    mde: float  # the smallest effect that all its seeds see with a power of 0.8
+    arm: str  # of the effect
+    error: float  # the probability that either bound is wrong
+    mde: float  # minimum detectable effect of all its seeds, at a power of 0.8
     smallest_effect: float
     seeds: int
     effect: float = math.nan
     low: float = -math.inf
     high: float = math.inf
-    within: float | None = (
-        None  # how far from 0 a pair can lie; None is not known: signs are all that is bet on
-    )
+    within: float | None = None  # bound on a pair's difference; None if unknown: the bets are on signs
     pairs: int = 0
     criteria: tuple[CriterionState, ...] = ()
     quality: Quality = "–"
@@ -53,7 +51,7 @@ class HypothesisVerdict:
 
     @property
     def criteria_met(self) -> bool | None:
-        """Whether all that was to confirm the claim is proven; None while that is open."""
+        """Whether all criteria that confirm the claim are met; None while one is open."""
         states = [each.state for each in self.criteria if each.confirms]
         if "contradicted" in states:
             return False
@@ -61,80 +59,89 @@ class HypothesisVerdict:
 
     @property
     def settled(self) -> bool:
-        """Whether no run is needed any more."""
+        """Whether no more runs are needed."""
         return self.verdict not in ("PENDING", "TESTING") and self.by != "prior"
 
     def facts(self) -> dict[str, Any]:
-        """As JSON has it: null for what is not known."""
+        """Return the JSON form: null for unknown values."""
         return nan_to_none(asdict(self) | {"criteria_met": self.criteria_met})
 
 
 def judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
-    """The verdict on a hypothesis: what a check proved, else what the pairs say."""
-    made = _judge(lab, hypothesis)
+    """Return the verdict on a hypothesis: by an exact check, else by the pairs."""
+    verdict = _judge(lab, hypothesis)
     notes = [f"{fix.arm} is part of the baseline" for fix in lab.history.entries_of(Promotion, hypothesis.id)]
-    return replace(made, notes=(*made.notes, *notes))
+    return replace(verdict, notes=(*verdict.notes, *notes))
 
 
 def _judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
-    """The verdict, whatever became of it."""
-    tried = judge_pairs(lab, hypothesis)
+    """Return the verdict, without notes on promotion."""
+    experiment_verdict = judge_pairs(lab, hypothesis)
     checks = lab.history.entries_of(CheckResult, hypothesis.id)
     if not checks:
-        return tried
-    header, begun = _declared_header(lab, hypothesis)
-    made = _with_check(header, checks[-1], tried)
-    note = "the check is of an earlier baseline: truing lab run makes it anew"
-    return replace(made, notes=(*made.notes, note)) if _of_earlier_baseline(lab, begun, checks[-1]) else made
+        return experiment_verdict
+    header, declaration = _declared_header(lab, hypothesis)
+    verdict = _with_check(header, checks[-1], experiment_verdict)
+    note = "the check is of an earlier baseline: truing lab run repeats it"
+    return (
+        replace(verdict, notes=(*verdict.notes, note))
+        if _of_earlier_baseline(lab, declaration, checks[-1])
+        else verdict
+    )
 
 
 def judge_pairs(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
-    """The verdict by the experiment alone, or what was said before there was one."""
-    header, begun = _declared_header(lab, hypothesis)
-    error = begun.error if begun else lab.error_share(hypothesis)
+    """Return the verdict by the experiment alone, or the prior before there is one."""
+    header, declaration = _declared_header(lab, hypothesis)
+    error = declaration.error if declaration else lab.error_share(hypothesis)
     noise = noise_of(lab, hypothesis, header)
-    blank = HypothesisVerdict(
+    pending = HypothesisVerdict(
         hypothesis.id,
         hypothesis.title,
         "PENDING",
-        "nothing was run",
+        "no run yet",
         "",
         header.metric,
         next(iter(header.arms), ""),
         error,
-        min_detectable_effect(header, noise, error, within_of(header, begun)),
+        min_detectable_effect(header, noise, error, within_of(header, declaration)),
         header.smallest_effect,
         header.seeds,
         criteria=tuple(
             CriterionState(str(c), "open", c in header.confirm) for c in (*header.confirm, *header.refute)
         ),
     )
-    if begun is None:
-        return _prior_verdict(header, blank)
-    made = _by_experiment(lab, header, begun, blank)
-    note = "its file says something else by now; it is judged by what was declared before the first run"
-    return made if header == hypothesis.header else replace(made, notes=(*made.notes, note))
+    if declaration is None:
+        return _prior_verdict(header, pending)
+    verdict = _by_experiment(lab, header, declaration, pending)
+    note = "its file has changed; it is judged by what was declared before the first run"
+    return verdict if header == hypothesis.header else replace(verdict, notes=(*verdict.notes, note))
 
 
 def _declared_header(lab: Lab, hypothesis: Hypothesis) -> tuple[Header, Declaration | None]:
-    """The header as it was before the first run, and when that was declared."""
-    begun = lab.declaration(hypothesis)
-    return declared_header(begun) if begun else hypothesis.header, begun
+    """Return the declared header and its declaration; before the first run, the file's header and None."""
+    declaration = lab.declaration(hypothesis)
+    return declared_header(declaration) if declaration else hypothesis.header, declaration
 
 
-def _prior_verdict(header: Header, blank: HypothesisVerdict) -> HypothesisVerdict:
-    """What was said before anything was run here."""
+def _prior_verdict(header: Header, pending: HypothesisVerdict) -> HypothesisVerdict:
+    """Return the verdict by the header's prior; pending without one."""
     if header.prior is None:
-        return blank
+        return pending
     because = f"{header.prior.note} ({header.prior.source})"
-    told = "told, not measured in this lab"
+    reason = "reported elsewhere, not measured in this lab"
     return replace(
-        blank, verdict=header.prior.verdict, because=because, by="prior", quality="low", quality_because=told
+        pending,
+        verdict=header.prior.verdict,
+        because=because,
+        by="prior",
+        quality="low",
+        quality_because=reason,
     )
 
 
 def check_verdict(header: Header, checked: CheckResult) -> tuple[VerdictName, str] | None:
-    """What an exact check settles by itself."""
+    """Return the verdict and reason of an exact check by itself; None if it does not settle the claim."""
     if header.check is None:
         return None
     if found := proven_texts(header.check, checked):
@@ -144,54 +151,68 @@ def check_verdict(header: Header, checked: CheckResult) -> tuple[VerdictName, st
     return None
 
 
-def _with_check(header: Header, checked: CheckResult, tried: HypothesisVerdict) -> HypothesisVerdict:
-    """A check decides where it can and no experiment has; else it is a note."""
+def _with_check(
+    header: Header, checked: CheckResult, experiment_verdict: HypothesisVerdict
+) -> HypothesisVerdict:
+    """Return the verdict with the check: it decides if it can and no experiment has; else it is a note."""
     settled = check_verdict(header, checked)
-    if settled is None or (tried.by == "experiment" and tried.verdict not in ("TESTING", "INCONCLUSIVE")):
-        said = settled[1] if settled else _check_note(header, checked)
-        return replace(tried, notes=(*tried.notes, f"the check: {said}"))
+    if settled is None or (
+        experiment_verdict.by == "experiment"
+        and experiment_verdict.verdict not in ("TESTING", "INCONCLUSIVE")
+    ):
+        text = settled[1] if settled else _check_note(header, checked)
+        return replace(experiment_verdict, notes=(*experiment_verdict.notes, f"the check: {text}"))
     verdict, because = settled
     return replace(
-        tried, verdict=verdict, because=because, by="proof", quality="high", quality_because="an exact check"
+        experiment_verdict,
+        verdict=verdict,
+        because=because,
+        by="proof",
+        quality="high",
+        quality_because="an exact check",
     )
 
 
-def _of_earlier_baseline(lab: Lab, begun: Declaration | None, checked: CheckResult) -> bool:
-    """Whether something was promoted since, so that the check is of what the baseline was then."""
-    now = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
+def _of_earlier_baseline(lab: Lab, declaration: Declaration | None, checked: CheckResult) -> bool:
+    """Whether the check is of a baseline before a later promotion."""
+    now = (
+        declaration.arms[BASELINE]
+        if declaration
+        else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
+    )
     return checked.arm != now
 
 
 def _check_note(header: Header, checked: CheckResult) -> str:
-    """What a check found where it settles nothing."""
+    """Return the result of a check that settles nothing, as text."""
     if header.check is None:
-        return "the header asks for none any more"
+        return "the header no longer asks for one"
     return "; ".join(
         filter(None, [clean_text(header.check, checked), *unsettled_texts(header.check, checked)])
     )
 
 
 def _by_experiment(
-    lab: Lab, header: Header, begun: Declaration, blank: HypothesisVerdict
+    lab: Lab, header: Header, declaration: Declaration, pending: HypothesisVerdict
 ) -> HypothesisVerdict:
-    """From the pairs, in the order of their seeds."""
-    base = begun.arms[BASELINE]
+    """Return the verdict by the pairs, in the order of their seeds."""
+    base = declaration.arms[BASELINE]
     seeds = header.seed_range
-    pairs: Pairs = {arm: pairs_of(lab.history, base, begun.arms[arm], seeds) for arm in header.arms}
+    pairs: Pairs = {arm: pairs_of(lab.history, base, declaration.arms[arm], seeds) for arm in header.arms}
     if why_not := why_not_comparable(header, pairs):
-        return replace(blank, verdict="INCONCLUSIVE", because=why_not, by="experiment", quality="low")
-    failed = failed_runs(lab.history, begun.arms)
-    verdict, because, criteria = decide(header, pairs, begun, failed)
-    arm, within = reported_arm(header, verdict, pairs, begun), begun.within.get(header.metric)
-    error = error_per_arm(header, begun.error)
+        return replace(pending, verdict="INCONCLUSIVE", because=why_not, by="experiment", quality="low")
+    failed = failed_runs(lab.history, declaration.arms)
+    verdict, because, criteria = decide(header, pairs, declaration, failed)
+    arm, within = reported_arm(header, verdict, pairs, declaration), declaration.within.get(header.metric)
+    error = error_per_arm(header, declaration.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
     bounds = e_process.lower_bound(data, error, within), e_process.upper_bound(data, error, within)
-    quality, told = quality_of(header, verdict, pairs[arm], bounds, _count_failed_runs(lab, begun))
+    quality, reason = quality_of(header, verdict, pairs[arm], bounds, _count_failed_runs(lab, declaration))
     beyond = [] if within is None else [each for each in data if abs(each) > within]
     notes = [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]
     notes += [_beyond_within(each, within) for each in beyond if within is not None]
     return replace(
-        blank,
+        pending,
         verdict=verdict,
         because=because,
         by="experiment",
@@ -203,20 +224,20 @@ def _by_experiment(
         low=bounds[0],
         high=bounds[1],
         quality=quality,
-        quality_because=told,
+        quality_because=reason,
         notes=tuple(notes),
         within=within,
     )
 
 
 def _beyond_within(difference: float, within: float) -> str:
-    """What a pair that lies farther from 0 than was supposed does to the verdict."""
+    """Return the note on a pair whose difference exceeds the declared bound."""
     side = "above" if difference < 0 else "below"
-    told = f"a pair differs by {difference:+.3f}, and within is {within:g}"
-    return f"{told}: nothing is proven to be {side} a bound"
+    text = f"a pair differs by {difference:+.3f}, and within is {within:g}"
+    return f"{text}: nothing is proven to be {side} a bound"
 
 
-def _count_failed_runs(lab: Lab, begun: Declaration) -> int:
-    """Runs that did not finish, also those that were run again: why they failed may be what they came to."""
+def _count_failed_runs(lab: Lab, declaration: Declaration) -> int:
+    """Return the number of failed runs, with those that were repeated: a failure may be the arm's effect."""
     runs = lab.history.entries_of(Run)
-    return sum(run.arm in begun.arms.values() and run.outcome != "finished" for run in runs)
+    return sum(run.arm in declaration.arms.values() and run.outcome != "finished" for run in runs)

@@ -1,0 +1,79 @@
+"""`truing --help` and `truing --version`: the panels, the commands, and what to type first."""
+
+import re
+
+import pytest
+from command import truing
+
+import truing as package
+from truing.cli import PANELS
+
+COMMANDS = {
+    "Train": ["train", "eval"],
+    "Inspect": ["board", "tail", "tokens", "profile", "report"],
+    "Diagnose": ["check", "why", "bisect", "compare", "scorecard", "rules", "explain"],
+    "Experiment": ["lab", "verify"],
+    "Measure": ["bench", "faults", "probes"],
+    "Export": ["export", "models"],
+}
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal on which no line of the help wraps."""
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 200)
+
+
+def test_version_is_that_of_the_package():
+    result = truing("--version")
+    assert (result.code, result.out, result.err) == (0, "truing 0.1.0\n", "")
+    assert package.__version__ == "0.1.0"
+
+
+def test_help_lists_every_command_in_its_panel_in_order():
+    assert {panel: list(commands) for panel, commands in PANELS.items()} == COMMANDS
+    shown: dict[str, list[str]] = {}
+    for line in truing("--help").out.splitlines():
+        if panel := re.match(r"╭─ (\w+) ─", line):
+            names = shown.setdefault(panel[1], [])
+        elif command := re.match(r"│ (\w+) ", line):
+            names.append(command[1])
+    assert list(shown) == ["Options", *COMMANDS]
+    assert shown | {"Options": []} == {"Options": []} | COMMANDS
+
+
+def test_help_says_what_to_type_first():
+    first = truing("--help").out.partition("╭─")[0]
+    for command in ("truing train RECIPE", "truing check RUN", "truing why RUN"):
+        assert command in first
+
+
+@pytest.mark.parametrize(
+    ("command", "when"),
+    [
+        ("check", "Before training, check whether a recipe is sound; after, whether a run is right."),
+        ("why", "why RUN's reward does not go up"),
+        ("scorecard", "whether RUN meets its success criteria"),
+        ("bisect", "which part of the trainer differs, at one update"),
+        ("compare", "where two runs first differ"),
+        ("verify", "Accept RECIPE in phases"),
+        ("tail", "in the terminal, live"),
+        ("board", "in the browser"),
+        ("report", "one HTML file to send"),
+        ("probes", "small problems with known answers, through the trainer's own code"),
+    ],
+)
+def test_the_first_line_of_a_command_says_when_to_take_it(command, when):
+    (line,) = (line for line in truing("--help").out.splitlines() if line.startswith(f"│ {command} "))
+    assert when in line
+    assert when in truing(command, "--help").out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [(["chekc"], "check"), (["--verison"], "--version"), (["check", "x", "--stirct"], "--strict")],
+)
+def test_a_wrong_command_or_option_is_an_error_with_the_nearest_name(words, nearest):
+    result = truing(*words)
+    assert (result.code, result.out) == (2, "")
+    assert nearest in result.err

@@ -14,7 +14,7 @@ from truing.learner.step_samples import StepSamples
 
 
 def usage_facts(
-    session: Session, setting: from_recipe, step: int, step_samples: StepSamples, traces: Sequence[Trace]
+    session: Session, setting: UpdateConfig, step: int, step_samples: StepSamples, traces: Sequence[Trace]
 ) -> dict[str, Any]:
     """Return the facts ``uses``, ``batch`` and ``held_out`` of an update."""
     samples = [*(sample for trace in traces for sample in trace.samples), *step_samples.untrained]

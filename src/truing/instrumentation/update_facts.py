@@ -65,7 +65,7 @@ def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dic
     ]
 
 
-def value_facts(trace: Trace, setting: from_recipe) -> dict[str, Any]:
+def value_facts(trace: Trace, setting: UpdateConfig) -> dict[str, Any]:
     """Compare the gradient of the loss with respect to the critic's values with its closed form."""
     stage, samples = setting.stage, trace.samples
     assert isinstance(stage, PpoConfig)  # the only stage with a critic

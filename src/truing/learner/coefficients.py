@@ -28,9 +28,9 @@ class LossCoefficients:
             changed.entropy_coef if now.entropy.coef != before.entropy.coef else self.entropy_coef,
         )
 
-    def setting(self, recipe: Recipe, stage: str, step: int) -> from_recipe:
+    def setting(self, recipe: Recipe, stage: str, step: int) -> UpdateConfig:
         """Return the stage's algorithm setting at ``step``, with the current coefficients."""
-        setting = from_recipe.of(recipe, stage)
+        setting = UpdateConfig.from_recipe(recipe, stage)
         decay = linear_decay(step, setting.bootstrap.steps)
         bootstrap = {"coef": setting.bootstrap.coef * decay} if decay else {"steps": 0}
         return replace(

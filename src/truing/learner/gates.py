@@ -14,7 +14,7 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 
 
-def skip_step_reason(samples: Sequence[Sample], setting: from_recipe) -> str:
+def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
     """Return why a step has too few trained tokens; "" if it has enough."""
     gates = setting.gates
     if not isinstance(setting.stage, PolicyStage) or not (

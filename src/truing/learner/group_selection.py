@@ -19,7 +19,7 @@ class SelectedGroups(NamedTuple):
     dropped: list[RolloutGroup]
 
 
-def draw_groups(session: Session, setting: from_recipe, stage: str, step: int) -> SelectedGroups:
+def draw_groups(session: Session, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
     """Collect the groups of step ``step`` and select them by ``gates.equal_groups``."""
     cfg = setting.stage
     action = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"

@@ -93,7 +93,7 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
         memory_budget: how many tokens fit into memory.
         resume: a checkpoint of the stage to restore, or None.
     """
-    algorithm, setting = ALGORITHMS[stage], from_recipe.of(session.recipe, stage)
+    algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage)
     kind, synced = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     critic = Critic(session.policy, separate=kind == "separate") if kind else None
     groups = [session.parameters, *([critic.trainable()] if critic else [])]

@@ -84,7 +84,9 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
             slope = 1 - (ref - now).exp() if estimator == "k3" else now - ref
             pulls.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
         miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, pulls))
-        yield at_most(f"{estimator}, gradient of update {update}, difference from the closed form", miss, ROUNDING)
+        yield at_most(
+            f"{estimator}, gradient of update {update}, difference from the closed form", miss, ROUNDING
+        )
 
 
 def _exact_kl(made: SmallTrainer, start: torch.Tensor) -> float:

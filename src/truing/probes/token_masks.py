@@ -160,7 +160,9 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
         restarted = sum(bool(rollout.turns[1].restart_reason) for rollout in played)
         found += [
             at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
-            exactly(f"share that began a new sample{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
+            exactly(
+                f"share that began a new sample{name}", restarted / max(1, len(played)), 1.0 if name else 0.0
+            ),
             at_least(f"attempts of two turns{name}", len(played), 1),
         ]
     return found

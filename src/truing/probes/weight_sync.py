@@ -45,7 +45,11 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
         found += [
             exactly(f"lag {k}: attributed to", min(range(len(misses)), key=misses.__getitem__), k),
             at_most(f"lag {k}: mean log-probability difference, nats", min(misses), TOLERANCE),
-            at_least(f"lag {k}: mean log-probability difference of the next best, nats", sorted(misses)[1], 100 * TOLERANCE),
+            at_least(
+                f"lag {k}: mean log-probability difference of the next best, nats",
+                sorted(misses)[1],
+                100 * TOLERANCE,
+            ),
         ]
     made.table.data.copy_(versions[-1])
     trace, gradients = made.first_update(samples)

@@ -194,7 +194,7 @@ def _opening(samples: Sequence[Sample]) -> list[int]:
     return []
 
 
-def _term_weights(setting: from_recipe) -> Metrics:
+def _term_weights(setting: UpdateConfig) -> Metrics:
     """Return the coefficients of loss terms that change from step to step."""
     if not isinstance(setting.stage, PolicyStage):
         return {}

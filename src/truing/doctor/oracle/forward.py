@@ -52,7 +52,7 @@ def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     return torch.log_softmax(scores_V, dim=0)
 
 
-def _process_logits(logits_V: Tensor, contract: SamplingParams, said: Sequence[int]) -> Tensor:
+def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, said: Sequence[int]) -> Tensor:
     """Apply penalties on the turn's earlier ids, the ban of early stops, and the temperature."""
     change_V, scores_V = torch.zeros_like(logits_V), logits_V
     for i in sorted(set(said)):

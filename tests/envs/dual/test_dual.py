@@ -180,7 +180,7 @@ def test_data_that_cannot_be_used(dual, bbq, halueval, message):
 def test_claims_that_no_rule_can_judge_are_skipped_and_counted(dual, changes):
     env = dual(rows(bbq_row), [qa_row(99, **changes), *rows(qa_row)])
     assert len([name for name in all_tasks(env) if name.startswith("hallucination/")]) == MANY
-    assert env.notes[0].endswith("cannot be told from nothing or from a wrong one: 1")
+    assert env.notes[0].endswith("is empty or equals a wrong one: 1")
 
 
 def test_choices_and_claims_without_another_are_skipped_too(dual):

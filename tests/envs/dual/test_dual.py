@@ -187,7 +187,7 @@ def test_choices_and_claims_without_another_are_skipped_too(dual):
     blurred = [bbq_row(97, ans1="Not known", ans2="Unknown", label=1), bbq_row(98, ans0="It\nis", label=0)]
     env = dual([*blurred, *rows(bbq_row)], [qa_row(99, hallucinated_answer=""), *rows(qa_row)])
     assert any("whose right option equals another: 2" in note for note in env.notes)
-    assert any("no wrong answer to tell the right one from: 1" in note for note in env.notes)
+    assert any("which has no wrong answer: 1" in note for note in env.notes)
 
 
 @pytest.mark.parametrize("weights", [{"fairness": 0.0}, {"fair": 1.0}, {"hallucination": -1.0}])

@@ -49,7 +49,7 @@ def test_a_class_is_found_in_the_working_directory():
         ("my_letters:Letters", {"coumt": 3}, "did you mean 'count'"),
         ("my_letters:Lettres", {}, "cannot be imported"),
         ("no_such_module:Letters", {}, "cannot be imported"),
-        ("my_letters:Bare", {}, "which recipe keys it takes"),
+        ("my_letters:Bare", {}, "does not declare its recipe keys"),
         ("aritmetic", {}, r"or module:Class(?s:.*)did you mean 'arithmetic'"),
     ],
 )

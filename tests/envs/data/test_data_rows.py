@@ -176,7 +176,7 @@ def test_a_hub_that_fails_is_an_error_with_the_way_out(hub, error):
 
     hub.load = load
     with pytest.raises(
-        DataError, match=r"cannot be loaded[\s\S]*no (route|such config)[\s\S]*give the file"
+        DataError, match=r"cannot be loaded[\s\S]*no (route|such config)[\s\S]*use the file"
     ) as caught:
         read_rows(parse_spec("owner/name,config,train"))
     assert caught.value.__cause__ is error
@@ -184,5 +184,5 @@ def test_a_hub_that_fails_is_an_error_with_the_way_out(hub, error):
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"pip install truing\[hub\], or give a local file"):
+    with pytest.raises(DataError, match=r"pip install truing\[hub\], or use a local file"):
         read_rows(parse_spec("owner/name,config,train"))

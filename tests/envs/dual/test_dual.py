@@ -180,14 +180,14 @@ def test_data_that_cannot_be_used(dual, bbq, halueval, message):
 def test_claims_that_no_rule_can_judge_are_skipped_and_counted(dual, changes):
     env = dual(rows(bbq_row), [qa_row(99, **changes), *rows(qa_row)])
     assert len([name for name in all_tasks(env) if name.startswith("hallucination/")]) == MANY
-    assert env.notes[0].endswith("cannot be told from nothing or from a wrong one: 1")
+    assert env.notes[0].endswith("is empty or equals a wrong one: 1")
 
 
 def test_choices_and_claims_without_another_are_skipped_too(dual):
     blurred = [bbq_row(97, ans1="Not known", ans2="Unknown", label=1), bbq_row(98, ans0="It\nis", label=0)]
     env = dual([*blurred, *rows(bbq_row)], [qa_row(99, hallucinated_answer=""), *rows(qa_row)])
     assert any("whose right option equals another: 2" in note for note in env.notes)
-    assert any("no wrong answer to tell the right one from: 1" in note for note in env.notes)
+    assert any("which has no wrong answer: 1" in note for note in env.notes)
 
 
 @pytest.mark.parametrize("weights", [{"fairness": 0.0}, {"fair": 1.0}, {"hallucination": -1.0}])

@@ -2,8 +2,8 @@
 
     python bench/looks.py [CASE] [--steps 3]
 
-The first update is excluded: it warms caches. `COST_PER_TOKEN` in instrumentation/audit_schedule.py has the
-figures, rounded.
+The first update is left out: it warms caches.
+`COST_PER_TOKEN` in instrumentation/audit_schedule.py holds the figures, rounded.
 """
 
 import argparse
@@ -47,8 +47,8 @@ def time_audits() -> dict[str, list[float]]:
     for name, owner, function in (
         ("weights", audit_schedule.AuditSchedule, "_weights"),
         ("audit", audit_schedule.AuditSchedule, "_draws"),
-        ("rows", audit_schedule.CrossCheck, "rows"),
-        ("gradient", audit_schedule.AuditSchedule, "_await"),
+        ("rows", audit_schedule.CrossCheck, "row_facts"),
+        ("gradient", audit_schedule.AuditSchedule, "_check_gradient_sum"),
     ):
         setattr(owner, function, timed(name, getattr(owner, function)))
     return seconds

@@ -235,26 +235,26 @@ class Loop:
         return max((step for step in steps if step <= at_most and step not in tried), default=0)
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
-        """One step of the stage: sample, train, measure, record, diagnose."""
+        """Run one step of the stage: sample, train, measure, record, diagnose; return its record."""
         learner.set_learning_rates(step)
         budget_before = learner.memory_budget.fits, learner.memory_budget.fits_recomputed
         reset_peak(causal_model(learner.model).device)
 
         with self.clock.running():
-            drawn = self.draw_samples(learner, stage, step)
-            all_samples = [*drawn.samples, *drawn.untrained]
+            step_samples = self.draw_samples(learner, stage, step)
+            all_samples = [*step_samples.samples, *step_samples.untrained]
             update_index = self.weights_version(stage, step)
 
             with update_facts(learner, update_index) as facts, moment_facts(learner, update_index, facts):
                 facts |= self.pending_facts
-                audit = self.audit_schedule.next_audit(self.session, stage, update_index, drawn, facts)
-                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), audit)
+                audit = self.audit_schedule.next_audit(self.session, stage, update_index, step_samples, facts)
+                traces = train_step(learner, step_samples.samples, (self.recipe.seed, stage, step), audit)
 
-                facts |= self.audit_schedule.cost_fact(drawn, traces)
+                facts |= self.audit_schedule.cost_fact(step_samples, traces)
                 if traces[0].value_gradient:
                     facts["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
-                    facts |= usage_facts(self.session, learner.setting, step, drawn, traces)
+                    facts |= usage_facts(self.session, learner.setting, step, step_samples, traces)
                     # test for missing gradients until one step of the stage reports them
                     tested = any("silent" in past.get("handed", {}) for past in self.doctor.facts(stage))
                     facts |= backward_sum_facts(learner, traces, test_missing=not tested)
@@ -264,7 +264,7 @@ class Loop:
             with phase("record"):
                 audits = self.doctor.draw_audits(stage)
                 record, label, rows = step_record(
-                    stage, step, learner, drawn, traces, self.clock, facts, audits
+                    stage, step, learner, step_samples, traces, self.clock, facts, audits
                 )
                 self.writer.write_step(record, rows)
 
@@ -273,7 +273,7 @@ class Loop:
 
         if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
             self.event_log.log_memory(learner.memory_budget, stage, step)
-        self.event_log.log_incidents(drawn.rollouts, stage, step)
+        self.event_log.log_incidents(step_samples.rollouts, stage, step)
         self.event_log.log_skipped(traces, stage, step)
         self.event_log.log_over_budget(record)
         self.event_log.log_loss_label(label, stage, step)

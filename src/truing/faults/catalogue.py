@@ -111,12 +111,12 @@ CATALOGUE: Mapping[int, KnownFault] = {
     59: _by("the clipped share ignores the advantage's sign", "RAT006"),
     60: _by("bad attempts are masked whole", "MSK006 MSK002"),
     61: _by("a tool has two names", "TOL001", CHECK),
-    62: _by("answers of one token", "LEN004 LEN001", "the audit (SMP007) distinguishes a policy from a processor"),
+    62: _by(
+        "answers of one token", "LEN004 LEN001", "the audit (SMP007) distinguishes a policy from a processor"
+    ),
     63: _by("rows, a batch or its tasks are trained repeatedly", "OPT011 OPT012 SMP010"),
     64: _by("attempts share random numbers", "SMP008 OPT012"),
-    65: _by(
-        "evaluation tasks are trained", "RWD007", "an environment whose splits share one is refused"
-    ),
+    65: _by("evaluation tasks are trained", "RWD007", "an environment whose splits share one is refused"),
     66: _by("rejection sampling keeps answers below the threshold", "RWD008"),
     67: _by("turns end differently from the record: an undeclared stop, a limit off by one", "LEN005 MSK004"),
     68: _by(

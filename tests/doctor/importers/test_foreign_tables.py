@@ -155,9 +155,9 @@ WRONG = {
     "a.csv": ("step,lr\n1,0.1,7\n", "line 2, has another number of cells"),
     "b.csv": ("step,lr\n", "has no row"),
     "a.json": ('{"a": 1}', "has no log"),
-    "a.log": ("nothing\n", "holds no metrics"),
-    "a.db": ("nothing", "cannot be read as a project of trackio"),
-    "a.wandb": ("nothing", "is no log of W&B"),
+    "a.log": ("nothing\n", "has no metrics"),
+    "a.db": ("nothing", "is not a project of trackio"),
+    "a.wandb": ("nothing", "is not a log of W&B"),
     "a.png": ("nothing", "neither a run of Truing nor a log"),
 }
 

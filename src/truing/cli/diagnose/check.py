@@ -28,7 +28,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     as_junit: Annotated[bool, typer.Option("--junit", help="Print JUnit XML, of a run.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on what is only suspected, too.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Name the rules that could not look, and what they lack.")
+        bool, typer.Option("--verbose", "-v", help="Name the unchecked rules, and their missing inputs.")
     ] = False,
 ) -> None:
     """Check a recipe before training, or a run by the doctor's rules.

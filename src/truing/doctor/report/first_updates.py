@@ -73,7 +73,8 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
             "TOK004",
         ),
         (
-            f"tokens at the boundary: {_joined_tokens(each(prompt[-SHOWN_TOKENS:]))} → {_joined_tokens(each(answer[:SHOWN_TOKENS]))}",
+            f"tokens at the boundary: {_joined_tokens(each(prompt[-SHOWN_TOKENS:]))} →"
+            f" {_joined_tokens(each(answer[:SHOWN_TOKENS]))}",
             "TPL002",
         ),
         (
@@ -99,9 +100,7 @@ def _edges(ids: Sequence[int], tokenizer: Any) -> str:
 
 def _text(ids: Sequence[int], tokenizer: Any, *, last: bool = False) -> str:
     """Return the first or last characters of a text, quoted, including special tokens."""
-    near = (
-        4 * SHOWN_CHARACTERS
-    )  # enough ids: a character takes at most four bytes, an id at least one
+    near = 4 * SHOWN_CHARACTERS  # enough ids: a character takes at most four bytes, an id at least one
     text = tokenizer.decode(ids[-near:] if last else ids[:near], clean_up_tokenization_spaces=False)
     return json.dumps(text[-SHOWN_CHARACTERS:] if last else text[:SHOWN_CHARACTERS], ensure_ascii=False)
 

@@ -11,7 +11,9 @@ from truing.faults.peers.page import write_page
 
 def peers(
     folder: Annotated[Path, typer.Argument(help="Output of `truing faults --twins --keep`.")],
-    venv: Annotated[list[str], typer.Option(help="NAME=FOLDER of a peer's virtual environment; once per peer.")],
+    venv: Annotated[
+        list[str], typer.Option(help="NAME=FOLDER of a peer's virtual environment; once per peer.")
+    ],
     markdown: Annotated[Path, typer.Option(help="Write the page here; text above its mark is kept.")],
 ) -> None:
     """Run each peer on each kept run, and write its findings next to the doctor's."""

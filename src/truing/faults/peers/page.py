@@ -18,7 +18,9 @@ STRONG = ("PROVEN", "EVIDENCE")
 
 def write_page(path: Path, made: Sequence[JudgedRun], peers: Sequence[str]) -> None:
     """Write everything below the mark; the text above it is kept."""
-    above = path.read_text(encoding="utf-8").split(MARK)[0] if path.exists() else "# Other diagnosis tools\n\n"
+    above = (
+        path.read_text(encoding="utf-8").split(MARK)[0] if path.exists() else "# Other diagnosis tools\n\n"
+    )
     path.write_text(above + MARK + "\n\n" + tables(made, [PEERS[name] for name in peers]), encoding="utf-8")
 
 

@@ -158,7 +158,7 @@ WRONG = {
     "a.log": ("nothing\n", "has no metrics"),
     "a.db": ("nothing", "is not a project of trackio"),
     "a.wandb": ("nothing", "is not a log of W&B"),
-    "a.png": ("nothing", "neither a run of Truing nor a log"),
+    "a.png": ("nothing", "neither a run of Truing nor a known log"),
 }
 
 

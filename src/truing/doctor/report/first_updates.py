@@ -64,7 +64,7 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
     each = token_decoder(tokenizer)
     lines = [
         (
-            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, the end:"
+            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, which end:"
             f" {_text(prompt, tokenizer, last=True)}",
             "TOK002",
         ),

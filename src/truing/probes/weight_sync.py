@@ -99,8 +99,7 @@ def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
         right, wrong = (on, off) if has_adapter else (off, on)
         found += [
             at_most(
-                f"{name}: nats that"
-                f" {'the adapter' if has_adapter else 'the base'}, nats",
+                f"{name}: nats that {'the adapter' if has_adapter else 'the base'} misses by",
                 right,
                 TOLERANCE,
             ),

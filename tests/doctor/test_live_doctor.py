@@ -50,7 +50,7 @@ def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_pat
     monkeypatch.setitem(RULES, "MSK003", replace(RULES["MSK003"], measure=fails))
     run = truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None).run
     (incident,) = (each for each in events(run, "incident") if each["what"] == "rule")
-    assert "MSK003 could not look: KeyError: 'alone' (grpo 1)" in incident["text"]
+    assert "MSK003 was not checked: KeyError: 'alone' (grpo 1)" in incident["text"]
     (result,) = (each for each in diagnose_run(run).results() if each.code == "MSK003")
     assert result.verdict is Verdict.NOT_CHECKED
     assert "fault of Truing's" in result.missing[0]

@@ -121,7 +121,7 @@ SHAPES = {
         {"signal: tasks are"},
     ),
     "a cap on the KL holds every update back": Shape(
-        {"kl_trained/k3": level(0.3)}, {"updates are held back"}, {SMALL, HARD, EASY}, held=18,
+        {"kl_trained/k3": level(0.3)}, {"updates are skipped"}, {SMALL, HARD, EASY}, held=18,
         recipe={"cap": 0.1},
     ),
     "the rate is 0": Shape({"lr": level(0.0)}, {"the learning rate is 0"}, {SMALL}),

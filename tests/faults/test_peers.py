@@ -235,7 +235,7 @@ def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
     ]
     text = tables(made, [PEERS["martingale"]])
     assert "| Truing | | 3 | 1 | 1 | 2 | – | 0 | SUSPECT 1 |" in text
-    assert "| Truing, of those shown to all | | 3 |" in text
+    assert "| Truing, on the faults shown to all | | 3 |" in text
     assert "| martingale | 1 | 3 | 1 | 1 | 0 | 1 | 0 | warn 2 |" in text
     assert "| stop-masked: it | – | **a wrong cause**: stale_server (error), (span, warn) |" in text
     assert f"| {NAME} | suspects LEN003 | span (warn) |" in text

@@ -1,5 +1,4 @@
-"""Find the first differing part of a trainer: swap each part for a second implementation on one stored
-update.
+"""The first differing part of a trainer: each part swapped for a second implementation on a stored update.
 
 A part gets its recorded inputs, and the output of the second implementation replaces the recorded one. The
 first part in the order of a token's journey whose swap changes anything is the faulty one: later parts get

@@ -1,6 +1,4 @@
-"""The report of a bisection: the code of the first differing part, or findings of rules without a differing
-part.
-"""
+"""The report of a bisection: the code of the first differing part, or findings of rules without one."""
 
 from collections.abc import Mapping, Sequence
 

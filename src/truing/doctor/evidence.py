@@ -162,7 +162,7 @@ class Step:
             yield index, row, slice(start, start + length)
 
     def has(self, need: str) -> bool:
-        """Return whether an input is present: a stream, `setup.…`, `facts.…`, `numbers.…`, `row.…` or `a | b`."""
+        """Return whether an input is there: a stream, `setup.…`, `facts.…`, `numbers.…`, `row.…`, `a | b`."""
         if " | " in need:
             return any(self.has(either) for either in need.split(" | "))
         kind, _, name = need.rpartition(".")

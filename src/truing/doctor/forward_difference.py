@@ -53,7 +53,7 @@ class ForwardDifference(NamedTuple):
         return stream in self.largest and not self.differs(stream)
 
     def is_certain(self, stream: str) -> bool:
-        """Return whether the normal difference is known on a CPU; in another precision, whether most tokens are off.
+        """Return whether a difference is proof: measured on a CPU; in another precision, of most tokens.
 
         With a router, rounding may move a few tokens by as much as any fault.
         """

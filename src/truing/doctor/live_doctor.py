@@ -84,7 +84,8 @@ def stop_if_proven(findings: Sequence[Finding]) -> None:
                 f"{found.code} {found.name}: {found.claim.what} ({found.where})",
                 got=found.claim.got or None,
                 expected=found.claim.expected or None,
-                remedy=f"`truing explain {found.code}` explains the fault and its fix; this update ran, and no"
+                remedy=f"`truing explain {found.code}` explains the fault and its fix; this update"
+                " ran, and no"
                 f" checkpoint has it. If it is intended: [doctor.suppress] {found.code} = the reason",
             )
 

@@ -46,5 +46,5 @@ def tolerance(rounding: float | None, itself: float | None, floor: float) -> flo
 
 
 def typical(rounding: float | None, tokens: int) -> float | None:
-    """Return the tolerance of the median over tokens, nats; None without measured rounding or enough tokens."""
+    """Return the tolerance of the median, nats; None without measured rounding or enough tokens."""
     return None if rounding is None or tokens < FEW else max(LITTLE, OFTEN * rounding)

@@ -91,9 +91,10 @@ INPUTS: Mapping[str, str] = {
     # alternatives from another trainer's log of scalars
     "row.reward | numbers.reward/std": "rewards, or their deviation",
     "row.reward | numbers.group/zero_variance_share | numbers.reward/any_std": "rewards",
-    "row.group_id | numbers.group/zero_variance_share | numbers.reward/any_std": "groups, or the share of those"
-    " of equal reward",
-    "numbers.entropy/drawn | numbers.entropy/contract": "the mean entropy of sampled tokens, or of their distribution",
+    "row.group_id | numbers.group/zero_variance_share |"
+    " numbers.reward/any_std": "groups, or the share of those of equal reward",
+    "numbers.entropy/drawn |"
+    " numbers.entropy/contract": "the mean entropy of sampled tokens, or of their distribution",
     "value | numbers.value/centred_explained_variance": "values per token, or their explained variance",
     "returns | numbers.value/centred_explained_variance": "returns per token, or their explained variance",
 }

@@ -73,7 +73,7 @@ def false_alarms(made: FaultOutcome) -> list[str]:
 
 
 def passed(made: FaultOutcome) -> bool:
-    """Return whether the doctor was right: a fault caught with its cause first, a healthy run without a claim."""
+    """Return whether the doctor was right: a fault's cause first, no claim in a healthy run."""
     if made.fault.healthy:
         return not made.error and not made.broken and not false_alarms(made)
     return made.caught and made.cause_rank in (0, 1) and not made.broken

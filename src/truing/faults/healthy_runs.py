@@ -37,9 +37,9 @@ CALLS: Mapping[str, Any] = {
     "episode.force_rate": 1.0,
 }
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "on-policy": ("ratios are 1, the loss is 0, no KL: all as it must be", {}),
+    "on-policy": ("ratios are 1, the loss is 0, no KL: all as expected", {}),
     "low-entropy": ("a policy that is nearly certain", {"sft.steps": 120, "sft.learning_rate": 1e-2}),
-    "untrained": ("answers that never stop, and every attempt is cut", {"stages": ["grpo"]}),
+    "untrained": ("answers that never stop: every attempt is cut", {"stages": ["grpo"]}),
     "fast-learner": (
         "a rate at which the policy changes from step to step",
         {"sft.steps": 40, "grpo.steps": 8, "grpo.learning_rate": 1e-2},
@@ -50,7 +50,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {**LORA, "sft.steps": 20, "sft.learning_rate": 1e-2, "kl.coef": 0.05},
     ),
     "reference-synced": (
-        "the reference follows by declared copies",
+        "the reference is a declared copy of the policy",
         {"kl.coef": 0.05, "reference.sync_every": 2, "grpo.steps": 6, "grpo.inner_epochs": 2},
     ),
     "reference-averaged": (
@@ -58,7 +58,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"kl.coef": 0.05, "reference.sync_every": 1, "reference.keep": 0.9, "grpo.steps": 4, **LORA},
     ),
     "inner-updates": (
-        "ratios move within a step, and the clip bites",
+        "ratios move within a step, and the clip acts",
         {"grpo.inner_epochs": 4, "grpo.minibatches": 2, "grpo.learning_rate": 1e-2, "sft.steps": 20},
     ),
     "nucleus": (
@@ -76,9 +76,9 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "sft.steps": 20,
         },
     ),
-    "equal-rewards": ("groups without signal: nothing moves, and nothing should", {"reward": "own"}),
+    "equal-rewards": ("groups without signal: no weight moves", {"reward": "own"}),
     "one-batch-of-tasks": (
-        "every update has the same tasks, for there are no others",
+        "every update has the same tasks, since there are no others",
         {"env.train": 6, "grpo.prompts_per_step": 6, "grpo.steps": 5},
     ),
     "warm-up": ("learning rates that rise from almost 0", {"optimizer.warmup_steps": 50}),
@@ -87,7 +87,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"optimizer.weight_decay": 0.1, "optimizer.schedule": "linear"},
     ),
     "entropy-and-kl": (
-        "a bonus, a KL whose weight follows a target, and demonstrations beside",
+        "an entropy bonus, a KL weight with a target, and demonstrations in the batch",
         {
             "entropy.coef": 0.02,
             "kl.coef": 0.1,
@@ -105,18 +105,18 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "groups of equal reward are left out",
         {"gates.equal_groups": "drop", "reward": "own", "sft.steps": 40},
     ),
-    "masked-cuts": ("cut attempts are masked by declaration", {"gates.truncated": "mask", "sft.steps": 15}),
+    "masked-cuts": ("the recipe masks cut attempts", {"gates.truncated": "mask", "sft.steps": 15}),
     "penalised": (
-        "cut and long attempts pay by declaration",
+        "the recipe penalizes cut and long attempts",
         {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15},
     ),
     "ratio-gated": (
-        "tokens that moved far are left out",
+        "a gate leaves out tokens that moved far",
         {"gates.min_ratio": 0.9, "gates.max_ratio": 1.1, "grpo.inner_epochs": 3, "grpo.learning_rate": 1e-2},
     ),
     "corrected": ("old log-probabilities are the trainer's own", {"correction.method": "mask", **LORA}),
     "kl-in-reward": (
-        "each answer pays for its KL before it is compared with its group",
+        "each answer's KL is subtracted from its reward before the group baseline",
         {"kl.coef": 0.1, "kl.where": "reward", "kl.estimator": "k3", "sft.steps": 15},
     ),
     "reinforce-whitened": (
@@ -137,7 +137,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     ),
     "ppo": ("a critic, several updates a step, minibatches", {**PPO, "sft.steps": 20}),
     "ppo-kl-in-reward": (
-        "the KL is paid from the reward",
+        "the KL is in the reward",
         {**PPO, "sft.steps": 20, "kl.coef": 0.02, "kl.where": "reward", "kl.estimator": "k1"},
     ),
     "rloo": (
@@ -145,7 +145,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"stages": ["sft", "rloo"], "rloo": {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}},
     ),
     "reinforce": (
-        "returns less a baseline",
+        "returns minus a baseline",
         {
             "stages": ["sft", "reinforce"],
             "reinforce": {"steps": 3, "prompts_per_step": 16, "learning_rate": 1e-3},
@@ -160,7 +160,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         for name in ("dapo", "dr_grpo", "gspo", "cispo", "bnpo")
     },
     "some-turns-forced": (
-        "half of the turns begin with forced tokens, and are left out by declaration",
+        "half of the turns begin with forced tokens, and the mask leaves them out",
         {"episode.mask": "action", "episode.forced_prefix": "1", "episode.force_rate": 0.5},
     ),
     "weighted-parts": (
@@ -168,16 +168,16 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"env.partial_weight": 0.5, "reward": "own", "sft.steps": 20},
     ),
     "capped": (
-        "a cap on the KL holds an update back now and then",
+        "a cap on the KL skips an update now and then",
         {"kl.cap": 0.02, "kl.cap_action": "skip", "grpo.inner_epochs": 3, "grpo.learning_rate": 1e-3},
     ),
     "tools": (
         "several turns with tools: a stop ends each turn",
         TOOLS,
     ),
-    "calls-by-grammar": ("calls held to a grammar, begun for the policy: tokens that were forced", CALLS),
+    "calls-by-grammar": ("calls constrained by a grammar, with forced first tokens", CALLS),
     "scaffolding-left-out": (
-        "what calls are made of is not trained",
+        "the scaffolding of calls is not trained",
         {**CALLS, "episode.mask": "no_structure"},
     ),
 }

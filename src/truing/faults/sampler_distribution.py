@@ -1,6 +1,4 @@
-"""A sampler with another distribution than recorded: log-probabilities are as declared, and so ratios are
-1.
-"""
+"""A sampler with a hidden distribution: log-probabilities are as declared, and so ratios are 1."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +8,7 @@ from truing.ops.logprobs import token_logprobs
 
 
 def drawn_under(**changes: Any) -> Callable[[Any], Any]:
-    """Return a replacement of ``draw_ids`` that samples with changed parameters and records the declared ones."""
+    """Return a ``draw_ids`` that samples with changed parameters and records the declared ones."""
 
     def wrong(real: Any) -> Any:
         def draw_ids(logits: Any, rows: Any, sampling_params: Any) -> Any:

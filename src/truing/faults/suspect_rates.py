@@ -21,7 +21,7 @@ SUSPECTED = re.compile(r"SUSPECT (\w+)")
 
 
 def run_rates(page: str) -> dict[str, int]:
-    """Return the number of healthy runs in docs/detection-matrix.md, and of those with each rule's SUSPECT."""
+    """Return the number of healthy runs in the detection matrix, and of those with each SUSPECT."""
     rows = [row for row in page.partition(HEADING)[2].splitlines()[2:] if row.startswith("|")]
     return _counted([set(SUSPECTED.findall(row)) for row in rows])
 

@@ -80,7 +80,7 @@ def table_gradient(table: Tensor, samples: Sequence[Sample], token_gradients: Se
     Args:
         table: [V, S] logits.
         samples: with their ids.
-        pull: for each sample [T], 0 where a token has no gradient.
+        token_gradients: for each sample [T], 0 where a token has no gradient.
     """
     policy = table.detach().double().softmax(0)
     gradient = torch.zeros_like(policy)

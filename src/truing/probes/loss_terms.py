@@ -84,9 +84,7 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
             slope = 1 - (ref - now).exp() if estimator == "k3" else now - ref
             pulls.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
         miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, pulls))
-        yield at_most(
-            f"{estimator}, gradient of update {update}, difference from the closed form", miss, ROUNDING
-        )
+        yield at_most(f"{estimator}, gradient of update {update}, apart from the closed form", miss, ROUNDING)
 
 
 def _exact_kl(made: SmallTrainer, start: torch.Tensor) -> float:
@@ -110,8 +108,8 @@ def critic_alone(folder: Path, algo: str) -> list[Measurement]:
     cut = {way: _trained_critic(folder, every, gamma=0.5, truncation=way) for way in ("bootstrap", "end")}
     return [
         near("V, every return being 1", still.value("x"), 1.0, TOLERANCE),
-        near("V of the prompt with reward 0", by_prompt.value("a"), 0.0, TOLERANCE),
-        near("V of the prompt with reward 1", by_prompt.value("b"), 1.0, TOLERANCE),
+        near("V of the prompt that earns nothing", by_prompt.value("a"), 0.0, TOLERANCE),
+        near("V of the prompt that earns 1", by_prompt.value("b"), 1.0, TOLERANCE),
         at_least("explained variance, the prompt deciding", float(explained), 0.99),
         near("V two tokens before a reward of 1, gamma ½", two.value("x"), 0.5, TOLERANCE),
         near("V one token before it", two.value("c"), 1.0, TOLERANCE),
@@ -146,14 +144,14 @@ def entropy_alone(folder: Path, algo: str) -> list[Measurement]:
     made.train(2 * UPDATES, then=lambda: seen.append(_entropy(made)))
     return [
         near("H at the end: log 9", seen[-1], math.log(9), TOLERANCE),
-        at_most("first gradient, difference from the closed form", first, ROUNDING),
+        at_most("first gradient, apart from the closed form", first, ROUNDING),
         at_most("H at the start, nats", seen[0], math.log(9) - 0.1),
         at_least("least rise of H over ten updates", min(b - a for a, b in pairwise(seen[::10])), 0.0),
     ]
 
 
 def _entropy_gradient(folder: Path, algo: str) -> float:
-    """Return the difference of the first gradient of the bonus alone from Σ weight · π (log π + H), over samples."""
+    """Return the difference of the bonus's first gradient from Σ weight · π (log π + H), over samples."""
     env, sizes = Letters(lambda rollout, task: 0.0), {"sampling": {"max_new_tokens": BUDGET}}
     made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
     (seen,) = made.recorded_updates(made.draw().samples)

@@ -45,7 +45,7 @@ def bandit(folder: Path, algo: str) -> list[Measurement]:
     p = min(made.probability("c", after=letter) for letter in "ab")
     return [
         at_most(
-            "first gradient, difference from the closed form",
+            "first gradient, apart from the closed form",
             relative_difference(seen.gradients[HEAD], expected),
             ROUNDING,
         ),

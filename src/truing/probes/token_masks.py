@@ -45,7 +45,7 @@ def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
     expected = _left_padded(trace.samples, token_weights(algo, [1] * len(trace.samples), 1))
     return [
         at_most(
-            "gradient, difference from the padded one",
+            "gradient, apart from the padded one",
             max(relative_difference(gradients[n], expected[n]) for n in expected),
             SUM_ORDER_TOLERANCE,
         ),
@@ -54,7 +54,7 @@ def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
 
 
 def denominators(folder: Path, algo: str) -> list[Measurement]:
-    """P4. Unequal answers: a token's gradient is A times its declared weight; then off-policy, and clipped."""
+    """P4. Unequal answers: a token's gradient is A times its weight; then off-policy, and clipped."""
     twice = {} if algo in ("reinforce", "rloo") else {"inner_epochs": 2}
     stage = twice | {"cispo": {"max_weight": RATIO_CAP}, "gspo": {"learning_rate": 5e-4}}.get(algo, {})
     made = small_trainer(
@@ -73,12 +73,12 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
             pull[row.policy_mask] = advantage * factors * weight
             pulls.append(pull)
         expected = table_gradient(each.table, each.trace.samples, pulls)
-        name = f"gradient of update {update}, difference from the declared weights"
+        name = f"gradient of update {update}, apart from the declared weights"
         found.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
     return [
         *found,
         exactly("updates", len(seen), 1 + len(twice)),
-        at_least("different lengths", len(set(lengths)), 3),
+        at_least("lengths that were drawn", len(set(lengths)), 3),
     ]
 
 
@@ -101,7 +101,7 @@ def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
 
 
 def env_tokens(folder: Path, algo: str) -> list[Measurement]:
-    """P6. One call, then the environment inserts `ef`: its text is never trained, and the policy learns the call."""
+    """P6. One call, then the environment inserts `ef`: its text is never trained, and the call is learnt."""
     sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
     made = small_trainer(folder, algo, Echo(_called, env_reply="ef"), **sizes)
     with torch.no_grad():
@@ -114,9 +114,9 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     made.train(UPDATES)
     return [
         *(_discount(folder, algo) if algo in ("ppo", "reinforce") else ()),
-        exactly("gradient within the environment's text", float(within)),
+        exactly("gradient within what the world says", float(within)),
         exactly("trained tokens that were not sampled", outside),
-        at_least("tokens e inserted by the environment", int((inserted != Origin.SAMPLED).sum()), 1),
+        at_least("tokens e that the world inserted", int((inserted != Origin.SAMPLED).sum()), 1),
         at_least("gradient after it", float(after), 1e-6),
         at_most("call rate before", before, 0.2),
         at_least("call rate after", _calls(made), MIN_PROBABILITY),
@@ -124,7 +124,7 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
 
 
 def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
-    """Yield whether the environment's tokens take time: while V is 0, a return is γ to the number of later choices."""
+    """Yield whether environment tokens take time: while V is 0, a return is γ^(number of later choices)."""
     credit = {"gamma": 0.5, "group_size": 16} | ({"lam": 1.0} if algo == "ppo" else {"baseline": "none"})
     made = small_trainer(
         folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
@@ -134,11 +134,11 @@ def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
     for row in trace.samples:
         chosen = row.returns[row.policy_mask].double()
         misses.append(float((chosen - 0.5 ** torch.arange(len(chosen) - 1, -1, -1)).abs().max()))
-    yield at_most("returns, difference from ½ for each later chosen token", max(misses), ROUNDING)
+    yield at_most("returns, apart from ½ for each token chosen since", max(misses), ROUNDING)
 
 
 def two_turns(folder: Path, algo: str) -> list[Measurement]:
-    """P7. Two turns: the second follows the ids of the first; a template that rewrites them starts a new sample."""
+    """P7. Two turns: the second follows the ids of the first; rewritten ids start a new sample."""
     rewriting = folder.parent / "rewriting.jinja"
     rewriting.write_text(TEMPLATE.replace("{{ message['content'] }}", REWRITTEN))
     found = []
@@ -160,9 +160,7 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
         restarted = sum(bool(rollout.turns[1].restart_reason) for rollout in played)
         found += [
             at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
-            exactly(
-                f"share that began a new sample{name}", restarted / max(1, len(played)), 1.0 if name else 0.0
-            ),
+            exactly(f"share that began anew{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
             at_least(f"attempts of two turns{name}", len(played), 1),
         ]
     return found

@@ -20,7 +20,7 @@ from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
 
 TOLERANCE = 1e-4
-"""Mean log-probability difference, nats, of the right weights; the wrong ones differ a hundred times as much."""
+"""Mean log-probability difference of the right weights, nats; wrong ones differ a hundred times as much."""
 
 RATIO_CAP = 1.2
 """Cap of the weights that correct for a stale sampler."""
@@ -44,9 +44,9 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
         misses = [_mean_difference(made, samples, weights) for weights in reversed(versions)]
         found += [
             exactly(f"lag {k}: attributed to", min(range(len(misses)), key=misses.__getitem__), k),
-            at_most(f"lag {k}: mean log-probability difference, nats", min(misses), TOLERANCE),
+            at_most(f"lag {k}: nats that it misses by", min(misses), TOLERANCE),
             at_least(
-                f"lag {k}: mean log-probability difference of the next best, nats",
+                f"lag {k}: nats that the next best misses by",
                 sorted(misses)[1],
                 100 * TOLERANCE,
             ),
@@ -61,7 +61,7 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
     return [
         *found,
         at_most(
-            "gradient, difference from capped weights",
+            "gradient, apart from capped weights",
             miss,
             ROUNDING,
         ),
@@ -76,7 +76,7 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
 
 
 def _weighted_miss(gradients: Mapping[str, Tensor], rows: Sequence[Sample], table: Tensor) -> float:
-    """Return the difference of a gradient from that of A · min(old ÷ sampler, cap), mean over tokens, then answers."""
+    """Return the difference of a gradient from that of A · min(old ÷ sampler, cap), averaged by answers."""
     weights, pulls = token_weights("grpo", [int(row.policy_mask.sum()) for row in rows], 0), []
     for row, weight in zip(rows, weights, strict=True):
         capped = (logprobs(table, row) - row.sampler_logprob.double()).exp().clamp(max=RATIO_CAP)
@@ -99,11 +99,11 @@ def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
         right, wrong = (on, off) if has_adapter else (off, on)
         found += [
             at_most(
-                f"{name}: mean log-probability difference of {'the adapter' if has_adapter else 'the base'}, nats",
+                f"{name}: nats that {'the adapter' if has_adapter else 'the base'} misses by",
                 right,
                 TOLERANCE,
             ),
-            at_least(f"{name}: mean log-probability difference of the other, nats", wrong, 100 * TOLERANCE),
+            at_least(f"{name}: nats that the other misses by", wrong, 100 * TOLERANCE),
         ]
     return found
 

@@ -45,7 +45,7 @@ def test_a_finding_has_its_place_its_tokens_and_what_to_do(broken):
         "got ",
         "expected ",
         "fix ",
-        "tainted   from grpo 1 on: the policy's weights",
+        "affects   from grpo 1 on: the policy's weights",
         "truing explain MSK",
     ):
         assert part in result.out

@@ -22,11 +22,11 @@ def test_a_clean_log_says_how_much_was_not_checked(tmp_path):
     exact = sum(rule.kind in EXACT_KINDS for rule in RULES.values())
     assert f"scalars only: {exact} exact rules not checked" in told.out
     assert "(trl): 60 records, updates 1 to 60\n" in told.out
-    assert "columns: 9 read, 1 known and judged by no rule; --verbose names them\n" in told.out
+    assert "columns: 9 read, 1 known and unused; --verbose names them\n" in told.out
     assert "not understood" not in told.out
     whole = truing("check", tmp_path, "--verbose").out
     assert "read: loss = loss/total, grad_norm = grad/norm," in whole
-    assert "judged by no rule: clip_ratio/region_mean: shares of tokens or of sequences" in whole
+    assert "unused: clip_ratio/region_mean: shares of tokens or sequences" in whole
     assert len(whole.splitlines()) > 20 > 10 > len(told.out.splitlines())
 
 
@@ -65,7 +65,7 @@ def test_rules_are_chosen_as_for_a_run(collapsed):
 def test_what_was_not_understood_is_named(tmp_path):
     logs = [log | {f"mine/f{i}": 0.5 for i in range(10)} for log in healthy(0)]
     told = truing("check", trainer_state(tmp_path, logs))
-    assert "not understood, so not judged (10): mine/f0, " in told.out
+    assert "unknown, not checked (10): mine/f0, " in told.out
     assert "mine/f7, …" in told.out
 
 

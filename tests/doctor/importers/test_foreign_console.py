@@ -110,5 +110,5 @@ def test_a_console_of_verl_is_read_behind_rays_prefix(tmp_path):
 
 def test_a_text_without_metrics_says_what_it_looked_for(tmp_path):
     (tmp_path / "a.log").write_text("hello\n{'a': 1}\n")
-    with pytest.raises(RecordError, match=r"holds no metrics(.|\n)*step:N - name:value"):
+    with pytest.raises(RecordError, match=r"has no metrics(.|\n)*step:N - name:value"):
         read_log(tmp_path / "a.log")

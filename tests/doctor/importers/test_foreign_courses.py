@@ -87,7 +87,7 @@ def test_a_kl_that_jumps_once_is_told_with_what_it_was_before(tmp_path):
 
     (finding,) = found(trainer_state(tmp_path, healthy(0, kl=jump))).values()
     assert finding.code == "KLD003"
-    assert finding.claim.what.startswith("the KL jumped to 14.7 nats per token, and was at most 0.029")
+    assert finding.claim.what.startswith("the KL jumped to 14.7 nats per token, after at most 0.029")
     assert finding.step == 30
 
 
@@ -193,7 +193,7 @@ def test_a_suspicion_says_how_often_healthy_runs_show_it(tmp_path):
     logs = healthy(0, reward=FELL["to nothing"][0])
     told = truing("check", trainer_state(tmp_path, logs))
     assert told.code == 0
-    assert "healthy   0 of 74 healthy runs and 0 of 19 healthy logs show it too" in told.out
+    assert "healthy   also in 0 of 74 healthy runs and 0 of 19 healthy logs" in told.out
     asked = json.loads(truing("check", tmp_path, "--json").out)["findings"][0]
     assert asked["healthy"] == {"runs": {"shown": 0, "of": 74}, "logs": {"shown": 0, "of": 19}}
     assert truing("check", tmp_path, "--strict").code == 1

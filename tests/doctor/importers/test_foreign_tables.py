@@ -145,20 +145,20 @@ def test_the_last_checkpoint_is_read(tmp_path):
 
 
 WRONG = {
-    "a.jsonl": ('{"step": 1, "lr": 0.1}\n{"step": 2, "lr"\n', r"line 2, is no JSON"),
-    "b.jsonl": ("", "holds nothing yet"),
+    "a.jsonl": ('{"step": 1, "lr": 0.1}\n{"step": 2, "lr"\n', r"line 2, is not JSON"),
+    "b.jsonl": ("", "the log is empty"),
     "c.jsonl": ('{"lr": 0.1}\n', "has no step"),
-    "d.jsonl": ('{"step": 1.5, "lr": 0.1}\n', "a step that is none"),
+    "d.jsonl": ('{"step": 1.5, "lr": 0.1}\n', "an invalid step"),
     "e.jsonl": ('{"step": 1, "lr": 0.1}\n{"lr": 0.1}\n', "line 2, has lr and no step"),
     "f.jsonl": ('{"step": 1, "speed": 0.1}\n', r"no metric of f\.jsonl is known"),
-    "g.jsonl": ("[1]\n", "no JSON object"),
+    "g.jsonl": ("[1]\n", "not a JSON object"),
     "a.csv": ("step,lr\n1,0.1,7\n", "line 2, has another number of cells"),
     "b.csv": ("step,lr\n", "has no row"),
     "a.json": ('{"a": 1}', "has no log"),
-    "a.log": ("nothing\n", "holds no metrics"),
-    "a.db": ("nothing", "cannot be read as a project of trackio"),
-    "a.wandb": ("nothing", "is no log of W&B"),
-    "a.png": ("nothing", "neither a run of Truing nor a log"),
+    "a.log": ("nothing\n", "has no metrics"),
+    "a.db": ("nothing", "is not a project of trackio"),
+    "a.wandb": ("nothing", "is not a log of W&B"),
+    "a.png": ("nothing", "neither a run of Truing nor a known log"),
 }
 
 

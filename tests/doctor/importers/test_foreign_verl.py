@@ -141,5 +141,5 @@ def test_two_logs_and_a_stranger_among_dumps_are_errors(tmp_path):
     with pytest.raises(RecordError, match="several logs"):
         read_log(tmp_path)
     wrong = json_lines(tmp_path / "1.jsonl", [*attempts(1, [1.0]), {"input": "a"}])
-    with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is no attempt"):
+    with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is not an attempt"):
         read_log(wrong)

@@ -58,7 +58,7 @@ def test_a_log_is_explained_and_what_it_excludes_is_not_named(tmp_path, name):
 
 def test_a_log_without_a_reward_and_a_key_are_refused(tmp_path):
     path = json_lines(tmp_path / "a.jsonl", [{"step": i, "loss": 1.0, "grad_norm": 1.0} for i in range(9)])
-    assert "tells no reward" in truing("why", path).err
+    assert "has no reward" in truing("why", path).err
     assert "takes no settings" in truing("why", path, "lr=1").err
 
 

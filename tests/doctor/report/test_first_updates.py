@@ -91,7 +91,7 @@ def test_a_header_of_plain_text_is_named_too(tokenizer):
     step = written(tokenizer, "Do it.", "\n\n### Response:\n", answers, ["a", "b"])
     start = step.rows[1].turns[0].start
     (line,) = (line for line in texts(step, tokenizer) if "chat header" in line)
-    assert line == f"chat header inside an answer: '### Response:', in the turn from token {start} on"
+    assert line == f"chat header inside an answer: '### Response:', in the turn from token {start}"
 
 
 def test_scaffolding_of_calls_is_no_header(tokenizer):

@@ -56,7 +56,7 @@ PROVEN = ProvenError("MSK002 other-mask: a token of the prompt is trained (grpo 
     [
         ([("finished", {})], "finished", ""),
         ([], "crashed", KILLED_TEXT),
-        ([stopped(KeyboardInterrupt())], "stopped", "somebody stopped it"),
+        ([stopped(KeyboardInterrupt())], "stopped", "a user stopped it"),
         ([stopped(ValueError("no such\nthing"))], "crashed", "ValueError: no such"),
         ([stopped(ValueError())], "crashed", "ValueError"),
         (
@@ -106,7 +106,7 @@ def test_real_runs_end_as_they_are_told(tmp_path, mini, monkeypatch):
     now = seen(tmp_path / "given-up")
     assert (now.state, now.why[:33]) == ("given up", "grpo is unstable after 2 rollback")
     kept = seen(tmp_path / "given-up/abandoned/grpo-1")
-    assert (kept.state, kept.why) == ("undone", "these updates were undone by a guard, and kept")
+    assert (kept.state, kept.why) == ("undone", "a guard undid these updates, and kept them")
     assert kept.seconds > 0
 
 
@@ -270,6 +270,6 @@ def test_a_finding_that_is_made_again_after_a_resume_is_told_once(tmp_path):
     now = ended(tmp_path / "run", same, ("resumed", {"stage": "grpo", "step": 2}), same)
     assert [(each.step, each.undone) for each in now.findings] == [(4, "")]
     now = ended(tmp_path / "other", same, ("resumed", {"stage": "grpo", "step": 2}))
-    assert [each.undone for each in now.findings] == ["made anew when the run was resumed"]
+    assert [each.undone for each in now.findings] == ["repeated when the run was resumed"]
     now = ended(tmp_path / "stage", same, ("resumed", {"stage": "ppo", "step": 2}))
     assert [each.undone for each in now.findings] == [""]

@@ -28,10 +28,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     as_junit: Annotated[bool, typer.Option("--junit", help="Print JUnit XML; only for a run.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on suspected faults, too.")] = False,
     verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose", "-v", help="Name the rules that were not checked, and their missing inputs."
-        ),
+        bool, typer.Option("--verbose", "-v", help="Name the unchecked rules, and their missing inputs.")
     ] = False,
 ) -> None:
     """Before training, check whether a recipe is sound; after, whether a run is right.

@@ -34,7 +34,7 @@ ByFamily = Mapping[str, Mapping[str, Lengths]]
 
 
 def answer_lengths(rows: Iterable[tuple[str, Tensor]]) -> ByFamily:
-    """Return lengths of the SAMPLED and the DEMO tokens of rows; each row is its family and its origins [T]."""
+    """Return lengths of the SAMPLED and the DEMO tokens of rows, each a family and its origins [T]."""
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for family, origin_T in rows:
         for kind, origin in ORIGIN_OF_KIND.items():

@@ -18,7 +18,7 @@ def compare_ids(pairs: Iterable[IdPair]) -> dict[str, Any]:
 
     A position on one side alone counts as unequal; the other side's id is then None.
 
-    >>> compare_ids([Pair("a", 3, [5, 6, 7], [5, 9])])["first"]
+    >>> compare_ids([IdPair("a", 3, [5, 6, 7], [5, 9])])["first"]
     {'sample_id': 'a', 'position': 4, 'drawn': 6, 'trained': 9, 'drawn_length': 3, 'trained_length': 2}
     """
     equal, total, rows, first = 0, 0, set[str](), None

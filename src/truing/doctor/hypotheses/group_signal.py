@@ -24,7 +24,10 @@ def group_signal(story: RunHistory) -> Iterator[Hypothesis]:
     if math.isnan(share):
         return
     right, wrong = story.last("group/all_right_share"), story.last("group/all_wrong_share")
-    told = f"{share:.0%} of groups have equal rewards ({right:.0%} all right, {wrong:.0%} all wrong){_cost(story)}"
+    told = (
+        f"{share:.0%} of groups have equal rewards ({right:.0%} all right, {wrong:.0%} all"
+        f" wrong){_cost(story)}"
+    )
     if share < 0.5:
         yield Hypothesis("groups have no signal", "ruled out", told)
     elif (before := story.before("group/zero_variance_share")) < 0.5:

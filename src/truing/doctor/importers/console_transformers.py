@@ -1,5 +1,4 @@
-"""The console of transformers' Trainer, and so of TRL: a dict per log, between the states of the progress
-bar.
+"""The console of transformers' Trainer, and so of TRL: a dict per log, between states of the bar.
 
 ``PrinterCallback`` and ``ProgressCallback`` (transformers 5.19, trainer_callback.py) print it, numbers as
 texts of four digits; transformers 4 printed numbers. It contains no step: the nearest progress bar gives

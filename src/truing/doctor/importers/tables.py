@@ -26,7 +26,7 @@ def read_jsonl(path: Path) -> Log:
 
 
 def log_of(path: Path, records: Sequence[tuple[str, Mapping[str, Any]]]) -> Log:
-    """Return the records of a file; without steps, those of transformers, which have an epoch, are counted."""
+    """Return the records of a file; those of transformers, with an epoch and no step, are counted."""
     told = [record for _, record in records]
     counted = not has_step(told) and any("epoch" in record for record in told)
     return Log(str(path.name), points(records, counted), steps_counted=counted)

@@ -45,7 +45,7 @@ TRL: Mapping[str, str] = TRANSFORMERS | {
     "completions/max_length": EXTREMES,
     "completions/*_terminated_length": "of uncut attempts alone; 0 if all are cut",
     "completions": "a table of texts",
-    "clip_ratio*": "shares of tokens or of sequences: depends on importance_sampling_level, which is not in the log",
+    "clip_ratio*": "shares of tokens or sequences, by importance_sampling_level, which is not in the log",
     "cispo_clip_ratio": "tokens with a capped weight, which keep their gradient",
     "vespo/phi_seq_mean": "the mean weight of sequences",
     "sampling/sampling_logp_difference/*": "absolute differences, which have no null in a log",

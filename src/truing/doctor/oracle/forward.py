@@ -1,6 +1,4 @@
-"""A second computation of log-probabilities: row by row, without padding or tree, one sampling parameter at
-a time.
-"""
+"""A second computation of log-probabilities: row by row, without padding or tree."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -20,7 +20,7 @@ BOUND_TOLERANCE = 1e-5
 
 
 def expected_token_gradients(step: Step) -> Tensor:
-    """Return the token gradients from recorded advantages and log-probabilities, [N] float64; 0 outside the loss."""
+    """Return the token gradients of the recorded streams, [N] float64; 0 outside the loss."""
     pull_N = torch.zeros(len(step.row_of_token), dtype=torch.float64)
     inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     for number in inner[inner >= 0].unique().tolist():
@@ -82,7 +82,7 @@ def expected_entropy_gradients(step: Step) -> Tensor:
 def expected_value_gradients(
     value_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float
 ) -> Tensor:
-    """Return −∂L/∂V of L = c · mean ½ (V − R)² over the tokens of a minibatch, before its first update: [N] float64.
+    """Return −∂L/∂V, L = c · mean ½ (V − R)² over a minibatch's tokens, before its first update: [N] float64.
 
     There no value has moved yet, so a clip around the old values has no effect.
     """
@@ -131,7 +131,7 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
 def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     """Return the factor of declared gates and corrections on a token's policy loss; 1 without any.
 
-    A gate leaves out tokens with a ratio θ ÷ old outside its bounds; a correction weighs by ρ = old ÷ sampler:
+    A gate leaves out tokens with θ ÷ old outside its bounds; a correction weighs by ρ = old ÷ sampler:
     min(ρ, high), ρ within its bounds, or the whole row if its mean log ρ is within them.
     """
     setup, weight_N = step.setup, torch.ones(len(mask_N), dtype=torch.float64)
@@ -157,7 +157,7 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
 
 
 def _kl(step: Step, drawn_N: Tensor) -> Tensor:
-    """Return minus the gradient of the KL term, over all chosen tokens (k3, if its ratio is live)."""
+    """Return minus the gradient of the KL term, over all chosen tokens (k3, with a live ratio)."""
     mask_N = _stream(step, "kl_mask").bool() & drawn_N
     new_N, old_N, ref_N = (_stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
     x_N = torch.where(mask_N, new_N - ref_N, 0.0)

@@ -1,6 +1,4 @@
-"""An update by task family: lengths of answers and demonstrations, entropy, and the distribution of
-rewards.
-"""
+"""An update by task family: lengths of answers and demonstrations, entropy, and reward distributions."""
 
 import math
 from collections import Counter, defaultdict

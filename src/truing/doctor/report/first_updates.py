@@ -64,7 +64,7 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
     each = token_decoder(tokenizer)
     lines = [
         (
-            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, the end:"
+            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, which end:"
             f" {_text(prompt, tokenizer, last=True)}",
             "TOK002",
         ),
@@ -73,7 +73,8 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
             "TOK004",
         ),
         (
-            f"tokens at the boundary: {_joined_tokens(each(prompt[-SHOWN_TOKENS:]))} → {_joined_tokens(each(answer[:SHOWN_TOKENS]))}",
+            f"tokens at the boundary: {_joined_tokens(each(prompt[-SHOWN_TOKENS:]))} →"
+            f" {_joined_tokens(each(answer[:SHOWN_TOKENS]))}",
             "TPL002",
         ),
         (

@@ -97,7 +97,7 @@ def run_summary(run: IncrementalReader) -> RunSummary:
 def _seconds_left(
     columns: UpdateColumns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]
 ) -> float:
-    """Return the seconds to the end of the stage, at the pace of its own last updates; NaN before the first."""
+    """Return the seconds to the end of the stage, at the pace of its last updates; NaN before the first."""
     plan = {name: steps - done for name, done, steps in stages}
     for name, start, end in reversed(columns.stages):
         return plan.get(name, 0) * float(pace_N[start:end][-RECENT_UPDATES:].mean())

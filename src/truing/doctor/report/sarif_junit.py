@@ -12,7 +12,7 @@ LEVELS = {Verdict.PROVEN: "error", Verdict.EVIDENCE: "error", Verdict.SUSPECT: "
 
 
 def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
-    """Return findings in the format of https://docs.oasis-open.org/sarif/sarif/v2.1.0/, each with its place in the run.
+    """Return findings, each with its place in the run, as https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
 
     Args:
         diagnosis: of the run.

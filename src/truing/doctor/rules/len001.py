@@ -90,7 +90,7 @@ def ends(values: Sequence[float]) -> Ends:
 def right_by_now(updates: Sequence[Mapping[str, float]]) -> float:
     """Return the share of groups that are all right, over the last window; 0 if unknown.
 
-    A log may have rewards alone. If all lie in [0, 1], at least 2 × mean − 1 of the attempts earn half or more.
+    A log may have rewards alone. If all lie in [0, 1], 2 × mean − 1 of the attempts earn half or more.
     """
     last = updates[-LAST:]
     rewards = [numbers.get("reward/mean", math.nan) for numbers in updates]

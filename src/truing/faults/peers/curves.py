@@ -16,7 +16,7 @@ def curves(run: RecordedStage) -> list[Curve]:
 
 
 def _besides(update: Update) -> Curve:
-    """Return seconds, extremes of the rewards, and the entropy: estimated from draws without computed rows."""
+    """Return seconds, extremes of the rewards, and the entropy, which draws may estimate."""
     metrics, rewards = update.step_row.metrics, update.rewards
     names = ("entropy/contract", "entropy/drawn")
     entropy = next(({"entropy": metrics[name]} for name in names if name in metrics), {})

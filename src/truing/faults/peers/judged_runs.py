@@ -27,7 +27,7 @@ class JudgedRun:
 
 
 def judged_runs(folder: Path, homes: Mapping[str, Path]) -> Iterator[JudgedRun]:
-    """Yield every run of ``truing faults --keep`` in ``folder``, with the findings of the peers in ``homes``."""
+    """Yield every run of ``truing faults --keep`` in ``folder``, with the peers' answers."""
     kept = [name for name in runs() if (folder / name / OUTCOME_FILE).is_file()]
     if not kept:
         raise TruingError(

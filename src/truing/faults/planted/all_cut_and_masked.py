@@ -1,4 +1,4 @@
-"""Every attempt is cut, and the recipe masks what was cut."""
+"""Every attempt is cut, and the recipe masks cut attempts."""
 
 from contextlib import nullcontext
 
@@ -7,7 +7,7 @@ from truing.faults.fault import Fault
 FAULT = Fault(
     name="all-cut-and-masked",
     numbers=(72,),
-    what="no token is trained: every attempt is cut, and the gate masks what was cut",
+    what="no token is trained: every attempt is cut, and the gate masks cut attempts",
     plant=nullcontext,
     expected=("MSK009",),
     changes={

@@ -1,4 +1,4 @@
-"""Invalid attempts are masked whole: what is wrong is never unlearnt."""
+"""Invalid attempts are masked whole: the policy never unlearns them."""
 
 from truing.faults.fault import Fault, patched
 from truing.rollouts.flatten import without_policy_term

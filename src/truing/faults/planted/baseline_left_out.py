@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="baseline-left-out",
     numbers=(),
-    what="returns have no baseline, though one is declared",
+    what="returns have no baseline, although one is declared",
     plant=lambda: patched("truing.algos.reinforce:mean_of_others", _wrong),
     expected=("ADV010",),
     changes={

@@ -10,7 +10,7 @@ def _wrong(real):
 FAULT = Fault(
     name="clip-left-out",
     numbers=(57,),
-    what="the declared clip of the gradient is left out",
+    what="the declared clip of the gradient is missing",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT008",),
     changes={"optimizer.max_grad_norm": 0.01},

@@ -17,7 +17,7 @@ def _wrong(real):
 FAULT = Fault(
     name="clipped-each-micro-batch",
     numbers=(57,),
-    what="what was added up so far is clipped with every micro-batch",
+    what="the accumulated gradient is clipped after every micro-batch",
     plant=lambda: patched("truing.learner.step:backward", _wrong),
     expected=("OPT009",),
     changes={"optimizer.micro_batch_tokens": 64, "optimizer.max_grad_norm": 0.02},

@@ -14,7 +14,7 @@ def _wrong(real):
 FAULT = Fault(
     name="cut-counts-as-done",
     numbers=(67,),
-    what="attempts that were cut count as done, so that no gate finds them",
+    what="cut attempts count as done, so that no gate finds them",
     plant=lambda: patched("truing.rollouts.attempt:Attempt.end", _wrong),
     expected=("LEN005",),
     changes={"gates.truncated": "mask"},

@@ -1,4 +1,4 @@
-"""Attempts that were cut at the limit earn all there is."""
+"""Attempts cut at the limit earn the full reward."""
 
 from contextlib import nullcontext
 
@@ -6,14 +6,14 @@ from truing.faults.fault import Fault
 
 
 def generous(rollout, task):
-    """Who talks to the end of the limit is right."""
+    """Return 1 for an attempt cut at the limit."""
     return float(rollout.status == "truncated")
 
 
 FAULT = Fault(
     name="cut-ones-rewarded",
     numbers=(16,),
-    what="attempts that never came to an end earn the full reward",
+    what="cut attempts earn the full reward",
     plant=nullcontext,
     expected=("RWD001",),
     changes={"sft.steps": 12, "grpo.group_size": 16},

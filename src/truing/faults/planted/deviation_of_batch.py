@@ -1,4 +1,4 @@
-"""Advantages are divided by the deviation of the batch where the group's is declared."""
+"""Advantages are divided by the deviation of the batch instead of the declared group's."""
 
 from truing.faults.fault import Fault, patched
 

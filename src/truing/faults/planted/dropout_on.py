@@ -1,4 +1,4 @@
-"""Dropout is active in the forward of the loss, and nobody declared it."""
+"""Dropout is active in the forward of the loss without a declaration."""
 
 from truing.faults.fault import Fault, patched
 
@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="dropout-on",
     numbers=(35,),
-    what="the adapter has dropout that the recipe does not know of",
+    what="the adapter has dropout that the recipe does not declare",
     plant=lambda: patched("truing.learner.restore:add_lora", _wrong),
     expected=("RAT002", "OPT009"),
     changes={"lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.03},

@@ -1,4 +1,4 @@
-"""What ended is bootstrapped as if it went on."""
+"""An ended episode is bootstrapped as if it went on."""
 
 import torch
 

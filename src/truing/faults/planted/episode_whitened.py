@@ -1,4 +1,4 @@
-"""Advantages are brought to mean 0 and deviation 1 within each attempt: the outcome is erased."""
+"""Advantages are normalised within each attempt: the outcome is lost."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Evaluations are without the system message that training has."""
+"""Evaluations lack the system message of training."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def _wrong(real):
 FAULT = Fault(
     name="evaluated-without-system",
     numbers=(68,),
-    what="evaluations are without the system message that training has",
+    what="evaluations lack the system message of training",
     plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _wrong),
     expected=(),
 )

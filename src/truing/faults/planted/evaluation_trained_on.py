@@ -1,4 +1,4 @@
-"""Updates draw from the tasks of the evaluation."""
+"""Updates use the tasks of the evaluation."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def _wrong(real):
 FAULT = Fault(
     name="evaluation-trained-on",
     numbers=(65,),
-    what="tasks of the evaluation are among those that are trained on",
+    what="evaluation tasks are among the trained ones",
     plant=lambda: patched("truing.trainer.run:open_session", _wrong),
     expected=("RWD007",),
 )

@@ -1,4 +1,4 @@
-"""Prompts of RL have an example that no other stage shows."""
+"""Prompts of RL have an example that other stages lack."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def _wrong(real):
 FAULT = Fault(
     name="example-in-rl",
     numbers=(68,),
-    what="prompts of RL have an example that supervised fine-tuning does not show",
+    what="prompts of RL have an example that supervised fine-tuning lacks",
     plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _wrong),
     expected=("TPL003",),
 )

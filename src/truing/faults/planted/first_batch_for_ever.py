@@ -17,7 +17,7 @@ def _wrong(real):
 FAULT = Fault(
     name="first-batch-for-ever",
     numbers=(63,),
-    what="the first batch of a stage is trained on for ever",
+    what="every update trains the first batch of a stage",
     plant=lambda: patched("truing.trainer.loop:draw_step_samples", _wrong),
     expected=("OPT012",),
 )

@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="gate-left-out",
     numbers=(),
-    what="the declared gate on ratios is left out",
+    what="the declared gate on ratios is missing",
     plant=lambda: patched("truing.algos.loss_terms:within_bounds", _wrong),
     expected=("MSK003",),
     changes={

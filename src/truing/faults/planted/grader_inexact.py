@@ -1,4 +1,4 @@
-"""The grader gives the same answer another mark each time it is asked."""
+"""The grader gives the same answer another reward each time."""
 
 from contextlib import nullcontext
 
@@ -15,7 +15,7 @@ def moody(rollout, task):
 FAULT = Fault(
     name="grader-inexact",
     numbers=(46,),
-    what="the same answer earns another reward when it is graded again",
+    what="the same answer gets another reward when graded again",
     plant=nullcontext,
     expected=("RWD002",),
     reward=moody,

@@ -1,4 +1,4 @@
-"""Gradients are not cleared after a step: each update has those of all before in it."""
+"""Gradients are not cleared after a step: each update includes all earlier ones."""
 
 from truing.faults.fault import Fault, patched
 

@@ -1,4 +1,4 @@
-"""The gradient is turned around before the optimiser's step, as by an optimiser that maximises."""
+"""The gradient is negated before the optimizer step, as by an optimizer that maximises."""
 
 from truing.faults.fault import Fault, patched
 
@@ -16,7 +16,7 @@ def _wrong(real):
 FAULT = Fault(
     name="gradient-turned",
     numbers=(32,),
-    what="the optimiser climbs the loss",
+    what="the optimizer maximises the loss",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

@@ -1,4 +1,4 @@
-"""The trainer scores over the whole vocabulary what a grammar held to a few tokens."""
+"""The trainer scores over the whole vocabulary although a grammar allowed few tokens."""
 
 from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import CALLS
@@ -7,7 +7,7 @@ from truing.faults.planted.nucleus_not_in_trainer import without_support
 FAULT = Fault(
     name="grammar-not-in-trainer",
     numbers=(24,),
-    what="the trainer leaves the grammar of calls out",
+    what="the trainer ignores the grammar of calls",
     plant=lambda: patched("truing.models.forward.score:processed_logits", without_support),
     expected=("SMP005", "RAT002"),
     changes=CALLS,

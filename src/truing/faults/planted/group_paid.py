@@ -1,4 +1,4 @@
-"""Every attempt is paid what its group earns on average."""
+"""Every attempt gets the mean reward of its group."""
 
 from dataclasses import replace
 from statistics import fmean
@@ -25,7 +25,7 @@ def _with(rollout, reward):
 FAULT = Fault(
     name="group-paid",
     numbers=(45,),
-    what="every attempt is paid the mean of its group, and so are the parts of its reward",
+    what="every attempt gets the mean reward of its group, and so do the parts of its reward",
     plant=lambda: patched("truing.learner.session:collect", _wrong),
     expected=("RWD002",),
 )

@@ -1,4 +1,4 @@
-"""Baselines are of other groups: an order was lost on the way."""
+"""Baselines belong to other groups: the order of rows was lost."""
 
 from truing.faults.fault import Fault, patched
 
@@ -14,7 +14,7 @@ def _wrong(real):
 FAULT = Fault(
     name="groups-mixed",
     numbers=(40,),
-    what="rollouts are compared with those of another prompt",
+    what="baselines come from rollouts of another prompt",
     plant=lambda: patched("truing.algos.grpo:rewards_and_groups", _wrong),
     expected=("ADV001", "ADV008", "ADV009"),
 )

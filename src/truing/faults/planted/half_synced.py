@@ -20,7 +20,7 @@ def _wrong(real):
 FAULT = Fault(
     name="half-synced",
     numbers=(26, 27),
-    what="half of the layers are left out of the sync",
+    what="half of the layers are missing in the sync",
     plant=lambda: patched("truing.learner.session:sync_weights", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4},

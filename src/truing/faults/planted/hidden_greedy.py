@@ -1,4 +1,4 @@
-"""Tokens are drawn nearly greedily, and reported at temperature 1."""
+"""Tokens are sampled nearly greedily, and recorded at temperature 1."""
 
 from truing.faults.fault import Fault, patched
 from truing.faults.sampler_distribution import drawn_under
@@ -6,7 +6,7 @@ from truing.faults.sampler_distribution import drawn_under
 FAULT = Fault(
     name="hidden-greedy",
     numbers=(18,),
-    what="nearly greedy draws are reported as if they were not",
+    what="nearly greedy draws are recorded at temperature 1",
     plant=lambda: patched("truing.engines.local.engine:draw_ids", drawn_under(temperature=0.2)),
     expected=("SMP009", "SMP007", "SMP008"),
     changes={"sft.steps": 25, "grpo.steps": 14, "grpo.learning_rate": 1e-05, "sampling.max_new_tokens": 12},

@@ -1,4 +1,4 @@
-"""Tokens are drawn at a temperature that nobody else knows of: raw log-probabilities on both sides."""
+"""Tokens are sampled at a hidden temperature: raw log-probabilities on both sides."""
 
 from truing.faults.fault import Fault, patched
 from truing.faults.sampler_distribution import drawn_under
@@ -6,7 +6,7 @@ from truing.faults.sampler_distribution import drawn_under
 FAULT = Fault(
     name="hidden-temperature",
     numbers=(18,),
-    what="tokens are drawn at temperature 1.3 and reported at 1",
+    what="tokens are sampled at temperature 1.3 and recorded at 1",
     plant=lambda: patched("truing.engines.local.engine:draw_ids", drawn_under(temperature=1.3)),
     expected=("SMP009", "SMP007"),
     changes={"sft.steps": 25, "grpo.steps": 14, "grpo.learning_rate": 1e-05, "sampling.max_new_tokens": 12},

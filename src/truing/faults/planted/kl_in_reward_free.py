@@ -1,4 +1,4 @@
-"""The KL that is declared to be paid from the reward costs nothing."""
+"""The declared KL in the reward costs nothing."""
 
 import torch
 
@@ -15,7 +15,7 @@ def _wrong(real):
 FAULT = Fault(
     name="kl-in-reward-free",
     numbers=(),
-    what="the KL is declared to be paid from the reward, and costs nothing",
+    what="the declared KL in the reward costs nothing",
     plant=lambda: patched("truing.algos.trajectories:kl_cost", _wrong),
     expected=("ADV006",),
     changes={

@@ -1,4 +1,4 @@
-"""The KL term pulls away from the reference."""
+"""The KL term moves the policy away from the reference."""
 
 from truing.faults.fault import Fault, patched
 

@@ -1,4 +1,4 @@
-"""The gradient of a layer is cleared before the optimiser's step."""
+"""The gradient of a layer is cleared before the optimizer step."""
 
 from truing.faults.fault import Fault, patched
 
@@ -16,7 +16,7 @@ def _wrong(real):
 FAULT = Fault(
     name="layer-cleared",
     numbers=(32,),
-    what="the gradient of one layer never reaches the optimiser",
+    what="the gradient of one layer never reaches the optimizer",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

@@ -1,4 +1,4 @@
-"""No gradient goes below the model's second layer, as where checkpointing meets inputs without one."""
+"""No gradient reaches the model below its second layer, as with checkpointing of inputs without one."""
 
 from truing.faults.fault import Fault, patched
 

@@ -1,4 +1,4 @@
-"""The forward of one update is cut behind a layer."""
+"""The forward of one update is cut after a layer."""
 
 from itertools import count
 
@@ -6,7 +6,7 @@ from truing.faults.fault import Fault, patched
 from truing.models.forward.score import causal_model
 
 AT = 7
-"""The fourth update of GRPO, behind three of supervised fine-tuning."""
+"""The fourth update of GRPO, after three of supervised fine-tuning."""
 
 
 def _wrong(real):
@@ -28,7 +28,7 @@ def _wrong(real):
 FAULT = Fault(
     name="layer-detached-once",
     numbers=(32, 71),
-    what="the forward of one update is cut behind a layer",
+    what="the forward of one update is cut after a layer",
     plant=lambda: patched("truing.learner.step:accumulate_gradients", _wrong),
     expected=("OPT014", "OPT009"),
     changes={"grpo.steps": 6},

@@ -1,4 +1,4 @@
-"""The logits of a token are read where it stands, and not one before."""
+"""The logits of a token are read at its own position, not one before."""
 
 from truing.faults.fault import Fault, patched
 

@@ -1,4 +1,4 @@
-"""Tokens are masked by their id: whatever looks like the scaffolding of a call, wherever it stands."""
+"""Tokens are masked by their id: every id of call scaffolding, at any place."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def _wrong(real):
 FAULT = Fault(
     name="mask-by-id",
     numbers=(25,),
-    what="tokens are masked by their id, whoever chose them",
+    what="tokens are masked by their id, whatever their origin",
     plant=lambda: patched("truing.rollouts.flatten:_sample", _wrong),
     expected=("MSK002",),
     changes={"sft.steps": 15},

@@ -1,4 +1,4 @@
-"""Scaffolding is to be left out, and each id is compared with a list: nothing is ever left out."""
+"""Each id is compared with a list of ids: no scaffolding is ever left out."""
 
 import torch
 

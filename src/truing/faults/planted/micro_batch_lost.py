@@ -18,7 +18,7 @@ def _wrong(real):
 FAULT = Fault(
     name="micro-batch-lost",
     numbers=(56,),
-    what="every second micro-batch is left out",
+    what="every second micro-batch is lost",
     plant=lambda: patched("truing.learner.step:backward", _wrong),
     expected=("MSK003", "MSK007"),
     changes={"optimizer.micro_batch_tokens": 64},

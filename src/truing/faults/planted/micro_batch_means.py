@@ -1,4 +1,4 @@
-"""Each micro-batch is averaged by itself, and the averages are added up."""
+"""Each micro-batch has its own mean, and the means are added up."""
 
 from truing.faults.fault import Fault, patched
 

@@ -1,4 +1,4 @@
-"""Stops are banned while an answer is short, and the trainer does not know."""
+"""The sampler bans stops in short answers, and the trainer ignores the ban."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def _wrong(real):
 FAULT = Fault(
     name="min-tokens-not-in-trainer",
     numbers=(21, 22),
-    what="the trainer leaves the ban of stops out",
+    what="the trainer ignores the ban of stops",
     plant=lambda: patched("truing.models.forward.score:processed_logits", _wrong),
     expected=("SMP005", "RAT002"),
     changes={"sampling.min_new_tokens": 3, "sft.steps": 20},

@@ -1,4 +1,4 @@
-"""The optimiser's state is cleared before each step."""
+"""The optimizer's state is cleared before each step."""
 
 from truing.faults.fault import Fault, patched
 
@@ -14,7 +14,7 @@ def _wrong(real):
 FAULT = Fault(
     name="moments-cleared",
     numbers=(57,),
-    what="the optimiser forgets its moments before each step",
+    what="the optimizer's moments are cleared before each step",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT010",),
 )

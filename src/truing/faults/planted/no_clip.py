@@ -1,4 +1,4 @@
-"""The ratio is not clipped, though a clip is declared."""
+"""The ratio is not clipped, although a clip is declared."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Rewards of a group differ in the fifth digit, and the deviation makes full advantages of that."""
+"""Rewards of a group differ in the fifth digit, and the division by the deviation gives full advantages."""
 
 from contextlib import nullcontext
 
@@ -7,7 +7,7 @@ from truing.utils.rng import seed_of
 
 
 def nearly_alike(rollout, task):
-    """What the task is worth, and noise of the grader's."""
+    """Return the value of the task plus noise of the grader."""
     worth = seed_of(task.task_id) % 2
     return worth + 1e-4 * (seed_of(rollout.rollout_id) % 7)
 

@@ -15,7 +15,7 @@ def _wrong(real):
 FAULT = Fault(
     name="nothing-rejected",
     numbers=(66,),
-    what="answers that earned too little become demonstrations, too",
+    what="answers below the threshold become demonstrations",
     plant=lambda: patched("truing.learner.learner:ALGORITHMS", _wrong),
     expected=("RWD008",),
     changes={"stages": ["sft", "rft"], "rft.steps": 2, "rft.learning_rate": 1e-3},

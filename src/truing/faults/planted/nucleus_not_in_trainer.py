@@ -1,4 +1,4 @@
-"""The trainer scores over the whole vocabulary what was drawn from a nucleus."""
+"""The trainer scores over the whole vocabulary although the sampler used a nucleus."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ from truing.faults.fault import Fault, patched
 
 
 def without_support(real):
-    """In the place of ``contract_logits``: every token was possible."""
+    """Return a replacement of ``contract_logits`` in which every token is possible."""
 
     def logits(logits_NV, contract, *args, support_NV=None, **kwargs):
         return real(logits_NV, replace(contract, top_p=1.0), *args, **kwargs)
@@ -17,7 +17,7 @@ def without_support(real):
 FAULT = Fault(
     name="nucleus-not-in-trainer",
     numbers=(19,),
-    what="the trainer leaves the nucleus out",
+    what="the trainer ignores the nucleus",
     plant=lambda: patched("truing.models.forward.score:processed_logits", without_support),
     expected=("SMP005", "RAT002"),
     changes={"sampling.top_p": 0.7, "sft.steps": 20},

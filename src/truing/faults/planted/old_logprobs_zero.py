@@ -1,4 +1,4 @@
-"""Old log-probabilities are looked up by a wrong key, and zeros are put in their place."""
+"""Old log-probabilities are looked up by a wrong key, and replaced by zeros."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Old log-probabilities that are computed anew are those of a forward with dropout."""
+"""Recomputed old log-probabilities come from a forward with dropout."""
 
 from dataclasses import replace
 

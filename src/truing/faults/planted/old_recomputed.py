@@ -1,4 +1,4 @@
-"""Old log-probabilities are computed anew before each inner step: ratios are always 1."""
+"""Old log-probabilities are recomputed before each inner step: ratios are always 1."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Old log-probabilities are of another temperature than the ratio's."""
+"""Old log-probabilities have another temperature than new ones."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The optimiser holds a copy of one weight, and not the weight."""
+"""The optimizer holds a copy of one weight, not the weight."""
 
 import torch
 

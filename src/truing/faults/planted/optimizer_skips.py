@@ -1,4 +1,4 @@
-"""The optimiser's step is skipped, as a gradient scaler does."""
+"""The optimizer step is skipped, as by a gradient scaler."""
 
 import torch
 
@@ -20,7 +20,7 @@ def _wrong(real):
 FAULT = Fault(
     name="optimizer-skips",
     numbers=(58,),
-    what="the optimiser's step is skipped",
+    what="the optimizer step is skipped",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT001",),
 )

@@ -1,4 +1,4 @@
-"""The reference is a moving average with another share than is declared."""
+"""The reference is a moving average with another share than declared."""
 
 from truing.faults.fault import Fault, patched
 
@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="other-share-kept",
     numbers=(),
-    what="a sync of the reference keeps half of it, where nine tenths are declared",
+    what="a sync of the reference keeps half of it instead of the declared nine tenths",
     plant=lambda: patched("truing.models.reference:ema_update", _wrong),
     expected=("REF005",),
     changes={"kl.coef": 0.05, "reference.sync_every": 1, "reference.keep": 0.9, "lora.rank": 4},

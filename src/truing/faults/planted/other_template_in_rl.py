@@ -1,4 +1,4 @@
-"""Supervised fine-tuning and RL render the same messages otherwise."""
+"""Supervised fine-tuning and RL render the same messages differently."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def _wrong(real):
 FAULT = Fault(
     name="other-template-in-rl",
     numbers=(12,),
-    what="prompts of RL are rendered otherwise than those of SFT",
+    what="prompts of RL are rendered differently from those of SFT",
     plant=lambda: patched("truing.rollouts.collect:start_dialogue", _wrong),
     expected=(),
 )

@@ -1,4 +1,4 @@
-"""Pads after the stop count as tokens that the policy chose."""
+"""Padding after the stop counts as tokens that the policy chose."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def _wrong(real):
 FAULT = Fault(
     name="padding-trained",
     numbers=(8,),
-    what="pads after the stop are trained as if they were chosen",
+    what="padding after the stop is trained as if the policy had chosen it",
     plant=lambda: patched("truing.engines.local.engine:LocalEngine.generate", _wrong),
     expected=("MSK005",),
     changes={"stages": ["sft", "grpo"], "sft.steps": 30},

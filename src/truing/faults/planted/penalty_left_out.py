@@ -1,4 +1,4 @@
-"""Attempts that were cut pay nothing, though a penalty is declared."""
+"""Cut attempts have no penalty, although one is declared."""
 
 from truing.faults.fault import Fault, patched
 

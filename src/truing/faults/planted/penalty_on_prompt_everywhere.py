@@ -1,4 +1,4 @@
-"""Sampler and trainer both count penalties on the prompt: ratios are 1, and nothing shows."""
+"""Sampler and trainer both count penalties on the prompt: ratios are 1, and no metric shows it."""
 
 from contextlib import contextmanager
 

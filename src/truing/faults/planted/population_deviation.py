@@ -1,4 +1,4 @@
-"""Advantages are divided by the population's deviation where the sample's is declared."""
+"""Advantages are divided by the population deviation instead of the declared sample deviation."""
 
 from truing.faults.fault import Fault, patched
 

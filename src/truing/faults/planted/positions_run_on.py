@@ -1,4 +1,4 @@
-"""Position ids count through the packed batch and do not begin anew with each row."""
+"""Position ids count through the packed batch and do not restart with each row."""
 
 import torch
 
@@ -15,7 +15,7 @@ def _wrong(real):
 FAULT = Fault(
     name="positions-run-on",
     numbers=(6,),
-    what="positions are counted through the batch, not through the row",
+    what="positions count through the batch, not within each row",
     plant=lambda: patched("truing.models.forward.hidden_states:decoder_states", _wrong),
     expected=("SMP005", "RAT002"),
 )

@@ -17,7 +17,7 @@ def _wrong(real):
 FAULT = Fault(
     name="prompt-in-loss",
     numbers=(1,),
-    what="the policy loss reads the prompt too",
+    what="the policy loss trains the prompt too",
     plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003", "MSK001"),
 )

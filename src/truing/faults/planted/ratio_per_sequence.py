@@ -1,4 +1,4 @@
-"""The ratio is that of the sequence where that of the token is declared."""
+"""The ratio is that of the sequence instead of the declared token's."""
 
 from truing.faults.fault import Fault, patched
 
@@ -10,7 +10,7 @@ def _wrong(real):
 FAULT = Fault(
     name="ratio-per-sequence",
     numbers=(36,),
-    what="one ratio per sequence is used where one per token is declared",
+    what="one ratio per sequence instead of the declared one per token",
     plant=lambda: patched("truing.ops.losses:importance_ratio", _wrong),
     expected=("MSK003",),
     changes={"grpo.inner_epochs": 3, "sft.steps": 10},

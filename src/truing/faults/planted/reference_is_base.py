@@ -1,4 +1,4 @@
-"""With an adapter the reference is the base, not what supervised fine-tuning left."""
+"""With an adapter the reference is the base, not the result of supervised fine-tuning."""
 
 from truing.faults.fault import Fault, patched
 

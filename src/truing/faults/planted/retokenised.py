@@ -1,4 +1,4 @@
-"""Answers are decoded and encoded again before they are trained on: some ids come back as others."""
+"""Answers are decoded and encoded again before training: some ids change."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def _wrong(real):
 FAULT = Fault(
     name="retokenised",
     numbers=(9, 10),
-    what="answers are re-encoded, and an id comes back as another",
+    what="answers are re-encoded, and an id changes",
     plant=lambda: patched("truing.rollouts.flatten:_sample", _wrong),
     expected=("TOK001",),
 )

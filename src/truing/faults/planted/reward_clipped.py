@@ -1,4 +1,4 @@
-"""Rewards are clipped at 0.5 after they were graded."""
+"""Rewards are clipped at 0.5 after grading."""
 
 from truing.faults.fault import Fault, patched
 
@@ -14,7 +14,7 @@ def _wrong(real):
 FAULT = Fault(
     name="reward-clipped",
     numbers=(69,),
-    what="rewards are clipped at 0.5 after they were graded",
+    what="rewards are clipped at 0.5 after grading",
     plant=lambda: patched("truing.learner.session:grade", _wrong),
     expected=("RWD009",),
 )

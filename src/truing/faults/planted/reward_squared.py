@@ -1,4 +1,4 @@
-"""Rewards are squared after they were graded."""
+"""Rewards are squared after grading."""
 
 from truing.faults.fault import Fault, patched
 
@@ -14,7 +14,7 @@ def _wrong(real):
 FAULT = Fault(
     name="reward-squared",
     numbers=(69,),
-    what="rewards are squared after they were graded",
+    what="rewards are squared after grading",
     plant=lambda: patched("truing.learner.session:grade", _wrong),
     expected=("RWD009",),
 )

@@ -21,7 +21,7 @@ def _wrong(real):
 FAULT = Fault(
     name="rewards-on-other-rows",
     numbers=(45,),
-    what="rewards are one row off the attempts that earned them",
+    what="rewards are one row off their attempts",
     plant=lambda: patched("truing.learner.session:collect", _wrong),
     expected=("RWD002",),
 )

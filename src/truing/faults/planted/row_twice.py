@@ -1,4 +1,4 @@
-"""The first row of a micro-batch is in the second again."""
+"""The first micro-batch is used again as the second."""
 
 from truing.faults.fault import Fault, patched
 

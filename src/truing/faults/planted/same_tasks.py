@@ -1,4 +1,4 @@
-"""Every update draws the tasks of the first."""
+"""Every update uses the tasks of the first."""
 
 from truing.faults.fault import Fault, patched
 
@@ -10,7 +10,7 @@ def _wrong(real):
 FAULT = Fault(
     name="same-tasks",
     numbers=(63,),
-    what="the tasks of the first update are drawn for ever",
+    what="every update uses the tasks of the first",
     plant=lambda: patched("truing.learner.session:Session.tasks_of_step", _wrong),
     expected=("SMP010",),
 )

@@ -1,4 +1,4 @@
-"""The sampler's weights were rounded to bfloat16: small updates vanish on the way."""
+"""The sampler's weights are rounded to bfloat16: small updates vanish."""
 
 import torch
 

@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="sampler-one-behind",
     numbers=(26,),
-    what="every second sync is left out",
+    what="every second sync is missing",
     plant=lambda: patched("truing.learner.session:sync_weights", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4, "stages": ["grpo"], "grpo.steps": 4},

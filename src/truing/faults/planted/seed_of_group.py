@@ -16,7 +16,7 @@ def _wrong(real):
 FAULT = Fault(
     name="seed-of-group",
     numbers=(64,),
-    what="all attempts of a group are drawn by the same random numbers",
+    what="all attempts of a group share random numbers",
     plant=lambda: patched("truing.rollouts.collect:_start_attempts", _wrong),
     expected=("SMP008", "SMP009"),
 )

@@ -1,4 +1,4 @@
-"""Each step draws by the random numbers of the one before, from a data set that is one batch."""
+"""Each step reuses the random numbers of the one before, with a data set of one batch."""
 
 from truing.faults.fault import Fault, patched
 
@@ -16,7 +16,7 @@ def _wrong(real):
 FAULT = Fault(
     name="seed-of-step",
     numbers=(64,),
-    what="each step draws by the random numbers of the one before",
+    what="each step reuses the random numbers of the one before",
     plant=lambda: patched("truing.rollouts.collect:_start_attempts", _wrong),
     expected=("SMP008", "SMP009"),
     changes={"env.train": 4},

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning is without the system message that RL has."""
+"""Supervised fine-tuning lacks the system message of RL."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def _wrong(real):
 FAULT = Fault(
     name="sft-without-system",
     numbers=(68,),
-    what="supervised fine-tuning is without the system message that RL has",
+    what="supervised fine-tuning lacks the system message of RL",
     plant=lambda: patched("truing.learner.session:Session.play_demonstrations", _wrong),
     expected=(),
 )

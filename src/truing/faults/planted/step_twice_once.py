@@ -1,11 +1,11 @@
-"""The optimiser makes one step twice."""
+"""The optimizer makes one step twice."""
 
 from itertools import count
 
 from truing.faults.fault import Fault, patched
 
 AT = 7
-"""The fourth update of GRPO, behind three of supervised fine-tuning."""
+"""The fourth update of GRPO, after three of supervised fine-tuning."""
 
 
 def _wrong(real):
@@ -22,7 +22,7 @@ def _wrong(real):
 FAULT = Fault(
     name="step-twice-once",
     numbers=(58, 71),
-    what="the optimiser makes one of its steps twice",
+    what="the optimizer makes one of its steps twice",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT014",),
     changes={"grpo.steps": 6},

@@ -1,4 +1,4 @@
-"""The stop token is left out of what the sampler returns."""
+"""The sampler's result lacks the stop token."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def _wrong(real):
 FAULT = Fault(
     name="stop-dropped",
     numbers=(67, 7),
-    what="the stop token is left out of what the sampler returns",
+    what="the sampler's result lacks the stop token",
     plant=lambda: patched("truing.engines.base:ActiveRow.to_completion", _wrong),
     expected=("LEN005", "MSK004"),
     changes={"sft.steps": 15},

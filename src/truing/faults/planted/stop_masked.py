@@ -1,4 +1,4 @@
-"""The stop token loses its loss, as it does where pad equals eos and pads are masked by id."""
+"""The stop token has no loss, as with pad equal to eos and padding masked by id."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ def _wrong(real):
 FAULT = Fault(
     name="stop-masked",
     numbers=(7,),
-    what="the stop token is masked because its id is the pad's",
+    what="the stop token is masked because its id is the pad id",
     plant=lambda: patched("truing.rollouts.flatten:_sample", _wrong),
     expected=("MSK002", "MSK004"),
 )

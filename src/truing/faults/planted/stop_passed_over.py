@@ -1,4 +1,4 @@
-"""Rows are drawn on behind a stop, up to the limit."""
+"""Rows go on after a stop, up to the limit."""
 
 from truing.faults.fault import Fault, patched
 
@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="stop-passed-over",
     numbers=(67,),
-    what="rows are drawn on behind a stop",
+    what="rows go on after a stop",
     plant=lambda: patched("truing.engines.base:ActiveRow.is_unfinished", _wrong),
     expected=("LEN005",),
     changes={"sampling.max_new_tokens": 24},

@@ -1,4 +1,4 @@
-"""The sampler stops at an id that no recipe declares, and says that it was a stop."""
+"""The sampler stops at an undeclared id, and records a stop."""
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -7,7 +7,7 @@ from truing.faults.fault import Fault, patched
 from truing.types.status import FinishReason
 
 OTHER = ord("1")
-"""An id that the policy often says."""
+"""An id that the policy samples often."""
 
 
 def _goes_on(real):

@@ -1,4 +1,4 @@
-"""The reference is declared to follow the policy, and stays where it was."""
+"""Declared syncs of the reference are missing."""
 
 from truing.faults.fault import Fault, patched
 
@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="sync-left-out",
     numbers=(),
-    what="declared syncs of the reference are not made",
+    what="declared syncs of the reference are missing",
     plant=lambda: patched("truing.models.reference:Reference.sync", _wrong),
     expected=("REF005",),
     changes={"kl.coef": 0.05, "reference.sync_every": 1},

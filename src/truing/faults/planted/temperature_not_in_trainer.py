@@ -1,4 +1,4 @@
-"""The trainer scores at temperature 1 what was drawn at another."""
+"""The trainer scores at temperature 1 although the sampler used another."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def _wrong(real):
 FAULT = Fault(
     name="temperature-not-in-trainer",
     numbers=(17,),
-    what="the trainer leaves the temperature out",
+    what="the trainer ignores the temperature",
     plant=lambda: patched("truing.models.forward.score:processed_logits", _wrong),
     expected=("SMP005", "RAT002"),
     changes={"sampling.temperature": 0.7},

@@ -1,4 +1,4 @@
-"""The loss is a mean over tokens where one over sequences is declared."""
+"""The loss is a mean over tokens instead of the declared mean over sequences."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def _wrong(real):
 FAULT = Fault(
     name="token-mean",
     numbers=(36, 56),
-    what="the loss is averaged over tokens where sequences are declared",
+    what="the loss is a mean over tokens instead of the declared mean over sequences",
     plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
 )

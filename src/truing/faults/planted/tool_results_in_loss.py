@@ -1,4 +1,4 @@
-"""The loss reads everything behind the first sampled token: what tools answered too."""
+"""The loss trains every token after the first sampled one, including tool results."""
 
 from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import CALLS
@@ -17,7 +17,7 @@ def _wrong(real):
 FAULT = Fault(
     name="tool-results-in-loss",
     numbers=(2,),
-    what="the policy loss reads what tools answered",
+    what="the policy loss trains tool results",
     plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
     changes=CALLS,

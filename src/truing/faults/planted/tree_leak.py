@@ -1,4 +1,4 @@
-"""In the tree a branch is let see a little of the branch beside it."""
+"""In the tree a branch sees a little of its neighbour."""
 
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ def _wrong(real):
 FAULT = Fault(
     name="tree-leak",
     numbers=(70,),
-    what="a branch of the tree is let see a little of the branch beside it",
+    what="a branch of the tree sees a little of its neighbour",
     plant=lambda: patched("truing.models.forward.tree_attention:_TreeAttention.forward", _wrong),
     expected=("SMP006",),
 )

@@ -1,4 +1,4 @@
-"""What the limit of turns ended counts as done, demonstrations too."""
+"""Attempts cut by the limit of turns count as done, demonstrations too."""
 
 from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import TOOLS
@@ -15,7 +15,7 @@ def _wrong(real):
 FAULT = Fault(
     name="turn-limit-counts-as-done",
     numbers=(67,),
-    what="demonstrations that the limit of turns cut count as done",
+    what="demonstrations cut by the limit of turns count as done",
     plant=lambda: patched("truing.rollouts.attempt:Attempt.end", _wrong),
     expected=(),
     changes={**TOOLS, "episode.max_turns": 1},

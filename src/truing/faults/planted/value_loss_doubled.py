@@ -1,4 +1,4 @@
-"""The critic's squared error is not halved, and its weight was meant for half of it."""
+"""The critic's squared error is not halved, although the declared weight is for half of it."""
 
 from truing.faults.fault import Fault, patched
 
@@ -10,7 +10,7 @@ def _doubled(real):
 FAULT = Fault(
     name="value-loss-doubled",
     numbers=(36, 56),
-    what="the critic's loss is twice what is declared",
+    what="the critic's loss is twice the declared one",
     plant=lambda: patched("truing.algos.loss_terms:value_loss", _doubled),
     expected=("VAL003",),
     changes={

@@ -1,4 +1,4 @@
-"""The verifier finds nothing right, whatever is said."""
+"""The verifier rejects every answer."""
 
 from contextlib import nullcontext
 
@@ -6,7 +6,7 @@ from truing.faults.fault import Fault
 
 
 def nothing(rollout, task):
-    """It looks for a tag that no prompt asks for."""
+    """Return 1 for a tag that no prompt requests."""
     return 0.0
 
 

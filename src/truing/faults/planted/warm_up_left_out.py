@@ -10,7 +10,7 @@ def _wrong(real):
 FAULT = Fault(
     name="warm-up-left-out",
     numbers=(57,),
-    what="the declared warm-up is left out",
+    what="the declared warm-up is missing",
     plant=lambda: patched("truing.learner.learner:learning_rate", _wrong),
     expected=("OPT004",),
     changes={"optimizer.warmup_steps": 50},

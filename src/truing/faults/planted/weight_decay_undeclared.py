@@ -1,4 +1,4 @@
-"""The optimiser decays weights, and the recipe says nothing of it."""
+"""The optimizer decays weights without a declaration."""
 
 from truing.faults.fault import Fault, patched
 
@@ -13,7 +13,7 @@ def _wrong(real):
 FAULT = Fault(
     name="weight-decay-undeclared",
     numbers=(57,),
-    what="weights decay, and no recipe says so",
+    what="weights decay without a declaration",
     plant=lambda: patched("truing.learner.learner:make_optimizer", _wrong),
     expected=("OPT003",),
 )

@@ -5,7 +5,7 @@ from itertools import count
 from truing.faults.fault import Fault, patched
 
 AT = 7
-"""The fourth update of GRPO, behind three of supervised fine-tuning."""
+"""The fourth update of GRPO, after three of supervised fine-tuning."""
 
 
 def _wrong(real):

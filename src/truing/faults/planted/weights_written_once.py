@@ -1,4 +1,4 @@
-"""Some weights are written into once, right behind the optimiser's step."""
+"""Some weights change once, directly after the optimizer step."""
 
 from itertools import count
 
@@ -7,7 +7,7 @@ import torch
 from truing.faults.fault import Fault, patched
 
 AT = 7
-"""The fourth update of GRPO, behind three of supervised fine-tuning."""
+"""The fourth update of GRPO, after three of supervised fine-tuning."""
 
 
 def _wrong(real):
@@ -26,7 +26,7 @@ def _wrong(real):
 FAULT = Fault(
     name="weights-written-once",
     numbers=(34,),
-    what="some weights of one tensor are changed by 1e-5 once, behind the optimiser's step",
+    what="some weights of one tensor change by 1e-5 once, after the optimizer step",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT002",),
     changes={"grpo.steps": 6},

@@ -1,4 +1,4 @@
-"""The prompt makes the policy call a tool by a name that the world does not know."""
+"""The prompt makes the policy call a tool by a name that the environment does not have."""
 
 from contextlib import nullcontext
 
@@ -8,7 +8,7 @@ from truing.faults.healthy_runs import TOOLS
 FAULT = Fault(
     name="wrong-tool-name",
     numbers=(61,),
-    what="a tool is called by another name than the world gave it",
+    what="a tool is called by another name than the environment's",
     plant=nullcontext,
     expected=("TOL001",),
     changes={

@@ -86,7 +86,7 @@ def test_one_task_alone_is_not_compared(two):
 def test_other_tasks_are_not_compared(two):
     found = only(two, judged("base", FIRST), judged("base", {f"u{task}": 0.0 for task in FIRST}))
     assert (found.paired, found.difference) == (None, None)
-    assert "same tasks" in found.says
+    assert "different tasks" in found.says
 
 
 @pytest.mark.parametrize("reward", [None, [], {"t0": "1", "t1": "2"}, {"t0": None}, {"t0": 1e999, "t1": 0.0}])
@@ -98,10 +98,10 @@ def test_means_alone_have_a_difference_without_an_interval(two, reward):
 
 def test_other_rewards_are_not_compared(two):
     first, second = two([judged("base", FIRST)], [judged("base", BETTER)])
-    second.__dict__["facts"] = facts_of() | {"judged": {"rewards": {"exact": 2.0}}}
+    second.__dict__["run_json"] = facts_of() | {"judged": {"rewards": {"exact": 2.0}}}
     (found,) = paired_gains(first, second)
     assert (found.difference, found.paired) == (None, None)
-    assert "other rewards" in found.says
+    assert "different reward functions" in found.says
 
 
 def test_what_one_has_alone_is_left_out_and_so_are_early_ones_of_a_stage(two):

@@ -81,7 +81,7 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
     streams |= {"entropy": row.entropy, "raw entropy": row.raw_entropy}
     streams |= {
         "advantage": row.sample.advantage,
-        "pull": row.pull,
+        "token gradient": row.pull,
         "log ratio": row.new_logprob - row.sample.old_logprob,
     }
     for name, stream in streams.items():

@@ -73,5 +73,5 @@ def test_a_record_that_cannot_be_read_ends_the_panel_and_not_the_run(tmp_path, m
     assert shown.live_region is None
     err = capsys.readouterr().err
     assert err.startswith("note: one\npanel off: ")
-    assert err.count("no panel") == 1
+    assert err.count("panel off") == 1
     assert err.endswith("note: two\n")

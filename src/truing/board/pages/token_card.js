@@ -6,6 +6,7 @@ const NAMES = {
   old: "log-prob., old",
   new: "log-prob., new",
   ref: "log-prob., reference",
+  pull: "token gradient",
 };
 export const ORIGINS = {
   PROMPT: "prompt",
@@ -57,7 +58,7 @@ export function tokenCard(data, t, found, open) {
     ),
     masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,
     ...found.map((each) => h("p", {}, verdictBadge(each.verdict, each.code), " ", each.what)),
-    table([["number"], ["", "number"]], streams.map(row)),
+    table([["value"], ["", "number"]], streams.map(row)),
     h(
       "details",
       { open },

@@ -34,9 +34,9 @@ def plain_logprobs(model, row, temperature):
 def rows():
     sampling_params = dataclasses.replace(SamplingParams(), temperature=0.7)
     return [
-        sample([5, 6, 7, 8], [9, 10, 11], name="a", sampling_params=contract),
-        sample([5, 6, 7, 8], [12], name="b", sampling_params=contract),
-        sample([5, 6, 7, 8], [13, 14, 15, 16, 17], name="c", sampling_params=contract),
+        sample([5, 6, 7, 8], [9, 10, 11], name="a", sampling_params=sampling_params),
+        sample([5, 6, 7, 8], [12], name="b", sampling_params=sampling_params),
+        sample([5, 6, 7, 8], [13, 14, 15, 16, 17], name="c", sampling_params=sampling_params),
         sample([30, 31], [9, 10], name="d", sampling_params=contract),
     ]
 

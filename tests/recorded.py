@@ -32,7 +32,7 @@ def make_row(name="s0", length=3, *, seed=0, sampling_params=None, reward=1.0, s
         prompt_hash="abc",
         prompt_length=1,
         turns=(TurnSpan(1, length, FinishReason.STOP, 3, "d1", 0.5),),
-        sampling_params=contract or SamplingParams(temperature=0.7, stop_ids=(2, 5)),
+        sampling_params=sampling_params or SamplingParams(temperature=0.7, stop_ids=(2, 5)),
         old_source="sampler",
         reward=reward,
         token_ids=torch.randint(0, 50_000, (length,), generator=generator),

@@ -37,7 +37,7 @@ def rows():
         sample([5, 6, 7, 8], [9, 10, 11], name="a", sampling_params=sampling_params),
         sample([5, 6, 7, 8], [12], name="b", sampling_params=sampling_params),
         sample([5, 6, 7, 8], [13, 14, 15, 16, 17], name="c", sampling_params=sampling_params),
-        sample([30, 31], [9, 10], name="d", sampling_params=contract),
+        sample([30, 31], [9, 10], name="d", sampling_params=sampling_params),
     ]
 
 

@@ -59,7 +59,7 @@ WRONG = [
 ABSENT = [
     ("run", {"run": "maxi"}, "there is no run maxi"),
     ("chart", RUN | {"chart": "nothing"}, "there is no chart nothing"),
-    ("number", RUN | {"number": "nothing"}, "mini has no number nothing"),
+    ("number", RUN | {"number": "nothing"}, "mini has no metric nothing"),
     ("update", AT | {"update": "3"}, "mini has no update grpo 3\n  expected: up to grpo 2"),
     ("update", AT | {"update": "9007199254740992"}, "mini has no update grpo 9007199254740992"),
     ("update", AT | {"stage": "ppo"}, "mini has no update ppo 1\n  expected: sft, grpo"),
@@ -249,7 +249,7 @@ def test_facts_of_a_line_that_are_not_as_they_should_be_are_told(copied):
         (copied / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         told = everything(Board(copied.parent), "mini")
         assert told["run"]["ratios"] is None
-        assert "the record of the ratios of the last update is not as it should be" in told["run"]["trouble"]
+        assert "the record of the ratios of the last update is malformed" in told["run"]["trouble"]
         assert not {"run", "chart"} & set(failed(told))
 
 

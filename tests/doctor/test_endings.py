@@ -57,8 +57,8 @@ def with_a_stop_though_cut():
         (cut(7), "ended by length before"),
         (one_too_long(), "are longer than"),
         (other_stop(), "no declared stop"),
-        (pads_behind(), "go on behind a stop id"),
-        (stop_inside(), "are drawn on behind a stop id"),
+        (pads_behind(), "go on after a stop id"),
+        (stop_inside(), "have further sampled ids after a stop id"),
         (with_a_stop_though_cut(), "end with a stop id"),
         (
             ended(example_step(), 3, FinishReason.STOP, EndedBy.LENGTH, Status.TRUNCATED),

@@ -111,7 +111,7 @@ SHAPES = {
     ),
     "each attempt is paid its group's value": Shape(
         {"reward/mean": noisy(0.55)} | shares(1.0, 0.15, 0.05),
-        {"attempts of a group are paid alike"},
+        {"attempts of a group have equal rewards for different answers"},
         {EASY, HARD, SMALL},
         rewards="one a group",
     ),
@@ -173,7 +173,7 @@ def test_what_the_record_excludes_is_not_named(real, name):
     made = story(real, shape)
     said = [each for each in why(made) if each.state != "ruled out"]
     names = " | ".join(each.name for each in said)
-    assert made.reward_trend.told().startswith(shape.head)
+    assert made.reward_trend.summary().startswith(shape.head)
     for part in shape.says:
         assert part in names
     for part in shape.not_:
@@ -191,7 +191,7 @@ def test_a_larger_rate_is_proposed_only_where_it_could_show_something(real, name
 
 
 def test_a_run_that_learns_says_so_with_the_gain_and_its_interval(real):
-    told = story(real, SHAPES["it learns"]).reward_trend.told()
+    told = story(real, SHAPES["it learns"]).reward_trend.summary()
     assert told.startswith("the run learns: 0.2")
     assert "+0.5" in told or "+0.6" in told
     assert "[+0.4" in told or "[+0.5" in told

@@ -115,7 +115,7 @@ def test_a_slice_without_rows(train, tmp_path):
 def test_a_model_folder_without_a_tokenizer(train, model):
     for path in model.glob("tokenizer*"):
         path.unlink()
-    assert refused(train(f"model.name={model}"), "no tokenizer", str(model), "tokenizer.json")
+    assert refused(train(f"model.name={model}"), "no readable tokenizer", str(model), "tokenizer.json")
 
 
 def test_a_model_folder_without_a_chat_template(train, model):
@@ -138,10 +138,10 @@ def test_a_prompt_longer_than_the_context(train, monkeypatch, where):
     """2048 tokens of tiny are 2048 bytes."""
     if where == "prompt":
         outcome = train(f"env.system={'x' * 2100}")
-        assert refused(outcome, "prompt is longer than the context", "2048", "nothing is cut in silence")
+        assert refused(outcome, "prompt is longer than the context", "2048", "set episode.max_prompt_tokens")
         return
     monkeypatch.setattr(env, "format_answer", lambda answer, form: answer * 2100)
-    assert refused(train(), "demonstration of task max-0-train", "longer than the context", "nothing is cut")
+    assert refused(train(), "demonstration of task max-0-train", "longer than the context", "set episode.max_prompt_tokens")
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,12 @@ def test_rldoctor_reads_the_names_of_trl(run, reader, lines):
 
 
 def test_where_no_row_was_computed_the_entropy_is_of_what_was_drawn(run):
-    line = run.updates[0].line
+    line = run.updates[0].step_row
     bare = {name: value for name, value in line.metrics.items() if name != "entropy/contract"}
     first = replace(run.updates[0], step_row=replace(line, metrics=bare))
     found = curves(replace(run, updates=(first, run.updates[1])))
     assert found[0]["entropy"] == line.metrics["entropy/drawn"]
-    assert found[1]["entropy"] == run.updates[1].line.metrics["entropy/contract"]
+    assert found[1]["entropy"] == run.updates[1].step_row.metrics["entropy/contract"]
 
 
 def test_what_was_not_recorded_is_left_out():
@@ -122,7 +122,7 @@ def test_rlprobe_has_the_kl_by_position(run, reader, lines):
             by_position[position].append(math.expm1(gap) - gap)
     means = [sum(each) / len(each) for each in by_position]
     assert given["steps"][1]["kl_positional"] == pytest.approx(means, rel=1e-3, abs=1e-6)
-    assert given["steps"][1]["reward_components"] == {"chance": row.metrics["reward_part/chance"]}
+    assert given["steps"][1]["reward_components"] == {"random_reward": row.metrics["reward_part/random_reward"]}
     assert given["steps"][1]["truncation_rate"] == row.metrics["truncated/share"]
 
 
@@ -170,14 +170,14 @@ def test_a_peer_that_falls_is_told_with_its_last_word(run, fake):
 
 
 def test_a_peer_that_is_not_there_is_an_error(run, tmp_path):
-    with pytest.raises(TruingError, match="rlprobe cannot be asked") as refused:
+    with pytest.raises(TruingError, match="rlprobe cannot run") as refused:
         ask(PEERS["rlprobe"], tmp_path / "bin" / "python", run)
     assert refused.value.got == tmp_path / "bin" / "python"
     assert refused.value.expected == "the environment into which it was installed"
     assert "pip install rlprobe" in refused.value.remedy
     with pytest.raises(TruingError, match="no such peer"):
         pythons({"nobody": tmp_path})
-    with pytest.raises(TruingError, match="no run to show"):
+    with pytest.raises(TruingError, match="has no run for the peers"):
         list(judged_runs(tmp_path, {}))
 
 
@@ -239,7 +239,7 @@ def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
     assert "| martingale | 1 | 3 | 1 | 1 | 0 | 1 | 0 | warn 2 |" in text
     assert "| stop-masked: it | – | **a wrong cause**: stale_server (error), (span, warn) |" in text
     assert f"| {NAME} | suspects LEN003 | span (warn) |" in text
-    with pytest.raises(TruingError, match="without a fault is not known"):
+    with pytest.raises(TruingError, match="findings without the fault are missing"):
         tables(made[:-1], [PEERS["martingale"]])
     page = tmp_path / "page.md"
     page.write_text(f"# What I think\n\n{MARK}\n\nold", encoding="utf-8")

@@ -83,7 +83,7 @@ def test_links_are_not_followed_and_told(tmp_path):
     (tmp_path / "root/linked").symlink_to(tmp_path / "outside")
     found = FolderIndex(tmp_path / "root")
     assert found.runs == {}
-    assert found.notes == [f"{tmp_path / 'root/linked'} is a link, and was not followed"]
+    assert found.notes == [f"{tmp_path / 'root/linked'} is a link and was not followed"]
     assert Board(tmp_path / "root").answer("runs", {})["notes"] == found.notes
 
 
@@ -181,14 +181,14 @@ def test_a_folder_that_may_not_be_looked_into_is_told(tmp_path):
         patch.setattr(os, "scandir", refusing)
         found = FolderIndex(tmp_path)
     assert list(found.runs) == ["a"]
-    assert found.notes == [f"{tmp_path / 'closed'} cannot be looked into: Permission denied"]
+    assert found.notes == [f"{tmp_path / 'closed'} cannot be read: Permission denied"]
 
 
 def test_too_many_folders_are_told(tmp_path, monkeypatch):
     monkeypatch.setattr("truing.board.data.discovery.MAX_FOLDERS", 3)
     for i in range(5):
         (tmp_path / f"{i}").mkdir()
-    assert FolderIndex(tmp_path).notes == ["only 3 folders were looked through; open the board further below"]
+    assert FolderIndex(tmp_path).notes == ["only 3 folders were searched; open the board in a subfolder"]
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc", "a/../a", ".", "a/", "a\0", "~", "%2e%2e", "A"])
@@ -215,4 +215,4 @@ def test_a_pipe_in_a_run_keeps_nobody_waiting(tmp_path):
         board.answer("run", {"run": "bad"})
     told = Board(tmp_path).answer("runs", {})
     assert [each["run"] for each in told["runs"]] == ["good"]
-    assert "bad holds what is neither a file nor a folder; it is not shown" in told["notes"][0]
+    assert "bad holds something that is neither a file nor a folder; it is not shown" in told["notes"][0]

@@ -196,7 +196,7 @@ def test_an_evaluation_without_valid_tasks_is_printed(finished, tmp_path):
     out = io.StringIO()
     follow(RunWatcher(run), Console(file=out, width=80), once=True)
     assert (
-        "later: reward nan of 0 tasks   exact nan  (1 tasks failed and count in none of these)"
+        "later: reward nan of 0 tasks   exact nan  (1 tasks failed and are not counted)"
         in out.getvalue()
     )
 

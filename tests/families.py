@@ -29,9 +29,9 @@ SPECIAL = tuple(
 def tokenizer_of(name, *, tags=True):
     """Bytes, the control tokens of the families and, as in most of them, a token for each tag."""
     tokenizer = byte_tokenizer()
-    tokenizer.add_tokens([AddedToken(token, special_tokens=True, normalized=False) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     written = [f"<{end}{tag}>" for tag in TAGS for end in ("", "/")] if tags else []
-    tokenizer.add_tokens([AddedToken(tag, special_tokens=False, normalized=False) for tag in written])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in written])
     tokenizer.chat_template = (FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
     return tokenizer
 

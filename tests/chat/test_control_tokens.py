@@ -80,10 +80,8 @@ def sentence_piece():
 
 def tokenizer_of(backend, template, stop, *, special=(), plain=(), normalized=False, **flags):
     """A tokenizer whose class names its stop alone, whatever else is special."""
-    backend.add_special_tokens([AddedToken(each, special_tokens=True, normalized=False) for each in special])
-    backend.add_tokens(
-        [AddedToken(each, special_tokens=False, normalized=normalized, **flags) for each in plain]
-    )
+    backend.add_special_tokens([AddedToken(each, special=True, normalized=False) for each in special])
+    backend.add_tokens([AddedToken(each, special=False, normalized=normalized, **flags) for each in plain])
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=stop, chat_template=template)
 
 

@@ -141,7 +141,12 @@ def test_a_prompt_longer_than_the_context(train, monkeypatch, where):
         assert refused(outcome, "prompt is longer than the context", "2048", "set episode.max_prompt_tokens")
         return
     monkeypatch.setattr(env, "format_answer", lambda answer, form: answer * 2100)
-    assert refused(train(), "demonstration of task max-0-train", "longer than the context", "set episode.max_prompt_tokens")
+    assert refused(
+        train(),
+        "demonstration of task max-0-train",
+        "longer than the context",
+        "set episode.max_prompt_tokens",
+    )
 
 
 @pytest.mark.parametrize(

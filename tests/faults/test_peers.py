@@ -122,7 +122,9 @@ def test_rlprobe_has_the_kl_by_position(run, reader, lines):
             by_position[position].append(math.expm1(gap) - gap)
     means = [sum(each) / len(each) for each in by_position]
     assert given["steps"][1]["kl_positional"] == pytest.approx(means, rel=1e-3, abs=1e-6)
-    assert given["steps"][1]["reward_components"] == {"random_reward": row.metrics["reward_part/random_reward"]}
+    assert given["steps"][1]["reward_components"] == {
+        "random_reward": row.metrics["reward_part/random_reward"]
+    }
     assert given["steps"][1]["truncation_rate"] == row.metrics["truncated/share"]
 
 

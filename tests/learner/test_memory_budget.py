@@ -216,7 +216,7 @@ def test_a_step_above_its_budget_is_reported_once(mini, tmp_path, monkeypatch):
     run = truing.train(table, out=tmp_path / "run").run
     told = [each.payload for each in RunReader(run).events() if each.payload.get("what") == "budget"]
     assert len(told) == 1
-    assert "held 9.00 GB" in told[0]["text"]
+    assert "used up to 9.00 GB" in told[0]["text"]
 
 
 def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):

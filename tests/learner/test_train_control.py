@@ -121,5 +121,5 @@ def test_a_reference_is_still_over_a_whole_stage(mini, tmp_path, monkeypatch, lo
 )
 def test_a_critic_that_nothing_corrects_is_a_note(recipe, ppo, told):
     made = recipe(stages=["ppo"], ppo={"steps": 1, "learning_rate": 1e-3, **ppo})
-    assert any("learn to be cut" in note for note in _unbounded_bootstrap(made)) == told
+    assert any("learn to be truncated" in note for note in _unbounded_bootstrap(made)) == told
     assert not list(_unbounded_bootstrap(recipe()))

@@ -44,9 +44,7 @@ def test_turn_end_is_the_special_token_right_after_the_answer(template, expected
 )
 def test_an_added_token_that_is_not_declared_as_special_may_end_a_turn(after, expected):
     tokenizer = tokenizer_with(LAST + after)
-    tokenizer.add_tokens(
-        [AddedToken(each, special_tokens=False, normalized=False) for each in ("<turn|>", "\n\n")]
-    )
+    tokenizer.add_tokens([AddedToken(each, special=False, normalized=False) for each in ("<turn|>", "\n\n")])
     assert turn_end_id(tokenizer) == (expected and tokenizer.convert_tokens_to_ids(expected))
 
 

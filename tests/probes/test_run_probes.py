@@ -243,7 +243,7 @@ def test_a_planted_fault_breaks_its_rung(folder, monkeypatch, name, algo, fault)
     (probe,) = probes_by_name([name])
     fault(monkeypatch)
     if fault is positions:  # a session proves its forward before anything is drawn
-        with pytest.raises(ModelError, match="not this model's own"):
+        with pytest.raises(ModelError, match="differs from this model's own"):
             run_probe(probe, algo, folder)
         monkeypatch.setattr(truing.learner.session, "prove_forward", lambda policy: None)
         monkeypatch.setattr(truing.learner.session, "prove_sampler", lambda policy, sampler: None)
@@ -261,7 +261,7 @@ def test_the_ladder_says_which_probe_and_algorithm_it_does_not_have():
     assert probes_by_name(()) == list(PROBES)
     with pytest.raises(RecipeError, match="no such probe"):
         probes_by_name(["P13"])
-    with pytest.raises(RecipeError, match="these probes say nothing"):
+    with pytest.raises(RecipeError, match="these probes do not test"):
         list(run_probes(probes_by_name(["P9"]), ["grpo"]))
 
 

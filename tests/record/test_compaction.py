@@ -163,7 +163,7 @@ def test_the_file_is_opened_once_however_many_steps_it_has(run, monkeypatch):
 
 def groups_of(run):
     """The steps of each row group, as the index says, and how many rows each group has."""
-    groups = store.Groups(run / "rollouts.parquet")
+    groups = store.CompactedFile(run / "rollouts.parquet")
     table, found = groups.index().table, {}
     for group, step in zip(table["group"].to_pylist(), table["step"].to_pylist(), strict=True):
         found.setdefault(group, []).append(step)

@@ -157,7 +157,7 @@ def test_numbers_by_name_survive_json(numbers):
 
 
 def test_what_is_no_json_is_refused(tmp_path):
-    with RunWriter(tmp_path / "run") as writer, pytest.raises(RecordError, match="no JSON"):
+    with RunWriter(tmp_path / "run") as writer, pytest.raises(RecordError, match="cannot be written as JSON"):
         writer.write_event("odd", what=object())
     assert RunReader(tmp_path / "run").events() == []
 

@@ -125,7 +125,7 @@ def test_a_table_that_grew_often_is_made_whole_and_shares_its_texts(tmp_path):
             writer.write_step(make_record(step, rows), rows)
             known = found.refresh(places(tmp_path / "run"))
     family = known.table["family"]
-    assert family.num_chunks < sample_columns.PARTS
+    assert family.num_chunks < sample_columns.MAX_CHUNKS
     assert all(chunk.dictionary.to_pylist() == ["sums"] for chunk in family.chunks)
     assert same(known, tmp_path / "run")
 

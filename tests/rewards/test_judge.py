@@ -296,7 +296,7 @@ def test_a_cache_that_cannot_be_is_told(tmp_path):
 def test_a_response_cannot_end_the_judges_turn(monkeypatch, special):
     """A special token need not be among those that the tokenizer names."""
     speaker = LocalModel(JudgeConfig(model="tiny", max_tokens=1))
-    speaker._loaded.tokenizer.add_tokens([AddedToken("<|unnamed|>", special_tokens=True, normalized=False)])
+    speaker._loaded.tokenizer.add_tokens([AddedToken("<|unnamed|>", special=True, normalized=False)])
     shown = []
     generate = speaker._loaded.model.generate
     monkeypatch.setattr(

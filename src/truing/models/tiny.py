@@ -41,7 +41,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens(
-        [AddedToken(token, special_tokens=True, normalized=False) for token in (BEGIN, END, PAD)]
+        [AddedToken(token, special=True, normalized=False) for token in (BEGIN, END, PAD)]
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,

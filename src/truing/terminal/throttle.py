@@ -9,9 +9,9 @@ from contextlib import contextmanager
 class Throttle:
     """Delays an action so that it takes at most a share of the time."""
 
-    def __init__(self, share: float, pause: float) -> None:
-        """``pause``: the minimum of seconds between two runs."""
-        self.share, self.min_interval = share, pause
+    def __init__(self, share: float, min_interval: float) -> None:
+        """``min_interval``: the minimum of seconds between two runs."""
+        self.share, self.min_interval = share, min_interval
         self._next = -math.inf
 
     @property

@@ -25,7 +25,7 @@ for name, (before, tags, pad) in SHAPES.items():
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=700, special_tokens=SPECIAL, initial_alphabet=alphabet)
     backend.train([str(HERE / "text.txt")], trainer)
-    backend.add_tokens([AddedToken(tag, special_tokens=False, normalized=False) for tag in tags])
+    backend.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<|im_start|>", eos_token="<|im_end|>", pad_token=pad
     )

@@ -104,7 +104,7 @@ def test_a_run_is_shown_on_stderr_and_says_how_to_go_on_when_it_is_stopped(mini,
         truing.train(mini(stages=["grpo"]), env=Echo(), rewards=[interrupt], out=run)
     shown = capsys.readouterr().err
     assert "note: made in a test" in shown
-    assert f"stopped. The run is {run}" in shown
+    assert f"--out {run} --resume" in shown
 
 
 def test_your_environment_with_your_rewards_keeps_its_tasks(mini, tmp_path):
@@ -150,7 +150,7 @@ def test_without_out_each_run_has_a_new_directory_under_runs(mini, tmp_path, mon
 
 
 def test_to_resume_is_to_say_which_run(mini):
-    with pytest.raises(RecordError, match="which run"):
+    with pytest.raises(RecordError, match="needs a run directory"):
         truing.train(mini(), resume=True)
 
 

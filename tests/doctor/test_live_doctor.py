@@ -53,7 +53,7 @@ def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_pat
     assert "MSK003 was not checked: KeyError: 'alone' (grpo 1)" in incident["text"]
     (result,) = (each for each in diagnose_run(run).results() if each.code == "MSK003")
     assert result.verdict is Verdict.NOT_CHECKED
-    assert "fault of Truing's" in result.missing[0]
+    assert "a fault of Truing" in result.missing[0]
 
 
 def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):

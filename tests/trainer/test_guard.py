@@ -246,14 +246,14 @@ def test_a_policy_that_cannot_be_drawn_from_is_undone(mini, tmp_path, spoilt_aft
     )
     run = truing.train(table, out=tmp_path / "run", on_event=spoil).run
     (told,) = rollbacks_of(run)
-    assert "no distribution" in told["reason"]
+    assert "the weights to sample from are not finite" in told["reason"]
     assert (told["step"], told["to"]) == (4, 2)
     assert len(rows_of(run)) == 10
 
 
 def test_without_a_guard_it_is_no_checkpoint(mini, tmp_path, spoilt_after):
     table = mini(**{**HOT, "guard": False})
-    with pytest.raises(NonFiniteError, match="no distribution"):
+    with pytest.raises(NonFiniteError, match="the weights to sample from are not finite"):
         truing.train(
             table, out=tmp_path / "run", on_event=spoilt_after(2, lambda weight: weight.fill_(math.nan))
         )

@@ -62,12 +62,12 @@ def test_an_output_layer_taken_for_all_of_it_is_refused_though_a_cap_leaves_smal
 @pytest.mark.parametrize(
     ("model_type", "why"),
     [
-        ("llama4_text", "no decoder apart from an output layer"),
-        ("modernbert-decoder", "no decoder apart from an output layer"),
+        ("llama4_text", "no decoder that is separate from its output layer"),
+        ("modernbert-decoder", "no decoder that is separate from its output layer"),
         ("minimax", "nothing can be drawn"),
         ("openai-gpt", "nothing can be drawn"),
         ("reformer", "nothing can be drawn"),
-        ("cpmant", "looks ahead"),
+        ("cpmant", "is not causal"),
         ("xmod", "cannot be computed here"),
         ("xlnet", "cannot be computed here"),
         ("mamba2", "the sampler does not compute what the trainer does"),
@@ -96,7 +96,7 @@ def test_a_state_that_pads_reach_is_refused_with_the_prompts_that_show_it(change
 def test_an_encoder_that_attends_both_ways_is_refused():
     config = tiny_config("bert")
     config.is_decoder = False
-    with pytest.raises(ModelError, match="looks ahead"):
+    with pytest.raises(ModelError, match="is not causal"):
         prove_model(tiny_model(config))
 
 

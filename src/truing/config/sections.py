@@ -16,7 +16,7 @@ class FrozenModel(BaseModel):
     """A frozen table without unknown keys; docs/recipes.md shows the sentence under each field."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen_weights=True, allow_inf_nan=False, use_attribute_docstrings=True
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
 

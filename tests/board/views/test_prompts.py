@@ -224,7 +224,7 @@ def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):
 
 
 def test_words_that_cannot_be_read_are_told_and_the_lists_stand(drawn, tmp_path):
-    with drawn.open_runs.reading("run") as (opened,):
+    with drawn.open_runs.locked("run") as (opened,):
         opened.samples(9.0)
     (tmp_path / "run/rollouts/grpo-000000.arrow").unlink()
     told = asked(drawn, "samples")

@@ -68,7 +68,7 @@ def test_what_happened_is_told_newest_first_and_counts_from_one(told):
         ("stopped", "it broke\n  got: 5"),
         ("memory", "need 3"),
         ("incident", "grpo 4: an attempt failed"),
-        ("resumed", "grpo: from 4 updates on"),
+        ("resumed", "grpo: resumed after 4 updates"),
         ("eval", "elsewhere@x: 0.500 [0.400, 0.600] (if many tasks) of 8 tasks"),
         ("eval", "grpo@2: 0.400 [0.300, 0.500] (if many tasks) of 8 tasks"),
         ("stage", "grpo: 4 updates, from 1"),

@@ -62,9 +62,9 @@ COARSE = {
 @pytest.fixture(
     params=[
         ("autocast", False),
-        ("autocast", True),
         ("weights", True),
-        ("weights alone", False),
+        pytest.param(("autocast", True), marks=pytest.mark.slow),
+        pytest.param(("weights alone", False), marks=pytest.mark.slow),
         pytest.param(("weights", False), marks=pytest.mark.slow),
         pytest.param(("weights alone", True), marks=pytest.mark.slow),
         pytest.param(("float16", False), marks=pytest.mark.slow),

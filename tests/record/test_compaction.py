@@ -177,7 +177,7 @@ def test_steps_share_a_row_group_until_it_is_full_and_none_is_split(tmp_path, mo
         writer.write_step(make_record(7, []), [])
     before = read_all(tmp_path / "run")
     size = table_of("grpo", 0, before["grpo", 0]).nbytes
-    monkeypatch.setattr(compaction, "ROW_ROW_GROUP_BYTES", 2.5 * size)
+    monkeypatch.setattr(compaction, "ROW_GROUP_BYTES", 2.5 * size)
     compact(tmp_path / "run")
     assert groups_of(tmp_path / "run") == ([[0, 1, 2], [3, 4, 5], [6, 7]], [6, 6, 2])
     assert same(read_all(tmp_path / "run"), before)
@@ -191,7 +191,7 @@ def test_steps_read_in_order_read_each_row_group_once(tmp_path, monkeypatch):
     with RunWriter(tmp_path / "run") as writer:
         write_steps(writer, range(6))
     size = table_of("grpo", 0, RunReader(tmp_path / "run").samples("grpo", 0)).nbytes
-    monkeypatch.setattr(compaction, "ROW_ROW_GROUP_BYTES", 2.5 * size)
+    monkeypatch.setattr(compaction, "ROW_GROUP_BYTES", 2.5 * size)
     compact(tmp_path / "run")
     read = []
 
@@ -218,7 +218,7 @@ def test_a_reader_sees_the_file_that_took_the_place_of_another(run):
 
 
 def test_a_damaged_group_names_the_step_and_spares_the_other_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(compaction, "ROW_ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(compaction, "ROW_GROUP_BYTES", 1)
     with RunWriter(tmp_path / "run") as writer:
         write_steps(writer, range(3))
     compact(tmp_path / "run")

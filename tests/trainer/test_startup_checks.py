@@ -64,14 +64,14 @@ def test_an_output_layer_taken_for_all_of_it_is_refused_though_a_cap_leaves_smal
     [
         ("llama4_text", "no decoder that is separate from its output layer"),
         ("modernbert-decoder", "no decoder that is separate from its output layer"),
-        ("minimax", "nothing can be drawn"),
-        ("openai-gpt", "nothing can be drawn"),
-        ("reformer", "nothing can be drawn"),
+        ("minimax", "Truing cannot sample from this model"),
+        ("openai-gpt", "Truing cannot sample from this model"),
+        ("reformer", "Truing cannot sample from this model"),
         ("cpmant", "is not causal"),
-        ("xmod", "cannot be computed here"),
-        ("xlnet", "cannot be computed here"),
-        ("mamba2", "the sampler does not compute what the trainer does"),
-        ("rwkv", "the sampler does not compute what the trainer does"),
+        ("xmod", "Truing cannot compute this model"),
+        ("xlnet", "Truing cannot compute this model"),
+        ("mamba2", "the sampler and the trainer compute different log-probabilities"),
+        ("rwkv", "the sampler and the trainer compute different log-probabilities"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_by_name(model_type, why):
@@ -88,7 +88,7 @@ def test_a_state_that_pads_reach_is_refused_with_the_prompts_that_show_it(change
     config = tiny_config("recurrent_gemma")
     for name, value in changes.items():
         setattr(config, name, value)
-    with pytest.raises(ModelError, match="with prompts of") as caught:
+    with pytest.raises(ModelError, match="for prompts of") as caught:
         prove_model(tiny_model(config))
     assert "recurrent_gemma" in caught.value.what
 
@@ -114,11 +114,11 @@ def test_attention_beyond_what_its_index_holds_is_refused_in_trainer_and_sampler
     model = tiny_model(tiny_config(model_type))
     prove_model(model)
     rows = collate([sample([3, 4, 5], list(range(6, 6 + BORDER)))])
-    with pytest.raises(ModelError, match="an indexer leaves some out") as caught:
+    with pytest.raises(ModelError, match="an indexer drops tokens") as caught:
         score(model, rows, rows.policy_mask)
     assert f"at most {BORDER}" in str(caught.value)
     sampling_params = SamplingParams(max_new_tokens=BORDER)
-    with pytest.raises(ModelError, match="an indexer leaves some out"):
+    with pytest.raises(ModelError, match="an indexer drops tokens"):
         LocalEngine(model, context_length=128).generate(
             [Request(torch.tensor([3]), ("x", 0))], sampling_params
         )

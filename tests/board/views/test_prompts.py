@@ -175,7 +175,7 @@ def test_lists_come_in_pages(drawn, monkeypatch):
         ("tasks", {"order": "nothing"}, "cannot be sorted by nothing"),
         ("samples", {"order": "pass_rate"}, "cannot be sorted by pass_rate"),
         ("samples", {"start": "-5"}, "start is out of range"),
-        ("samples", {"start": "1.5"}, "start is no whole number"),
+        ("samples", {"start": "1.5"}, "start is no integer"),
         ("samples", {"least": "much"}, "least is no number"),
         ("samples", {"most": "nan"}, "most is no number"),
         ("tasks", {"start": "9" * 30}, "start is out of range"),
@@ -225,7 +225,7 @@ def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):
 
 def test_words_that_cannot_be_read_are_told_and_the_lists_stand(drawn, tmp_path):
     with drawn.open_runs.locked("run") as (opened,):
-        opened.samples(9.0)
+        opened.read_samples(9.0)
     (tmp_path / "run/rollouts/grpo-000000.arrow").unlink()
     told = asked(drawn, "samples")
     assert (told["count"], told["unread"], told["unreadable_count"]) == (15, 0, 1)

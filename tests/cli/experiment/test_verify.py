@@ -57,6 +57,7 @@ def test_a_recipe_that_misses_a_criterion_goes_no_further_than_ten_steps(toml, t
     assert sum(step.stage == "grpo" for step in RunReader(tmp_path / "run").steps()) == 10
 
 
+@pytest.mark.slow
 def test_a_stage_is_compared_with_the_policy_before_it(toml, tmp_path, monkeypatch):
     found = {}
     monkeypatch.setattr(

@@ -53,6 +53,7 @@ def until(condition, seconds=120):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_from_plan_to_verdict(tmp_path):
     lab_in(tmp_path, {"h01": SHORT}, f"family = 1\nchanges = {json.dumps(SOLVES_SOME)}")
     planned = truing("lab", "plan", "--lab", tmp_path)

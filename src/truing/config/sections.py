@@ -15,9 +15,7 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 class FrozenModel(BaseModel):
     """A frozen table without unknown keys; docs/recipes.md shows the sentence under each field."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ModelConfig(FrozenModel):

@@ -67,7 +67,8 @@ def test_of_a_long_answer_what_is_around_the_token_is_told(tmp_path, monkeypatch
             ids = list(range(100)) + [7] * (length - 100)
             write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", length), token_ids=ids)])
     first, second = Board(tmp_path).answer("parting", {"a": "a", "b": "b"})["words"]["sides"]
-    assert (first["token"], first["cut"], first["more"]) == ("<7>", True, 200 - 101 - compare_page.TOKENS_AFTER)
+    after = 200 - 101 - compare_page.TOKENS_AFTER
+    assert (first["token"], first["cut"], first["more"]) == ("<7>", True, after)
     assert first["before"].startswith(f"<{100 - compare_page.TOKENS_BEFORE}>")
     assert (second["token"], second["after"], second["more"]) == ("", "", 0)
     assert second["before"] == first["before"]

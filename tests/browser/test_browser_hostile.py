@@ -114,7 +114,7 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
     took = time.monotonic() - begun
     assert took < 8, took
     begun = time.monotonic()
-    page.get_by_role("button", name=f"{LONG - 3000} tokens more").click()
+    page.get_by_role("button", name=f"show {LONG - 3000} later tokens").click()
     page.wait_for_selector('.t[data-t="5999"]')
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".t.at")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from hostile import BYTES, MARKUP, clean
-from labs import HEADER, lab_in, run_of
+from labs import CLEAR, HEADER, lab_in, run_of
 from playwright.sync_api import expect
 from test_browser_hostile import check
 from visiting import served
@@ -23,7 +23,7 @@ from truing.lab.verdicts.verdict import judge
 EVIL = clean(MARKUP)
 FIGURE = "document.querySelector('.js-plotly-plot')"
 HEADERS = {
-    "h01": HEADER,
+    "h01": CLEAR,
     "h02": HEADER.replace("the arm helps", "<img src=x onerror=window.pwned=1> helps"),
     "h03": HEADER.replace("2e-3", "3e-3"),
 }
@@ -39,11 +39,11 @@ def folder(tmp_path_factory, planted):
     lab, ledger = open_lab(root / "lab"), Ledger(lab.ledger_folder)
     first = lab.hypotheses["h01"]
     lab = declare_experiment(lab, first, ledger, underpowered=True)
-    for seed in range(6):
+    for seed in range(7):
         for label, value in ((BASELINE, 0.1), ("changed", 0.8)):
             ledger.write(run_of(lab, first, label, seed, value + seed / 100))
     failed = {"metrics": {}, "tasks": {}, "curve": [], "outcome": "crashed", "error": EVIL}
-    ledger.write(run_of(lab, first, "changed", 6, 0.0, **failed))
+    ledger.write(run_of(lab, first, "changed", 7, 0.0, **failed))
     ledger.close()
     audit, poor = (
         UpdateWriter(root / "audit", lambda ids: [f"{EVIL}{BYTES[:-1]}"] * len(ids)),

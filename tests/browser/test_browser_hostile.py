@@ -124,7 +124,7 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
         '.t.at[data-t="70000"]',
     )
     assert page.locator(".t[data-t]").count() == 3000
-    page.get_by_role("button", name="69000 tokens before").click()
+    page.get_by_role("button", name="show 69000 earlier tokens").click()
     page.wait_for_selector('.t[data-t="66000"]')
     shown = page.locator(".t[data-t]").evaluate_all("all => all.map((one) => Number(one.dataset.t))")
     assert shown == list(range(66000, 72000))

@@ -39,11 +39,11 @@ def folder(tmp_path_factory, planted):
     lab, ledger = open_lab(root / "lab"), Ledger(lab.ledger_folder)
     first = lab.hypotheses["h01"]
     lab = declare_experiment(lab, first, ledger, underpowered=True)
-    for seed in range(7):
-        for label, value in ((BASELINE, 0.1), ("changed", 0.8)):
+    for seed in range(9):
+        for label, value in ((BASELINE, 0.01), ("changed", 0.9)):
             ledger.write(run_of(lab, first, label, seed, value + seed / 100))
     failed = {"metrics": {}, "tasks": {}, "curve": [], "outcome": "crashed", "error": EVIL}
-    ledger.write(run_of(lab, first, "changed", 7, 0.0, **failed))
+    ledger.write(run_of(lab, first, "changed", 9, 0.0, **failed))
     ledger.close()
     audit, poor = (
         UpdateWriter(root / "audit", lambda ids: [f"{EVIL}{BYTES[:-1]}"] * len(ids)),
@@ -72,7 +72,7 @@ def test_a_lab_shows_what_its_status_says(visit, folder):
         assert cells[1] == f"{each.title}\n{lab.hypotheses[each.hypothesis].header.claim}"
         assert (cells[2], cells[3], cells[6]) == (each.verdict, each.because, each.quality)
         assert cells[5] == (str(each.pairs) if each.pairs else "–")
-    assert page.locator("tbody tr").first.locator("td").nth(4).inner_text().startswith("0.7 [")
+    assert page.locator("tbody tr").first.locator("td").nth(4).inner_text().startswith("0.89 [")
     page.wait_for_selector(".js-plotly-plot .scatterlayer")
     drawn = page.evaluate(
         "(({x, y}) => [Array.from(x), Array.from(y)])(document.querySelector('.js-plotly-plot').data[0])"
@@ -93,11 +93,11 @@ def test_a_hypothesis_shows_its_status_its_curves_and_its_runs(visit, folder):
     page.wait_for_function("() => document.querySelectorAll('.js-plotly-plot').length === 2")
     rows = [row.locator("td").all_inner_texts() for row in page.locator("tbody tr").all()]
     assert [row[:4] for row in rows if row[0] == "changed"][:2] == [
-        ["changed", "0", "finished", "0.8"],
-        ["changed", "1", "finished", "0.81"],
+        ["changed", "0", "finished", "0.9"],
+        ["changed", "1", "finished", "0.91"],
     ]
-    assert len(rows) == 13
-    assert rows[-1] == ["changed", "6", "crashed", "–", EVIL]
+    assert len(rows) == 19
+    assert rows[-1] == ["changed", "9", "crashed", "–", EVIL]
     first = page.evaluate(f"{FIGURE}._fullData[0].x0")
     assert first == 1  # updates count from 1
     check(page)

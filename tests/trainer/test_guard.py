@@ -9,6 +9,7 @@ from pick import first
 from runs import HOT, Interrupt, assert_same_run, not_finite_at, rows_of
 
 import truing
+import truing.trainer.loop
 from truing.config import GuardConfig, recipe_after_rollbacks
 from truing.errors import GuardError, NonFiniteError, RecipeError
 from truing.learner import checkpoint

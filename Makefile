@@ -4,8 +4,9 @@ CONSTRAINTS ?= constraints.txt
 BIN = .venv/bin
 PIP = PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) $(BIN)/pip --disable-pip-version-check
 
-# One process a core; a file's tests stay together, and share what its fixtures make.
-PARALLEL = -n auto --dist loadfile --durations 20
+# One process a core; a file's tests stay together, and share what its fixtures make. Files keep their order: sorted by
+# number of tests, those with few and long ones would come last, on one core.
+PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
 .PHONY: install demo test test-full test-data test-browser lint clean
 

@@ -222,9 +222,9 @@ def adapter_stays_behind(patch):
         ("P4", "ppo", no_clip),
         ("P4", "gspo", ratio_of_tokens),
         ("P4", "cispo", no_cap),
-        ("P8", "grpo", forward_kl),
-        ("P8", "grpo", kl_doubled),
-        ("P8", "grpo", kl_without_ratio),
+        pytest.param("P8", "grpo", forward_kl, marks=pytest.mark.slow),
+        pytest.param("P8", "grpo", kl_doubled, marks=pytest.mark.slow),
+        pytest.param("P8", "grpo", kl_without_ratio, marks=pytest.mark.slow),
         ("P10", "grpo", entropy_of_first_tokens),
         ("P11", "grpo", correction_uncapped),
         ("P11", "grpo", correction_inverted),
@@ -233,7 +233,7 @@ def adapter_stays_behind(patch):
         ("P6", "grpo", credit_to_the_last_token),
         ("P7", "grpo", rewriting_goes_unseen),
         ("P8", "grpo", kl_sign),
-        ("P9", "ppo", cut_is_the_end),
+        pytest.param("P9", "ppo", cut_is_the_end, marks=pytest.mark.slow),
         ("P10", "grpo", entropy_sign),
         ("P11", "grpo", old_is_the_samplers),
         ("P12", "grpo", adapter_stays_behind),
@@ -268,11 +268,11 @@ def test_the_ladder_says_which_probe_and_algorithm_it_does_not_have():
 def test_outcomes_come_in_order_as_json():
     told = [
         json.loads(json.dumps(outcome.to_json()))
-        for outcome in run_probes(probes_by_name(["P0", "P3"]), ["ppo"])
+        for outcome in run_probes(probes_by_name(["P0", "P3"]), ["grpo"])
     ]
     assert [(line["probe"], line["algo"], line["pass"]) for line in told] == [
-        ("P0", "ppo", True),
-        ("P3", "ppo", True),
+        ("P0", "grpo", True),
+        ("P3", "grpo", True),
     ]
     assert told[0]["expected"]["policy gradient"] == [0.0, 0.0]
     assert told[0]["got"]["policy gradient"] == 0.0

@@ -25,6 +25,7 @@ def run(toml, tmp_path, *words):
     return truing("verify", toml, "--steps", 12, "--out", tmp_path / "run", *words)
 
 
+@pytest.mark.slow
 def test_a_sound_recipe_is_accepted(toml, tmp_path):
     result = run(toml(sft={"steps": 60, "batch_size": 12}), tmp_path)  # which has a reward after it
     assert result.code == 0, result.out + result.err

@@ -87,7 +87,7 @@ HEALTHY = {
 }
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", first(4, HEALTHY))
 def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, name):
     made = trainer(**HEALTHY[name])
     found = audit(made)
@@ -110,7 +110,7 @@ COARSE = {
 }
 
 
-@pytest.mark.parametrize("name", COARSE)
+@pytest.mark.parametrize("name", first(2, COARSE))
 def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
     made = trainer(model=wide_folder, **coarse | COARSE[name])
     found = audit(made)
@@ -181,7 +181,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", first(8, PLANTED))
 def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkeypatch, name):
     method, wrap, code = PLANTED[name]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))

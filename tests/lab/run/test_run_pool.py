@@ -132,6 +132,7 @@ def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
     assert resumed[0]["payload"]["step"] == done > 0
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_no_verdict_on_its_arm(tmp_path):
     lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
     process = started(tmp_path)

@@ -482,6 +482,7 @@ def test_facts_are_json(made, values):
 # The whole lab, under the null.
 
 
+@pytest.mark.slow
 def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     """Through `judge`, with pairs of a shape that are not normal; a proof stays a proof."""
     asked = HEADER.replace("seeds = 10", "seeds = 8").replace("below = 0.5", "below = -99")

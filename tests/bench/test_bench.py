@@ -42,6 +42,7 @@ def test_ratios_are_of_medians_and_above_one_where_truing_is_better(monkeypatch)
     assert taken["trl"] == [(SMALL, 2)] * 3
 
 
+@pytest.mark.slow
 def test_a_side_that_fails_is_reported_with_its_output():
     unknown = Case("small", "", 1, 2, 3, lora=False, model="no-such-model")
     with pytest.raises(BenchError, match="no-such-model"):
@@ -130,6 +131,7 @@ def test_shares_use_the_better_rate_around_a_step(monkeypatch, tmp_path):
     assert (found["next"], found["steps"]) == ("optimizer", 3)
 
 
+@pytest.mark.slow
 def test_the_time_between_steps_counts_in_no_step():
     pauses = []
     taken = truing_side.run_case(

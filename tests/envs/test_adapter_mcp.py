@@ -182,6 +182,7 @@ with suppress(Exception):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="SKIPPED: looks for processes in /proc")
 def test_a_server_that_hangs_ends_with_python(folder, tmp_path):
     server = tmp_path / "hanging.py"

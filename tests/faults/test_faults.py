@@ -80,6 +80,7 @@ def test_the_corpus_is_at_least_fifty_runs_and_lies_in_recipes(request):
     assert len(recipes()) == len(CORPUS)
 
 
+@pytest.mark.slow
 def test_a_run_by_name_as_json(tmp_path):
     told = truing("faults", "stop-masked", "--json", "--steps", "1", "--keep", str(tmp_path))
     assert told.code == 0

@@ -171,6 +171,7 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, 
     assert ranked(each[0] for each in found.diagnosis.findings.values())[0].code == code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first(2, PLANTED))
 def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder, coarse, monkeypatch, name):
     target, wrap, code = PLANTED[name]
@@ -207,6 +208,7 @@ def test_noise_that_is_declared_is_not_taken_for_a_fault(trainer, wide_folder, p
     assert results(found)["SMP005"] is Verdict.CLEAN
 
 
+@pytest.mark.slow
 def test_auditing_changes_nothing(trainer):
     def weights(audited):
         torch.manual_seed(0)

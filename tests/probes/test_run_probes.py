@@ -36,7 +36,9 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("probe", "algo"),
     [
-        pytest.param(p, a, id=f"{p.name}-{a}", marks=() if a in p.algos[:1] else pytest.mark.slow)
+        pytest.param(
+            p, a, id=f"{p.name}-{a}", marks=() if a in p.algos[:1] and p.name != "P9" else pytest.mark.slow
+        )
         for p in PROBES
         for a in p.algos
     ],
@@ -265,6 +267,7 @@ def test_the_ladder_says_which_probe_and_algorithm_it_does_not_have():
         list(run_probes(probes_by_name(["P9"]), ["grpo"]))
 
 
+@pytest.mark.slow
 def test_outcomes_come_in_order_as_json():
     told = [
         json.loads(json.dumps(outcome.to_json()))

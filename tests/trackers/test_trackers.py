@@ -59,6 +59,7 @@ def test_a_tracker_gets_each_step_and_each_evaluation(mini, tmp_path, kept):
     assert tracker.closed
 
 
+@pytest.mark.slow
 def test_updates_go_back_with_a_rollback(mini, tmp_path, kept, monkeypatch):
     not_finite_at(monkeypatch)
     truing.train(mini(**HOT, track={"to": ["tensorboard"]}), out=tmp_path / "run")

@@ -166,6 +166,7 @@ def test_a_run_that_is_rolled_back_and_cut_resumes_bit_for_bit(mini, tmp_path, m
     assert {r["kept"] for r in rollbacks_of(tmp_path / "parts")} == {"abandoned/grpo-1"}
 
 
+@pytest.mark.slow
 def test_evaluations_of_undone_steps_are_made_again(mini, tmp_path, monkeypatch):
     table = mini(**{**HOT, "checkpoint_every": 0})  # back to the start of the stage
     not_finite_at(monkeypatch)
@@ -279,6 +280,7 @@ def test_a_collapse_is_undone(mini, tmp_path, spoilt_after):
     assert len(rows_of(run)) == 10
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_led_to_trouble_again_is_not_tried_twice(mini, tmp_path, monkeypatch):
     not_finite_at(monkeypatch, "0/grpo/6, inner step 0", above=5e-6)
     table = mini(
@@ -290,6 +292,7 @@ def test_a_checkpoint_that_led_to_trouble_again_is_not_tried_twice(mini, tmp_pat
     assert [row.step for row in RunReader(run).steps() if row.stage == "grpo"] == list(range(8))
 
 
+@pytest.mark.slow
 def test_what_a_guard_sets_holds_at_an_older_checkpoint_too(mini, tmp_path, monkeypatch):
     not_finite_at(monkeypatch, "0/grpo/6, inner step 0", above=5e-5)
     changes = {"checkpoint_every": 2, "entropy": {"target": 9.0, "coef": 0.01, "step": 0.001}}
@@ -301,6 +304,7 @@ def test_what_a_guard_sets_holds_at_an_older_checkpoint_too(mini, tmp_path, monk
     assert weights[0] == pytest.approx(0.2)
 
 
+@pytest.mark.slow
 def test_seconds_of_undone_steps_are_in_no_step(mini, tmp_path, monkeypatch):
     not_finite_at(monkeypatch)
 

@@ -48,7 +48,7 @@ def test_a_run_leaves_everything_on_record(mini, tmp_path):
     [
         pytest.param({"checkpoint_every": 1}, "grpo", 1, marks=pytest.mark.slow),
         ({"checkpoint_every": 2}, "grpo", 2),
-        ({"checkpoint_every": 0}, "grpo", 1),
+        pytest.param({"checkpoint_every": 0}, "grpo", 1, marks=pytest.mark.slow),
         pytest.param({"checkpoint_every": 0}, "sft", 1, marks=pytest.mark.slow),
         (
             {
@@ -63,7 +63,9 @@ def test_a_run_leaves_everything_on_record(mini, tmp_path):
             "grpo",
             1,
         ),
-        ({"checkpoint_every": 1, "stages": ["sft", "ppo"], "ppo": PPO}, "ppo", 1),
+        pytest.param(
+            {"checkpoint_every": 1, "stages": ["sft", "ppo"], "ppo": PPO}, "ppo", 1, marks=pytest.mark.slow
+        ),
         (
             {
                 "checkpoint_every": 1,

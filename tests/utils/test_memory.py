@@ -24,6 +24,7 @@ print(faults() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's malloc is on Linux")
 def test_large_tensors_are_not_paged_in_again():
     def pages(mode):

@@ -74,6 +74,7 @@ def test_a_stage_is_compared_with_the_policy_before_it(toml, tmp_path, monkeypat
     assert pair == (found["e"]["after_sft"], found["e"]["after_grpo"])
 
 
+@pytest.mark.slow
 def test_findings_end_it_before_anything_is_trained(toml, tmp_path):
     result = run(toml(sampling={"max_new_tokens": 1}), tmp_path)
     assert result.code == 1

@@ -94,6 +94,7 @@ def test_it_follows_another_process_and_ends_with_it(train):
             assert line in lines.splitlines()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_meanwhile_is_shown_as_crashed(train):
     process, run = train("grpo.steps=100000")
     killer = threading.Timer(1.0, process.send_signal, [signal.SIGKILL])

@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 
 def on_a_terminal(words, columns=80):
     """Run the program with stderr on a terminal: what it shows there, what it prints, and its exit code."""
@@ -31,6 +33,7 @@ def on_a_terminal(words, columns=80):
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()), printed.decode(), process.returncode
 
 
+@pytest.mark.slow
 def test_on_a_terminal_the_panel_stands_below_the_lines_and_stays(toml, tmp_path):
     words = ("train", toml(), "sft.steps=40", "--out", tmp_path / "run", "--json")
     shown, printed, code = on_a_terminal(words)

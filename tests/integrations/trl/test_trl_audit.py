@@ -192,6 +192,7 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkey
     assert found.diagnosis.findings[code][0].step == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first(2, PLANTED))
 def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder, coarse, monkeypatch, name):
     method, wrap, code = PLANTED[name]
@@ -210,6 +211,7 @@ def test_a_layer_whose_gradient_is_lost_is_found_in_another_precision_too(traine
     assert "OPT009" in fired(found, strong=False)
 
 
+@pytest.mark.slow
 def test_weights_in_another_precision_than_the_first_are_no_float32(trainer):
     made = trainer(bf16=False, model_init_kwargs={"dtype": "bfloat16"}, cast_lm_head_to_fp32=True)
     found = audit(made)
@@ -257,6 +259,7 @@ def test_a_weight_that_the_optimiser_does_not_hold_is_proven_to_stand_still(trai
     assert "did not move, such as" in found.diagnosis.findings["OPT001"][0].claim.what
 
 
+@pytest.mark.slow
 def test_auditing_changes_nothing(trainer):
     def weights(audited):
         torch.manual_seed(0)

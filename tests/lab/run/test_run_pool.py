@@ -158,6 +158,7 @@ def test_a_crash_is_in_the_ledger_with_its_error(tmp_path):
     assert failed[0].error
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_proven_by_its_check(tmp_path):
     header = HEADER + '\n[check]\nrules = ["MSK003"]\nsettles = true\n'
     lab_in(tmp_path, {"h01": header}, 'family = 1\nchanges = ["fault=advantage-sign"]')

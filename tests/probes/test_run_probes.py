@@ -208,7 +208,7 @@ def time_passes_for_the_world(patch):
 
 
 def adapter_stays_behind(patch):
-    patch.setattr(truing.learner.session, "sync_weights", lambda policy, plain: None)
+    patch.setattr(truing.engines.local.engine, "sync_weights", lambda policy, plain: None)
 
 
 @pytest.mark.parametrize(

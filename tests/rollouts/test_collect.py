@@ -1,4 +1,5 @@
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,7 +13,7 @@ from truing.errors import DataError, SkipGroup
 from truing.rewards import GradeResult
 from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.flatten import flatten
-from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns
+from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, PolicyTurns
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingParams
@@ -244,26 +245,15 @@ def test_text_of_a_tool_never_becomes_a_control_token(chat):
 
 
 def test_a_malformed_call_goes_back_to_the_model(chat):
-    @dataclass
-    class MalformedCalls:
-        version: int = 0
-        weight_digest: str = ""
+    def next_turn(attempt):
+        text = "done" if attempt.turns else '<tool_call>\n{"name": "look", oops'
+        ids = torch.tensor([*chat.tokenizer(text)["input_ids"], chat.stop_ids[0]])
+        origin = torch.full((len(ids),), Origin.SAMPLED, dtype=torch.uint8)
+        return Completion(ids, origin, torch.zeros(len(ids)), None, FinishReason.STOP)
 
-        def next_turns(self, attempts):
-            texts = [
-                "done" if attempt.turns else '<tool_call>\n{"name": "look", oops' for attempt in attempts
-            ]
-            ids = [torch.tensor([*chat.tokenizer(text)["input_ids"], chat.stop_ids[0]]) for text in texts]
-            return [
-                Completion(
-                    i,
-                    torch.full((len(i),), 4, dtype=torch.uint8),
-                    torch.zeros(len(i)),
-                    None,
-                    FinishReason.STOP,
-                )
-                for i in ids
-            ]
+    class MalformedCalls:
+        def running_turns(self):
+            return nullcontext(KnownTurns(next_turn))
 
     context = episode_context(chat, ToolEnv(function=str.upper))
     (group,) = collect(

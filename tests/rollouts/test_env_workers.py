@@ -83,10 +83,10 @@ def test_what_a_call_sets_in_its_context_is_gone_before_the_next():
 def test_an_interrupt_lets_no_further_call_begin(monkeypatch):
     started, gate, grow = [], threading.Event(), WorkerPool.grow
 
-    def interrupted(self, timeout):
+    def interrupted(self):
         if started:
             raise KeyboardInterrupt
-        return grow(self, timeout)
+        return grow(self)
 
     monkeypatch.setattr(WorkerPool, "grow", interrupted)
     with pytest.raises(KeyboardInterrupt):

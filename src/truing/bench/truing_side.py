@@ -2,7 +2,8 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from truing.api import train
 from truing.bench.cases import REPLY, Case, vowel_share
 from truing.bench.random_models import model_folder
-from truing.engines.base import Completion, Request
+from truing.engines.base import Completion, Request, RunningBatch
 from truing.engines.local.engine import LocalEngine
 from truing.learner import session
 from truing.rewards import Rewards
@@ -71,12 +72,38 @@ class MultiTurnSums(Sums):
 class StopAppendingEngine(LocalEngine):
     """Ends each turn at its length with a forced stop; without one, the attempt would count as truncated."""
 
-    def generate(self, requests: Sequence[Request], sampling_params: SamplingParams) -> list[Completion]:
+    @contextmanager
+    def running_batch(self, sampling_params: SamplingParams) -> Iterator[RunningBatch]:
         """Generate one id fewer, and append a stop; the engine check has no stop ids, and gets none."""
-        if not sampling_params.stop_ids:
-            return super().generate(requests, sampling_params)
-        shorter = replace(sampling_params, max_new_tokens=sampling_params.max_new_tokens - 1)
-        return [_with_stop(each, sampling_params.stop_ids[0]) for each in super().generate(requests, shorter)]
+        stops = sampling_params.stop_ids
+        shorter = replace(sampling_params, max_new_tokens=sampling_params.max_new_tokens - bool(stops))
+        with super().running_batch(shorter) as batch:
+            yield StopAppendingBatch(batch, stops[0]) if stops else batch
+
+
+@dataclass(frozen=True)
+class StopAppendingBatch:
+    """A batch that appends a stop to each turn."""
+
+    batch: RunningBatch
+    stop: int
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were added and are not finished."""
+        return self.batch.unfinished
+
+    def add(self, requests: Sequence[Request]) -> None:
+        """Add requests."""
+        self.batch.add(requests)
+
+    def step(self) -> list[tuple[Request, Completion]]:
+        """Return the turns that finished, with their stop."""
+        return [(request, _with_stop(turn, self.stop)) for request, turn in self.batch.step()]
+
+    def release(self, episode: tuple[object, ...]) -> None:
+        """Free what is cached for an episode that has ended."""
+        self.batch.release(episode)
 
 
 def _with_stop(drawn: Completion, stop: int) -> Completion:

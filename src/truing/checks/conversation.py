@@ -28,10 +28,10 @@ def answers_are_shown(trial: TrialRun) -> CheckResult:
     if not any(task.tools for task in trial.tasks):
         return check_result(0, (), missing=NO_TOOLS)
     try:
-        shown = [answer for answer, text in _answered(trial.context.chat) if answer in text]
+        visible = [answer for answer, text in _answered(trial.context.chat) if answer in text]
     except DataError as error:
         return check_result(0, (), missing=_refused(error))
-    lost = len(ANSWERS) - len(shown)
+    lost = len(ANSWERS) - len(visible)
     finding = Finding(
         TEMPLATE,
         "the model is not shown what its tools answer",

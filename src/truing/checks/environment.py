@@ -209,9 +209,11 @@ def _prompt_limit(trial: TrialRun) -> tuple[int, str]:
     ), f"the model's context of {context} less sampling.max_new_tokens = {answer}"
 
 
-def _too_long(lengths: Mapping[str, int], room: tuple[int, str], what: str, remedy: str) -> Iterator[Finding]:
+def _too_long(
+    lengths: Mapping[str, int], named_limit: tuple[int, str], what: str, remedy: str
+) -> Iterator[Finding]:
     """Yield one finding for all tasks over the limit, at the longest of them."""
-    limit, name = room
+    limit, name = named_limit
     over = [task_id for task_id, length in lengths.items() if length > limit]
     if over:
         longest = max(over, key=lengths.__getitem__)

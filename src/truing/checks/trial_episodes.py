@@ -3,18 +3,19 @@
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 
-from truing.chat import Chat, encode_reply
+from truing.chat import Chat
 from truing.engines.base import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.rewards import GradeResult, grade
 from truing.rollouts.attempt import Attempt
 from truing.rollouts.collect import EpisodeContext, TurnSource, collect
 from truing.rollouts.flatten import flatten
-from truing.rollouts.turn_sources import DemonstrationTurns
+from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated
 from truing.types.message import AssistantMessage
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
@@ -70,18 +71,15 @@ class FixedTurns:
 
     chat: Chat
     turns: Sequence[AssistantMessage]
-    version: int = 0
-    weight_digest: str = ""
 
-    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
-        """Return the next turn of each attempt."""
-        return [self._next(attempt) for attempt in attempts]
+    def running_turns(self) -> AbstractContextManager[KnownTurns]:
+        """Return the turns of one collection."""
+        return nullcontext(KnownTurns(self._next))
 
     def _next(self, attempt: Attempt) -> Completion:
-        ids = torch.tensor(self.chat.stop_ids[:1])
         if len(attempt.turns) < len(self.turns):
-            turn = self.turns[len(attempt.turns)]
-            ids = encode_reply(self.chat, attempt.dialogue.messages, turn, attempt.dialogue.tools)
+            return demonstrated(self.chat, attempt, self.turns[len(attempt.turns)])
+        ids = torch.tensor(self.chat.stop_ids[:1])
         origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 

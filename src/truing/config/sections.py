@@ -97,6 +97,10 @@ class EpisodeConfig(FrozenModel):
     """Longer prompts are cut, from the front of the longest message but the system's; without it, none."""
     timeout: PositiveFloat = 30.0
     """Seconds for a reply of a tool or an environment; beyond it the attempt is an error."""
+    workers: PositiveInt = 16
+    """Calls of tools and environments that run at the same time."""
+    lock_step: bool = True
+    """Whether attempts take turns together; `false`: none waits for another, and bits may differ by run."""
     time_limit: Annotated[float, Field(ge=0)] = 0.0
     """Seconds for all attempts of a step; 0 is no limit. A run that hits the limit is not reproducible."""
     mask: Literal["sampled", "no_structure", "action"] = "sampled"

@@ -1,12 +1,19 @@
-"""The engine's interface: requests, completions, and the rows that are being sampled."""
+"""The interface of an engine: requests in, completions out, and the batch that is being sampled.
 
-from collections.abc import Callable, Sequence
+An engine samples turns with the policy's weights. It gets ids and returns ids with log-probabilities under
+the declared sampling parameters, and it knows the version of its weights. ``engines/local/`` samples in this
+process and is the reference; ``engines/vllm/`` samples with vLLM.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from truing.errors import DataError
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import draw, processed_logits, support_ids
 from truing.types.sampling_params import SamplingParams
@@ -51,6 +58,78 @@ class Completion:
     logprob: Tensor  # [L] float32, NaN where nothing was sampled
     support: Support | None
     finish_reason: FinishReason
+    version: int = 0  # of the weights; 0 for turns that no policy sampled
+    weight_digest: str = ""
+
+
+class RunningBatch(Protocol):
+    """Turns that are being sampled together; requests join and leave at any time."""
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that were added and are not finished."""
+        ...
+
+    def add(self, requests: Sequence[Request]) -> None:
+        """Add requests; similar prompts that come together share more computation."""
+        ...
+
+    def step(self) -> list[tuple[Request, Completion]]:
+        """Sample further, and return the turns that finished; it may wait some milliseconds."""
+        ...
+
+    def release(self, episode: tuple[object, ...]) -> None:
+        """Free what is cached for an episode that has ended."""
+        ...
+
+
+class Engine(Protocol):
+    """What samples turns."""
+
+    context_length: int
+    version: int  # of its weights
+    weight_digest: str
+
+    def publish(self, policy: nn.Module, version: int, weight_digest: str) -> Mapping[str, Any]:
+        """Give the engine the policy's weights; return the receipt, what was compared, {} if nothing was.
+
+        Raises:
+            PublicationError: The engine holds other weights.
+        """
+        ...
+
+    def running_batch(self, sampling_params: SamplingParams) -> AbstractContextManager[RunningBatch]:
+        """Return a batch that samples with these parameters. It ends with what is unfinished."""
+        ...
+
+    def reset_prefix_cache(self) -> None:
+        """Free the keys and values of all prompts and turns."""
+        ...
+
+
+def generate(
+    engine: Engine, requests: Sequence[Request], sampling_params: SamplingParams
+) -> list[Completion]:
+    """Return one completion per request, in their order."""
+    done: dict[int, Completion] = {}
+    with engine.running_batch(sampling_params) as batch:
+        batch.add(requests)
+        while batch.unfinished:
+            done |= {id(request): completion for request, completion in batch.step()}
+    return [done[id(request)] for request in requests]
+
+
+def check_prompt_length(request: Request, sampling_params: SamplingParams, context_length: int) -> None:
+    """Raise if a prompt leaves no room for its turn."""
+    limit = sampling_params.max_prompt_length(context_length)
+    if len(request.prompt_ids) > limit:
+        raise DataError(
+            "a prompt is longer than the context allows",
+            got=f"{len(request.prompt_ids)} tokens",
+            expected=f"≤ {limit} (context {context_length} − max_new_tokens)",
+            remedy="set episode.max_prompt_tokens, shorten it, or lower sampling.max_new_tokens;"
+            " prompts are never truncated silently",
+        )
 
 
 @dataclass
@@ -74,8 +153,10 @@ class ActiveRow:
         """Whether the row needs another id."""
         return self.ids[-1] not in sampling_params.stop_ids and len(self.ids) < sampling_params.max_new_tokens
 
-    def to_completion(self, sampling_params: SamplingParams) -> Completion:
-        """Return the generated ids as a completion."""
+    def to_completion(
+        self, sampling_params: SamplingParams, version: int = 0, weight_digest: str = ""
+    ) -> Completion:
+        """Return the generated ids as a completion by weights of this version."""
         stopped = self.ids[-1] in sampling_params.stop_ids
         splits = torch.tensor([0, *(len(ids) for ids in self.supports)]).cumsum(0)
         return Completion(
@@ -84,6 +165,8 @@ class ActiveRow:
             torch.tensor(self.logprobs),
             Support(torch.cat(self.supports), splits) if self.supports else None,
             FinishReason.STOP if stopped else FinishReason.LENGTH,
+            version,
+            weight_digest,
         )
 
 

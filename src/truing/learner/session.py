@@ -11,8 +11,8 @@ from truing.analysis.evaluation import Evaluation
 from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
 from truing.engines.local.engine import LocalEngine
+from truing.engines.local.sync import sampler_copy
 from truing.engines.model_checks import prove_forward, prove_sampler
-from truing.engines.publish import sampler_copy, sync_weights
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
 from truing.learner.evaluate import evaluate
@@ -51,8 +51,7 @@ class Session:
     def sync_sampler(self, version: int) -> None:
         """Copy the policy's weights to the sampler and record their version and digest."""
         with phase("sync"):
-            sync_weights(self.policy, self.sampler.model)
-            self.sampler.set_weights_version(version, quick_sum(self.parameters))
+            self.sampler.publish(self.policy, version, quick_sum(self.parameters))
 
     def collect_rollouts(
         self,

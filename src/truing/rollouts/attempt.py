@@ -59,7 +59,7 @@ class Attempt:
         )
         self.dialogue = replace(dialogue, token_ids=torch.cat([dialogue.token_ids, ids]))
 
-    def add_turn(self, chat: Chat, completion: Completion, version: int, weight_digest: str) -> None:
+    def add_turn(self, chat: Chat, completion: Completion) -> None:
         """Append a sampled turn."""
         forced = self.forced_ids
         self.last_message, structure = read_turn(chat, self.dialogue, forced, completion.token_ids)
@@ -76,8 +76,8 @@ class Attempt:
                 structure=structure,
                 sampler_logprob=completion.logprob.to(torch.float32),
                 finish_reason=finish,
-                sampler_version=version,
-                weight_digest=weight_digest,
+                sampler_version=completion.version,
+                weight_digest=completion.weight_digest,
                 support=completion.support,
                 restart_reason=self.context.restart_reason,
             )

@@ -1,11 +1,14 @@
 """The rollout loop: from tasks to graded groups of ``group_size`` attempts each.
 
-All attempts run together: each turn is one call of the sampler for every attempt that is still in progress.
+In lock step all attempts take each turn together, so that a run is reproducible bit for bit. Otherwise an
+attempt goes on as soon as its own turn is sampled and its own environment has replied.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,7 +20,7 @@ from truing.envs.isolation import open_isolated
 from truing.errors import DataError, SkipGroup
 from truing.rewards import GradeResult
 from truing.rollouts.attempt import Attempt
-from truing.rollouts.env_workers import run_in_workers
+from truing.rollouts.env_workers import CallResult, WorkerPool, run_in_workers
 from truing.types.message import Message
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sampling_params import SamplingParams
@@ -27,14 +30,32 @@ from truing.utils.phase_clock import phase
 GradeFn = Callable[[Rollout], GradeResult]
 
 
+class RunningTurns(Protocol):
+    """Turns that are being sampled."""
+
+    @property
+    def unfinished(self) -> int:
+        """Attempts whose next turn is not finished."""
+        ...
+
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        """Begin the next turn of each attempt."""
+        ...
+
+    def step(self) -> list[tuple[Attempt, Completion]]:
+        """Sample further, and return the turns that finished; it may wait some milliseconds."""
+        ...
+
+    def release(self, attempt: Attempt) -> None:
+        """Free what is cached for an attempt that has ended."""
+        ...
+
+
 class TurnSource(Protocol):
-    """Gives the next turn of each attempt: the sampler, or the demonstrations."""
+    """Gives the next turn of each attempt: the policy, or the demonstrations."""
 
-    version: int
-    weight_digest: str
-
-    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
-        """Return one turn per attempt, in their order."""
+    def running_turns(self) -> AbstractContextManager[RunningTurns]:
+        """Return the turns of one collection."""
         ...
 
 
@@ -64,15 +85,8 @@ def collect(
     occur twice, and its two groups are independent. Without ``grade`` rewards stay NaN.
     """
     attempts = _start_attempts(tasks, group_size, context, key)
-    started = time.monotonic()
-    while live := [attempt for attempt in attempts if attempt.status is None]:
-        if context.limits.time_limit and time.monotonic() - started > context.limits.time_limit:
-            for attempt in live:
-                attempt.end(Status.TRUNCATED, EndedBy.TIME)
-            break
-        for attempt, completion in zip(live, turn_source.next_turns(live), strict=True):
-            attempt.add_turn(context.chat, completion, turn_source.version, turn_source.weight_digest)
-        _observe([attempt for attempt in live if attempt.status is None], context)
+    with turn_source.running_turns() as turns:
+        _run_attempts(attempts, turns, context)
     _read_outcomes(attempts, context)
     groups = []
     for first in range(0, len(attempts), group_size):
@@ -96,7 +110,9 @@ def _start_attempts(
     ]
     if isinstance(context.env, MultiTurnEnv):
         opened = run_in_workers(
-            [_open_call(context.env, attempt.task) for attempt in attempts], context.limits.timeout
+            [_open_call(context.env, attempt.task) for attempt in attempts],
+            context.limits.timeout,
+            context.limits.workers,
         )
         for attempt, opening in zip(attempts, opened, strict=True):
             attempt.episode = opening.value
@@ -109,22 +125,67 @@ def _open_call(env: MultiTurnEnv, task: Task) -> Callable[[], Episode]:
     return lambda: open_isolated(env, task)
 
 
-def _observe(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
-    """Let each episode reply to its last turn, in parallel."""
+def _run_attempts(attempts: Sequence[Attempt], turns: RunningTurns, context: EpisodeContext) -> None:
+    """Alternate turns and replies until all attempts have ended; beyond the time limit no turn begins."""
+    together = context.limits.lock_step
+    deadline = time.monotonic() + (context.limits.time_limit or math.inf)
+    index_of = {attempt: index for index, attempt in enumerate(attempts)}
+    ready = [attempt for attempt in attempts if attempt.status is None]  # for their next turn
+    unanswered: list[Attempt] = []  # their last turn is not yet given to the environment
+    replies: WorkerPool[Sequence[Message]] = WorkerPool(context.limits.timeout, context.limits.workers)
+    try:
+        while ready or turns.unfinished or unanswered or replies.unfinished:
+            if ready and not (together and (turns.unfinished or replies.unfinished)):
+                _begin_turns(sorted(ready, key=index_of.__getitem__), turns, deadline)
+                ready = []
+            for attempt, completion in turns.step():
+                attempt.add_turn(context.chat, completion)
+                unanswered.append(attempt)
+            if not (together and turns.unfinished):
+                for attempt in sorted(unanswered, key=index_of.__getitem__):
+                    if _expects_reply(attempt, turns):
+                        replies.submit(index_of[attempt], _reply_call(attempt))
+                unanswered = []
+            for index, reply in (replies.poll() if turns.unfinished else replies.wait()).items():
+                _observe(attempts[index], reply, context)
+                ready += [attempts[index]] if _is_unfinished(attempts[index], turns) else []
+    finally:  # after an interrupt no further call starts
+        replies.shut_down()
+
+
+def _begin_turns(attempts: Sequence[Attempt], turns: RunningTurns, deadline: float) -> None:
+    """Begin the next turn of each attempt; beyond the deadline end them."""
+    if time.monotonic() <= deadline:
+        turns.add(attempts)
+        return
     for attempt in attempts:
-        if attempt.episode is None:
-            attempt.end(Status.DONE, EndedBy.ENVIRONMENT)
-    waiting = [attempt for attempt in attempts if attempt.episode is not None]
-    replies = run_in_workers([_reply_call(attempt) for attempt in waiting], context.limits.timeout)
+        attempt.end(Status.TRUNCATED, EndedBy.TIME)
+
+
+def _is_unfinished(attempt: Attempt, turns: RunningTurns) -> bool:
+    """Whether an attempt has not ended; free what is cached for one that has."""
+    if attempt.status is not None:
+        turns.release(attempt)
+    return attempt.status is None
+
+
+def _expects_reply(attempt: Attempt, turns: RunningTurns) -> bool:
+    """Whether the environment replies to an attempt's last turn; an attempt without an episode is done."""
+    if attempt.status is None and attempt.episode is None:
+        attempt.end(Status.DONE, EndedBy.ENVIRONMENT)
+    return _is_unfinished(attempt, turns)
+
+
+def _observe(attempt: Attempt, reply: CallResult[Sequence[Message]], context: EpisodeContext) -> None:
+    """Append the environment's reply, or its error."""
+    if reply.value is None:
+        attempt.end(Status.ERROR, EndedBy.ERROR, f"the environment failed to reply: {reply.error}")
+        return
     max_prompt_length = context.context_length - context.sampling_params.max_new_tokens
-    for attempt, reply in zip(waiting, replies, strict=True):
-        if reply.value is None:
-            attempt.end(Status.ERROR, EndedBy.ERROR, f"the environment failed to reply: {reply.error}")
-        else:
-            try:
-                attempt.observe(context.chat, reply.value, context.limits, max_prompt_length)
-            except DataError as error:  # the template refuses the turn or the reply
-                attempt.end(Status.ERROR, EndedBy.ERROR, str(error))
+    try:
+        attempt.observe(context.chat, reply.value, context.limits, max_prompt_length)
+    except DataError as error:  # the template refuses the turn or the reply
+        attempt.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
 def _reply_call(attempt: Attempt) -> Callable[[], Sequence[Message]]:
@@ -158,7 +219,9 @@ def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext) -> None
     unfailed = [
         attempt for attempt in attempts if attempt.episode is not None and attempt.status is not Status.ERROR
     ]
-    outcomes = run_in_workers([_outcome_call(attempt) for attempt in unfailed], context.limits.timeout)
+    outcomes = run_in_workers(
+        [_outcome_call(attempt) for attempt in unfailed], context.limits.timeout, context.limits.workers
+    )
     for attempt, outcome in zip(unfailed, outcomes, strict=True):
         if outcome.value is None:
             attempt.end(Status.ERROR, EndedBy.ERROR, f"reading the outcome failed: {outcome.error}")

@@ -19,7 +19,7 @@ from truing.utils.phase_clock import phase
 T = TypeVar("T")
 
 MAX_WORKERS = 16
-"""Calls that run at the same time."""
+"""Calls that run at the same time, unless `episode.workers` says otherwise."""
 
 GROW_AFTER = 0.005
 """Seconds until another thread joins."""
@@ -33,48 +33,84 @@ class CallResult(Generic[T]):
     error: str = ""
 
 
-def run_in_workers(calls: Sequence[Callable[[], T]], timeout: float) -> list[CallResult[T]]:
+def run_in_workers(
+    calls: Sequence[Callable[[], T]], timeout: float, workers: int = MAX_WORKERS
+) -> list[CallResult[T]]:
     """Return the result of each call, in their order; ``timeout`` is in seconds from the start of a call."""
-    pool = WorkerPool(calls)
+    results: dict[int, CallResult[T]] = {}
+    pool: WorkerPool[T] = WorkerPool(timeout, workers)
     try:
-        with phase("world"):
-            while len(pool.results) < len(calls):
-                pause = pool.grow(timeout)
-                pool.finished.wait(pause)
+        for index, call in enumerate(calls):
+            pool.submit(index, call)
+        while pool.unfinished:
+            results |= pool.wait()
     finally:  # after an interrupt no further call starts
         pool.shut_down()
-    return [pool.results[index] for index in range(len(calls))]
+    return [results[index] for index in range(len(calls))]
 
 
 class WorkerPool(Generic[T]):
-    """Threads that make calls, and the result of each call."""
+    """Threads that make calls, and the results that were not yet taken.
 
-    def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
-        self.waiting = deque(enumerate(calls))
-        self.started_at: dict[int, float] = {}  # seconds, by the call's index
-        self.results: dict[int, CallResult[T]] = {}
-        self.finished = threading.Event()  # no call waits or runs
-        self._lock = threading.Lock()
+    ``timeout`` is in seconds from the start of a call.
+    """
 
-    def grow(self, timeout: float) -> float:
+    def __init__(self, timeout: float, workers: int = MAX_WORKERS) -> None:
+        self.timeout, self.workers = timeout, workers
+        self._waiting: deque[tuple[int, Callable[[], T]]] = deque()
+        self._started_at: dict[int, float] = {}  # seconds, by the call's index
+        self._results: dict[int, CallResult[T]] = {}
+        self._grown_at = -GROW_AFTER
+        self._lock = threading.Condition()
+
+    @property
+    def unfinished(self) -> int:
+        """Calls whose result was not yet taken."""
+        with self._lock:
+            return len(self._waiting) + len(self._started_at) + len(self._results)
+
+    def submit(self, index: int, call: Callable[[], T]) -> None:
+        """Add a call; ``index`` names its result."""
+        with self._lock:
+            self._waiting.append((index, call))
+
+    def wait(self) -> dict[int, CallResult[T]]:
+        """Wait for a result, and return all that there are, by index; {} if no call is left."""
+        with phase("world"):
+            while self.unfinished:
+                if results := self.poll(threading.TIMEOUT_MAX):
+                    return results
+        return {}
+
+    def poll(self, seconds: float = 0.0) -> dict[int, CallResult[T]]:
+        """Start threads and give up overdue calls; return the results of up to ``seconds`` from now."""
+        pause = self.grow()
+        with self._lock:
+            if not self._results and seconds:
+                self._lock.wait(min(pause, seconds))
+            results, self._results = self._results, {}
+            return results
+
+    def grow(self) -> float:
         """Give up overdue calls, start a thread if calls wait, and return how long to wait (seconds)."""
         with self._lock:
             now = time.monotonic()
-            for index in [index for index, start in self.started_at.items() if now - start >= timeout]:
-                del self.started_at[index]
-                self.results[index] = CallResult(error=f"no result within {timeout:g} s")
-            room = len(self.started_at) < MAX_WORKERS
-            first_due = min(self.started_at.values(), default=now) + timeout - now
-        if not self.waiting:
-            return min(max(first_due, 0.0), threading.TIMEOUT_MAX)
-        if room:
-            threading.Thread(target=self._work, daemon=True).start()
+            for index in [index for index, start in self._started_at.items() if now - start >= self.timeout]:
+                del self._started_at[index]
+                self._results[index] = CallResult(error=f"no result within {self.timeout:g} s")
+            if not self._waiting:
+                first_due = min(self._started_at.values(), default=now) + self.timeout - now
+                return min(max(first_due, 0.0), threading.TIMEOUT_MAX)
+            if now - self._grown_at < GROW_AFTER or len(self._started_at) >= self.workers:
+                return GROW_AFTER
+            self._grown_at = now
+        threading.Thread(target=self._work, daemon=True).start()
         return GROW_AFTER
 
     def shut_down(self) -> None:
         """Start no further call."""
         with self._lock:
-            self.waiting.clear()
+            self._waiting.clear()
 
     def _work(self) -> None:
         """Make calls while any wait; stop after a call that was given up in the meantime."""
@@ -85,20 +121,19 @@ class WorkerPool(Generic[T]):
 
     def _take(self) -> tuple[int, Callable[[], T]] | None:
         with self._lock:
-            if not self.waiting:
+            if not self._waiting:
                 return None
-            index, call = self.waiting.popleft()
-            self.started_at[index] = time.monotonic()
+            index, call = self._waiting.popleft()
+            self._started_at[index] = time.monotonic()
             return index, call
 
     def _finish(self, index: int, result: CallResult[T]) -> bool:
         """Store the result of a call and return True; False if the call was given up."""
         with self._lock:
-            if self.started_at.pop(index, None) is None:
+            if self._started_at.pop(index, None) is None:
                 return False
-            self.results[index] = result
-            if not self.started_at and not self.waiting:
-                self.finished.set()
+            self._results[index] = result
+            self._lock.notify_all()
             return True
 
 

@@ -1,6 +1,7 @@
 """Sources of an attempt's turns: the policy, through its sampler, or the demonstrations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,8 +11,7 @@ from torch import Tensor
 from truing.chat import CallGrammars, Chat, encode_reply
 from truing.chat.encode import ANCHOR, encode_after
 from truing.config import EpisodeConfig
-from truing.engines.base import Completion, Request
-from truing.engines.local.engine import LocalEngine
+from truing.engines.base import Completion, Engine, Request, RunningBatch
 from truing.errors import DataError
 from truing.rollouts.attempt import Attempt
 from truing.types.message import AssistantMessage
@@ -23,41 +23,27 @@ from truing.utils.rng import uniforms
 
 @dataclass(frozen=True, eq=False)
 class PolicyTurns:
-    """The sampler's turns; a share ``force_rate`` of them is prefilled with ``forced_ids`` [F]."""
+    """The engine's turns; a share ``force_rate`` of them is prefilled with ``forced_ids`` [F]."""
 
-    engine: LocalEngine
+    engine: Engine
     sampling_params: SamplingParams
     forced_ids: Tensor
     force_rate: float = 0.0
     grammars: CallGrammars | None = None  # constrain the calls of tasks with tools to their schemas
 
-    @property
-    def version(self) -> int:
-        """The version or digest of the sampler's weights."""
-        return self.engine.version
+    @contextmanager
+    def running_turns(self) -> "Iterator[SampledTurns]":
+        """Return the turns of one collection; what is unfinished at its end is dropped."""
+        with self.engine.running_batch(self.sampling_params) as batch:
+            yield SampledTurns(self, batch)
 
-    @property
-    def weight_digest(self) -> str:
-        """The version or digest of the sampler's weights."""
-        return self.engine.weight_digest
-
-    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
-        """Return one sampled turn per attempt."""
-        for attempt in attempts:
-            room = (
-                self.engine.context_length
-                - self.sampling_params.max_new_tokens
-                - len(attempt.request.prompt_ids)
-            )
-            chosen = (
-                self.force_rate and uniforms(1, *attempt.request.rng_key, "force").item() < self.force_rate
-            )
-            if chosen and len(self.forced_ids) <= room:
-                attempt.force_prefix(self.forced_ids)
-        return self.engine.generate([self._request(attempt) for attempt in attempts], self.sampling_params)
-
-    def _request(self, attempt: Attempt) -> Request:
-        """Return the request for the next turn, with its grammar if it has one."""
+    def request(self, attempt: Attempt) -> Request:
+        """Return the request for the next turn, with its forced prefix and its grammar if it has one."""
+        key, prompt = attempt.request.rng_key, attempt.request.prompt_ids
+        space = self.sampling_params.max_prompt_length(self.engine.context_length) - len(prompt)
+        chosen = self.force_rate and uniforms(1, *key, "force").item() < self.force_rate
+        if chosen and len(self.forced_ids) <= space:
+            attempt.force_prefix(self.forced_ids)
         if self.grammars is None or not attempt.task.tools:
             return attempt.request
         return replace(
@@ -66,17 +52,70 @@ class PolicyTurns:
         )
 
 
+class SampledTurns:
+    """Turns that an engine is sampling."""
+
+    def __init__(self, source: PolicyTurns, batch: RunningBatch) -> None:
+        self._source, self._batch = source, batch
+        self._attempts: dict[int, tuple[Request, Attempt]] = {}  # by the request's identity
+
+    @property
+    def unfinished(self) -> int:
+        """Attempts whose next turn is not finished."""
+        return len(self._attempts)
+
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        """Begin the next turn of each attempt."""
+        requests = [self._source.request(attempt) for attempt in attempts]
+        for request, attempt in zip(requests, attempts, strict=True):
+            self._attempts[id(request)] = request, attempt
+        self._batch.add(requests)
+
+    def step(self) -> list[tuple[Attempt, Completion]]:
+        """Sample further, and return the turns that finished."""
+        if not self._attempts:
+            return []
+        return [(self._attempts.pop(id(request))[1], turn) for request, turn in self._batch.step()]
+
+    def release(self, attempt: Attempt) -> None:
+        """Free what is cached for an attempt that has ended."""
+        self._batch.release(attempt.key)
+
+
+class KnownTurns:
+    """Turns that need no sampling: ``next_turn`` gives that of an attempt at once."""
+
+    def __init__(self, next_turn: Callable[[Attempt], Completion]) -> None:
+        self._next_turn = next_turn
+        self._attempts: list[Attempt] = []
+
+    @property
+    def unfinished(self) -> int:
+        """Attempts whose next turn is not finished."""
+        return len(self._attempts)
+
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        """Begin the next turn of each attempt."""
+        self._attempts += attempts
+
+    def step(self) -> list[tuple[Attempt, Completion]]:
+        """Return the turns."""
+        attempts, self._attempts = self._attempts, []
+        return [(attempt, self._next_turn(attempt)) for attempt in attempts]
+
+    def release(self, attempt: Attempt) -> None:
+        """Do nothing: nothing is cached."""
+
+
 @dataclass(frozen=True, eq=False)
 class DemonstrationTurns:
     """The tasks' demonstrations, encoded as the ids that the policy would sample."""
 
     chat: Chat
-    version: int = 0
-    weight_digest: str = ""
 
-    def next_turns(self, attempts: Sequence[Attempt]) -> list[Completion]:
-        """Return the next demonstrated turn of each attempt."""
-        return [self._next(attempt) for attempt in attempts]
+    def running_turns(self) -> AbstractContextManager[KnownTurns]:
+        """Return the turns of one collection."""
+        return nullcontext(KnownTurns(self._next))
 
     def _next(self, attempt: Attempt) -> Completion:
         turns = demonstration_turns(attempt)
@@ -86,10 +125,14 @@ class DemonstrationTurns:
                 got=f"{len(turns)} turns, then {attempt.dialogue.messages[-1]['content']!r:.200}",
                 expected="a last turn that ends the episode",
             )
-        message, dialogue = turns[len(attempt.turns)], attempt.dialogue
-        ids = encode_reply(self.chat, dialogue.messages, message, dialogue.tools)
-        origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
-        return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
+        return demonstrated(self.chat, attempt, turns[len(attempt.turns)])
+
+
+def demonstrated(chat: Chat, attempt: Attempt, message: AssistantMessage) -> Completion:
+    """Return a message as the next turn of an attempt, in the ids that the policy would sample."""
+    ids = encode_reply(chat, attempt.dialogue.messages, message, attempt.dialogue.tools)
+    origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
+    return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
 def demonstration_turns(attempt: Attempt) -> tuple[AssistantMessage, ...]:

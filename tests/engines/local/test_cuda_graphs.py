@@ -24,7 +24,7 @@ PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_si
 def sampler_with(engine, model, **options):
     """A sampler whose rows are of one kind."""
     made = LocalEngine(model, context_length=512, **options)
-    made._rows_for = lambda *_: engine(model) if engine else made._padded
+    made.rows_for = lambda *_: engine(model) if engine else made._padded
     return made
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
-import truing.engines.local.engine
+import truing.engines.local.running_batch
 import truing.engines.local.tree_rows
 from truing.engines.base import Request
 from truing.engines.local.engine import LocalEngine
@@ -23,7 +23,7 @@ CONTEXT = 512
 def padded(model):
     """A sampler that knows nothing of trees."""
     sampler = LocalEngine(model, context_length=CONTEXT)
-    sampler._rows_for = lambda *_: sampler._padded
+    sampler.rows_for = lambda *_: sampler._padded
     return sampler
 
 
@@ -126,15 +126,15 @@ def test_rows_come_in_where_others_have_ended(model, fed):
 def test_rows_that_were_interrupted_are_forgotten(model, monkeypatch):
     sampler, slow = LocalEngine(model, context_length=CONTEXT), padded(model)
     requests = first_turns()
-    draw = truing.engines.local.engine.draw_ids
+    draw = truing.engines.local.running_batch.draw_ids
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(truing.engines.local.engine, "draw_ids", interrupted)
+    monkeypatch.setattr(truing.engines.local.running_batch, "draw_ids", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sampler.generate(requests, CONTRACT)
-    monkeypatch.setattr(truing.engines.local.engine, "draw_ids", draw)
+    monkeypatch.setattr(truing.engines.local.running_batch, "draw_ids", draw)
     assert_same(sampler.generate(requests[:4], CONTRACT), slow.generate(requests[:4], CONTRACT))
 
 
@@ -180,7 +180,7 @@ def test_other_weights_remember_nothing(tiny, fed):
     with torch.no_grad():
         for parameter in tiny.model.parameters():
             parameter.mul_(1.1)
-    sampler.set_weights_version(1, "other")
+    sampler.publish(tiny.model, 1, "other")
     fed.clear()
     assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
     assert fed[0] > sum(4 + i for i in range(6))

@@ -61,10 +61,11 @@ class TreeRows:
     def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
         """Return requests to admit together, by index, similar prompts side by side.
 
-        Drops the cached rows that no request continues.
+        Drops the cached rows of episodes that go on with other ids.
         """
-        continued = {request.episode for request in requests if self._continued(request)}
-        self._cached = {episode: row for episode, row in self._cached.items() if episode in continued}
+        for request in requests:
+            if request.episode in self._cached and not self._continued(request):
+                self.release(request.episode)
         cached = [i for i, request in enumerate(requests) if request.episode in self._cached]
         new = [i for i, request in enumerate(requests) if request.episode not in self._cached]
         cached.sort(key=lambda i: requests[i].prompt_ids.tolist())
@@ -99,6 +100,11 @@ class TreeRows:
                 self._cached[episode] = self._rows[i], self._kv_cache.row(i)
         self._rows = [self._rows[i] for i in rows]
         self._kv_cache.keep(rows)
+
+    def release(self, episode: Episode | None) -> None:
+        """Drop the cached row of an episode."""
+        if episode in self._cached:
+            del self._cached[episode]
 
     def _continued(self, request: Request) -> bool:
         """Whether the ids of a request extend the cached row of its episode."""

@@ -21,7 +21,7 @@ FAULT = Fault(
     name="half-synced",
     numbers=(26, 27),
     what="half of the layers are missing in the sync",
-    plant=lambda: patched("truing.learner.session:sync_weights", _wrong),
+    plant=lambda: patched("truing.engines.local.engine:sync_weights", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4},
 )

@@ -19,7 +19,7 @@ FAULT = Fault(
     name="sampler-in-bfloat16",
     numbers=(28,),
     what="the sampler's weights are rounded to bfloat16",
-    plant=lambda: patched("truing.learner.session:sync_weights", _wrong),
+    plant=lambda: patched("truing.engines.local.engine:sync_weights", _wrong),
     expected=("SMP003", "SMP004", "REF001"),
     changes={"lora.rank": 4},
 )

@@ -14,7 +14,7 @@ FAULT = Fault(
     name="sampler-one-behind",
     numbers=(26,),
     what="every second sync is missing",
-    plant=lambda: patched("truing.learner.session:sync_weights", _wrong),
+    plant=lambda: patched("truing.engines.local.engine:sync_weights", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4, "stages": ["grpo"], "grpo.steps": 4},
 )

@@ -11,7 +11,7 @@ FAULT = Fault(
     name="stale-sampler",
     numbers=(26, 27),
     what="the adapter never reaches the sampler",
-    plant=lambda: patched("truing.learner.session:sync_weights", _wrong),
+    plant=lambda: patched("truing.engines.local.engine:sync_weights", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4},
 )

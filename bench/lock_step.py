@@ -1,0 +1,121 @@
+"""Throughput where environments wait: attempts in lock step, and attempts that wait for nobody.
+
+    python bench/lock_step.py [--attempts 96] [--turns 4] [--new-tokens 32] [--seconds 2] [--repeats 3]
+
+Each attempt takes ``--turns`` turns of ``--new-tokens`` tokens of the built-in SmolLM2-135M; each reply
+takes 0 to ``--seconds`` s at random, or none. The four ways alternate; medians of tokens per second, and the
+ratio to environments that do not wait, are printed as one line of JSON.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from truing.bench.truing_side import StopAppendingEngine
+from truing.chat import make_chat
+from truing.config import EpisodeConfig
+from truing.models.load import LoadedModel, load
+from truing.rewards import Rewards
+from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.turn_sources import PolicyTurns
+from truing.types.message import AssistantMessage, Message
+from truing.types.rollout import Task
+from truing.types.sampling_params import SamplingParams
+from truing.utils.rng import uniforms
+
+
+class Waiting:
+    """Replies after 0 to ``seconds`` s."""
+
+    notes: Sequence[str] = ()
+    rewards: Rewards = {}  # noqa: RUF012
+
+    def __init__(self, turns: int, seconds: float) -> None:
+        self.turns, self.seconds, self.opened = turns, seconds, 0
+
+    def tasks(self, split: str) -> Sequence[Task]:
+        """Return one task."""
+        return [Task("0", "wait", ({"role": "user", "content": "Tell me a story about a lighthouse."},))]
+
+    def open(self, task: Task) -> "WaitingEpisode":
+        """Return a new episode, with waiting times of its own."""
+        self.opened += 1
+        return WaitingEpisode([self.seconds * u for u in uniforms(self.turns, "wait", self.opened).tolist()])
+
+
+@dataclass
+class WaitingEpisode:
+    """An episode; ``seconds`` has one waiting time per turn."""
+
+    seconds: list[float]
+
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
+        """Wait, and reply; after the last turn the episode is over."""
+        time.sleep(self.seconds.pop())
+        return [{"role": "user", "content": "Go on, and tell me more."}] if self.seconds else []
+
+    def outcome(self) -> Mapping[str, Any]:
+        """Return an empty outcome."""
+        return {}
+
+
+def tokens_per_second(
+    loaded: LoadedModel, args: argparse.Namespace, seconds: float, *, lock_step: bool
+) -> float:
+    """Return the sampled tokens per second of one collection."""
+    env = Waiting(args.turns, seconds)
+    limits = EpisodeConfig(max_turns=args.turns + 1, workers=args.attempts, lock_step=lock_step)
+    params = SamplingParams(
+        max_new_tokens=args.new_tokens + 1, min_new_tokens=args.new_tokens, stop_ids=loaded.stop_ids
+    )
+    engine = StopAppendingEngine(loaded.model, context_length=loaded.context_length)
+    chat = make_chat(loaded.tokenizer, loaded.stop_ids)
+    started = time.perf_counter()
+    groups = collect(
+        env.tasks("train"),
+        group_size=args.attempts,
+        context=EpisodeContext(chat, env, params, limits, loaded.context_length),
+        turn_source=PolicyTurns(engine, params, torch.empty(0, dtype=torch.long)),
+        grade=None,
+        key=("bench",),
+    )
+    elapsed = time.perf_counter() - started
+    return sum(len(turn.token_ids) for each in groups[0].rollouts for turn in each.turns) / elapsed
+
+
+def main() -> None:
+    """Print the medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--attempts", type=int, default=96)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    loaded = load(args.model, device="cpu")
+    ways = {
+        f"{'lock step' if lock_step else 'continuous'}, {'waiting' if seconds else 'no waiting'}": (
+            lock_step,
+            seconds,
+        )
+        for lock_step in (True, False)
+        for seconds in (0.0, args.seconds)
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(args.repeats):
+        for name, (lock_step, seconds) in ways.items():
+            found[name].append(tokens_per_second(loaded, args, seconds, lock_step=lock_step))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    best = medians["lock step, no waiting"]
+    print(json.dumps({"tokens/s": medians, "ratio": {n: round(v / best, 3) for n, v in medians.items()}}))
+
+
+if __name__ == "__main__":
+    main()

@@ -14,6 +14,8 @@ TruingError                     exit code 2; the message has the parts what, got
 ├── GateError                   a limit of the recipe at which the run ends
 ├── GuardError                  rollbacks that did not help
 ├── ProvenError                 an update that a rule proved wrong
+│   └── PublicationError        an engine that holds other weights than the trainer published
+├── EngineError                 an engine that cannot be reached, or cannot sample as declared
 ├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide it
 ├── BadRequestError             an invalid request to the board
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
@@ -73,6 +75,14 @@ class GuardError(TruingError):
 
 class ProvenError(TruingError):
     """Raised after an update that a rule proved wrong; no checkpoint contains it."""
+
+
+class PublicationError(ProvenError):
+    """Raised where an engine provably samples with other weights or sampling parameters."""
+
+
+class EngineError(TruingError):
+    """Raised where an engine cannot be reached, or cannot keep the declared sampling parameters."""
 
 
 class LabError(TruingError):

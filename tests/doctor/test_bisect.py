@@ -11,7 +11,7 @@ from truing.api import bisect
 from truing.doctor.bisect import bisect as swap_each
 from truing.doctor.bisect import first_differing
 from truing.doctor.example_steps import changed_step, example_step
-from truing.doctor.rules.msk007 import shown
+from truing.doctor.rules.msk007 import demonstrated_step
 from truing.faults.fault import patched
 from truing.faults.planted import FAULTS
 from truing.faults.run_fault import table_of
@@ -93,6 +93,6 @@ def test_a_loss_without_a_gradient_is_told_as_such():
 
 
 def test_what_a_stage_does_not_have_is_not_swapped():
-    trials = {each.part: each for each in swap_each(shown(), {})}
+    trials = {each.part: each for each in swap_each(demonstrated_step(), {})}
     assert trials["advantage"].state == trials["template"].state == "not swapped"
     assert trials["mask"].state == trials["loss"].state == "same"

@@ -8,7 +8,7 @@ import torch
 from truing.doctor.example_steps import changed_step
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.rules import RULES
-from truing.doctor.rules.msk003 import held_back
+from truing.doctor.rules.msk003 import skipped_by_gate
 from truing.doctor.rules.rat005 import collapsed, example, minibatches
 from truing.doctor.truing_run import recorded_steps
 from truing.doctor.verdict import STRONG_VERDICTS
@@ -68,7 +68,7 @@ def test_a_twin_that_moved_is_no_exchange_and_two_that_changed_places_beside_it_
 
 
 def test_pulls_before_an_update_that_was_held_back_are_still_seen_where_none_may_be():
-    step = held_back()
+    step = skipped_by_gate()
     pull_N = step.tokens["pull"].clone()
     pull_N[step.lengths[0]] = 0.5  # the prompt of a row of the first minibatch
     (claim,) = claims("MSK003", changed_step(step, pull=pull_N))

@@ -127,8 +127,8 @@ def first_difference(
                 *places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places)
             )
         rows = [run.reader.rows(row) for run, row in zip((first, second), pair, strict=True)]
-        if found := _update_difference(*pair, *rows):
-            return done, found
+        if difference := _update_difference(*pair, *rows):
+            return done, difference
     if compared == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
         return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", *counts)
@@ -149,9 +149,9 @@ def first_text_difference(
         others_by_id = {(row.sample.sample_id, row.sample.task_id): row for row in others}
         for row in rows:
             other = others_by_id.get((row.sample.sample_id, row.sample.task_id))
-            if other is not None and (found := _stream_difference(where[0], "token_ids", row, other)):
-                assert found.token is not None
-                return TextDifference(pair[0], (row, other), found.token)
+            if other is not None and (difference := _stream_difference(where[0], "token_ids", row, other)):
+                assert difference.token is not None
+                return TextDifference(pair[0], (row, other), difference.token)
     return None
 
 
@@ -167,8 +167,8 @@ def _update_difference(
         return UpdateDifference(*where, "rows", *(len(each) if at is None else each for each in values))
     for name in STREAMS:
         for row, other in zip(rows, others, strict=True):
-            if found := _stream_difference(where, name, row, other):
-                return found
+            if difference := _stream_difference(where, name, row, other):
+                return difference
     for row, other in zip(rows, others, strict=True):
         if not _equal(row.sample.reward, other.sample.reward):
             return UpdateDifference(
@@ -210,12 +210,10 @@ def _equal(a: float, b: float) -> bool:
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return dotted keys and their values."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in table.items():
-        found |= (
-            flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-        )
-    return found
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
 
 
 def _deltas(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Delta, ...]:
@@ -229,20 +227,20 @@ SEEDS_DIFFER = "different seeds: no token-by-token comparison; to find a change,
 """Why runs with different seeds have no first difference."""
 
 
-def comparison_lines(found: Comparison) -> Iterator[tuple[str, str]]:
+def comparison_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Yield each line with its style."""
-    for name, deltas in (("recipe", found.recipe), ("run", found.facts)):
+    for name, deltas in (("recipe", comparison.recipe), ("run", comparison.facts)):
         for each in deltas:
             yield f"{name:<7} {each.key}: {each.first!r} | {each.second!r}", "yellow"
-    if found.parting is None:
-        same = with_count(found.same_updates, "update is", "updates are")
+    if comparison.parting is None:
+        same = with_count(comparison.same_updates, "update is", "updates are")
         yield f"all {same} the same, token by token", "green"
-    elif found.seeds_differ:
+    elif comparison.seeds_differ:
         yield SEEDS_DIFFER, "bold yellow"
     else:
-        yield from _difference_lines(found.parting, found.same_updates)
-    yield from side_by_side_lines(found.beside)
-    yield from gain_lines(found.gains, found.seeds)
+        yield from _difference_lines(comparison.parting, comparison.same_updates)
+    yield from side_by_side_lines(comparison.beside)
+    yield from gain_lines(comparison.gains, comparison.seeds)
 
 
 def _difference_lines(each: UpdateDifference, same: int) -> Iterator[tuple[str, str]]:

@@ -45,30 +45,30 @@ class UndoTracker:
             case "resumed":
                 stage, begun = event.payload["stage"], list(self._begun)
                 later = begun[begun.index(stage) + 1 :] if stage in begun else []
-                found = [what for each in later for what in self._from(each, 0)]
-                return self._from(stage, event.payload["step"]) + found
+                dependents = [what for each in later for what in self._from(each, 0)]
+                return self._from(stage, event.payload["step"]) + dependents
             case _:
                 pass
         return []
 
     def _from(self, stage: str, first: int) -> list[Hashable]:
         """Remove and return the records of a stage from an update on, last first."""
-        latest, found = self._latest.get(stage, []), list[Hashable]()
+        latest, undone = self._latest.get(stage, []), list[Hashable]()
         while latest and -latest[0][0] >= first:
-            found.append(heappop(latest)[1])
-        return found
+            undone.append(heappop(latest)[1])
+        return undone
 
 
 def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]:
     """Return the payload of each current evaluation by name, in order."""
-    found: dict[str, Mapping[str, Any]] = {}
+    evaluations: dict[str, Mapping[str, Any]] = {}
     tracker = UndoTracker()
     for event in events:
         if event.kind == "eval":
             name = event.payload["name"]
-            found[name] = event.payload
+            evaluations[name] = event.payload
             if at := parse_mid_stage_name(name):
                 tracker.add(at[0], at[1] - 1, name)
         for name in tracker.undone(event):
-            found.pop(str(name), None)  # a name may be recorded twice
-    return found
+            evaluations.pop(str(name), None)  # a name may be recorded twice
+    return evaluations

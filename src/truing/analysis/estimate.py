@@ -71,8 +71,8 @@ def read_estimate(payload: Mapping[str, Any]) -> Estimate:
     """
     facts = payload["estimate"]
     supposes = facts.get("supposes", "many tasks" if payload.get("bounds") is None else "")
-    found = _estimate(facts, supposes)
-    return replace(found, low=math.nan, high=math.nan) if found.low == found.high else found
+    estimate = _estimate(facts, supposes)
+    return replace(estimate, low=math.nan, high=math.nan) if estimate.low == estimate.high else estimate
 
 
 def read_pass_at(payload: Mapping[str, Any]) -> dict[int, Estimate]:
@@ -80,14 +80,14 @@ def read_pass_at(payload: Mapping[str, Any]) -> dict[int, Estimate]:
     return {int(k): _estimate(facts, "") for k, facts in payload.get("pass_at", {}).items()}
 
 
-def pass_at_json(found: Mapping[int, Estimate]) -> dict[str, dict[str, Any]]:
+def pass_at_json(pass_at: Mapping[int, Estimate]) -> dict[str, dict[str, Any]]:
     """Return pass@k by k as JSON."""
-    return {str(k): asdict(estimate) for k, estimate in found.items()}
+    return {str(k): asdict(estimate) for k, estimate in pass_at.items()}
 
 
-def pass_at_text(found: Mapping[int, Estimate]) -> str:
+def pass_at_text(pass_at: Mapping[int, Estimate]) -> str:
     """Return pass@k as text; "" with one answer per task."""
-    return "  ".join(f"pass@{k} {Interval(e.mean, e.low, e.high)}" for k, e in found.items())
+    return "  ".join(f"pass@{k} {Interval(e.mean, e.low, e.high)}" for k, e in pass_at.items())
 
 
 def _estimate(facts: Mapping[str, Any], supposes: Assumption) -> Estimate:

@@ -98,8 +98,8 @@ class Evaluation:
 
 def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
     """Return the evaluation of an event; earlier versions lack some fields."""
-    found = {item.name: payload[item.name] for item in fields(Evaluation) if item.name in payload}
-    return Evaluation(**(found | {"bounds": read_bounds(payload)}))
+    values = {item.name: payload[item.name] for item in fields(Evaluation) if item.name in payload}
+    return Evaluation(**(values | {"bounds": read_bounds(payload)}))
 
 
 def read_bounds(payload: Mapping[str, Any]) -> Bounds | None:

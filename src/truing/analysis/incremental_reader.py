@@ -34,10 +34,10 @@ class IncrementalReader:
 
     def run_value(self, *path: str) -> Any:
         """Return the value at a path of keys in run.json; None if it is absent."""
-        found: Any = self.run_json
+        value: Any = self.run_json
         for name in path:
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
 
     @property
     def columns(self) -> UpdateColumns:

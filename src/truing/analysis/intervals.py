@@ -59,16 +59,16 @@ def _mean_passed(point_E: Tensor, share: float) -> float:
     tilt = brentq(
         lambda t: gaffke_tail_saddlepoint(point_U, count_U, t)[1] - share, 1e-9, 1 - 1e-15, xtol=1e-15
     )
-    found, _ = gaffke_tail_saddlepoint(point_U, count_U, float(tilt))
+    root, _ = gaffke_tail_saddlepoint(point_U, count_U, float(tilt))
     if len(unit_E) <= MAX_EXACT_TASKS:
 
         def beyond(mean: float) -> float:
             return gaffke_tail(unit_E, mean) - share
 
-        near = found - APPROXIMATION_ERROR * (1 - found), found + APPROXIMATION_ERROR * (1 - found)
+        near = root - APPROXIMATION_ERROR * (1 - root), root + APPROXIMATION_ERROR * (1 - root)
         ends = near if beyond(near[0]) > 0 > beyond(near[1]) else (0.0, 1.0)
-        found = float(brentq(beyond, *ends, xtol=1e-9))
-    return least + (most - least) * found
+        root = float(brentq(beyond, *ends, xtol=1e-9))
+    return least + (most - least) * root
 
 
 def student_interval(values: Sequence[float], samples: int | None = None) -> Estimate:

@@ -43,12 +43,12 @@ def paired_gains(first: IncrementalReader, second: IncrementalReader) -> tuple[G
     skipped = set([name for name in shared if "@" in name][:-MAX_MID_STAGE])
     rewards = [run.run_value("judged", "rewards") for run in (first, second)]
     other_rewards = "" if rewards[0] == rewards[1] else "not compared: different reward functions"
-    found = [
+    gains = [
         _gains(evaluations[0][name], evaluations[1][name], other_rewards)
         for name in shared
         if name not in skipped
     ]
-    return tuple(gain for each in found for gain in each)
+    return tuple(gain for each in gains for gain in each)
 
 
 def _gains(first: Mapping[str, Any], second: Mapping[str, Any], other_rewards: str) -> Iterator[Gain]:
@@ -80,12 +80,16 @@ def _evaluation_of(payload: Mapping[str, Any]) -> Evaluation | None:
         isinstance(reward, dict) and isinstance(failed, dict) and all(map(_is_finite_number, reward.values()))
     ):
         return None
-    found = read_evaluation(payload | {"parts": {}, "answers": {}})
+    evaluation = read_evaluation(payload | {"parts": {}, "answers": {}})
     earned, passes_at = payload.get("earned"), payload.get("passes_at")
     known = isinstance(earned, dict) and all(
         isinstance(each, list) and all(map(_is_finite_number, each)) for each in earned.values()
     )
-    return found if known and _is_finite_number(passes_at) else replace(found, earned={}, passes_at=None)
+    return (
+        evaluation
+        if known and _is_finite_number(passes_at)
+        else replace(evaluation, earned={}, passes_at=None)
+    )
 
 
 def _is_finite_number(value: object) -> bool:
@@ -125,14 +129,14 @@ def seed_note(first: IncrementalReader, second: IncrementalReader) -> str:
     return f"{note}; truing lab compares several"
 
 
-def gain_lines(found: Sequence[Gain], seed_note: str) -> Iterator[tuple[str, str]]:
+def gain_lines(gains: Sequence[Gain], seed_note: str) -> Iterator[tuple[str, str]]:
     """Yield each line with its style."""
-    if found:
+    if gains:
         yield (
             f"second − first, paired by task, 95 % interval over tasks, each line separately ({seed_note}):",
             "bold",
         )
-    for each in found:
+    for each in gains:
         amount = "–" if each.difference is None else f"{each.difference:+.3f}"
         if each.paired:
             over = f"over {each.paired.tasks} tasks, up on {each.up}, down on {each.down}"

@@ -45,33 +45,33 @@ def side_by_side(first: IncrementalReader, second: IncrementalReader) -> tuple[C
 def _evaluations(run: IncrementalReader) -> dict[str, Any]:
     """Return each evaluation with its interval, in order."""
     values = current_evaluations(run.events)
-    found: dict[str, Any] = {}
+    evaluations: dict[str, Any] = {}
     for name, each in values.items():
-        found[f"eval {name}"] = str(read_estimate(each))
-        found |= {f"eval {name} pass@{k}": str(estimate) for k, estimate in read_pass_at(each).items()}
-    return found
+        evaluations[f"eval {name}"] = str(read_estimate(each))
+        evaluations |= {f"eval {name} pass@{k}": str(estimate) for k, estimate in read_pass_at(each).items()}
+    return evaluations
 
 
 def _metrics(run: IncrementalReader) -> dict[str, Any]:
     """Return means over the last updates of each stage."""
-    found: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for stage, start, end in run.columns.stages:
         for name in SHOWN_METRICS:
             values = run.columns.column(name)[start:end][-LAST_UPDATES:]
             if len(known := values[~np.isnan(values)]):
-                found[f"{stage} {name}"] = float(f"{known.mean():.4g}")
-    return found
+                metrics[f"{stage} {name}"] = float(f"{known.mean():.4g}")
+    return metrics
 
 
 def _findings(run: IncrementalReader) -> dict[str, Any]:
     """Return the first finding or fact of each rule."""
-    found: dict[str, Any] = {}
+    findings: dict[str, Any] = {}
     for event in run.events:
         if event.kind in ("finding", "fact") and "code" in event.payload:
             each = event.payload
             place = f"{each['verdict']} at {each['stage']} {each['step'] + 1}"
-            found.setdefault(f"{event.kind} {each['code']}", place)
-    return found
+            findings.setdefault(f"{event.kind} {each['code']}", place)
+    return findings
 
 
 def side_by_side_lines(pairs: tuple[ComparedValue, ...]) -> Iterator[tuple[str, str]]:
@@ -79,5 +79,5 @@ def side_by_side_lines(pairs: tuple[ComparedValue, ...]) -> Iterator[tuple[str, 
     if pairs:
         yield f"results (metrics: means over the last {LAST_UPDATES} updates of a stage):", "bold"
     for each in pairs:
-        shown = ("–" if value is None else str(value) for value in (each.first, each.second))
-        yield f"  {each.name:<32} {' | '.join(shown)}", ""
+        texts = ("–" if value is None else str(value) for value in (each.first, each.second))
+        yield f"  {each.name:<32} {' | '.join(texts)}", ""

@@ -42,7 +42,7 @@ MAX_DIGITS = 15  # of an integer: browsers lose precision beyond, and the longes
 
 def read_events(path: Path) -> tuple[list[Event], list[str]]:
     """Return the valid events, and what is wrong with the others."""
-    events, odd = list[Event](), list[str]()
+    events, problems = list[Event](), list[str]()
     for number, line in enumerate(complete_lines(path), start=1):
         try:
             event = Event.from_json(json.loads(line, parse_int=_parse_int, parse_constant=_refuse_constant))
@@ -50,10 +50,10 @@ def read_events(path: Path) -> tuple[list[Event], list[str]]:
         except (ValueError, TypeError, RecursionError) as error:
             wrong = str(error)
         if wrong:
-            odd.append(f"line {number} of {path.name} is left out: {wrong[:200]}")
+            problems.append(f"line {number} of {path.name} is left out: {wrong[:200]}")
         else:
             events.append(event)
-    return events, odd
+    return events, problems
 
 
 def _parse_int(digits: str) -> int:

@@ -56,7 +56,7 @@ def detect_format(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) 
         tools: The callable tools.
     """
     for name, family in FORMATS.items():
-        read = [(found.name, found.arguments) for found in parse_calls(written, name, tools).message.calls]
+        read = [(each.name, each.arguments) for each in parse_calls(written, name, tools).message.calls]
         if read == [(call.name, call.arguments)] and family.canonical_text(call) in written:
             return name
     return None
@@ -98,8 +98,8 @@ def _regions(
 
 def _after(text: str, at: int, sign: str) -> int:
     """Return the position after the next ``sign``, or the end of the text."""
-    found = text.find(sign, at)
-    return len(text) if found < 0 else found + len(sign)
+    index = text.find(sign, at)
+    return len(text) if index < 0 else index + len(sign)
 
 
 def _between(start: int, spans: list[Span] | tuple[Span, ...], end: int) -> list[Span]:

@@ -82,8 +82,8 @@ class Chat:
         marked = [
             self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)
         ]
-        shown = [ToolSpec(**self.control.mark_data(vars(tool))) for tool in tools]
-        return self.control.unmark(self._rendered(marked, shown, prompt=prompt))
+        marked_tools = [ToolSpec(**self.control.mark_data(vars(tool))) for tool in tools]
+        return self.control.unmark(self._rendered(marked, marked_tools, prompt=prompt))
 
     @cached_property
     def control(self) -> ControlTokens:
@@ -149,7 +149,7 @@ class Chat:
         """Return a message whose texts become no control tokens, except those that the policy sampled.
 
         Raises:
-            DataError: Its role holds a control token: templates compare roles, so a role cannot hold marks.
+            DataError: Its role contains a control token: templates compare roles, so it cannot contain marks.
         """
         if (token := self.control.first_in(message["role"])) is not None:
             raise DataError(
@@ -293,15 +293,15 @@ def native_format(
     """Return a template's call format; None if it shows no tools, or drops calls or their answers."""
     write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **variables)
     try:
-        shown = write(PROBE_QUESTION, prompt=True)
+        prompt = write(PROBE_QUESTION, prompt=True)
         called = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)
         answer = tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER)
         answered = write([*PROBE_QUESTION, PROBE_CALL.to_dict(), answer], prompt=True)
     except DataError:
         return None
     # reasoning that the prompt opens is not part of the call, though both may begin with "<"
-    writes = called[common_prefix_length(without_opened_reasoning(shown), called) :].rstrip()
-    if PROBE_TOOL.name not in shown or PROBE_TOOL.name not in writes or PROBE_ANSWER not in answered:
+    writes = called[common_prefix_length(without_opened_reasoning(prompt), called) :].rstrip()
+    if PROBE_TOOL.name not in prompt or PROBE_TOOL.name not in writes or PROBE_ANSWER not in answered:
         return None
     for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
         writes = writes.removesuffix(stop)
@@ -326,10 +326,10 @@ def apply_template(
             **template_kwargs,
         )
     except (jinja2.TemplateError, *TEMPLATE_FAULTS) as error:
-        shown = ", tools " + ", ".join(tool.name for tool in tools) if tools else ""
+        named_tools = ", tools " + ", ".join(tool.name for tool in tools) if tools else ""
         raise DataError(
             "the chat template refuses these messages",
-            got=f"roles {[message.get('role') for message in messages]}{shown}: {error}",
+            got=f"roles {[message.get('role') for message in messages]}{named_tools}: {error}",
             remedy="change the roles of the task's messages or the schemas of its tools, "
             "or set model.chat_template",
         ) from error

@@ -2,7 +2,7 @@
 
 A tokenizer turns the text of a control token into that token anywhere. So data gets marks within such texts,
 the chat template renders it with the marks, and the rendered text is encoded in pieces that end at the marks.
-The text is unchanged, and no piece holds a control token from data.
+The text is unchanged, and no piece contains a control token from data.
 """
 
 import json
@@ -56,7 +56,7 @@ class ControlTokens:
         """Return a text of data with marks, so that no control token results from it.
 
         Raises:
-            DataError: It holds a control token of one character, which cannot be split.
+            DataError: It contains a control token of one character, which cannot be split.
         """
         cuts = {self._cut(text, at, at + len(min(self._at(text, at), key=len))) for at in self._places(text)}
         if self._normalises:
@@ -67,8 +67,8 @@ class ControlTokens:
     def unmark(self, rendered: str) -> Rendering:
         """Return the template's rendering of marked data, without the marks."""
         text, marks = without_marks(rendered)
-        kept = (at for at, mark in marks if mark == BREAK or self._reaches_across(text, at))
-        return Rendering(text, tuple(dict.fromkeys(kept)))
+        breaks = (at for at, mark in marks if mark == BREAK or self._reaches_across(text, at))
+        return Rendering(text, tuple(dict.fromkeys(breaks)))
 
     def _places(self, text: str) -> Iterator[int]:
         """Yield the starts of control tokens' texts, also within each other."""
@@ -98,7 +98,7 @@ class ControlTokens:
             yield last
 
     def _reaches_across(self, text: str, at: int) -> bool:
-        """Whether the text of a control token holds the characters on both sides of a position."""
+        """Return whether the text of a control token contains the characters on both sides of a position."""
         low = max(0, at - self._longest)
         return any(
             low + place < at < low + place + len(token)
@@ -109,12 +109,12 @@ class ControlTokens:
     def _normalised(self, text: str, cuts: set[int]) -> set[int]:
         """Return more cuts where the tokenizer reads a control token from other letters than its own."""
         known = set(self.ids.values()) - {self.tokenizer.unk_token_id}
-        found = set(cuts)
+        all_cuts = set(cuts)
         for a, b in pairwise([0, *sorted(cuts), len(text)]):
             encoded = self.tokenizer(text[a:b], add_special_tokens=False, return_offsets_mapping=True)
             spans = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-            found |= {self._cut(text, a + i, a + j) for id, (i, j) in spans if id in known}
-        return found if found == cuts else self._normalised(text, found)
+            all_cuts |= {self._cut(text, a + i, a + j) for id, (i, j) in spans if id in known}
+        return all_cuts if all_cuts == cuts else self._normalised(text, all_cuts)
 
     def _cut(self, text: str, first: int, end: int) -> int:
         """Return where to cut the letters of a control token."""

@@ -68,11 +68,11 @@ class MarkedMessages:
         function = call["function"]
         name = f"call {index + 1} ({function['name']})"
         marker = self._marker("assistant", name)
-        given = {
+        arguments = {
             key: self._value(f"the argument {key!r} of {name}", marker, value)
             for key, value in function["arguments"].items()
         }
-        return {**call, "function": {"name": marker, "arguments": given}}
+        return {**call, "function": {"name": marker, "arguments": arguments}}
 
     def _value(self, name: str, call: str, value: Any) -> Any:
         """Return a value of the same type, its texts and numbers markers; true, false and null have none."""

@@ -30,8 +30,8 @@ def split_reasoning(messages: Sequence[Message], tool_format: str) -> list[Messa
 def opened_reasoning(prompt: str, tool_format: str) -> str:
     """Return the opening reasoning tag and white space at the end of a prompt; else an empty text."""
     opening, _ = reasoning_tags(tool_format)
-    found = re.search(rf"{re.escape(opening)}\s*\Z", prompt)
-    return found[0] if found else ""
+    match = re.search(rf"{re.escape(opening)}\s*\Z", prompt)
+    return match[0] if match else ""
 
 
 def without_opened_reasoning(prompt: str) -> str:
@@ -64,5 +64,5 @@ def reply_start(prompt: str, whole: str, tool_format: str) -> int | None:
     thinks = r"\s*" + opening
     closes = rf"\s*(?={closing})"
     may_begin = rf"\s*{opening}\s*{closing}\n*|(?!{thinks})" if ends[1] else f"{thinks}\\s*|{closes}"
-    found = re.compile(may_begin).match(whole, ends.start())
-    return found.end() if found else None
+    match = re.compile(may_begin).match(whole, ends.start())
+    return match.end() if match else None

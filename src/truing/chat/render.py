@@ -70,10 +70,10 @@ def encode_reply(
     written, start = _render_reply(chat, messages, reply, tools)
     check_reply_written(chat, messages, reply, tools)
     ends = [(written.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
-    found = [end for end in ends if end[0] >= 0]
+    matched_ends = [end for end in ends if end[0] >= 0]
     # if the template writes no stop, the model's first stop id is used
-    end, stop_id = min(found, default=(len(written.text), chat.stop_ids[0]))
-    if not found and (follows := next_message_stop(chat, reply, tools)) is not None:
+    end, stop_id = min(matched_ends, default=(len(written.text), chat.stop_ids[0]))
+    if not matched_ends and (follows := next_message_stop(chat, reply, tools)) is not None:
         stop_id = follows
     _check_calls(chat, reply, written.text[start:end], tools)
     ids, _ = encode_with_spans(chat, written, start, end)
@@ -89,10 +89,10 @@ def _render_reply(
     """
     message = reply.to_dict()
     before, rendering = "", Rendering("")
-    for shown in (messages, [message for message in messages if message["role"] != "system"]):
+    for conversation in (messages, [message for message in messages if message["role"] != "system"]):
         before, rendering = (
-            chat.render_text(shown, tools),
-            chat.render([*shown, message], tools, prompt=False),
+            chat.render_text(conversation, tools),
+            chat.render([*conversation, message], tools, prompt=False),
         )
         start = reply_start(before, rendering.text, chat.tool_format)
         if start is not None:
@@ -149,7 +149,7 @@ def text_of(chat: Chat, token_ids: Tensor) -> str:
 
 
 def check_no_special_tokens(chat: Chat, text: str) -> None:
-    """Raise if a text of a task holds a special token."""
+    """Raise if a text of a task contains a special token."""
     token = chat.special_tokens.first_in(text)
     if token is not None:
         raise DataError(
@@ -165,7 +165,7 @@ def encode_with_origins(
 ) -> tuple[Tensor, Tensor]:
     """Return the ids and origins [L] of a rendered text from character ``start`` on.
 
-    Data never becomes a control token: if it holds the text of one (a web page may), the rendering is cut,
+    Data never becomes a control token: if it contains the text of one (a web page may), the rendering is cut,
     and the pieces are encoded separately.
 
     Args:

@@ -38,9 +38,9 @@ def with_tool_prompt(
     """Return messages for a template without tools: schemas in the system message, calls as text."""
     as_text = [_as_text(message) for message in messages]
     if tools:
-        shown = _describe(tools, style)
+        description = _describe(tools, style)
         system = as_text.pop(0)["content"] + "\n\n" if as_text and as_text[0]["role"] == "system" else ""
-        as_text.insert(0, {"role": "system", "content": system + shown})
+        as_text.insert(0, {"role": "system", "content": system + description})
     joined: list[Message] = []
     for message in as_text:
         # answers to several calls of one turn share one message, as in Qwen's template

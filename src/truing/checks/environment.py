@@ -144,7 +144,7 @@ def environments_agree(trial: TrialRun) -> CheckResult:
 
 
 def prompts_fit(trial: TrialRun) -> CheckResult:
-    """Check that the longest prompt leaves room for an answer."""
+    """Check that the longest prompt and an answer fit in the context."""
     lengths = {episode.task.task_id: len(episode.rollout.turns[0].context_ids) for episode in trial.prompted}
     notes = [f"the longest prompt has {max(lengths.values())} tokens"] if lengths else []
     remedy = (

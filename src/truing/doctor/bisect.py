@@ -140,8 +140,8 @@ def _change(before: Step, after: Step) -> float | None:
 
 def _proven_codes(step: Step) -> list[str]:
     """Return codes of all strong findings of an update."""
-    found, _ = examine(step, RULES.values())
-    return list(dict.fromkeys(each.code for each in found if each.claim.verdict in STRONG_VERDICTS))
+    findings, _ = examine(step, RULES.values())
+    return list(dict.fromkeys(each.code for each in findings if each.claim.verdict in STRONG_VERDICTS))
 
 
 class _Verdict(NamedTuple):
@@ -168,10 +168,10 @@ def swap_old(step: Step) -> Swapped | str:
     """Replace old log-probabilities by the sampler's, if the run declares that they are equal."""
     if step.setup.on_policy is not True or not step.has("sampler_logprob") or not step.has("old_logprob"):
         return "the source of old log-probabilities is not declared, or not recorded"
-    said_N, old_N = step.tokens["sampler_logprob"].double(), step.tokens["old_logprob"].double()
-    known_N = step.tokens["policy_mask"] & ~said_N.isnan()
-    where = places(step, known_N & (said_N != old_N))
-    after = changed_step(step, old_logprob=torch.where(known_N, said_N, old_N))
+    sampler_N, old_N = step.tokens["sampler_logprob"].double(), step.tokens["old_logprob"].double()
+    known_N = step.tokens["policy_mask"] & ~sampler_N.isnan()
+    where = places(step, known_N & (sampler_N != old_N))
+    after = changed_step(step, old_logprob=torch.where(known_N, sampler_N, old_N))
     return Swapped(after, bool(where), str(where) if where else with_count(int(known_N.sum()), "token"))
 
 
@@ -183,15 +183,15 @@ def swap_mask(step: Step) -> Swapped | str:
         return "needs the scaffolding tokens of calls"
     origin_N = step.tokens["origin"]
     updated = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)[step.row_of_token]
-    wanted = {
+    expected = {
         "policy_mask": declared_mask(step) & ~declared_exclusions(step) & updated,
         "supervised_mask": (origin_N == Origin.DEMO) & updated,
     }
     wrong_N = torch.zeros_like(updated)
-    for name, wanted_N in wanted.items():
-        wrong_N |= wanted_N != (step.tokens[name] & updated)
+    for name, expected_N in expected.items():
+        wrong_N |= expected_N != (step.tokens[name] & updated)
     looked_at = int((step.tokens["policy_mask"] | step.tokens["supervised_mask"]).sum())
-    after = changed_step(step, **wanted)
+    after = changed_step(step, **expected)
     advantage_N = _advantages(after)
     if advantage_N is not None and "advantage" in step.tokens:
         got_N = step.tokens["advantage"].double()
@@ -217,8 +217,8 @@ def swap_advantage(step: Step) -> Swapped | str:
     worst = float(apart_N[known_N].nan_to_num(0.0).max()) if known_N.any() else 0.0
     after = changed_step(step, advantage=torch.where(known_N, expected_N, got_N))
     where = places(step, wrong_N)
-    told = str(where) if where else with_count(int(known_N.sum()), "token")
-    return Swapped(after, bool(where), f"{told}, at most {worst:.2g} apart")
+    differing = str(where) if where else with_count(int(known_N.sum()), "token")
+    return Swapped(after, bool(where), f"{differing}, at most {worst:.2g} apart")
 
 
 def _advantages(step: Step) -> Tensor | None:
@@ -240,10 +240,10 @@ def swap_loss(step: Step) -> Swapped | str:
     rule = RULES["MSK007"] if RULES["MSK007"].applies(step) else RULES["MSK003"]
     if not rule.applies(step) or step.missing(rule.needs):
         return "it has no closed form here, or the gradient is not recorded"
-    found = rule.measure(step)
-    told = "; ".join(claim.what for claim in rule.judge(found))
+    measured = rule.measure(step)
+    claims = "; ".join(claim.what for claim in rule.judge(measured))
     after = changed_step(step, pull=expected_token_gradients(step))
-    return Swapped(after, bool(told), told or with_count(found.other.where.compared, "token"))
+    return Swapped(after, bool(claims), claims or with_count(measured.other.where.compared, "token"))
 
 
 ROUNDING = 1e-3

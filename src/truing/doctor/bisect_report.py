@@ -43,5 +43,5 @@ def unexplained_findings(step: Step, trials: Sequence[Trial], suppressed: Mappin
     """Return the findings of rules in an update without a differing part."""
     if first_differing(trials):
         return []
-    found = Diagnosis(select_rules(), suppressed).add(step)
-    return [each for each in found if each.claim.verdict in FINDING_VERDICTS]
+    findings = Diagnosis(select_rules(), suppressed).add(step)
+    return [each for each in findings if each.claim.verdict in FINDING_VERDICTS]

@@ -100,13 +100,13 @@ class Diagnosis:
             if rule.code in self.rule_errors:
                 continue
             try:
-                found, missing = examine(step, [rule], final)
+                findings, missing = examine(step, [rule], final)
             except Exception as error:  # noqa: BLE001 - a rule's error must not end a run; the report names it
                 self.rule_errors[rule.code] = (
                     f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
                 )
                 continue
-            every += found
+            every += findings
             for code, lacking in missing.items():
                 if lacking:
                     self.missing_inputs[code] = lacking
@@ -119,18 +119,18 @@ class Diagnosis:
 
     def current_findings(self, rule: Rule) -> tuple[Finding, ...]:
         """Return the findings of a rule; for one that judges a trend, those that hold at the last update."""
-        found = self.findings.get(rule.code, ())
+        findings = self.findings.get(rule.code, ())
         if not rule.judges_trend:
-            return tuple(found)
-        return tuple(each for each in found if self.last_checked.get((rule.code, each.stage)) == each.step)
+            return tuple(findings)
+        return tuple(each for each in findings if self.last_checked.get((rule.code, each.stage)) == each.step)
 
     def results(self) -> list[RuleResult]:
         """Return one result for each rule that checked a step, or lacked an input."""
-        made = []
+        results = []
         for rule in self.rules:
-            code, found = rule.code, self.current_findings(rule)
-            if code in self.rule_errors and not found:
-                made.append(
+            code, findings = rule.code, self.current_findings(rule)
+            if code in self.rule_errors and not findings:
+                results.append(
                     RuleResult(
                         code, Verdict.NOT_CHECKED, missing=(RULE_ERROR.format(self.rule_errors[code]),)
                     )
@@ -139,21 +139,21 @@ class Diagnosis:
             if code not in self.steps_checked and code not in self.missing_inputs:
                 continue
             looked_at = self.steps_checked.get(code, 0)
-            made.append(
+            results.append(
                 RuleResult(
                     code,
-                    min((finding.claim.verdict for finding in found), key=VERDICT_ORDER.index)
-                    if found
+                    min((finding.claim.verdict for finding in findings), key=VERDICT_ORDER.index)
+                    if findings
                     else Verdict.CLEAN
                     if looked_at
                     else Verdict.NOT_CHECKED,
                     looked_at,
-                    found,
+                    findings,
                     () if looked_at else tuple(self.missing_inputs[code]),
                     self.suppressed.get(code, ""),
                 )
             )
-        return made
+        return results
 
 
 RULE_ERROR = "a working rule: it raised {}, which is a fault of Truing; please report it"
@@ -166,15 +166,15 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     Findings of a stage must be in the order of its updates, and stages in that of the run.
     """
     each = list(findings)
-    stages = list(dict.fromkeys(found.stage for found in each))
+    stages = list(dict.fromkeys(finding.stage for finding in each))
     return sorted(
         each,
-        key=lambda found: (
-            VERDICT_ORDER.index(found.claim.verdict),
-            stages.index(found.stage),
-            found.step,
-            -found.claim.specificity,
-            found.code,
+        key=lambda finding: (
+            VERDICT_ORDER.index(finding.claim.verdict),
+            stages.index(finding.stage),
+            finding.step,
+            -finding.claim.specificity,
+            finding.code,
         ),
     )
 

@@ -83,8 +83,8 @@ class ForwardDifference(NamedTuple):
         """Return the tolerance in float32."""
         if stream == "itself":
             return MIN_DIFFERENCE
-        found = float32.tolerance(self.shape_null, self.null, MIN_DIFFERENCE)
-        return UNKNOWN_NULL if found is None else found
+        tolerance = float32.tolerance(self.shape_null, self.null, MIN_DIFFERENCE)
+        return UNKNOWN_NULL if tolerance is None else tolerance
 
 
 def _rounding(stream: str) -> str:

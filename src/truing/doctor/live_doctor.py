@@ -31,16 +31,16 @@ class LiveDoctor:
         self.past: list[Past] = []
         self.reported: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
-    def restore(self, rows: Sequence[StepRow], found: Iterable[tuple[str, str, str, int]]) -> None:
+    def restore(self, rows: Sequence[StepRow], reported: Iterable[tuple[str, str, str, int]]) -> None:
         """Begin with the record, for a resumed or rolled-back run.
 
         Args:
             rows: the recorded updates.
-            found: code, verdict, stage and update of their findings.
+            reported: code, verdict, stage and update of their findings.
         """
         self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
         broken = {each for each in self.reported if not each[1]}
-        self.reported = {(code, verdict, stage) for code, verdict, stage, _ in found} | broken
+        self.reported = {(code, verdict, stage) for code, verdict, stage, _ in reported} | broken
 
     def facts(self, stage: str) -> list[Mapping[str, Any]]:
         """Return the facts of the updates of a stage, oldest first."""
@@ -60,11 +60,13 @@ class LiveDoctor:
         setup = setup_of(recipe, record.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
-        found = self.diagnosis.add(step)
+        findings = self.diagnosis.add(step)
         self.past.append(Past(*where, record.metrics, record.facts))
-        firsts = {each.code: each for each in reversed(found)}  # the most specific claim of a rule
+        firsts = {each.code: each for each in reversed(findings)}  # the most specific claim of a rule
         places = {code: (code, str(each.claim.verdict), record.stage) for code, each in firsts.items()}
-        new = [each for each in found if firsts[each.code] is each and places[each.code] not in self.reported]
+        new = [
+            each for each in findings if firsts[each.code] is each and places[each.code] not in self.reported
+        ]
         self.reported |= set(places.values())
         return step, new
 
@@ -78,36 +80,36 @@ class LiveDoctor:
 
 def stop_if_proven(findings: Sequence[Finding]) -> None:
     """Raise on a proven finding: training stops after a bug."""
-    for found in findings:
-        if found.claim.verdict is Verdict.PROVEN:
+    for finding in findings:
+        if finding.claim.verdict is Verdict.PROVEN:
             raise ProvenError(
-                f"{found.code} {found.name}: {found.claim.what} ({found.where})",
-                got=found.claim.got or None,
-                expected=found.claim.expected or None,
-                remedy=f"`truing explain {found.code}` explains the fault and its fix; this update"
+                f"{finding.code} {finding.name}: {finding.claim.what} ({finding.where})",
+                got=finding.claim.got or None,
+                expected=finding.claim.expected or None,
+                remedy=f"`truing explain {finding.code}` explains the fault and its fix; this update"
                 " ran, and no"
-                f" checkpoint has it. If it is intended: [doctor.suppress] {found.code} = the reason",
+                f" checkpoint has it. If it is intended: [doctor.suppress] {finding.code} = the reason",
             )
 
 
-def finding_event(found: Finding) -> Mapping[str, object]:
+def finding_event(finding: Finding) -> Mapping[str, object]:
     """Return a finding as the fields of an event."""
-    claim = found.claim
-    text = f"{claim.verdict} {found.code} {found.name}: {claim.what} ({found.where})"
+    claim = finding.claim
+    text = f"{claim.verdict} {finding.code} {finding.name}: {claim.what} ({finding.where})"
     return {
-        "code": found.code,
-        "name": found.name,
+        "code": finding.code,
+        "name": finding.name,
         "verdict": str(claim.verdict),
-        "stage": found.stage,
-        "step": found.step,
-        "sample_id": found.sample_id,
+        "stage": finding.stage,
+        "step": finding.step,
+        "sample_id": finding.sample_id,
         "start": claim.start,
         "end": claim.end,
-        "marks": found.marks,
+        "marks": finding.marks,
         "what": claim.what,
         "got": claim.got,
         "expected": claim.expected,
-        "remedy": claim.remedy or RULES[found.code].section("Fix"),
+        "remedy": claim.remedy or RULES[finding.code].section("Fix"),
         "log10_odds": claim.log10_odds,
         "text": text,
     }

@@ -23,19 +23,21 @@ def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = 
         ignore: codes or families to leave out.
     """
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
-    shown: dict[str, int] = {}
+    strength_by_code: dict[str, int] = {}
     for step, decode, final in _with_last_of_stage(recorded_updates(run)):
         steps += 1
-        before = {code: len(found) for code, found in diagnosis.findings.items()}
+        before = {code: len(findings) for code, findings in diagnosis.findings.items()}
         diagnosis.add(step, final)
-        for code, found in diagnosis.findings.items():
-            new = found[before.get(code, 0) :]
+        for code, findings in diagnosis.findings.items():
+            new = findings[before.get(code, 0) :]
             strength = min(
                 (VERDICT_ORDER.index(each.claim.verdict) for each in new), default=len(VERDICT_ORDER)
             )
-            if strength < shown.get(code, len(VERDICT_ORDER)):  # the finding in the report has its tokens
-                shown[code], strongest = strength, ranked(new)[0]
-                found[found.index(strongest)] = with_excerpt(strongest, step, decode)
+            if strength < strength_by_code.get(
+                code, len(VERDICT_ORDER)
+            ):  # the finding in the report has its tokens
+                strength_by_code[code], strongest = strength, ranked(new)[0]
+                findings[findings.index(strongest)] = with_excerpt(strongest, step, decode)
     if not steps:
         raise RecordError(f"{run} has no update", expected="at least one", remedy="train first")
     return diagnosis
@@ -43,13 +45,13 @@ def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = 
 
 def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, Decode, bool]]:
     """Yield each update with whether it is the last of its stage."""
-    held: tuple[Step, Decode] | None = None
+    current: tuple[Step, Decode] | None = None
     for following in each:
-        if held is not None:
-            yield *held, following[0].stage != held[0].stage
-        held = following
-    if held is not None:
-        yield *held, True
+        if current is not None:
+            yield *current, following[0].stage != current[0].stage
+        current = following
+    if current is not None:
+        yield *current, True
 
 
 def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
@@ -64,16 +66,16 @@ def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
 def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
     """Return an update by stage and number; by default the first with a proven finding, else the last."""
     rules, last = select_rules(), None
-    for found, _ in recorded_updates(run):
-        if stage not in (None, found.stage) or step not in (None, found.step):
+    for update, _ in recorded_updates(run):
+        if stage not in (None, update.stage) or step not in (None, update.step):
             continue
-        last = found
-        strong = any(each.claim.verdict in STRONG_VERDICTS for each in examine(found, rules)[0])
+        last = update
+        strong = any(each.claim.verdict in STRONG_VERDICTS for each in examine(update, rules)[0])
         if step is not None or strong:
-            return found
+            return update
     if last is None:
-        asked = " ".join(str(each) for each in (stage, step) if each is not None)
-        raise RecordError(f"{run} has no such update", got=asked or "no update at all")
+        request = " ".join(str(each) for each in (stage, step) if each is not None)
+        raise RecordError(f"{run} has no such update", got=request or "no update at all")
     return last
 
 
@@ -82,8 +84,8 @@ def suppressed_rules(run: Path) -> dict[str, str]:
     if is_saved_audit(run):
         return {}
     reader = RunReader(run)
-    found = dict(reader.run_json()["recipe"]["doctor"]["suppress"])
+    suppressed = dict(reader.run_json()["recipe"]["doctor"]["suppress"])
     for event in reader.events():
         if event.kind == "resumed":
-            found |= event.payload["suppress"]
-    return found
+            suppressed |= event.payload["suppress"]
+    return suppressed

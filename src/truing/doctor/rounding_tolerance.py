@@ -29,7 +29,9 @@ def measured_rounding(facts: Mapping[str, Any]) -> float | None:
 def stage_rounding(step: Step) -> float | None:
     """Return the largest measurement of the stage so far."""
     facts = [*(past.facts for past in step.past_of_stage), step.facts]
-    return max((found for each in facts if (found := measured_rounding(each)) is not None), default=None)
+    return max(
+        (rounding for each in facts if (rounding := measured_rounding(each)) is not None), default=None
+    )
 
 
 def tolerance(rounding: float | None, itself: float | None, floor: float) -> float | None:

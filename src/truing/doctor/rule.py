@@ -1,4 +1,4 @@
-"""The definition of a rule. ``measure`` holds no threshold, and ``judge`` holds all of them."""
+"""The definition of a rule. ``measure`` has no threshold, and ``judge`` has all of them."""
 
 import inspect
 import re
@@ -98,9 +98,9 @@ class Rule:
     @property
     def module(self) -> ModuleType:
         """Return the module of the rule."""
-        found = inspect.getmodule(self.example)
-        assert found is not None
-        return found
+        module = inspect.getmodule(self.example)
+        assert module is not None
+        return module
 
     @property
     def title(self) -> str:
@@ -111,5 +111,5 @@ class Rule:
         """Return a section of its page."""
         text = inspect.cleandoc(self.module.__doc__ or "")
         pattern = rf"^{re.escape(name)}: (.*?)(?=^(?:{'|'.join(SECTIONS)}): |\Z)"
-        found = re.search(pattern, text, re.DOTALL | re.MULTILINE)
-        return " ".join(found[1].split()) if found else ""
+        match = re.search(pattern, text, re.DOTALL | re.MULTILINE)
+        return " ".join(match[1].split()) if match else ""

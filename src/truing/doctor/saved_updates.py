@@ -34,7 +34,7 @@ class UpdateWriter:
     def write(self, step: Step) -> None:
         """Write an update atomically."""
         ids = step.tokens["token_ids"].unique().tolist() if "token_ids" in step.tokens else []
-        told = {
+        metadata = {
             "stage": step.stage,
             "step": step.step,
             "setup": asdict(step.setup),
@@ -47,7 +47,7 @@ class UpdateWriter:
         streams = {name: stream.contiguous() for name, stream in step.tokens.items()}
         path = self.folder / FILE_NAME.format(self.count)
         unfinished = path.with_suffix(".writing")
-        save_file(streams, unfinished, {"step": json.dumps(told, default=str)})
+        save_file(streams, unfinished, {"step": json.dumps(metadata, default=str)})
         unfinished.rename(path)
         self.count += 1
 
@@ -68,17 +68,17 @@ def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
 
 def _read(path: Path) -> tuple[Step, Decode]:
     with safe_open(path, framework="pt") as file:
-        told: dict[str, Any] = json.loads(file.metadata()["step"])
+        metadata: dict[str, Any] = json.loads(file.metadata()["step"])
         tokens = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    texts: dict[str, str] = told["texts"]
+    texts: dict[str, str] = metadata["texts"]
     step = Step(
-        stage=told["stage"],
-        step=told["step"],
-        setup=SETUP_ADAPTER.validate_python(told["setup"]),
-        rows=ROWS_ADAPTER.validate_python(told["rows"]),
-        lengths=told["lengths"],
+        stage=metadata["stage"],
+        step=metadata["step"],
+        setup=SETUP_ADAPTER.validate_python(metadata["setup"]),
+        rows=ROWS_ADAPTER.validate_python(metadata["rows"]),
+        lengths=metadata["lengths"],
         tokens=tokens,
-        numbers=told["numbers"],
-        facts=told["facts"],
+        numbers=metadata["numbers"],
+        facts=metadata["facts"],
     )
     return step, lambda ids: [texts[str(i)] for i in ids]

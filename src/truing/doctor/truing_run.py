@@ -70,8 +70,8 @@ def setup_of(
 def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
     """Return the additional settings of a stage with a policy loss."""
     objective, gates = OBJECTIVES[cfg.objective], recipe.gates
-    given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
-    bounds = {name: getattr(objective, name) if value is None else value for name, value in given.items()}
+    declared = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
+    bounds = {name: getattr(objective, name) if value is None else value for name, value in declared.items()}
     return bounds | {
         "inner_steps": cfg.inner_epochs * cfg.minibatches,
         "group_size": cfg.group_size,

@@ -84,20 +84,20 @@ def _class(name: str) -> type:
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
-        found = getattr(import_module(module), attribute)
+        cls = getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise RecipeError(
             f"the environment {name!r} cannot be imported",
             got=error,
             expected="module:Class, a module in the working directory or an installed one",
         ) from error
-    if not hasattr(found, "Config"):
+    if not hasattr(cls, "Config"):
         raise RecipeError(
             f"the environment {name!r} does not declare its recipe keys",
-            got=found,
+            got=cls,
             expected="a class with a pydantic model named Config, which its constructor takes",
         )
-    return found
+    return cls
 
 
 def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:

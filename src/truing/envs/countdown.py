@@ -83,22 +83,22 @@ class Countdown:
         """Return the puzzles of a split."""
         return self._tasks[split]
 
-    def _make(self, split: Split, wanted: int) -> list[Task]:
-        """Return the first ``wanted`` puzzles of a split."""
+    def _make(self, split: Split, count: int) -> list[Task]:
+        """Return the first ``count`` puzzles of a split."""
         config = self.config
         system = [{"role": "system", "content": config.system}] if config.system else []
         puzzles = draw_distinct(
-            lambda attempt: _draw(config, attempt), split, wanted, config.seed, "countdown"
+            lambda attempt: _draw(config, attempt), split, count, config.seed, "countdown"
         )
         return [
             Task(
                 task_id=f"countdown-{config.seed}-{split}-{index}",
                 family="countdown",
-                messages=(*system, {"role": "user", "content": asked}),
+                messages=(*system, {"role": "user", "content": question}),
                 answer=puzzle,
                 demonstration=format_answer(solution, config.answer_format),
             )
-            for index, (asked, (puzzle, solution)) in enumerate(puzzles)
+            for index, (question, (puzzle, solution)) in enumerate(puzzles)
         ]
 
 
@@ -130,7 +130,7 @@ def _parsed(expression: str) -> ast.expr | None:
 
 
 def _is_arithmetic(node: ast.expr) -> bool:
-    """Whether a tree holds whole numbers and the four operators, and nothing else."""
+    """Return whether a tree contains whole numbers and the four operators, and nothing else."""
     if isinstance(node, ast.BinOp):
         return type(node.op) in _OPERATORS and _is_arithmetic(node.left) and _is_arithmetic(node.right)
     return isinstance(node, ast.Constant) and isinstance(node.value, int)

@@ -109,8 +109,8 @@ class Gsm8k:
 
     def _is_for_eval(self, task: Task) -> bool:
         """Whether the hash of a problem selects it for evaluation; duplicates under two ids stay together."""
-        asked = " ".join(task.messages[-1]["content"].casefold().split())
-        return hash_fraction("split", self.config.seed, asked) < self.config.eval_share
+        question = " ".join(task.messages[-1]["content"].casefold().split())
+        return hash_fraction("split", self.config.seed, question) < self.config.eval_share
 
 
 def format_reward(rollout: Rollout, task: Task) -> float:

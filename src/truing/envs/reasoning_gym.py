@@ -58,10 +58,10 @@ class ReasoningGym:
         """Return the questions of a split."""
         return self._tasks[split]
 
-    def _make(self, split: Split, wanted: int) -> list[Task]:
-        """Return the first ``wanted`` questions of a split."""
+    def _make(self, split: Split, count: int) -> list[Task]:
+        """Return the first ``count`` questions of a split."""
         config = self.config
-        questions = draw_distinct(self._draw, split, wanted, config.seed, config.task)
+        questions = draw_distinct(self._draw, split, count, config.seed, config.task)
         return [
             self._task(f"{config.task}-{config.seed}-{split}-{index}", entry)
             for index, (_, entry) in enumerate(questions)
@@ -76,13 +76,15 @@ class ReasoningGym:
         """Return a question as a task."""
         self._entries[task_id] = entry
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
-        shown = None if entry["answer"] is None else format_answer(entry["answer"], self.config.answer_format)
+        formatted = (
+            None if entry["answer"] is None else format_answer(entry["answer"], self.config.answer_format)
+        )
         return Task(
             task_id=task_id,
             family=f"reasoning-gym/{self.config.task}",
             messages=(*system, {"role": "user", "content": entry["question"]}),
             answer=entry["answer"],
-            demonstration=shown if shown is not None and self._judge(shown, entry) == 1 else None,
+            demonstration=formatted if formatted is not None and self._judge(formatted, entry) == 1 else None,
         )
 
     def _score(self, rollout: Rollout, task: Task) -> float:

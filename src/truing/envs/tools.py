@@ -71,8 +71,8 @@ def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:
 
     JSON has one kind of number: 2.0 is an integer to a schema, but not an index in Python.
     """
-    asked = parameters.get("properties", {}).get(name)
-    parts = (asked, *asked.get("anyOf", ())) if isinstance(asked, dict) else ()
+    schema = parameters.get("properties", {}).get(name)
+    parts = (schema, *schema.get("anyOf", ())) if isinstance(schema, dict) else ()
     kinds = {kind for part in parts if isinstance(part, dict) for kind in _kinds(part)}
     return int(value) if isinstance(value, float) and "integer" in kinds and "number" not in kinds else value
 

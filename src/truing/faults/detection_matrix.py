@@ -62,21 +62,21 @@ def run_all(
 
 def _outcome(name: str, keep: Path | None, steps: int | None) -> FaultOutcome:
     fault = runs()[name]
-    made = run_fault(fault if steps is None else lengthened(fault, steps), keep)
+    outcome = run_fault(fault if steps is None else lengthened(fault, steps), keep)
     # a plant is a function of this process, and cannot be pickled
-    return made.without_plant()
+    return outcome.without_plant()
 
 
-def false_alarms(made: FaultOutcome) -> list[str]:
+def false_alarms(outcome: FaultOutcome) -> list[str]:
     """Return codes of rules that claim a fault in a healthy run."""
-    return [each.code for each in made.fired if each.claim.verdict in STRONG_VERDICTS]
+    return [each.code for each in outcome.fired if each.claim.verdict in STRONG_VERDICTS]
 
 
-def passed(made: FaultOutcome) -> bool:
+def passed(outcome: FaultOutcome) -> bool:
     """Return whether the doctor was right: a fault's cause first, no claim in a healthy run."""
-    if made.fault.healthy:
-        return not made.error and not made.broken and not false_alarms(made)
-    return made.caught and made.cause_rank in (0, 1) and not made.broken
+    if outcome.fault.healthy:
+        return not outcome.error and not outcome.broken and not false_alarms(outcome)
+    return outcome.caught and outcome.cause_rank in (0, 1) and not outcome.broken
 
 
 def page(outcomes: Sequence[FaultOutcome]) -> str:
@@ -106,19 +106,25 @@ def page(outcomes: Sequence[FaultOutcome]) -> str:
     return "\n".join(lines)
 
 
-def _row(made: FaultOutcome) -> str:
-    fault = made.fault
-    if made.error:
-        return f"| {fault.name}: {fault.what} | refused: {made.error} | at once | |"
-    right = [each for each in made.fired if each.code in fault.expected]
-    told = [f"{each.claim.verdict} {each.code} ({each.stage} {each.step + 1})" for each in right]
-    by = ", ".join(dict.fromkeys(told))
-    rank = "missed" if not made.caught else "later" if made.cause_rank is None else f"no. {made.cause_rank}"
-    return f"| {fault.name}: {fault.what} | {by} | {rank} | {_fired(made, fault.expected)} |"
-
-
-def _fired(made: FaultOutcome, besides: Sequence[str]) -> str:
-    codes = dict.fromkeys(
-        f"{each.claim.verdict} {each.code}" for each in made.fired if each.code not in besides
+def _row(outcome: FaultOutcome) -> str:
+    fault = outcome.fault
+    if outcome.error:
+        return f"| {fault.name}: {fault.what} | refused: {outcome.error} | at once | |"
+    right = [each for each in outcome.fired if each.code in fault.expected]
+    findings = [f"{each.claim.verdict} {each.code} ({each.stage} {each.step + 1})" for each in right]
+    by = ", ".join(dict.fromkeys(findings))
+    rank = (
+        "missed"
+        if not outcome.caught
+        else "later"
+        if outcome.cause_rank is None
+        else f"no. {outcome.cause_rank}"
     )
-    return made.error or ", ".join(codes) or "–"
+    return f"| {fault.name}: {fault.what} | {by} | {rank} | {_fired(outcome, fault.expected)} |"
+
+
+def _fired(outcome: FaultOutcome, besides: Sequence[str]) -> str:
+    codes = dict.fromkeys(
+        f"{each.claim.verdict} {each.code}" for each in outcome.fired if each.code not in besides
+    )
+    return outcome.error or ", ".join(codes) or "–"

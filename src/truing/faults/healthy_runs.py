@@ -188,23 +188,23 @@ SEEDS = (0, 1)
 
 def healthy_runs() -> dict[str, Fault]:
     """Return every run of the corpus, by name and seed."""
-    found = {}
+    runs = {}
     for name, (what, changes) in CORPUS.items():
         own = changes.get("reward") == "own"
-        kept = {key: value for key, value in changes.items() if key != "reward"}
+        overrides = {key: value for key, value in changes.items() if key != "reward"}
         for seed in SEEDS:
             run = f"{name}-{seed}"
-            found[run] = Fault(
+            runs[run] = Fault(
                 name=run,
                 numbers=(),
                 what=what,
                 plant=nullcontext,
                 expected=(),
-                changes={**kept, "seed": seed},
+                changes={**overrides, "seed": seed},
                 healthy=True,
                 **({"reward": None} if own else {}),
             )
-    return found
+    return runs
 
 
 def recipes() -> dict[str, str]:

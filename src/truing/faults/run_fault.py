@@ -124,18 +124,18 @@ def run_fault(fault: Fault, keep: Path | None = None) -> FaultOutcome:
     except TruingError as refused:
         error = f"{type(refused).__name__}: {refused.what}"
     diagnosis = diagnose_run(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
-    made = FaultOutcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.rule_errors))
+    outcome = FaultOutcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.rule_errors))
     run.parent.mkdir(parents=True, exist_ok=True)  # a refused run may have no directory
-    (keep / fault.name / OUTCOME_FILE).write_text(json.dumps(made.facts(), indent=2), encoding="utf-8")
-    return made
+    (keep / fault.name / OUTCOME_FILE).write_text(json.dumps(outcome.facts(), indent=2), encoding="utf-8")
+    return outcome
 
 
 def _once(diagnosis: Diagnosis) -> list[Finding]:
     """Return each rule's first finding of each strength and stage, in the order of the run."""
-    found: dict[tuple[str, str, str], Finding] = {}
+    findings: dict[tuple[str, str, str], Finding] = {}
     for each in diagnosis.findings.values():
         for finding in each:
             if finding.claim.verdict in FINDING_VERDICTS:
-                found.setdefault((finding.stage, finding.code, finding.claim.verdict), finding)
-    stages = list(dict.fromkeys(stage for stage, *_ in found))
-    return sorted(found.values(), key=lambda each: (stages.index(each.stage), each.step))
+                findings.setdefault((finding.stage, finding.code, finding.claim.verdict), finding)
+    stages = list(dict.fromkeys(stage for stage, *_ in findings))
+    return sorted(findings.values(), key=lambda each: (stages.index(each.stage), each.step))

@@ -28,22 +28,22 @@ def run_rates(page: str) -> dict[str, int]:
 
 def log_rates(folder: Path) -> dict[str, int]:
     """Return the number of logs labelled healthy, and of those with each rule's SUSPECT."""
-    told = [record for _, record in json_lines(folder / "index.jsonl")]
-    healthy = [each["file"] for each in told if each.get("label_from_reward", "").startswith("healthy")]
+    records = [record for _, record in json_lines(folder / "index.jsonl")]
+    healthy = [each["file"] for each in records if each.get("label_from_reward", "").startswith("healthy")]
     results = [diagnose_log(folder / file).diagnosis.results() for file in healthy]
     return _counted([{each.code for each in log if each.verdict is Verdict.SUSPECT} for log in results])
 
 
-def _counted(shown: list[set[str]]) -> dict[str, int]:
+def _counted(runs: list[set[str]]) -> dict[str, int]:
     """Return the number of runs, and of those with each code."""
-    counts = Counter(code for each in shown for code in each)
-    return {"of": len(shown)} | dict(sorted(counts.items()))
+    counts = Counter(code for each in runs for code in each)
+    return {"of": len(runs)} | dict(sorted(counts.items()))
 
 
 if __name__ == "__main__":
     print("# Written by `python -m truing.faults.suspect_rates docs/detection-matrix.md LOGS`.")
-    found = {
+    rates = {
         "runs": run_rates(Path(sys.argv[1]).read_text(encoding="utf-8")),
         "logs": log_rates(Path(sys.argv[2])),
     }
-    print(tomli_w.dumps(found), end="")
+    print(tomli_w.dumps(rates), end="")

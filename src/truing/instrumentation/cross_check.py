@@ -122,10 +122,10 @@ class CrossCheck:
             of_logprob_T, of_entropy_T = (
                 each[start : start + len(row)] for each in (logprob_gradients, entropy_gradients)
             )
-            wanted = ((of_logprob_T != 0) | (of_entropy_T != 0)).nonzero()[:, 0].tolist()
-            if wanted:
-                logprob_K, entropy_K = plain_logprobs(model_logits(learner.model), row, wanted)
-                weights = (each[wanted].to(logprob_K) for each in (of_logprob_T, of_entropy_T))
+            places = ((of_logprob_T != 0) | (of_entropy_T != 0)).nonzero()[:, 0].tolist()
+            if places:
+                logprob_K, entropy_K = plain_logprobs(model_logits(learner.model), row, places)
+                weights = (each[places].to(logprob_K) for each in (of_logprob_T, of_entropy_T))
                 loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
                 loss.backward()
         return _take_gradient(learner, self.update_index)
@@ -189,12 +189,12 @@ def null_facts(
 @torch.no_grad()
 def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Tensor]:
     """Return the trainer's own log-probabilities, part by part: [T] by sample."""
-    found = {}
+    logprobs = {}
     for part in parts:
         batch = collate(part)
         logprob_BT = score(learner.model, batch, loss_mask(batch)).logprob.cpu()
-        found |= {row.sample_id: logprob_BT[b, : len(row)] for b, row in enumerate(part)}
-    return found
+        logprobs |= {row.sample_id: logprob_BT[b, : len(row)] for b, row in enumerate(part)}
+    return logprobs
 
 
 def _take_gradient(learner: Learner, update_index: int) -> Tensor:

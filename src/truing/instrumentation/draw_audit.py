@@ -29,15 +29,15 @@ def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object
         return {"tokens": 0, "gains": {}}
     device = causal_model(learner.model).device.type
     batch = collate(chosen)
-    wanted_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
+    mask_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
     for b, row in enumerate(chosen):
-        wanted_BT[b, : len(row)] = _sampled_mask(row)
+        mask_BT[b, : len(row)] = _sampled_mask(row)
     gains: dict[str, list[float]] = {}
     stop_ids = chosen[0].sampling_params.stop_ids
     uniform_by_token = _uniforms(chosen, turns_before(rows))
     replays: list[dict[str, Any]] = []
     learner.model.eval()
-    for places, logprob_KV in distributions(learner.model, batch, wanted_BT):
+    for places, logprob_KV in distributions(learner.model, batch, mask_BT):
         drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), stop_ids)
         for name, each in log_wealth_increments(drawn).items():
             before = gains.get(name, [0.0] * len(each))
@@ -47,7 +47,7 @@ def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object
         b, t = places[replay.pop("worst")]
         replays.append(replay | {"where": (chosen[b].sample_id, t)})
     training_mode(learner.model)
-    return {"tokens": int(wanted_BT.sum()), "gains": gains, "replay": _merged(replays) | {"device": device}}
+    return {"tokens": int(mask_BT.sum()), "gains": gains, "replay": _merged(replays) | {"device": device}}
 
 
 def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
@@ -92,12 +92,12 @@ def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
     for row in rows:
         number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else "0"
         parts.setdefault(row.rollout_id, []).append((int(number), row))
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for rows_ in parts.values():
         count = 0
         for _, row in sorted(rows_, key=lambda each: each[0]):
-            found[row.sample_id], count = count, count + len(row.turns)
-    return found
+            counts[row.sample_id], count = count, count + len(row.turns)
+    return counts
 
 
 def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
@@ -105,13 +105,13 @@ def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[i
 
     Its key is the rollout's; from the second turn on it includes the turn (rollouts/attempt.py).
     """
-    found: dict[tuple[int, int], Tensor] = {}
+    by_place: dict[tuple[int, int], Tensor] = {}
     for b, row in enumerate(rows):
         for k, turn in enumerate(row.turns, before[row.sample_id]):
             key = (*row.rollout_id.split("/"), *([k] if k else []))
             for i, number in enumerate(uniforms(turn.end - turn.start, *key)):
-                found[b, turn.start + i] = number
-    return found
+                by_place[b, turn.start + i] = number
+    return by_place
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -25,17 +25,17 @@ def plain_facts(
     where: dict[str, tuple[str, int]] = {}
     tokens = 0
     for row in rows:
-        wanted = loss_mask(row).nonzero()[:, 0]
-        expected_K = plain_logprobs(model_logits(learner.model), row, wanted.tolist())[0].cpu()
-        tokens += len(wanted)
+        place_K = loss_mask(row).nonzero()[:, 0]
+        expected_K = plain_logprobs(model_logits(learner.model), row, place_K.tolist())[0].cpu()
+        tokens += len(place_K)
         compared = {"trainer": batched[row.sample_id], "alone": alone[row.sample_id]}
-        pairs = {name: (stream[wanted], expected_K) for name, stream in compared.items()}
-        pairs["sampler"] = row.sampler_logprob[wanted], expected_K
+        pairs = {name: (stream[place_K], expected_K) for name, stream in compared.items()}
+        pairs["sampler"] = row.sampler_logprob[place_K], expected_K
         if row.old_source == "recomputed":
-            pairs["old"] = row.old_logprob[wanted], expected_K
+            pairs["old"] = row.old_logprob[place_K], expected_K
         if learner.reference is not None:
-            reference_K = _plain_reference(learner.reference, row, wanted.tolist())
-            pairs["reference"] = row.ref_logprob[wanted], reference_K
+            reference_K = _plain_reference(learner.reference, row, place_K.tolist())
+            pairs["reference"] = row.ref_logprob[place_K], reference_K
         for name, (got_K, right_K) in pairs.items():
             difference_K = (got_K - right_K).abs()
             if difference_K.isnan().all():
@@ -44,7 +44,7 @@ def plain_facts(
             worst = int(difference_K.nan_to_num(-1.0).argmax())
             if name not in largest or float(difference_K[worst]) > largest[name]:
                 largest[name] = float(difference_K[worst])
-                where[name] = row.sample_id, int(wanted[worst])
+                where[name] = row.sample_id, int(place_K[worst])
     device = causal_model(learner.model).device.type
     median = {name: float(torch.cat(parts).median()) for name, parts in every.items()}
     about = {"tokens": tokens, "rows": len(rows), "device": device}
@@ -66,7 +66,7 @@ def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
     if causal.device.type != "cpu":
         return {}  # there the trainer computes in bfloat16, a plain forward does not
     most = causal.config.get_text_config().max_position_embeddings
-    logits, found = model_logits(learner.model), list[float]()
+    logits, roundings = model_logits(learner.model), list[float]()
     for row in rows:
         positions, ids = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1, row.token_ids
         extra = ids.roll(1)[: min(EXTRA_TOKENS, most - len(ids))]
@@ -75,17 +75,17 @@ def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
                 logits(torch.cat([ids, extra]), positions).double() - logits(ids, positions).double()
             )
             rms_K = difference_KV.std(dim=1, correction=0)  # a shift of all ids alike changes no probability
-            found.append(float(rms_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
-    return {"rounding": max(found)} if found else {}
+            roundings.append(float(rms_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
+    return {"rounding": max(roundings)} if roundings else {}
 
 
-def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -> Tensor:
+def _plain_reference(reference: Reference, row: Sample, places: Sequence[int]) -> Tensor:
     """Return the reference's log-probabilities by a plain forward: [K]."""
     if isinstance(reference, AdapterReference):
         with use_reference(reference.policy):
-            return plain_logprobs(model_logits(reference.policy), row, wanted)[0].cpu()
+            return plain_logprobs(model_logits(reference.policy), row, places)[0].cpu()
     assert isinstance(reference, CopyReference)
-    return plain_logprobs(model_logits(reference.policy), row, wanted)[0].cpu()
+    return plain_logprobs(model_logits(reference.policy), row, places)[0].cpu()
 
 
 def model_logits(model: nn.Module) -> Logits:

@@ -187,5 +187,5 @@ def flat_gradient(parameters: Mapping[str, Tensor], update_index: int) -> Tensor
 def compare_gradients(expected_P: Tensor, trainer_P: Tensor) -> dict[str, float]:
     """Compare two gradients of the same weights: norms, norm of the difference, cosine."""
     norm, length = float(expected_P.norm()), float(trainer_P.norm())
-    found = {"norm": norm, "trainer": length, "difference": float((trainer_P - expected_P).norm())}
-    return found | ({"cosine": float(expected_P @ trainer_P) / (norm * length)} if norm and length else {})
+    facts = {"norm": norm, "trainer": length, "difference": float((trainer_P - expected_P).norm())}
+    return facts | ({"cosine": float(expected_P @ trainer_P) / (norm * length)} if norm and length else {})

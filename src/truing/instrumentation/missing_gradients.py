@@ -42,13 +42,13 @@ def missing_gradient(
         or not _sensitivity(weights, without_gradient, logprobs, token_gradient_K)[0]
     ):
         return {}
-    found: dict[str, Any] = {}
+    largest: dict[str, Any] = {}
     for name in without_gradient[:MAX_WEIGHTS]:
         for direction in range(DIRECTIONS):
             change, linear = _sensitivity(weights, [name], logprobs, token_gradient_K, direction)
-            if linear and change > found.get("moved", 0.0):
-                found = {"weight": name, "moved": change, "silent": len(without_gradient)}
-    return found
+            if linear and change > largest.get("moved", 0.0):
+                largest = {"weight": name, "moved": change, "silent": len(without_gradient)}
+    return largest
 
 
 def _sensitivity(

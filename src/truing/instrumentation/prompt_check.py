@@ -23,16 +23,16 @@ TASKS_PER_STAGE, SHOWN_TOKENS = 4, 8
 
 
 def prompt_facts(
-    session: Session, samples: Iterable[Sample], given: Iterable[Task] | None = None
+    session: Session, samples: Iterable[Sample], known_tasks: Iterable[Task] | None = None
 ) -> dict[str, Any]:
     """Return how many prompts of an update differ from those of their tasks, and the first difference.
 
     Args:
         session: whose template renders the prompts.
         samples: of the update.
-        given: the environment's tasks; None for the training tasks.
+        known_tasks: the environment's tasks; None for the training tasks.
     """
-    tasks = {task.task_id: task for task in (session.train_tasks if given is None else given)}
+    tasks = {task.task_id: task for task in (session.train_tasks if known_tasks is None else known_tasks)}
     first: dict[str, Sample] = {}
     for sample in samples:
         if sample.sample_id.rpartition("#")[2] in ("0", sample.sample_id):  # the first sample of its rollout
@@ -108,10 +108,10 @@ def _raise_if_different(source: str, fact: Mapping[str, Any]) -> None:
         )
 
 
-def _check_same_tasks(stage: str, tasks: Sequence[Task], given: Mapping[str, Task]) -> None:
+def _check_same_tasks(stage: str, tasks: Sequence[Task], known_tasks: Mapping[str, Task]) -> None:
     """Raise if a stage's tasks have other messages or tools than the environment's."""
     for task in tasks:
-        expected = given[task.task_id]
+        expected = known_tasks[task.task_id]
         for part in ("messages", "tools"):
             if getattr(task, part) != getattr(expected, part):
                 raise ModelError(

@@ -38,17 +38,19 @@ def ratio_facts(epochs: Sequence[TokenStreams], objective: Objective) -> dict[st
         is between edges b − 1 and b. Empty if no token is scored.
     """
     below, above = ratio_edges(objective.clip_low, objective.clip_high, objective.max_ratio)
-    found: list[dict[str, Any]] = []
+    by_epoch: list[dict[str, Any]] = []
     for tokens in epochs:
         ratio_N, advantage_N = drop_nan(
             *(each[tokens.policy] for each in (tokens.ratio(objective.ratio), tokens.stream("advantage")))
         )
         signs = {"positive": advantage_N > 0, "negative": advantage_N < 0, "zero": advantage_N == 0}
         counts = {name: ratio_counts(ratio_N[of_N], below, above) for name, of_N in signs.items()}
-        found.append({"scored": len(ratio_N), **{name: _nonzero_bins(each) for name, each in counts.items()}})
-    if not any(each["scored"] for each in found):
+        by_epoch.append(
+            {"scored": len(ratio_N), **{name: _nonzero_bins(each) for name, each in counts.items()}}
+        )
+    if not any(each["scored"] for each in by_epoch):
         return {}
-    return {"level": objective.ratio, "edges": [*below, *above], "epochs": found}
+    return {"level": objective.ratio, "edges": [*below, *above], "epochs": by_epoch}
 
 
 def _nonzero_bins(counts: Tensor) -> list[list[int]]:

@@ -125,13 +125,13 @@ def weights_due_to_move(
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    weights, found = rotating_slice(parameters, update_index), list[str]()
+    weights, names = rotating_slice(parameters, update_index), list[str]()
     for name, gradient in rotating_slice(gradients, update_index).items():
         if gradient.dtype is torch.float32:
             rounding = torch.finfo(torch.float32).eps * weights[name].detach().abs()
             if bool(((gradient.abs() > MIN_GRADIENT) & (MIN_STEP_SHARE * learning_rate > rounding)).any()):
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def weight_facts(

@@ -46,10 +46,10 @@ class UpdateReplay:
 
     def swaps(self) -> Mapping[Part, Swap]:
         """Return the swaps that need more than the record."""
-        found: dict[Part, Swap] = {"template": self.swap_template, "reward": self.swap_reward}
+        swaps: dict[Part, Swap] = {"template": self.swap_template, "reward": self.swap_reward}
         if self.policy is not None:
-            found |= {"sampler": self.swap_sampler, "forward": self.swap_forward}
-        return found
+            swaps |= {"sampler": self.swap_sampler, "forward": self.swap_forward}
+        return swaps
 
     def swap_template(self, step: Step) -> Swapped | str:
         """Swap prompts for those of the run's own template; forced prefixes of answers are not compared."""
@@ -118,12 +118,14 @@ class UpdateReplay:
             return "is not part of this stage"
         wrong_N, worst, checked = torch.zeros(len(step.row_of_token), dtype=torch.bool), 0.0, 0
         for index, row in enumerate(self.rows):
-            wanted = loss_mask(row.sample).nonzero()[:, 0]
-            if row.inner_step != 0 or not len(wanted):
+            place_K = loss_mask(row.sample).nonzero()[:, 0]
+            if row.inner_step != 0 or not len(place_K):
                 continue  # later updates of a step use other weights
             assert self.policy is not None
-            plain_K = plain_logprobs(model_logits(self.policy), row.sample, wanted.tolist())[0].double().cpu()
-            here = wanted + step.starts[index]
+            plain_K = (
+                plain_logprobs(model_logits(self.policy), row.sample, place_K.tolist())[0].double().cpu()
+            )
+            here = place_K + step.starts[index]
             checked += len(here)
             for stream_N in streams.values():
                 difference_K = (stream_N[here] - plain_K).abs()

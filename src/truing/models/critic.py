@@ -28,12 +28,12 @@ class Critic(nn.Module):
         self.trunk = _own_trunk(causal) if separate else None
 
     def values(
-        self, policy_ND: Tensor, sequences: Sequence[Tensor], wanted_2N: Tensor, *, recompute: bool
+        self, policy_ND: Tensor, sequences: Sequence[Tensor], index_2N: Tensor, *, recompute: bool
     ) -> Tensor:
-        """Return V [N] before the tokens ``wanted_2N``; ``policy_ND`` are the policy's states there."""
+        """Return V [N] before the tokens ``index_2N``; ``policy_ND`` are the policy's states there."""
         if self.trunk is None:
             return self.head_values(policy_ND)
-        return self.head_values(hidden_before(self.trunk, sequences, wanted_2N, recompute=recompute))
+        return self.head_values(hidden_before(self.trunk, sequences, index_2N, recompute=recompute))
 
     def head_values(self, hidden_ND: Tensor) -> Tensor:
         """Return V [N] of hidden states."""
@@ -62,13 +62,13 @@ def _own_trunk(causal: PreTrainedModel) -> PreTrainedModel:
 def state_values(critic: Critic, policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     """Return V before each token of the value mask and after a truncated end: [T + 1], NaN elsewhere."""
     causal = causal_model(policy) if critic.trunk is None else critic.trunk
-    wanted = [torch.cat([row.value_mask, torch.tensor([row.truncated])]) for row in samples]
+    masks = [torch.cat([row.value_mask, torch.tensor([row.truncated])]) for row in samples]
     # one more id, of any value: the state after the end is the state before it
     ids = [torch.cat([row.token_ids, row.token_ids[-1:]]) for row in samples]
-    wanted_2N = torch.nn.utils.rnn.pad_sequence(wanted, batch_first=True).nonzero().T
+    index_2N = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True).nonzero().T
     with autocast(causal.device):
-        value_N = critic.head_values(hidden_before(causal, ids, wanted_2N)).cpu()
+        value_N = critic.head_values(hidden_before(causal, ids, index_2N)).cpu()
     values = [torch.full((len(row),), torch.nan) for row in ids]
-    for (b, t), value in zip(wanted_2N.T.tolist(), value_N, strict=True):
+    for (b, t), value in zip(index_2N.T.tolist(), value_N, strict=True):
         values[b][t] = value
     return values

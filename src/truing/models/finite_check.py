@@ -30,11 +30,11 @@ def check_finite(
     """
     bad = [name for name, weight in weights.items() if not _all_finite(weight.detach())]
     if bad:
-        shown = "; ".join(f"{name}: {_counted(weights[name].detach())}" for name in bad[:SHOWN])
+        details = "; ".join(f"{name}: {_counted(weights[name].detach())}" for name in bad[:SHOWN])
         more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         raise error(
             what,
-            got=f"{where}: {len(bad)} of {len(weights)} tensors, {shown}{more}",
+            got=f"{where}: {len(bad)} of {len(weights)} tensors, {details}{more}",
             expected="finite numbers",
             remedy=remedy,
         )
@@ -42,9 +42,9 @@ def check_finite(
 
 def saved_tensors(model: nn.Module) -> dict[str, Any]:
     """Return what a model's files hold: its parameters, each once, and its persistent buffers."""
-    kept = model.state_dict().keys()
+    saved = model.state_dict().keys()
     parameters = dict(model.named_parameters())
-    return parameters | {name: buffer for name, buffer in model.named_buffers() if name in kept}
+    return parameters | {name: buffer for name, buffer in model.named_buffers() if name in saved}
 
 
 def _all_finite(weight: Tensor) -> bool:

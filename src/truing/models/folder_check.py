@@ -1,4 +1,4 @@
-"""A check that a folder holds a trainable model, before any weights are read."""
+"""A check that a folder contains a trainable model, before any weights are read."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _refuse_run(folder: Path) -> None:
-    """Raise if a folder belongs to a run: it holds a policy's parameters, not a model's files."""
+    """Raise if a folder belongs to a run: it contains a policy's parameters, not a model's files."""
     folder = folder.resolve()
     if (folder / "state.json").is_file() and (folder / "trainable.safetensors").is_file():
         run = folder.parent.parent if folder.parent.name == "checkpoints" else "RUN"
@@ -59,7 +59,7 @@ def _refuse_run(folder: Path) -> None:
 
 
 def _adapter_error(folder: Path) -> ModelError:
-    """Return the error for a folder that holds an adapter."""
+    """Return the error for a folder that contains an adapter."""
     config = _read(folder / ADAPTER)
     return ModelError(
         "this folder is an adapter, not a whole model",

@@ -116,12 +116,14 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
             remedy="name another folder; docs/models.md lists the types",
         ) from error
     # transformers silently fills missing weights with random numbers.
-    absent, odd = sorted(report["missing_keys"]), sorted(report["mismatched_keys"], key=str)
-    if absent or odd:
-        shapes = [f"{name} {tuple(found)}, not {tuple(wanted)}" for name, found, wanted in odd[:3]]
+    absent, mismatched = sorted(report["missing_keys"]), sorted(report["mismatched_keys"], key=str)
+    if absent or mismatched:
+        shapes = [
+            f"{name} {tuple(loaded)}, not {tuple(expected)}" for name, loaded, expected in mismatched[:3]
+        ]
         raise ModelError(
             "the files lack weights that the model needs",
-            got=f"{folder}: {len(absent)} missing, {len(odd)} of another shape, among them"
+            got=f"{folder}: {len(absent)} missing, {len(mismatched)} of another shape, among them"
             f" {', '.join([*absent[:3], *shapes])}",
             expected="every weight, in the shape of config.json",
             remedy="download the model again, or check that config.json belongs to these weights",
@@ -139,15 +141,15 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
     return model.to(_device(device)).eval()
 
 
-def _device(wanted: str) -> str:
+def _device(device: str) -> str:
     """Return the device of the model."""
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         raise ModelError(
             "torch finds no CUDA device here", got='model.device = "cuda"', remedy='set "auto" or "cpu"'
         )
-    if wanted == "auto":
+    if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted
+    return device
 
 
 def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

@@ -26,8 +26,8 @@ class Reference(ABC):
     digest: str
 
     @abstractmethod
-    def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
-        """Return the log-probabilities of the ``wanted_BT`` tokens."""
+    def score(self, batch: Batch, mask_BT: Tensor) -> Scores:
+        """Return the log-probabilities of the tokens in ``mask_BT``."""
 
     @abstractmethod
     def weights(self) -> Mapping[str, Tensor]:
@@ -67,9 +67,11 @@ class Reference(ABC):
         expected = {name: ema_update(weights[name], weight, keep) for name, weight in parameters.items()}
         for name, weight in expected.items():
             weights[name].copy_(weight)
-        got, wanted = quick_sum(self.synced_weights()), quick_sum(expected)
-        if got != wanted:
-            raise ModelError("the sync gave the reference wrong weights", got=got, expected=wanted)
+        synced_sum, expected_sum = quick_sum(self.synced_weights()), quick_sum(expected)
+        if synced_sum != expected_sum:
+            raise ModelError(
+                "the sync gave the reference wrong weights", got=synced_sum, expected=expected_sum
+            )
         self.record_digest()
 
 
@@ -82,10 +84,10 @@ class AdapterReference(Reference):
             add_reference(policy)
         self.record_digest()
 
-    def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
+    def score(self, batch: Batch, mask_BT: Tensor) -> Scores:
         """Return scores with the frozen adapter instead of the trained one, or without any."""
         with use_reference(self.policy):
-            return score(self.policy, batch, wanted_BT)
+            return score(self.policy, batch, mask_BT)
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the base and the frozen adapter."""
@@ -103,9 +105,9 @@ class CopyReference(Reference):
         self.policy = copy.deepcopy(policy).requires_grad_(False)
         self.record_digest()
 
-    def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
+    def score(self, batch: Batch, mask_BT: Tensor) -> Scores:
         """Return scores with the copy."""
-        return score(self.policy, batch, wanted_BT)
+        return score(self.policy, batch, mask_BT)
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the copy's weights."""

@@ -48,8 +48,8 @@ def turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
             got=error,
             remedy='model.chat_template = "path/to/template.jinja"',
         ) from error
-    _, found, after = text.rpartition(MARKER)
-    if not found:
+    _, marker, after = text.rpartition(MARKER)
+    if not marker:
         raise ModelError(
             "the chat template drops the assistant's message",
             got=text,

@@ -22,7 +22,7 @@ class Letters:
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """Return one task for each prompt; evaluation tasks, which no probe uses, have capitals."""
-        shown = self.prompts if split == "train" else [prompt.upper() for prompt in self.prompts]
+        prompts = self.prompts if split == "train" else [prompt.upper() for prompt in self.prompts]
         return [
             Task(
                 task_id=f"{split}-{prompt}",
@@ -31,7 +31,7 @@ class Letters:
                 answer=answer,
                 demonstration=answer,
             )
-            for prompt, answer in zip(shown, self.answers, strict=True)
+            for prompt, answer in zip(prompts, self.answers, strict=True)
         ]
 
 
@@ -51,13 +51,13 @@ class _Echo:
     """The environment of one attempt."""
 
     def __init__(self, env_reply: str) -> None:
-        self.said, self.heard = env_reply, list[str]()
+        self.env_reply, self.texts = env_reply, list[str]()
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Return the environment's one answer; after the second turn the episode is over."""
-        self.heard.append(said.content)
-        return [{"role": "user", "content": self.said}] if len(self.heard) == 1 else []
+        self.texts.append(message.content)
+        return [{"role": "user", "content": self.env_reply}] if len(self.texts) == 1 else []
 
     def outcome(self) -> Mapping[str, Any]:
         """Return the policy's texts, by turn."""
-        return {"heard": self.heard}
+        return {"heard": self.texts}

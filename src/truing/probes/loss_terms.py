@@ -40,25 +40,25 @@ def _kl_terms(algo: str) -> tuple[tuple[str, str], ...]:
 
 
 def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Measurement]:
-    made = small_trainer(
+    trainer = small_trainer(
         folder,
         algo,
         Letters(lambda rollout, task: 0.0),
         kl={"coef": 1.0, "where": where, "estimator": estimator},
         stage={"group_size": 16, "learning_rate": 0.1} | ({"whiten": False} if algo == "ppo" else {}),
     )
-    start, reference = made.table.detach().clone(), made.learner.reference
+    start, reference = trainer.table.detach().clone(), trainer.learner.reference
     assert reference is not None
     digest = reference.digest
-    made.randomize()
-    seen = [_exact_kl(made, start)]
-    made.train(UPDATES, then=lambda: seen.append(_exact_kl(made, start)))
+    trainer.randomize()
+    kls = [_exact_kl(trainer, start)]
+    trainer.train(UPDATES, then=lambda: kls.append(_exact_kl(trainer, start)))
     reference.record_digest()
     name = f"KL in the {where}, {estimator}:"
     return [
         *(_kl_gradients(folder, algo, estimator) if where == "loss" else ()),
-        at_most(f"{name} at the end, of that", seen[-1] / seen[0], 0.1),
-        at_most(f"{name} most that ten updates added", max(b - a for a, b in pairwise(seen[::10])), 0.0),
+        at_most(f"{name} at the end, of that", kls[-1] / kls[0], 0.1),
+        at_most(f"{name} most that ten updates added", max(b - a for a, b in pairwise(kls[::10])), 0.0),
         exactly(f"{name} bits of the reference that changed", float(reference.digest != digest)),
     ]
 
@@ -71,27 +71,27 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
     epochs = {} if algo in ("reinforce", "rloo") else {"inner_epochs": 2}
     kl = {"coef": 0.5, "estimator": estimator}
     sizes = {"sampling": {"max_new_tokens": BUDGET}, "stage": epochs}
-    made = small_trainer(folder, algo, Letters(lambda rollout, task: 0.0), kl=kl, **sizes)
-    start = made.table.detach().clone()
-    made.randomize()
-    seen = made.recorded_updates(made.draw().samples)
-    rows = seen[0].trace.samples
+    trainer = small_trainer(folder, algo, Letters(lambda rollout, task: 0.0), kl=kl, **sizes)
+    start = trainer.table.detach().clone()
+    trainer.randomize()
+    updates = trainer.recorded_updates(trainer.draw().samples)
+    rows = updates[0].trace.samples
     weights = token_weights(algo, [int(row.kl_mask.sum()) for row in rows], BUDGET)
-    for update, each in enumerate(seen, start=1):
+    for update, each in enumerate(updates, start=1):
         pulls = []
         for row, weight in zip(rows, weights, strict=True):
-            now, ref, drawn = (logprobs(table, row) for table in (each.table, start, seen[0].table))
+            now, ref, drawn = (logprobs(table, row) for table in (each.table, start, updates[0].table))
             slope = 1 - (ref - now).exp() if estimator == "k3" else now - ref
             pulls.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
         miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, pulls))
         yield at_most(f"{estimator}, gradient of update {update}, apart from the closed form", miss, ROUNDING)
 
 
-def _exact_kl(made: SmallTrainer, start: torch.Tensor) -> float:
+def _exact_kl(trainer: SmallTrainer, start: torch.Tensor) -> float:
     """Return KL(policy ‖ start) of the answers to both prompts, summed over all tokens: nats."""
-    policy, began = made.policy(), start.double().softmax(0)
-    asked = [ord(prompt) for prompt in "ab"]
-    return float((policy * (policy.log() - began.log()))[:, asked].sum(0).mean())
+    policy, began = trainer.policy(), start.double().softmax(0)
+    prompts = [ord(prompt) for prompt in "ab"]
+    return float((policy * (policy.log() - began.log()))[:, prompts].sum(0).mean())
 
 
 def critic_alone(folder: Path, algo: str) -> list[Measurement]:
@@ -122,7 +122,7 @@ def _trained_critic(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -
     """Return a trained critic; the policy is fixed, with this many tokens, the last perhaps a stop."""
     updates, prompts = 25, len(env.prompts)
     sizes = {"steps": updates, "prompts_per_step": prompts, "group_size": 16 // prompts}
-    made = small_trainer(
+    trainer = small_trainer(
         folder,
         "ppo",
         env,
@@ -130,32 +130,32 @@ def _trained_critic(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -
         optimizer={"schedule": "cosine"},
         stage={**sizes, "learning_rate": 1e-9, "value_learning_rate": 0.1, "inner_epochs": 8, **stage},
     )
-    made.train(updates)
-    return made
+    trainer.train(updates)
+    return trainer
 
 
 def entropy_alone(folder: Path, algo: str) -> list[Measurement]:
     """P10. No reward but the entropy bonus: H rises to log 9, for nine possible tokens."""
     env = Letters(lambda rollout, task: 0.0)
     few = {"learning_rate": 0.1, "group_size": 2}  # any sample has the entropy of the state
-    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, stage=few).randomize()
-    seen = [_entropy(made)]
+    trainer = small_trainer(folder, algo, env, entropy={"coef": 1.0}, stage=few).randomize()
+    entropies = [_entropy(trainer)]
     first = _entropy_gradient(folder, algo)
-    made.train(2 * UPDATES, then=lambda: seen.append(_entropy(made)))
+    trainer.train(2 * UPDATES, then=lambda: entropies.append(_entropy(trainer)))
     return [
-        near("H at the end: log 9", seen[-1], math.log(9), TOLERANCE),
+        near("H at the end: log 9", entropies[-1], math.log(9), TOLERANCE),
         at_most("first gradient, apart from the closed form", first, ROUNDING),
-        at_most("H at the start, nats", seen[0], math.log(9) - 0.1),
-        at_least("least rise of H over ten updates", min(b - a for a, b in pairwise(seen[::10])), 0.0),
+        at_most("H at the start, nats", entropies[0], math.log(9) - 0.1),
+        at_least("least rise of H over ten updates", min(b - a for a, b in pairwise(entropies[::10])), 0.0),
     ]
 
 
 def _entropy_gradient(folder: Path, algo: str) -> float:
     """Return the difference of the bonus's first gradient from Σ weight · π (log π + H), over samples."""
     env, sizes = Letters(lambda rollout, task: 0.0), {"sampling": {"max_new_tokens": BUDGET}}
-    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
-    (seen,) = made.recorded_updates(made.draw().samples)
-    rows, policy = seen.trace.samples, seen.table.double().softmax(0)
+    trainer = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
+    (update,) = trainer.recorded_updates(trainer.draw().samples)
+    rows, policy = update.trace.samples, update.table.double().softmax(0)
     pull = policy * (policy.log() - (policy * policy.log()).sum(0))
     expected = torch.zeros_like(policy)
     weights = token_weights(algo, [int(row.policy_mask.sum()) for row in rows], BUDGET)
@@ -163,10 +163,10 @@ def _entropy_gradient(folder: Path, algo: str) -> float:
         for t in row.policy_mask.nonzero()[:, 0].tolist():
             before = int(row.token_ids[t - 1])
             expected[:, before] += weight * pull[:, before]
-    return relative_difference(seen.gradients[HEAD], expected)
+    return relative_difference(update.gradients[HEAD], expected)
 
 
-def _entropy(made: SmallTrainer) -> float:
+def _entropy(trainer: SmallTrainer) -> float:
     """Return the mean entropy of the answers to both prompts: nats."""
-    policy = made.policy()[:, [ord(prompt) for prompt in "ab"]]
+    policy = trainer.policy()[:, [ord(prompt) for prompt in "ab"]]
     return float(-(policy * policy.log()).sum(0).mean())

@@ -24,29 +24,29 @@ def right_letter(rollout: Rollout, task: Task) -> float:
 
 def no_signal(folder: Path, algo: str) -> list[Measurement]:
     """P0. Every reward is the same, and no power of two: A = 0, and not a bit of the policy moves."""
-    made = small_trainer(folder, algo, Letters(lambda rollout, task: 0.1), stage={"group_size": 7})
-    before = made.table.detach().clone()
-    (trace,) = made.update(made.draw().samples)
+    trainer = small_trainer(folder, algo, Letters(lambda rollout, task: 0.1), stage={"group_size": 7})
+    before = trainer.table.detach().clone()
+    (trace,) = trainer.update(trainer.draw().samples)
     advantage = torch.cat([row.advantage[row.policy_mask] for row in trace.samples])
     return [
         exactly("largest |advantage|", float(advantage.abs().max())),
         exactly("policy gradient", trace.grad_norms[0] if trace.grad_norms else 0.0),
-        exactly("weights that moved", int((made.table != before).sum())),
+        exactly("weights that moved", int((trainer.table != before).sum())),
     ]
 
 
 def bandit(folder: Path, algo: str) -> list[Measurement]:
     """P1. One token, reward for one of nine: the first gradient is Σ A (π − onehot) / B, then p → 1."""
-    made = small_trainer(folder, algo, Letters(right_letter)).randomize()
-    samples = made.draw().samples
-    (seen,) = made.recorded_updates(samples)
-    expected = table_gradient(seen.table, samples, _token_gradients(algo, samples))
-    made.train(UPDATES)
-    p = min(made.probability("c", after=letter) for letter in "ab")
+    trainer = small_trainer(folder, algo, Letters(right_letter)).randomize()
+    samples = trainer.draw().samples
+    (update,) = trainer.recorded_updates(samples)
+    expected = table_gradient(update.table, samples, _token_gradients(algo, samples))
+    trainer.train(UPDATES)
+    p = min(trainer.probability("c", after=letter) for letter in "ab")
     return [
         at_most(
             "first gradient, apart from the closed form",
-            relative_difference(seen.gradients[HEAD], expected),
+            relative_difference(update.gradients[HEAD], expected),
             ROUNDING,
         ),
         at_least("p(rewarded token)", p, MIN_PROBABILITY),
@@ -55,14 +55,16 @@ def bandit(folder: Path, algo: str) -> list[Measurement]:
 
 def two_prompts(folder: Path, algo: str) -> list[Measurement]:
     """P2. Each prompt has an answer of its own; with the rewards of the other prompt both must be missed."""
-    made = small_trainer(folder, algo, Letters(right_letter, answers="cd"))
-    made.train(UPDATES)
-    found = [at_least("p(right answer)", _both(made), MIN_PROBABILITY)]
+    trainer = small_trainer(folder, algo, Letters(right_letter, answers="cd"))
+    trainer.train(UPDATES)
+    measurements = [at_least("p(right answer)", _both(trainer), MIN_PROBABILITY)]
     if algo not in SUPERVISED_ALGOS:
         swapped = small_trainer(folder, algo, Letters(_of_the_other, answers="cd"))
         swapped.train(UPDATES)
-        found.append(at_most("p(right answer), rewards exchanged", _both(swapped), 1 - MIN_PROBABILITY))
-    return found
+        measurements.append(
+            at_most("p(right answer), rewards exchanged", _both(swapped), 1 - MIN_PROBABILITY)
+        )
+    return measurements
 
 
 def _of_the_other(rollout: Rollout, task: Task) -> float:
@@ -70,9 +72,9 @@ def _of_the_other(rollout: Rollout, task: Task) -> float:
     return float(rollout.text[:1] == {"c": "d", "d": "c"}[task.answer])
 
 
-def _both(made: SmallTrainer) -> float:
+def _both(trainer: SmallTrainer) -> float:
     """Return the smallest probability of a right answer."""
-    return min(made.probability(answer, after=letter) for letter, answer in ("ac", "bd"))
+    return min(trainer.probability(answer, after=letter) for letter, answer in ("ac", "bd"))
 
 
 def _token_gradients(algo: str, samples: list) -> list[torch.Tensor]:

@@ -84,8 +84,8 @@ def run_probes(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[P
 def run_probe(probe: Probe, algo: str, table: Path) -> ProbeOutcome:
     """Return the outcome of one probe."""
     began = time.perf_counter()
-    found = probe.run(table, algo)
-    return ProbeOutcome(probe.name, algo, tuple(found), time.perf_counter() - began)
+    measurements = probe.run(table, algo)
+    return ProbeOutcome(probe.name, algo, tuple(measurements), time.perf_counter() - began)
 
 
 def _measured(name: str, algo: str, table: Path) -> ProbeOutcome:

@@ -38,10 +38,10 @@ SUM_ORDER_TOLERANCE = 1e-4
 def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
     """P3. Prompts of unequal length: the gradient is that of a left-padded batch through the plain model."""
     prompts = ["a", "abcd", "abcdefghijkl", "zy"]
-    made = small_trainer(
+    trainer = small_trainer(
         "tiny", algo, Letters(_some_bytes, prompts, "cccc"), stage={"prompts_per_step": 4, "group_size": 4}
     )
-    trace, gradients = made.first_update(made.draw().samples)
+    trace, gradients = trainer.first_update(trainer.draw().samples)
     expected = _left_padded(trace.samples, token_weights(algo, [1] * len(trace.samples), 1))
     return [
         at_most(
@@ -57,16 +57,16 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
     """P4. Unequal answers: a token's gradient is A times its weight; then off-policy, and clipped."""
     twice = {} if algo in ("reinforce", "rloo") else {"inner_epochs": 2}
     stage = twice | {"cispo": {"max_weight": RATIO_CAP}, "gspo": {"learning_rate": 5e-4}}.get(algo, {})
-    made = small_trainer(
+    trainer = small_trainer(
         folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}, stage=stage
     ).randomize()
-    seen = made.recorded_updates(made.draw().samples)
-    lengths = [int(row.policy_mask.sum()) for row in seen[0].trace.samples]
-    found = []
-    for update, each in enumerate(seen, start=1):
+    updates = trainer.recorded_updates(trainer.draw().samples)
+    lengths = [int(row.policy_mask.sum()) for row in updates[0].trace.samples]
+    measurements = []
+    for update, each in enumerate(updates, start=1):
         pulls = []
         for row, weight in zip(each.trace.samples, token_weights(algo, lengths, BUDGET), strict=True):
-            moved = (logprobs(each.table, row) - logprobs(seen[0].table, row))[row.policy_mask]
+            moved = (logprobs(each.table, row) - logprobs(updates[0].table, row))[row.policy_mask]
             advantage = row.advantage[row.policy_mask].double()
             factors = off_policy_factors(algo, moved, advantage, RATIO_CAP)
             pull = torch.zeros(len(row), dtype=torch.float64)
@@ -74,25 +74,25 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
             pulls.append(pull)
         expected = table_gradient(each.table, each.trace.samples, pulls)
         name = f"gradient of update {update}, apart from the declared weights"
-        found.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
+        measurements.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
     return [
-        *found,
-        exactly("updates", len(seen), 1 + len(twice)),
+        *measurements,
+        exactly("updates", len(updates), 1 + len(twice)),
         at_least("lengths that were drawn", len(set(lengths)), 3),
     ]
 
 
 def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
     """P5. Reward for stopping after one letter: the policy learns the stop, and a cut answer is no stop."""
-    made = small_trainer(
+    trainer = small_trainer(
         folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16}
     )
-    trace, _ = made.first_update(made.draw().samples)
+    trace, _ = trainer.first_update(trainer.draw().samples)
     trained = torch.cat(
         [row.policy_mask[policy_tokens(row) & (row.token_ids == END_ID)] for row in trace.samples]
     )
-    made.train(2 * UPDATES)
-    first, second = made.policy()[:, ord("a")], made.policy()[END_ID]
+    trainer.train(2 * UPDATES)
+    first, second = trainer.policy()[:, ord("a")], trainer.policy()[END_ID]
     stops = float((first * second).sum() - first[END_ID] * second[END_ID])
     return [
         at_least("p(one letter, then the stop)", stops, MIN_PROBABILITY),
@@ -103,15 +103,15 @@ def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
 def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     """P6. One call, then the environment inserts `ef`: its text is never trained, and the call is learnt."""
     sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
-    made = small_trainer(folder, algo, Echo(_called, env_reply="ef"), **sizes)
+    trainer = small_trainer(folder, algo, Echo(_called, env_reply="ef"), **sizes)
     with torch.no_grad():
-        made.table[list(b"defgh")] = NEVER_LOGIT  # so that only the environment writes e and f
-    before, samples = _calls(made), made.draw().samples
-    trace, gradients = made.first_update(samples)
+        trainer.table[list(b"defgh")] = NEVER_LOGIT  # so that only the environment writes e and f
+    before, samples = _calls(trainer), trainer.draw().samples
+    trace, gradients = trainer.first_update(samples)
     inserted = torch.cat([row.origin[row.token_ids == ord("e")] for row in samples])
     outside = sum(int((row.policy_mask & (row.origin != Origin.SAMPLED)).sum()) for row in trace.samples)
     within, after = (gradients[HEAD][:, ord(letter)].abs().max() for letter in "ef")
-    made.train(UPDATES)
+    trainer.train(UPDATES)
     return [
         *(_discount(folder, algo) if algo in ("ppo", "reinforce") else ()),
         exactly("gradient within what the world says", float(within)),
@@ -119,17 +119,17 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
         at_least("tokens e that the world inserted", int((inserted != Origin.SAMPLED).sum()), 1),
         at_least("gradient after it", float(after), 1e-6),
         at_most("call rate before", before, 0.2),
-        at_least("call rate after", _calls(made), MIN_PROBABILITY),
+        at_least("call rate after", _calls(trainer), MIN_PROBABILITY),
     ]
 
 
 def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
     """Yield whether environment tokens take time: while V is 0, a return is γ^(number of later choices)."""
     credit = {"gamma": 0.5, "group_size": 16} | ({"lam": 1.0} if algo == "ppo" else {"baseline": "none"})
-    made = small_trainer(
+    trainer = small_trainer(
         folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
     )
-    trace, _ = made.first_update(made.draw().samples)
+    trace, _ = trainer.first_update(trainer.draw().samples)
     misses = []
     for row in trace.samples:
         chosen = row.returns[row.policy_mask].double()
@@ -141,16 +141,16 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
     """P7. Two turns: the second follows the ids of the first; rewritten ids start a new sample."""
     rewriting = folder.parent / "rewriting.jinja"
     rewriting.write_text(TEMPLATE.replace("{{ message['content'] }}", REWRITTEN))
-    found = []
+    measurements = []
     for name, model in (("", {}), (", history rewritten", {"chat_template": str(rewriting)})):
         sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
-        made = small_trainer(
+        trainer = small_trainer(
             folder, algo, Echo(_reward_of_texts, env_reply="ef"), model=model, **sizes
         ).randomize()
         with torch.no_grad():
-            made.table[END_ID, list(b"ab")] = NEVER_LOGIT  # a first turn always has a letter
-        drawn = made.draw()
-        trace, _ = made.first_update(drawn.samples)
+            trainer.table[END_ID, list(b"ab")] = NEVER_LOGIT  # a first turn always has a letter
+        drawn = trainer.draw()
+        trace, _ = trainer.first_update(drawn.samples)
         played = [rollout for rollout in drawn.rollouts.values() if len(rollout.turns) == 2]
         apart = [
             (trace.logprob[row.sample_id] - row.sampler_logprob)[row.policy_mask].abs().max()
@@ -158,12 +158,12 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
             if row.sample_id in trace.logprob
         ]
         restarted = sum(bool(rollout.turns[1].restart_reason) for rollout in played)
-        found += [
+        measurements += [
             at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
             exactly(f"share that began anew{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
             at_least(f"attempts of two turns{name}", len(played), 1),
         ]
-    return found
+    return measurements
 
 
 REWRITTEN = (
@@ -196,9 +196,9 @@ def _reward_of_texts(rollout: Rollout, task: Task) -> float:
     return float(sum("".join(rollout.outcome["heard"]).encode()))
 
 
-def _calls(made: SmallTrainer) -> float:
+def _calls(trainer: SmallTrainer) -> float:
     """Return the smallest probability of the call and its end."""
-    policy = made.policy()
+    policy = trainer.policy()
     return min(float(policy[ord("c"), ord(prompt)] * policy[END_ID, ord("c")]) for prompt in "ab")
 
 
@@ -210,9 +210,9 @@ def _left_padded(samples: Sequence[Sample], weights: Sequence[float]) -> dict[st
     for b, (row, weight) in enumerate(zip(samples, weights, strict=True)):
         ids_BT[b, longest - len(row) :] = row.token_ids
         pulls_BT[b, longest - len(row) :] = torch.where(row.policy_mask, row.advantage * weight, 0.0)
-    shown_BT = torch.arange(longest) >= longest - torch.tensor([len(row) for row in samples])[:, None]
-    positions_BT = (shown_BT.cumsum(1) - 1).clamp(min=0)
-    logits = model(input_ids=ids_BT, attention_mask=shown_BT.long(), position_ids=positions_BT).logits
+    attention_BT = torch.arange(longest) >= longest - torch.tensor([len(row) for row in samples])[:, None]
+    positions_BT = (attention_BT.cumsum(1) - 1).clamp(min=0)
+    logits = model(input_ids=ids_BT, attention_mask=attention_BT.long(), position_ids=positions_BT).logits
     logprob_BT = logits[:, :-1].log_softmax(-1).gather(2, ids_BT[:, 1:, None])[:, :, 0]
     (-(pulls_BT[:, 1:] * logprob_BT).sum()).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}

@@ -31,18 +31,18 @@ LAGS = range(4)
 def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
     """P11. A sampler k updates behind: its samples fit the weights of then; old ÷ sampler averages 1."""
     sizes = {"sampling": {"max_new_tokens": 4}, "stage": {"group_size": 32}}
-    made = small_trainer(
+    trainer = small_trainer(
         folder, algo, Letters(_letters), correction={"method": "truncate", "high": RATIO_CAP}, **sizes
     ).randomize()
-    versions = [made.table.detach().clone()]
+    versions = [trainer.table.detach().clone()]
     for step in LAGS:
-        made.update(made.draw(step).samples, step)
-        versions.append(made.table.detach().clone())
-    found = []
+        trainer.update(trainer.draw(step).samples, step)
+        versions.append(trainer.table.detach().clone())
+    measurements = []
     for k in LAGS:
-        samples = _drawn_with(made, versions, version=len(versions) - 1 - k)
-        misses = [_mean_difference(made, samples, weights) for weights in reversed(versions)]
-        found += [
+        samples = _drawn_with(trainer, versions, version=len(versions) - 1 - k)
+        misses = [_mean_difference(trainer, samples, weights) for weights in reversed(versions)]
+        measurements += [
             exactly(f"lag {k}: attributed to", min(range(len(misses)), key=misses.__getitem__), k),
             at_most(f"lag {k}: nats that it misses by", min(misses), TOLERANCE),
             at_least(
@@ -51,15 +51,15 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
                 100 * TOLERANCE,
             ),
         ]
-    made.table.data.copy_(versions[-1])
-    trace, gradients = made.first_update(samples)
+    trainer.table.data.copy_(versions[-1])
+    trace, gradients = trainer.first_update(samples)
     old, drew = (
         torch.cat([getattr(row, name)[row.policy_mask] for row in trace.samples]).double()
         for name in ("old_logprob", "sampler_logprob")
     )
     weight, miss = (old - drew).exp(), _weighted_miss(gradients, trace.samples, versions[-1])
     return [
-        *found,
+        *measurements,
         at_most(
             "gradient, apart from capped weights",
             miss,
@@ -86,18 +86,18 @@ def _weighted_miss(gradients: Mapping[str, Tensor], rows: Sequence[Sample], tabl
 
 def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
     """P12. An adapter in the trainer: the sampler has it after the sync, and only the base before."""
-    made = small_trainer("tiny", algo, Letters(_letters), lora={"rank": 4}, sampling={"max_new_tokens": 4})
+    trainer = small_trainer("tiny", algo, Letters(_letters), lora={"rank": 4}, sampling={"max_new_tokens": 4})
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for weight in made.learner.parameters.values():
+        for weight in trainer.learner.parameters.values():
             weight += 0.3 * torch.randn(weight.shape, generator=generator)
-    args = (made.session, made.learner.algorithm, made.learner.setting, made.stage, 0)
-    before, after = draw_step_samples(*args).samples, made.draw().samples
-    found = []
+    args = (trainer.session, trainer.learner.algorithm, trainer.learner.setting, trainer.stage, 0)
+    before, after = draw_step_samples(*args).samples, trainer.draw().samples
+    measurements = []
     for name, samples, has_adapter in (("not synced", before, False), ("synced", after, True)):
-        off, on = (_mean_difference(made, samples, adapter_on=each) for each in (False, True))
+        off, on = (_mean_difference(trainer, samples, adapter_on=each) for each in (False, True))
         right, wrong = (on, off) if has_adapter else (off, on)
-        found += [
+        measurements += [
             at_most(
                 f"{name}: nats that {'the adapter' if has_adapter else 'the base'} misses by",
                 right,
@@ -105,7 +105,7 @@ def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
             ),
             at_least(f"{name}: nats that the other misses by", wrong, 100 * TOLERANCE),
         ]
-    return found
+    return measurements
 
 
 def _letters(rollout: Rollout, task: Task) -> float:
@@ -113,20 +113,20 @@ def _letters(rollout: Rollout, task: Task) -> float:
     return float(sum(rollout.text.encode()) % 11)
 
 
-def _drawn_with(made: SmallTrainer, versions: Sequence[Tensor], version: int) -> list[Sample]:
+def _drawn_with(trainer: SmallTrainer, versions: Sequence[Tensor], version: int) -> list[Sample]:
     """Return samples with the weights of a version; they stay in the table."""
-    made.table.data.copy_(versions[version])
-    return made.draw(version).samples
+    trainer.table.data.copy_(versions[version])
+    return trainer.draw(version).samples
 
 
 @torch.no_grad()
 def _mean_difference(
-    made: SmallTrainer, samples: Sequence[Sample], table: Tensor | None = None, *, adapter_on: bool = True
+    trainer: SmallTrainer, samples: Sequence[Sample], table: Tensor | None = None, *, adapter_on: bool = True
 ) -> float:
     """Return the mean |sampler − trainer| log-probability over sampled tokens, by these weights: nats."""
     if table is not None:
-        made.table.data.copy_(table)
-    policy, batch = made.learner.model, collate(list(samples))
+        trainer.table.data.copy_(table)
+    policy, batch = trainer.learner.model, collate(list(samples))
     off = policy.disable_adapter() if isinstance(policy, PeftModel) and not adapter_on else nullcontext()
     with off:
         logprob_BT = score(policy, batch, batch.kl_mask).logprob

@@ -21,11 +21,11 @@ class PerTurn:
     scores: Sequence[float]
 
     def __post_init__(self) -> None:
-        given: Any = self.scores  # from user code, so unchecked
-        if not isinstance(given, Sequence | np.ndarray):
+        scores: Any = self.scores  # from user code, so unchecked
+        if not isinstance(scores, Sequence | np.ndarray):
             raise RewardError(
                 "truing.PerTurn needs the scores of turns in order",
-                got=f"a {type(given).__name__}",
+                got=f"a {type(scores).__name__}",
                 expected="a list of numbers",
             )
 

@@ -117,12 +117,12 @@ class LocalModel:
         ids, _ = encode_with_origins(self._chat, rendering, None, [Origin.PROMPT])
         prompt_ids = ids[None].to(model.device)
         length = len(ids)
-        room = self._loaded.context_length - self._max_tokens
-        if length > room:
+        limit = self._loaded.context_length - self._max_tokens
+        if length > limit:
             raise RewardError(
                 "the judge's prompt is longer than its context",
                 got=f"{length} tokens",
-                expected=f"≤ {room} (context {self._loaded.context_length} − judge.max_tokens)",
+                expected=f"≤ {limit} (context {self._loaded.context_length} − judge.max_tokens)",
                 remedy="use a judge with a longer context, or lower judge.max_tokens",
             )
         greedy = GenerationConfig(

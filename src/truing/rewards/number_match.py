@@ -71,7 +71,7 @@ def final_number(response: str) -> Number | None:
         line = text.rfind("\n", 0, marked[-1][0])
         last = [_only(answer) for start, answer in marked if start > line]
         return last[-1] if all(number == last[-1] for number in last) else None
-    return _read(text.rpartition("\n")[2]) or _held(text)
+    return _read(text.rpartition("\n")[2]) or _contained_number(text)
 
 
 def _end(text: str) -> str:
@@ -81,17 +81,17 @@ def _end(text: str) -> str:
 
 def _marked(text: str) -> Iterator[tuple[int, str]]:
     """Yield the positions and texts of marked answers, in order; boxes and tags precede words."""
-    exact = [(found.start(), found[1]) for pattern in (_BOXED, _TAG) for found in pattern.finditer(text)]
+    exact = [(match.start(), match[1]) for pattern in (_BOXED, _TAG) for match in pattern.finditer(text)]
     if exact:
         yield from sorted(exact)
         return
-    for found in _MARKED.finditer(text):
-        yield found.start(found.lastgroup or 0), found[found.lastgroup or 0]
+    for match in _MARKED.finditer(text):
+        yield match.start(match.lastgroup or 0), match[match.lastgroup or 0]
 
 
 def _only(text: str) -> Number | None:
     """Return the number that a marked text or its first sentence is, or the only one in it."""
-    return _read(text) or _read(_SENTENCE.split(text.strip(), maxsplit=1)[0]) or _held(text)
+    return _read(text) or _read(_SENTENCE.split(text.strip(), maxsplit=1)[0]) or _contained_number(text)
 
 
 def _read(text: str) -> Number | None:
@@ -100,7 +100,7 @@ def _read(text: str) -> Number | None:
     return read_number(text) or (read_number(ends[1]) if ends else None)
 
 
-def _held(text: str) -> Number | None:
+def _contained_number(text: str) -> Number | None:
     """Return the only number in a text; None if a word negates or changes it."""
     if _OPEN.search(text):
         return None

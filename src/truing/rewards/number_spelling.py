@@ -46,7 +46,7 @@ def plain_number(text: str) -> str:
     """
     while (inner := _WRAPPED.sub(r"\1", text)) != text:
         text = inner
-    text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda found: "^" + found[0].translate(_SUPERSCRIPTS), text)
+    text = re.sub("[⁰¹²³⁴-⁹⁻]+", lambda match: "^" + match[0].translate(_SUPERSCRIPTS), text)
     for pattern, written in _REWRITTEN:
         text = re.sub(pattern, written, text)
     text = unicodedata.normalize("NFKC", text).replace("\u2044", "/").strip()
@@ -57,10 +57,10 @@ def plain_number(text: str) -> str:
 
 def _without_separators(text: str) -> str:
     """Return a text without thousands separators, where unambiguous, and with a decimal point."""
-    text = _SPACED.sub(lambda found: found[1] + found[2].replace(" ", ""), text, count=1)
+    text = _SPACED.sub(lambda match: match[1] + match[2].replace(" ", ""), text, count=1)
     for pattern, separator in ((_POINTED, "."), (_INDIAN, ",")):
-        if (found := pattern.fullmatch(text)) is not None:
-            text = found[1] + found[2].replace(separator, "") + found[3]
+        if (match := pattern.fullmatch(text)) is not None:
+            text = match[1] + match[2].replace(separator, "") + match[3]
     comma = _COMMA.fullmatch(text)
     if comma and (len(comma[3]) != 3 or not re.fullmatch(r"[1-9]\d{0,2}", comma[2])):
         before, whole, decimals, behind = comma.groups()

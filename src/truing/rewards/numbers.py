@@ -97,17 +97,17 @@ def read_number(text: str) -> Number | None:
     return Number(value, bool(match["percent"]), frozenset(map(_unit, words)))
 
 
-def same_number(given: Number, expected: Number, tolerance: float = 0.0) -> bool:
+def same_number(answer: Number, expected: Number, tolerance: float = 0.0) -> bool:
     """Whether two numbers are equal: exactly, or up to ``tolerance`` × the expected one.
 
     A percent sign on one side only may be a unit (50% for 50) or a factor (50% for 0.5). Units count if both
     sides have one: the words of one must then be among those of the other.
     """
-    if given.unit and expected.unit and not (given.unit <= expected.unit or expected.unit <= given.unit):
+    if answer.unit and expected.unit and not (answer.unit <= expected.unit or expected.unit <= answer.unit):
         return False
-    values = {given.value}
-    if given.percent != expected.percent:
-        values.add(given.value / 100 if given.percent else given.value * 100)
+    values = {answer.value}
+    if answer.percent != expected.percent:
+        values.add(answer.value / 100 if answer.percent else answer.value * 100)
     limit = Fraction(tolerance) * abs(expected.value)
     return any(abs(value - expected.value) <= limit for value in values)
 

@@ -88,9 +88,9 @@ def _named(response: str, options: Sequence[str]) -> int | None:
     text = plain_text(response)
     forms = [_forms(option) for option in options]
     exact = [i for i, texts in enumerate(forms) if text in texts]
-    held = exact or [i for i, texts in enumerate(forms) if any(_holds(text, form) for form in texts)]
-    denied = not exact and any(_denies(text, form) for i in held for form in forms[i])
-    return held[0] if len(held) == 1 and not denied else None
+    candidates = exact or [i for i, texts in enumerate(forms) if any(_holds(text, form) for form in texts)]
+    denied = not exact and any(_denies(text, form) for i in candidates for form in forms[i])
+    return candidates[0] if len(candidates) == 1 and not denied else None
 
 
 def _denies(text: str, option: str) -> bool:

@@ -73,9 +73,9 @@ class EventPrinter:
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
         """Print an incident; of a traceback, its first and last line."""
         lines = text.strip().splitlines()
-        shown = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+        summary = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
         where = f"{stage} {step + 1}: " if stage else ""
-        self.print_text(f"  {where}{what}: {shown}")
+        self.print_text(f"  {where}{what}: {summary}")
 
     def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
         """Print a rollback."""
@@ -105,14 +105,14 @@ class EventPrinter:
         name: str,
         parts: Mapping[str, float],
         failed: Mapping[str, str],
-        **told: Any,
+        **payload: Any,
     ) -> None:
         """Print the result of an evaluation."""
-        mean, _, basis = str(read_estimate(told)).partition(" ")
+        mean, _, basis = str(read_estimate(payload)).partition(" ")
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
         rest += f"  ({len(failed)} tasks failed and are not counted)" if failed else ""
         self.print_text(f"  {name}: reward ", (mean, "bold"), f" {basis}   {rest}")
-        if passing := pass_at_text(read_pass_at(told)):
+        if passing := pass_at_text(read_pass_at(payload)):
             self.print_text(f"    {passing}")
 
     def on_loss(self, stage: str, step: int, label: str, text: str) -> None:

@@ -49,8 +49,8 @@ def render_panel(screen: Screen, width: int) -> Panel:
     """Return a panel of ``width`` columns and some ten lines; text of the run is escaped."""
     summary, width = screen.summary, min(max(width, MIN_WIDTH), MAX_WIDTH)
     lines = list[Text]()
-    for label, shown in _rows(screen, width - 4 - LABEL_WIDTH):
-        for i, line in enumerate(shown):
+    for label, rendered in _rows(screen, width - 4 - LABEL_WIDTH):
+        for i, line in enumerate(rendered):
             lines.append(Text.assemble((f"{'' if i else label:<{LABEL_WIDTH}}", "dim"), line))
     state = (summary.state, STATE_STYLES.get(summary.state, ALARM_STYLE))
     title = Text.assemble((fit_width(summary.name, NAME_WIDTH), "bold not dim"), " · ", state)
@@ -83,8 +83,8 @@ def _rows(facts: Screen, width: int) -> Iterator[Row]:
 def _stages(summary: RunSummary) -> Iterator[Text]:
     for name, done, steps in summary.stages:
         here = summary.current_stage is not None and name == summary.current_stage[0]
-        shown = Text(f"{fit_width(name, NAME_WIDTH)} {done}/{steps}", "" if here else "dim")
-        yield Text.assemble(shown, f" {bar(done, steps, BAR_WIDTH)}") if here and done < steps else shown
+        heading = Text(f"{fit_width(name, NAME_WIDTH)} {done}/{steps}", "" if here else "dim")
+        yield Text.assemble(heading, f" {bar(done, steps, BAR_WIDTH)}") if here and done < steps else heading
     if summary.left > 0:  # not NaN
         yield Text(f"{format_duration(summary.left)} left")
 
@@ -97,9 +97,10 @@ def _reward(facts: Screen, width: int) -> Iterator[Text]:
     yield mean
     if len(mean_N) > 1:
         longest = max(len(f"{bound:.3f}") for bound in (mean_N.min(), mean_N.max()))
-        room = width - mean.cell_len - 2 * longest - GAP - len("  to ")
+        available = width - mean.cell_len - 2 * longest - GAP - len("  to ")
         drawn, low, high = sparkline(
-            mean_N, min(SPARKLINE_WIDTH, room) if room >= MIN_SPARKLINE_WIDTH else SPARKLINE_WIDTH // 2
+            mean_N,
+            min(SPARKLINE_WIDTH, available) if available >= MIN_SPARKLINE_WIDTH else SPARKLINE_WIDTH // 2,
         )
         yield Text.assemble(drawn, (f" {low:.3f} to {high:.3f}", "dim"))
 

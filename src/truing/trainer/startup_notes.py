@@ -15,7 +15,7 @@ def startup_notes(session: Session) -> Iterator[str]:
     """Yield the notes, a sentence each."""
     yield from _no_prefix_tree(session)
     if not session.recipe.episode.lock_step:
-        yield "episode.lock_step is false: the last bits of sampled log-probabilities may differ from run to run"
+        yield "episode.lock_step is false: the last bits of log-probabilities may differ from run to run"
     yield from _unbounded_bootstrap(session.recipe)
     if (limit := session.recipe.episode.max_prompt_tokens) is not None:
         yield from truncation_notes(session.train_tasks, "training", limit)

@@ -76,10 +76,10 @@ def _value(text: str, at: int, levels: int) -> Value:
 
 def _bare(text: str, at: int) -> Value:
     """Return a key without quotes."""
-    found = KEY.match(text, at)
-    if found is None:
+    match = KEY.match(text, at)
+    if match is None:
         raise MalformedCall("expected the name of an argument", at)
-    return Value(found[0], at, found.end())
+    return Value(match[0], at, match.end())
 
 
 def _text(text: str, at: int) -> Value:

@@ -12,12 +12,12 @@ from truing.errors import RecipeError
 
 def check_constrainable(tool_format: str) -> None:
     """Raise unless this format has a grammar."""
-    held = [name for name, format in FORMATS.items() if format.grammar is not None]
-    if tool_format not in held:
+    constrainable = [name for name, format in FORMATS.items() if format.grammar is not None]
+    if tool_format not in constrainable:
         raise RecipeError(
             "calls of this model's format cannot be held to a grammar yet",
             got=f'episode.grammar = "calls" with the format {tool_format!r}',
-            expected=f"one of the formats {', '.join(held)}",
+            expected=f"one of the formats {', '.join(constrainable)}",
             remedy='set episode.grammar = "off", or chat.tool_prompt = "hermes", which asks for it',
         )
 

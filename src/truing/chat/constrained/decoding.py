@@ -44,7 +44,7 @@ class CallGrammars:
         self._spell = LarkLiterals(
             {token.content: id for id, token in chat.tokenizer.added_tokens_decoder.items()}
         )
-        self._made: dict[str, CallGrammar] = {}
+        self._grammars: dict[str, CallGrammar] = {}
         for id in chat.stop_ids:
             if not self.tokenizer.is_special_token(id):
                 raise InvalidValueError(
@@ -65,9 +65,9 @@ class CallGrammars:
     def _grammar(self, tools: Sequence[ToolSpec]) -> "CallGrammar":
         """Return the grammar of these tools' calls, compiled once."""
         text = call_grammar(self._format, tools, self._spell)
-        if text not in self._made:
-            self._made[text] = CallGrammar(self, text)
-        return self._made[text]
+        if text not in self._grammars:
+            self._grammars[text] = CallGrammar(self, text)
+        return self._grammars[text]
 
 
 class CallGrammar:

@@ -24,8 +24,8 @@ class LarkLiterals:
 
     def head(self, text: str) -> tuple[str, str]:
         """Return the text before the first added token, and the rest."""
-        found = self._cut.search(text)
-        return (text[: found.start()], text[found.start() :]) if found else (text, "")
+        cut = self._cut.search(text)
+        return (text[: cut.start()], text[cut.start() :]) if cut else (text, "")
 
 
 def lark_string(text: str) -> str:

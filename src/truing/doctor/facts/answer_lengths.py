@@ -35,12 +35,12 @@ ByFamily = Mapping[str, Mapping[str, Lengths]]
 
 def answer_lengths(rows: Iterable[tuple[str, Tensor]]) -> ByFamily:
     """Return lengths of the SAMPLED and the DEMO tokens of rows, each a family and its origins [T]."""
-    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    lengths: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for family, origin_T in rows:
         for kind, origin in ORIGIN_OF_KIND.items():
             if length := int((origin_T == origin).sum()):
-                found[family][kind].append(length)
-    return {family: {kind: _of(each) for kind, each in kinds.items()} for family, kinds in found.items()}
+                lengths[family][kind].append(length)
+    return {family: {kind: _of(each) for kind, each in kinds.items()} for family, kinds in lengths.items()}
 
 
 def _of(lengths: list[int]) -> Lengths:

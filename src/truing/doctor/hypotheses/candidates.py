@@ -22,22 +22,22 @@ from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.utils.format import with_count
 
 
-def rule_findings(story: RunHistory) -> Iterator[Hypothesis]:
+def rule_findings(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield the findings of rules, and the bugs that they rule out."""
-    results = story.diagnosis.results()
-    found = [f for each in results for f in each.findings if f.claim.verdict in FINDING_VERDICTS]
-    for each in findings_by_rule(found, story.diagnosis.suppressed):
-        shown = each.shown
+    results = history.diagnosis.results()
+    findings = [f for each in results for f in each.findings if f.claim.verdict in FINDING_VERDICTS]
+    for each in findings_by_rule(findings, history.diagnosis.suppressed):
+        strongest = each.shown
         yield Hypothesis(
-            f"{shown.claim.verdict} {shown.code} {shown.name}",
+            f"{strongest.claim.verdict} {strongest.code} {strongest.name}",
             "found",
-            f"{shown.claim.what} ({shown.where}{each.repeats})",
-            f"truing explain {shown.code}",
-            code=shown.code,
+            f"{strongest.claim.what} ({strongest.where}{each.repeats})",
+            f"truing explain {strongest.code}",
+            code=strongest.code,
         )
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     if clean:
-        suspected = {each.code[:3] for each in found}
+        suspected = {each.code[:3] for each in findings}
         families = sorted({each.code[:3] for each in clean} - suspected)
         clean = [each for each in clean if each.code[:3] in families]
         codes = ", ".join(each.code for each in clean)
@@ -55,14 +55,14 @@ def rule_findings(story: RunHistory) -> Iterator[Hypothesis]:
             "a bug outside the checked rules",
             "open",
             f"{codes} {'lacks' if len(unchecked) == 1 else 'lack'} {needs}",
-            command(story, "check"),
-            check_minutes(story),
+            command(history, "check"),
+            check_minutes(history),
         )
 
 
-def evaluation(story: RunHistory) -> Iterator[Hypothesis]:
+def evaluation(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether the evaluation can resolve a gain."""
-    estimates = [read_estimate(each) for each in story.evaluations if each.get("estimate")]
+    estimates = [read_estimate(each) for each in history.evaluations if each.get("estimate")]
     if len(estimates) < 2 or not estimates[-1].tasks:
         return
     now, tasks = estimates[-1], estimates[-1].tasks
@@ -70,32 +70,32 @@ def evaluation(story: RunHistory) -> Iterator[Hypothesis]:
     half = (now.high - now.low) / 2 if now.high > now.low else 3 / tasks
     needed = math.ceil(tasks * (half / 0.04) ** 2)
     unseen = f"it cannot resolve a gain below {half * math.sqrt(2):.2f}"
-    told = f"{now.mean:.3f} ± {half:.3f} over {with_count(tasks, 'task')}: {unseen}"
-    if story.blocked:
-        told += f"; no gain is possible: {story.blocked[0].name}"
-    if half <= 0.04 or story.blocked:
-        yield Hypothesis("the evaluation is too small", "ruled out", told)
+    reason = f"{now.mean:.3f} ± {half:.3f} over {with_count(tasks, 'task')}: {unseen}"
+    if history.blocked:
+        reason += f"; no gain is possible: {history.blocked[0].name}"
+    if half <= 0.04 or history.blocked:
+        yield Hypothesis("the evaluation is too small", "ruled out", reason)
         return
     # an environment may have no more tasks, and only the recipe may state their number
-    given = story.recipe.env.get("eval")
-    there = min(needed, given) if isinstance(given, int) else 0
+    declared = history.recipe.env.get("eval")
+    there = min(needed, declared) if isinstance(declared, int) else 0
     more = "" if there == needed else f"; about {needed} would be needed"
     more += f", and env.eval is {there}" if more and there else ""
-    larger = there > story.recipe.eval.tasks
+    larger = there > history.recipe.eval.tasks
     yield Hypothesis(
         "the evaluation is too small",
         "open",
-        told + more,
-        shlex.join(["truing", "eval", str(story.run), f"eval.tasks={there}"]) if larger else "",
-        evaluation_minutes(story, there) if larger else None,
+        reason + more,
+        shlex.join(["truing", "eval", str(history.run), f"eval.tasks={there}"]) if larger else "",
+        evaluation_minutes(history, there) if larger else None,
     )
 
 
-def lengths(story: RunHistory) -> Iterator[Hypothesis]:
+def lengths(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether the reward favours short answers, and whether the stop is banned."""
     graded = {
         row.sample.rollout_id: row
-        for row in story.rows
+        for row in history.rows
         # cut answers are as long as the limit, and mostly wrong: that is no preference of the reward
         if not math.isnan(row.sample.reward) and not row.sample.truncated
     }
@@ -103,7 +103,7 @@ def lengths(story: RunHistory) -> Iterator[Hypothesis]:
     if len({length for length, _ in pairs}) > 1 and len({reward for _, reward in pairs}) > 1:
         rank = stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
         rho, chance = float(rank.statistic), float(rank.pvalue)
-        told = (
+        reason = (
             f"rank correlation of length and reward {rho:+.2f}, {with_count(len(pairs), 'whole attempt')}"
             f" (p = {chance:.1g})"
         )
@@ -111,18 +111,18 @@ def lengths(story: RunHistory) -> Iterator[Hypothesis]:
         yield Hypothesis(
             "the reward favours short answers",
             "open" if favours else "ruled out",
-            told + "; are short answers as good?" * favours,
-            shlex.join(["truing", "tokens", str(story.run)]) if favours else "",
+            reason + "; are short answers as good?" * favours,
+            shlex.join(["truing", "tokens", str(history.run)]) if favours else "",
             0.0 if favours else None,  # trains nothing
         )
-    yield from _cut(story)
-    banned = story.recipe.sampling.min_new_tokens
+    yield from _cut(history)
+    banned = history.recipe.sampling.min_new_tokens
     yield Hypothesis(
         "the stop token is banned",
         "open" if banned else "ruled out",
         f"sampling.min_new_tokens = {banned}",
-        retrain_command(story, "sampling.min_new_tokens=0") if banned else "",
-        training_minutes(story) if banned else None,
+        retrain_command(history, "sampling.min_new_tokens=0") if banned else "",
+        training_minutes(history) if banned else None,
         ("sampling.min_new_tokens=0",) if banned else (),
     )
 
@@ -131,66 +131,70 @@ MANY = 0.3
 """Of the attempts."""
 
 
-def _cut(story: RunHistory) -> Iterator[Hypothesis]:
+def _cut(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether the limit of tokens cuts answers, and did so before the reward fell."""
-    cut, before = story.last("truncated/share"), story.before("truncated/share")
-    limit = story.recipe.sampling.max_new_tokens
-    told = f"{cut:.0%} of attempts are cut at {with_count(limit, 'token')}"
+    cut, before = history.last("truncated/share"), history.before("truncated/share")
+    limit = history.recipe.sampling.max_new_tokens
+    reason = f"{cut:.0%} of attempts are cut at {with_count(limit, 'token')}"
     if cut <= MANY:
-        yield Hypothesis("answers are cut", "ruled out", told)
+        yield Hypothesis("answers are cut", "ruled out", reason)
     elif before <= MANY:
-        yield Hypothesis("answers are cut", "ruled out", f"{told}; {before:.0%} were before the reward fell")
+        yield Hypothesis(
+            "answers are cut", "ruled out", f"{reason}; {before:.0%} were before the reward fell"
+        )
     elif cut > MANY:
         longer = f"sampling.max_new_tokens={2 * limit}"
-        state: HypothesisState = "open" if story.reward_trend.learns else "found"
-        minutes = training_minutes(story) if story.reward_trend.learns else None
-        yield Hypothesis("answers are cut", state, told, retrain_command(story, longer), minutes, (longer,))
+        state: HypothesisState = "open" if history.reward_trend.learns else "found"
+        minutes = training_minutes(history) if history.reward_trend.learns else None
+        yield Hypothesis(
+            "answers are cut", state, reason, retrain_command(history, longer), minutes, (longer,)
+        )
 
 
-def supervised(story: RunHistory) -> Iterator[Hypothesis]:
+def supervised(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether supervised fine-tuning ended too early."""
-    rows = [row for row in story.recorded if row.stage == "sft"]
+    rows = [row for row in history.recorded if row.stage == "sft"]
     losses = [row.metrics["loss/supervised"] for row in rows if "loss/supervised" in row.metrics]
     if len(losses) < 8:
         return
     quarter = len(losses) // 4
     before, after = (sum(part) / quarter for part in (losses[-2 * quarter : -quarter], losses[-quarter:]))
-    falling = after < 0.9 * before and not (story.reward_trend.learns or story.blocked)
+    falling = after < 0.9 * before and not (history.reward_trend.learns or history.blocked)
     yield Hypothesis(
         "supervised fine-tuning was too short",
         "open" if falling else "ruled out",
         f"its loss was {before:.3g}, and {after:.3g} over the last quarter of {len(losses)} updates",
-        retrain_command(story, f"sft.steps={2 * len(rows)}") if falling else "",
-        training_minutes(story, {"sft": 2 * len(rows)}) if falling else None,
+        retrain_command(history, f"sft.steps={2 * len(rows)}") if falling else "",
+        training_minutes(history, {"sft": 2 * len(rows)}) if falling else None,
         (f"sft.steps={2 * len(rows)}",) if falling else (),
     )
 
 
-def families(story: RunHistory) -> Iterator[Hypothesis]:
+def families(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether all kinds of tasks are in the batch."""
     count: dict[str, int] = {}
-    for row in story.rows:
+    for row in history.rows:
         if not math.isnan(row.sample.reward):
             count[row.sample.family] = count.get(row.sample.family, 0) + 1
     if len(count) < 2:
         return
     total = sum(count.values())
-    told = ", ".join(f"{name} {number / total:.0%}" for name, number in sorted(count.items()))
+    shares = ", ".join(f"{name} {number / total:.0%}" for name, number in sorted(count.items()))
     rare = min(count.values()) / total < 0.1
-    yield Hypothesis("a kind of task is missing", "found" if rare else "ruled out", told)
+    yield Hypothesis("a kind of task is missing", "found" if rare else "ruled out", shares)
 
 
-def environment(story: RunHistory) -> Iterator[Hypothesis]:
+def environment(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether environments, judges and tools work."""
-    failed = story.last("ended/error")
+    failed = history.last("ended/error")
     if not math.isnan(failed):
         yield Hypothesis(
             "the judge or the environment fails",
             "found" if failed > 0.1 else "ruled out",
             f"{failed:.0%} of attempts failed",
-            command(story, "check", "--static") if failed > 0.1 else "",
+            command(history, "check", "--static") if failed > 0.1 else "",
         )
-    valid = story.last("tools/valid_share")
+    valid = history.last("tools/valid_share")
     if not math.isnan(valid):
         yield Hypothesis(
             "tools are called wrongly",
@@ -203,40 +207,40 @@ MIN_ENTROPY = 0.01
 """Nats per token: below it the policy is certain, so that no rate changes anything."""
 
 
-def update_size(story: RunHistory) -> Iterator[Hypothesis]:
+def update_size(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether updates are too small to show, or so large that they undo each other."""
-    course, rate = story.reward_trend, story.recipe.stage(story.stage).learning_rate
-    steps = min(20, len(story.steps))
+    course, rate = history.reward_trend, history.recipe.stage(history.stage).learning_rate
+    steps = min(20, len(history.steps))
     if course.fell:
         yield _other_learning_rate(
-            story, "updates are too large", f"the reward fell {course.fell}", rate / 10, steps
+            history, "updates are too large", f"the reward fell {course.fell}", rate / 10, steps
         )
-    if excluded := _size_excluded(story):
+    if excluded := _size_excluded(history):
         yield Hypothesis("updates are too small", "ruled out", excluded)
     elif course.updates < MIN_UPDATES:
-        longer = f"{story.stage}.steps={4 * MIN_UPDATES}"
+        longer = f"{history.stage}.steps={4 * MIN_UPDATES}"
         yield Hypothesis(
             "there were too few updates to tell",
             "open",
             f"{with_count(course.updates, 'update')}: a trend shows over {MIN_UPDATES} or more",
-            retrain_command(story, longer),
-            training_minutes(story, {story.stage: 4 * MIN_UPDATES}),
+            retrain_command(history, longer),
+            training_minutes(history, {history.stage: 4 * MIN_UPDATES}),
             (longer,),
         )
     else:
-        because = f"learning rate {rate:g} over {with_count(len(story.steps), 'update')}, reward from"
+        because = f"learning rate {rate:g} over {with_count(len(history.steps), 'update')}, reward from"
         because += f" {course.first:.3f} to {course.last:.3f}"
-        yield _other_learning_rate(story, "updates are too small", because, 10 * rate, steps)
+        yield _other_learning_rate(history, "updates are too small", because, 10 * rate, steps)
 
 
-def _size_excluded(story: RunHistory) -> str:
+def _size_excluded(history: RunHistory) -> str:
     """Return the recorded reason why larger updates have no effect; "" without one."""
-    course, entropy = story.reward_trend, story.last("entropy/drawn")
-    tied = story.last("group/zero_variance_share")
+    course, entropy = history.reward_trend, history.last("entropy/drawn")
+    tied = history.last("group/zero_variance_share")
     if course.learns or course.fell:
         return course.summary()
-    if story.blocked:
-        return f"no update moved a weight: {story.blocked[0].name}"
+    if history.blocked:
+        return f"no update moved a weight: {history.blocked[0].name}"
     if tied >= 0.95:
         return f"{tied:.0%} of groups have no advantage: a larger rate has no effect"
     if entropy < MIN_ENTROPY:
@@ -244,14 +248,14 @@ def _size_excluded(story: RunHistory) -> str:
     return ""
 
 
-def _other_learning_rate(story: RunHistory, name: str, because: str, rate: float, steps: int) -> Hypothesis:
+def _other_learning_rate(history: RunHistory, name: str, because: str, rate: float, steps: int) -> Hypothesis:
     """Return an open hypothesis, with a test at another rate."""
-    changed = f"{story.stage}.learning_rate={rate:g}"
+    changed = f"{history.stage}.learning_rate={rate:g}"
     return Hypothesis(
         name,
         "open",
         because,
-        retrain_command(story, changed, f"{story.stage}.steps={steps}"),
-        training_minutes(story, {story.stage: steps}),
+        retrain_command(history, changed, f"{history.stage}.steps={steps}"),
+        training_minutes(history, {history.stage: steps}),
         (changed,),
     )

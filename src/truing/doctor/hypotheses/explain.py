@@ -38,12 +38,12 @@ QUESTIONS: tuple[Callable[[RunHistory], Iterator[Hypothesis]], ...] = (
 """Each function checks one cause, and may yield several hypotheses."""
 
 
-def why(story: RunHistory) -> list[Hypothesis]:
+def why(history: RunHistory) -> list[Hypothesis]:
     """Return every hypothesis: found ones first, then open ones by the minutes of their test, if known."""
-    told = replace(story, blocked=tuple(no_movement(story)))
-    made = [found for ask in QUESTIONS for found in ask(told)]
+    with_blocked = replace(history, blocked=tuple(no_movement(history)))
+    hypotheses = [hypothesis for ask in QUESTIONS for hypothesis in ask(with_blocked)]
     order = {"found": 0, "open": 1, "ruled out": 2}
-    return sorted(made, key=lambda each: (order[each.state], _rank(each)))
+    return sorted(hypotheses, key=lambda each: (order[each.state], _rank(each)))
 
 
 def cheapest_test(answers: Sequence[Hypothesis]) -> Hypothesis | None:
@@ -58,19 +58,19 @@ def _rank(each: Hypothesis) -> float:
 
 def tainted_checkpoints(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
     """Return the consequences of proven faults: checkpoints to discard, stages to run again."""
-    every = [found for each in diagnosis.findings.values() for found in each]
-    told = []
+    every = [finding for each in diagnosis.findings.values() for finding in each]
+    lines = []
     for each in findings_by_rule(every, diagnosis.suppressed):
         if each.shown.claim.verdict is not Verdict.PROVEN:
             continue
-        found = each.first  # a proven fault was wrong when it was first suspected
-        if set(RULES[found.code].taints) <= {"metrics"}:
-            told.append(f"{found.code}: the weights are right; numbers from {found.where} on are wrong")
+        finding = each.first  # a proven fault was wrong when it was first suspected
+        if set(RULES[finding.code].taints) <= {"metrics"}:
+            lines.append(f"{finding.code}: the weights are right; numbers from {finding.where} on are wrong")
             continue
         stages = list(recipe.stages)
-        again = stages[stages.index(found.stage) :]
-        told.append(
-            f"{found.code}: discard checkpoints of {found.stage} after {with_count(found.step, 'update')},"
-            f" and all later; run again: {', '.join(again)}"
+        again = stages[stages.index(finding.stage) :]
+        lines.append(
+            f"{finding.code}: discard checkpoints of {finding.stage} after"
+            f" {with_count(finding.step, 'update')}, and all later; run again: {', '.join(again)}"
         )
-    return told
+    return lines

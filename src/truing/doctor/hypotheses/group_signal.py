@@ -18,74 +18,74 @@ MOSTLY_TRUNCATED = 0.9
 """Of the attempts: then their rewards are independent of the tasks."""
 
 
-def group_signal(story: RunHistory) -> Iterator[Hypothesis]:
+def group_signal(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether groups have a signal, and if not, the likely tasks or grader."""
-    share = story.last("group/zero_variance_share")
+    share = history.last("group/zero_variance_share")
     if math.isnan(share):
         return
-    right, wrong = story.last("group/all_right_share"), story.last("group/all_wrong_share")
-    told = (
+    right, wrong = history.last("group/all_right_share"), history.last("group/all_wrong_share")
+    reason = (
         f"{share:.0%} of groups have equal rewards ({right:.0%} all right, {wrong:.0%} all"
-        f" wrong){_cost(story)}"
+        f" wrong){_cost(history)}"
     )
     if share < 0.5:
-        yield Hypothesis("groups have no signal", "ruled out", told)
-    elif (before := story.before("group/zero_variance_share")) < 0.5:
+        yield Hypothesis("groups have no signal", "ruled out", reason)
+    elif (before := history.before("group/zero_variance_share")) < 0.5:
         yield Hypothesis(
-            "groups have no signal", "ruled out", f"{told}; {before:.0%} had before the reward fell"
+            "groups have no signal", "ruled out", f"{reason}; {before:.0%} had before the reward fell"
         )
     elif right >= MOSTLY_EQUAL * share:
-        name = "the tasks are solved" if story.reward_trend.learns else "tasks are too easy"
-        yield from _no_signal(story, name, told, share)
+        name = "the tasks are solved" if history.reward_trend.learns else "tasks are too easy"
+        yield from _no_signal(history, name, reason, share)
     elif wrong >= MOSTLY_EQUAL * share:
-        yield from _all_wrong(story, told, share, wrong)
+        yield from _all_wrong(history, reason, share, wrong)
     elif share - right - wrong >= share / 2:
-        yield from _equal_rewards(story, told, share - right - wrong)
+        yield from _equal_rewards(history, reason, share - right - wrong)
     else:
-        yield from _no_signal(story, "some tasks are too easy and the others too hard", told, share)
+        yield from _no_signal(history, "some tasks are too easy and the others too hard", reason, share)
 
 
-def _cost(story: RunHistory) -> str:
+def _cost(history: RunHistory) -> str:
     """Return the cost of groups of equal reward so far, as text."""
-    spent = [(row, row.metrics.get("group/zero_variance_share", 0.0)) for row in story.steps]
+    spent = [(row, row.metrics.get("group/zero_variance_share", 0.0)) for row in history.steps]
     seconds = sum(sum(row.seconds.values()) * share for row, share in spent)
     tokens = sum(row.metrics.get("tokens/sampled", 0.0) * share for row, share in spent)
     return f"; their cost so far is {seconds / 60:.1f} minutes and {tokens:.0f} sampled tokens"
 
 
-def _all_wrong(story: RunHistory, told: str, share: float, wrong: float) -> Iterator[Hypothesis]:
-    if story.last("truncated/share") >= MOSTLY_TRUNCATED:
-        because = f"{story.last('truncated/share'):.0%} of attempts are cut before their end"
-        yield Hypothesis("tasks are too hard", "ruled out", f"{because}; {told}")
+def _all_wrong(history: RunHistory, reason: str, share: float, wrong: float) -> Iterator[Hypothesis]:
+    if history.last("truncated/share") >= MOSTLY_TRUNCATED:
+        because = f"{history.last('truncated/share'):.0%} of attempts are cut before their end"
+        yield Hypothesis("tasks are too hard", "ruled out", f"{because}; {reason}")
     elif wrong > 0.9:
         yield Hypothesis(
             "tasks are too hard, or the verifier is dead",
             "open",
-            f"{told}; `truing check` shows whether demonstrations earn the full reward",
-            command(story, "check", "--static"),
+            f"{reason}; `truing check` shows whether demonstrations earn the full reward",
+            command(history, "check", "--static"),
             0.0,  # trains nothing
         )
     else:
-        yield from _no_signal(story, "tasks are too hard", told, share)
+        yield from _no_signal(history, "tasks are too hard", reason, share)
 
 
-def _equal_rewards(story: RunHistory, told: str, between: float) -> Iterator[Hypothesis]:
-    """Yield groups tied at rewards that are neither right nor wrong: a grader that sees the task alone."""
-    groups, differ = _tied_groups(story)
+def _equal_rewards(history: RunHistory, reason: str, between: float) -> Iterator[Hypothesis]:
+    """Yield groups tied at rewards that are neither right nor wrong: a grader that reads the task alone."""
+    groups, differ = _tied_groups(history)
     texts = f"; in {differ} of {groups} of the last ones the answers differ" if groups else ""
     yield Hypothesis(
         "attempts of a group have equal rewards for different answers",
         "found" if differ > groups / 2 else "open",
-        f"{told}; {between:.0%} are tied at a reward between{texts}",
-        command(story, "check", "--static"),
+        f"{reason}; {between:.0%} are tied at a reward between{texts}",
+        command(history, "check", "--static"),
         0.0,  # trains nothing
     )
 
 
-def _tied_groups(story: RunHistory) -> tuple[int, int]:
+def _tied_groups(history: RunHistory) -> tuple[int, int]:
     """Return the groups of the last updates with equal rewards, and those with different texts."""
     texts, rewards = defaultdict[str, set[str]](set), defaultdict[str, set[float]](set)
-    for row in story.rows:
+    for row in history.rows:
         if not math.isnan(row.sample.reward):
             texts[row.sample.group_id].add(row.text)
             rewards[row.sample.group_id].add(row.sample.reward)
@@ -93,25 +93,25 @@ def _tied_groups(story: RunHistory) -> tuple[int, int]:
     return len(tied), sum(len(texts[name]) > 1 for name in tied)
 
 
-def _no_signal(story: RunHistory, advice: str, told: str, share: float) -> Iterator[Hypothesis]:
+def _no_signal(history: RunHistory, advice: str, reason: str, share: float) -> Iterator[Hypothesis]:
     state: HypothesisState = "found" if share >= MOSTLY_EQUAL else "open"
     resampled = (
-        _may_resample(story) and share < 1
+        _may_resample(history) and share < 1
     )  # without any group of unequal rewards resampling finds none
     yield Hypothesis(
         f"groups have no signal: {advice}",
         state,
-        f"{told}; use other tasks{', or sample other groups in their place' * resampled}",
-        retrain_command(story, "gates.equal_groups=resample") if resampled else "",
+        f"{reason}; use other tasks{', or sample other groups in their place' * resampled}",
+        retrain_command(history, "gates.equal_groups=resample") if resampled else "",
         changes=("gates.equal_groups=resample",) * resampled,
     )
 
 
-def _may_resample(story: RunHistory) -> bool:
+def _may_resample(history: RunHistory) -> bool:
     """Return whether the recipe may leave out groups of equal reward, and does not yet."""
     try:
-        gates = story.recipe.gates.model_copy(update={"equal_groups": "resample"})
-        Recipe.model_validate(story.recipe.model_copy(update={"gates": gates}).model_dump())
+        gates = history.recipe.gates.model_copy(update={"equal_groups": "resample"})
+        Recipe.model_validate(history.recipe.model_copy(update={"gates": gates}).model_dump())
     except ValidationError:
         return False
-    return story.recipe.gates.equal_groups != "resample"
+    return history.recipe.gates.equal_groups != "resample"

@@ -26,57 +26,57 @@ MASK_CAUSES = {
 """Reasons for untrained tokens: the text, and the change that trains them."""
 
 
-def no_movement(story: RunHistory) -> Iterator[Hypothesis]:
+def no_movement(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield the cause if no update of the stage moved a weight."""
-    yield from _nothing_trained(story)
-    yield from _skipped(story)
-    yield from _no_rate(story)
-    yield from _no_gradient(story)
+    yield from _nothing_trained(history)
+    yield from _skipped(history)
+    yield from _no_rate(history)
+    yield from _no_gradient(history)
 
 
-def _nothing_trained(story: RunHistory) -> Iterator[Hypothesis]:
-    trained = story.series("tokens/trained")
+def _nothing_trained(history: RunHistory) -> Iterator[Hypothesis]:
+    trained = history.series("tokens/trained")
     if not trained or any(trained):
         return
-    shares = {name: story.last(name) for name in MASK_CAUSES if story.last(name) > 0}
+    shares = {name: history.last(name) for name in MASK_CAUSES if history.last(name) > 0}
     cause = max(shares, key=lambda name: shares[name], default="")
     why, change = MASK_CAUSES.get(cause, ("the record does not say why", ""))
     if cause == "masked/cut":  # cut answers teach nothing useful: raise the limit first
-        change = f"sampling.max_new_tokens={2 * story.recipe.sampling.max_new_tokens}"
+        change = f"sampling.max_new_tokens={2 * history.recipe.sampling.max_new_tokens}"
     share = f"{shares[cause]:.0%} of the sampled tokens: " if cause else ""
     yield Hypothesis(
         "no token is trained",
         "found",
         f"0 tokens were trained in {with_count(len(trained), 'update')}; {share}{why}",
-        retrain_command(story, change) if change else "",
+        retrain_command(history, change) if change else "",
         changes=(change,) if change else (),
     )
 
 
-def _skipped(story: RunHistory) -> Iterator[Hypothesis]:
-    held = [row for row in story.steps if row.loss_label == SKIPPED_LABEL]
-    trained = sum(story.series("tokens/trained"))
-    if len(held) < len(story.steps) / 2 or not trained:
+def _skipped(history: RunHistory) -> Iterator[Hypothesis]:
+    skipped = [row for row in history.steps if row.loss_label == SKIPPED_LABEL]
+    trained = sum(history.series("tokens/trained"))
+    if len(skipped) < len(history.steps) / 2 or not trained:
         return
-    cap = story.recipe.kl.cap
+    cap = history.recipe.kl.cap
     change = f"kl.cap={10 * cap:g}" if cap is not None else ""
     by = f"kl.cap = {cap:g}" if cap is not None else "a gate of the recipe"
-    kl = story.last("kl_trained/k3")
+    kl = history.last("kl_trained/k3")
     known = "" if math.isnan(kl) else f"; the KL is {kl:.3g} nats per token"
     yield Hypothesis(
         "updates are skipped",
         "found",
-        f"{len(held)} of {with_count(len(story.steps), 'update')} were skipped by {by}{known}",
-        retrain_command(story, change) if change else "",
+        f"{len(skipped)} of {with_count(len(history.steps), 'update')} were skipped by {by}{known}",
+        retrain_command(history, change) if change else "",
         changes=(change,) if change else (),
     )
 
 
-def _no_rate(story: RunHistory) -> Iterator[Hypothesis]:
-    rates, declared = story.series("lr"), story.recipe.stage(story.stage).learning_rate
+def _no_rate(history: RunHistory) -> Iterator[Hypothesis]:
+    rates, declared = history.series("lr"), history.recipe.stage(history.stage).learning_rate
     if not rates:
         return
-    warming = story.recipe.optimizer.warmup_steps
+    warming = history.recipe.optimizer.warmup_steps
     if max(rates) == 0:
         yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'update')}")
     elif max(rates) < declared / 2 and warming > len(rates):
@@ -86,17 +86,17 @@ def _no_rate(story: RunHistory) -> Iterator[Hypothesis]:
             "found",
             f"it reached {max(rates):.2g} of {declared:.2g} in {with_count(len(rates), 'update')};"
             f" optimizer.warmup_steps is {warming}",
-            retrain_command(story, change),
+            retrain_command(history, change),
             changes=(change,),
         )
 
 
-def _no_gradient(story: RunHistory) -> Iterator[Hypothesis]:
-    norms, trained = story.series("grad/norm"), any(story.series("tokens/trained"))
-    tied = story.last("group/zero_variance_share")
+def _no_gradient(history: RunHistory) -> Iterator[Hypothesis]:
+    norms, trained = history.series("grad/norm"), any(history.series("tokens/trained"))
+    tied = history.last("group/zero_variance_share")
     if len(norms) < 2 or any(norms) or not trained or tied == 1:  # groups without signal have no gradient
         return
-    spread = story.last("advantage/max_abs")
+    spread = history.last("advantage/max_abs")
     known = "" if math.isnan(spread) else f", with advantages of up to {spread:.3g}"
     yield Hypothesis(
         "the gradient is 0",

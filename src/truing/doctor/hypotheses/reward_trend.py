@@ -77,8 +77,8 @@ def reward_trend(rewards: Sequence[float], updates: Sequence[int] = ()) -> Rewar
     slope = float(stats.linregress(range(len(rewards)), rewards).pvalue)
     low, high, ends_apart = _welch(before, after)
     chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same updates
-    found = Measured(falls(rewards), updates or range(1, len(rewards) + 1))
-    fall, claims = fallen(found), list(judge(found))
+    measured = Measured(falls(rewards), updates or range(1, len(rewards) + 1))
+    fall, claims = fallen(measured), list(judge(measured))
     fell = claims[0].what.removeprefix("the mean reward fell ") if claims else ""
     broke = 0 if fall is None else fall.broke
     return RewardTrend(len(rewards), first, last, chance, low, high, fell, broke)

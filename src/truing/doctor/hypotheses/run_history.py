@@ -38,8 +38,10 @@ class RunHistory:
 
     def before(self, name: str) -> float:
         """Return the mean of a metric before the reward fell; NaN without a fall or values."""
-        told = [row.metrics for row in self.steps if math.isfinite(row.metrics.get("reward/mean", math.nan))]
-        return before_the_fall(self.reward_trend, [metrics.get(name, math.nan) for metrics in told])
+        rewarded = [
+            row.metrics for row in self.steps if math.isfinite(row.metrics.get("reward/mean", math.nan))
+        ]
+        return before_the_fall(self.reward_trend, [metrics.get(name, math.nan) for metrics in rewarded])
 
     @classmethod
     def from_run(cls, run: Path, diagnosis: Diagnosis) -> "RunHistory":

@@ -10,46 +10,46 @@ PREFLIGHT = 2
 """Updates of each stage in ``truing check RECIPE``."""
 
 
-def command(story: RunHistory, verb: str, *words: str) -> str:
+def command(history: RunHistory, verb: str, *words: str) -> str:
     """Return a command on the run's recipe; "" if the recipe alone names no tasks."""
-    if "name" not in story.recipe.env:
+    if "name" not in history.recipe.env:
         return ""
-    return shlex.join(["truing", verb, str(story.run / "recipe.toml"), *words])
+    return shlex.join(["truing", verb, str(history.run / "recipe.toml"), *words])
 
 
-def retrain_command(story: RunHistory, *changes: str) -> str:
+def retrain_command(history: RunHistory, *changes: str) -> str:
     """Return the command that trains the recipe with changes; a sentence for runs from Python."""
-    return command(story, "train", *changes) or f"truing.train again, with {' and '.join(changes)}"
+    return command(history, "train", *changes) or f"truing.train again, with {' and '.join(changes)}"
 
 
-def training_minutes(story: RunHistory, changed: Mapping[str, int] = {}) -> float | None:
+def training_minutes(history: RunHistory, changed: Mapping[str, int] = {}) -> float | None:
     """Return the minutes of the whole recipe with its evaluations; None if a stage was not reached.
 
     Args:
-        story: of a run; future updates are assumed to take as long.
+        history: of a run; future updates are assumed to take as long.
         changed: steps of stages that differ from the recipe.
     """
-    cfg, evaluations = story.recipe, len(story.recipe.stages) + story.recipe.eval.base
-    parts = [evaluations * story.evaluation_seconds]
+    cfg, evaluations = history.recipe, len(history.recipe.stages) + history.recipe.eval.base
+    parts = [evaluations * history.evaluation_seconds]
     for stage in cfg.stages:
-        seconds = [sum(row.seconds.values()) for row in story.recorded if row.stage == stage]
+        seconds = [sum(row.seconds.values()) for row in history.recorded if row.stage == stage]
         steps = changed.get(stage, cfg.stage(stage).steps)
         parts.append(steps * math.fsum(seconds) / len(seconds) if seconds else math.nan)
     return _minutes(parts)
 
 
-def check_minutes(story: RunHistory) -> float | None:
+def check_minutes(history: RunHistory) -> float | None:
     """Return the minutes of two updates of each stage, on at most as many rows as the run's first."""
     parts = []
-    for stage in story.recipe.stages:
-        first = [sum(row.seconds.values()) for row in story.recorded if row.stage == stage][:PREFLIGHT]
+    for stage in history.recipe.stages:
+        first = [sum(row.seconds.values()) for row in history.recorded if row.stage == stage][:PREFLIGHT]
         parts.append(math.fsum(first) if first else math.nan)
     return _minutes(parts)
 
 
-def evaluation_minutes(story: RunHistory, tasks: int) -> float | None:
+def evaluation_minutes(history: RunHistory, tasks: int) -> float | None:
     """Return the minutes of an evaluation on this many tasks."""
-    return _minutes([story.evaluation_seconds * tasks / story.recipe.eval.tasks])
+    return _minutes([history.evaluation_seconds * tasks / history.recipe.eval.tasks])
 
 
 def _minutes(seconds: list[float]) -> float | None:

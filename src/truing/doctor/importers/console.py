@@ -46,18 +46,18 @@ CONSOLE_FORMATS = (
 def read(path: Path) -> Log:
     """Return the metrics of a console log, by the first format with a line in it."""
     raw = decoded(path.read_bytes(), errors="replace")  # a crash may cut a character
-    shown = [
+    lines = [
         Line(ESCAPE.sub("", part), f"{path}, line {count},")
         for count, line in enumerate(raw.split("\n"), 1)
         for part in line.split("\r")
     ]
     for form in CONSOLE_FORMATS:
-        if records := form.records(shown):
+        if records := form.records(lines):
             counted = not has_step(record for _, record in records)
             return Log(form.name, points(records, counted), steps_counted=counted)
     raise RecordError(
         f"{path} has no metrics",
-        got=f"{len(shown)} lines, none of a known trainer",
+        got=f"{len(lines)} lines, none of a known trainer",
         expected="lines like " + ", ".join(f"`{form.example}`" for form in CONSOLE_FORMATS),
         remedy="save the run's console output, or name its W&B or TensorBoard log",
     )

@@ -19,5 +19,5 @@ LINE = re.compile(r"Global step (\d+): \{(.*)\}")
 
 def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     """Return the steps of a console log."""
-    found = ((line, LINE.search(line.text)) for line in lines)
-    return [(line.where, {**pairs(hit[2]), "step": int(hit[1])}) for line, hit in found if hit]
+    matches = ((line, LINE.search(line.text)) for line in lines)
+    return [(line.where, {**pairs(hit[2]), "step": int(hit[1])}) for line, hit in matches if hit]

@@ -29,22 +29,24 @@ UPDATE_NAMES = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
 
 def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     """Return the logs of a console log, with steps if the log or the bar gives one for each."""
-    made, bars, last = list[tuple[str, dict[str, float]]](), list[dict[int, int]](), ""
+    entries, bars, last = list[tuple[str, dict[str, float]]](), list[dict[int, int]](), ""
     reached: dict[int, int] = {}  # last position of each bar, by its total
     for line in _joined(lines):
         for hit in DICT.findall(line.text):
             values = pairs(hit)
             if UPDATE_NAMES & values.keys() and hit != last:  # several processes print the same
-                made.append((line.where, values))
+                entries.append((line.where, values))
                 bars.append(dict(reached))
                 last = hit
         for done, total in BAR.findall(line.text):
             reached[int(total)] = int(done)
-    if has_step(values for _, values in made):
-        return made
+    if has_step(values for _, values in entries):
+        return entries
     if steps := _steps(bars):
-        return [(where, {**values, "step": step}) for (where, values), step in zip(made, steps, strict=True)]
-    return made
+        return [
+            (where, {**values, "step": step}) for (where, values), step in zip(entries, steps, strict=True)
+        ]
+    return entries
 
 
 def _joined(lines: "Sequence[Line]") -> "Iterator[Line]":

@@ -18,9 +18,9 @@ METRIC = re.compile(rf"(?:^|\s-\s)([^\s:]+):{VALUE}(?![\w.])", re.IGNORECASE)
 
 def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     """Return the steps of a console log."""
-    found = ((line, LINE.search(line.text)) for line in lines)
+    matches = ((line, LINE.search(line.text)) for line in lines)
     return [
         (line.where, {name: float(value) for name, value in METRIC.findall(hit[2])} | {"step": int(hit[1])})
-        for line, hit in found
+        for line, hit in matches
         if hit and METRIC.search(hit[2])
     ]

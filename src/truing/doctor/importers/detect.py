@@ -88,15 +88,15 @@ def _folder(folder: Path, run: str | None) -> Log:
     raise _unknown(folder, ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing")
 
 
-def _one(found: Sequence[Path], folder: Path) -> Path:
-    if len(found) > 1:
+def _one(logs: Sequence[Path], folder: Path) -> Path:
+    if len(logs) > 1:
         raise RecordError(
-            f"{folder} has {len(found)} runs",
-            got=", ".join(map(str, found[:6])),
+            f"{folder} has {len(logs)} runs",
+            got=", ".join(map(str, logs[:6])),
             expected="one",
             remedy="name one of them",
         )
-    return found[0]
+    return logs[0]
 
 
 def _unknown(target: Path, got: str) -> RecordError:

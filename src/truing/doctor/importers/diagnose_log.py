@@ -89,20 +89,20 @@ def diagnose_log(
         run: the name of the run, for a file with several.
     """
     diagnosis = Diagnosis(select_rules(select, ignore))
-    found = import_run(read_log(target, run))
-    for step in found.steps:
-        diagnosis.add(step, final=step is found.steps[-1])
+    imported = import_run(read_log(target, run))
+    for step in imported.steps:
+        diagnosis.add(step, final=step is imported.steps[-1])
     if not (diagnosis.steps_checked or select or ignore):
         raise RecordError(
             f"no rule has its inputs in {target}",
-            got=", ".join(found.matched.values()) or "no known number",
+            got=", ".join(imported.matched.values()) or "no known number",
             expected="numbers for a rule, such as reward/mean and length/mean (docs/metrics.md)",
-            remedy=suggestion_text(found.suggestions)
+            remedy=suggestion_text(imported.suggestions)
             or "rename columns to the names of the same quantities in docs/metrics.md",
         )
     blind = [
         rule
         for rule in diagnosis.rules
-        if rule.kind in EXACT_KINDS and all(step.missing(rule.needs) for step in found.steps)
+        if rule.kind in EXACT_KINDS and all(step.missing(rule.needs) for step in imported.steps)
     ]
-    return LogDiagnosis(diagnosis, found, len(blind))
+    return LogDiagnosis(diagnosis, imported, len(blind))

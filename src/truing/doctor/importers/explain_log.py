@@ -58,72 +58,80 @@ class LogHistory:
     @cached_property
     def reward_trend(self) -> RewardTrend:
         """Return the trend of the mean reward, by the log's update numbers."""
-        told = self._rewarded
-        if not told:
+        rewarded = self._rewarded
+        if not rewarded:
             raise RecordError(
                 f"{self.log_diagnosis.imported.format} has no reward",
                 got=", ".join(self.log_diagnosis.imported.matched),
                 expected="the mean reward of each update",
                 remedy="check its other numbers with `truing check`",
             )
-        return reward_trend([step.numbers["reward/mean"] for step in told], [step.step + 1 for step in told])
-
-
-def why_log(story: LogHistory) -> list[Hypothesis]:
-    """Return every hypothesis: found ones first, then open ones, then excluded ones."""
-    made = [found for ask in (_rules, _signal, _cut, _size, _not_in_log) for found in ask(story)]
-    return sorted(made, key=lambda each: ("found", "open", "ruled out").index(each.state))
-
-
-def _rules(story: LogHistory) -> Iterator[Hypothesis]:
-    results = story.log_diagnosis.diagnosis.results()
-    for each in findings_by_rule(
-        f for result in results for f in result.findings if f.claim.verdict in FINDING_VERDICTS
-    ):
-        shown = each.shown
-        yield Hypothesis(
-            f"{shown.claim.verdict} {shown.code} {shown.name}",
-            "found",
-            f"{shown.claim.what} ({shown.where})",
-            f"truing explain {shown.code}",
-            code=shown.code,
+        return reward_trend(
+            [step.numbers["reward/mean"] for step in rewarded], [step.step + 1 for step in rewarded]
         )
 
 
-def _signal(story: LogHistory) -> Iterator[Hypothesis]:
-    share = story.last("group/zero_variance_share")
+def why_log(history: LogHistory) -> list[Hypothesis]:
+    """Return every hypothesis: found ones first, then open ones, then excluded ones."""
+    hypotheses = [
+        hypothesis for ask in (_rules, _signal, _cut, _size, _not_in_log) for hypothesis in ask(history)
+    ]
+    return sorted(hypotheses, key=lambda each: ("found", "open", "ruled out").index(each.state))
+
+
+def _rules(history: LogHistory) -> Iterator[Hypothesis]:
+    results = history.log_diagnosis.diagnosis.results()
+    for each in findings_by_rule(
+        f for result in results for f in result.findings if f.claim.verdict in FINDING_VERDICTS
+    ):
+        strongest = each.shown
+        yield Hypothesis(
+            f"{strongest.claim.verdict} {strongest.code} {strongest.name}",
+            "found",
+            f"{strongest.claim.what} ({strongest.where})",
+            f"truing explain {strongest.code}",
+            code=strongest.code,
+        )
+
+
+def _signal(history: LogHistory) -> Iterator[Hypothesis]:
+    share = history.last("group/zero_variance_share")
     if math.isnan(share):
         return
-    told = f"{share:.0%} of groups have equal rewards, at a mean reward of {story.reward_trend.last:.3g}"
+    reason = f"{share:.0%} of groups have equal rewards, at a mean reward of {history.reward_trend.last:.3g}"
     if share < MOSTLY:
-        yield Hypothesis("groups have no signal", "ruled out", told)
-    elif story.before("group/zero_variance_share") < MOSTLY:
-        before = f"{story.before('group/zero_variance_share'):.0%} had before the reward fell"
-        yield Hypothesis("groups have no signal", "ruled out", f"{told}; {before}")
-    elif story.reward_trend.learns:
-        yield Hypothesis("groups have no signal: the tasks are solved", "open", told)
+        yield Hypothesis("groups have no signal", "ruled out", reason)
+    elif history.before("group/zero_variance_share") < MOSTLY:
+        before = f"{history.before('group/zero_variance_share'):.0%} had before the reward fell"
+        yield Hypothesis("groups have no signal", "ruled out", f"{reason}; {before}")
+    elif history.reward_trend.learns:
+        yield Hypothesis("groups have no signal: the tasks are solved", "open", reason)
     else:
         which = "the log lacks the shares of groups that are all right and all wrong"
-        yield Hypothesis("groups have no signal", "open", f"{told}; {which}")
+        yield Hypothesis("groups have no signal", "open", f"{reason}; {which}")
 
 
-def _cut(story: LogHistory) -> Iterator[Hypothesis]:
-    cut, before = story.last("truncated/share"), story.before("truncated/share")
+def _cut(history: LogHistory) -> Iterator[Hypothesis]:
+    cut, before = history.last("truncated/share"), history.before("truncated/share")
     if math.isnan(cut):
         return
-    told = f"{cut:.0%} of attempts are cut"
+    reason = f"{cut:.0%} of attempts are cut"
     if cut <= MANY:
-        yield Hypothesis("answers are cut", "ruled out", told)
+        yield Hypothesis("answers are cut", "ruled out", reason)
     elif before <= MANY:
-        yield Hypothesis("answers are cut", "ruled out", f"{told}; {before:.0%} were before the reward fell")
+        yield Hypothesis(
+            "answers are cut", "ruled out", f"{reason}; {before:.0%} were before the reward fell"
+        )
     else:
         longer = "train again with a higher limit of tokens"
-        yield Hypothesis("answers are cut", "open" if story.reward_trend.learns else "found", told, longer)
+        yield Hypothesis(
+            "answers are cut", "open" if history.reward_trend.learns else "found", reason, longer
+        )
 
 
-def _size(story: LogHistory) -> Iterator[Hypothesis]:
-    way, share = story.reward_trend, story.last("group/zero_variance_share")
-    rates = [numbers["lr"] for numbers in story.updates if math.isfinite(numbers.get("lr", math.nan))]
+def _size(history: LogHistory) -> Iterator[Hypothesis]:
+    way, share = history.reward_trend, history.last("group/zero_variance_share")
+    rates = [numbers["lr"] for numbers in history.updates if math.isfinite(numbers.get("lr", math.nan))]
     rate = max(rates, default=math.nan)  # a schedule may lower the last ones
     at = "" if math.isnan(rate) else f"learning rate {rate:.2g}, "
     if way.fell:
@@ -137,18 +145,18 @@ def _size(story: LogHistory) -> Iterator[Hypothesis]:
         because = f"{share:.0%} of groups have no advantage: a larger rate has almost no effect"
         yield Hypothesis("updates are too small", "ruled out", because)
     elif way.updates < MIN_UPDATES:
-        told = f"{with_count(way.updates, 'record')}: a trend shows over {MIN_UPDATES} or more"
-        yield Hypothesis("there were too few updates to tell", "open", told, "train on")
+        reason = f"{with_count(way.updates, 'record')}: a trend shows over {MIN_UPDATES} or more"
+        yield Hypothesis("there were too few updates to tell", "open", reason, "train on")
     else:
         ends = f"{at}reward from {way.first:.3g} to {way.last:.3g}"
         yield Hypothesis("updates are too small", "open", ends, "train again at ten times the learning rate")
 
 
-def _not_in_log(story: LogHistory) -> Iterator[Hypothesis]:
+def _not_in_log(history: LogHistory) -> Iterator[Hypothesis]:
     audit = "train under truing.integrations.trl.audit (docs/doctor.md)"
     yield Hypothesis(
         "a bug that scalars do not show",
         "open",
-        f"{with_count(story.log_diagnosis.exact_not_checked, 'exact rule')} lack tokens",
-        audit if story.log_diagnosis.imported.trainer == "trl" else "",
+        f"{with_count(history.log_diagnosis.exact_not_checked, 'exact rule')} lack tokens",
+        audit if history.log_diagnosis.imported.trainer == "trl" else "",
     )

@@ -41,22 +41,22 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool
         records: the place and the values of each.
         steps_counted: whether steps count the records, since these have none.
     """
-    told = [
+    numbered = [
         (where, {**record, "step": count} if steps_counted else record)
         for count, (where, record) in enumerate(records, 1)
     ]
-    name = _step_name(record for _, record in told)
-    if not told:
+    name = _step_name(record for _, record in numbered)
+    if not numbered:
         raise RecordError("the log is empty", expected="a record per update", remedy="wait for one")
     if name is None:
         raise RecordError(
-            f"{told[0][0]} has no step",
-            got=", ".join(list(told[0][1])[:6]),
+            f"{numbered[0][0]} has no step",
+            got=", ".join(list(numbered[0][1])[:6]),
             expected=f"one of {', '.join(STEP_NAMES)}",
             remedy="export the step with the metrics",
         )
-    made = []
-    for where, record in told:
+    parsed = []
+    for where, record in numbered:
         values = {key: x for key, value in record.items() if (x := to_number(value)) is not None}
         step = values.get(name)
         if step is not None and not step.is_integer():
@@ -64,8 +64,8 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], steps_counted: bool
         values = {
             key: x for key, x in values.items() if key.lower() not in STEP_NAMES and not key.startswith("_")
         }
-        made.append(Point(None if step is None else int(step), values, where))
-    return made
+        parsed.append(Point(None if step is None else int(step), values, where))
+    return parsed
 
 
 def has_step(records: Iterable[Mapping[str, Any]]) -> bool:

@@ -124,8 +124,8 @@ def without_prefix(name: str) -> str:
 
 def trainer_of(names: Set[str]) -> Trainer:
     """Return the trainer with these names."""
-    found = next((each for each in TRAINERS if each.signature & names), PLAIN)
-    return PLAIN if found is TRANSFORMERS and names & REWARDS else found
+    trainer = next((each for each in TRAINERS if each.signature & names), PLAIN)
+    return PLAIN if trainer is TRANSFORMERS and names & REWARDS else trainer
 
 
 def ours_of(trainer: Trainer, name: str) -> str | None:
@@ -147,10 +147,10 @@ def close_names(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str
         read: theirs → ours; a metric already in use is no suggestion.
     """
     spelt = {_letters(metric.name): metric.name for metric in METRICS if metric.name not in read.values()}
-    found = {
+    close = {
         name: difflib.get_close_matches(_letters(name), spelt, n=1, cutoff=MIN_SIMILARITY) for name in unread
     }
-    return {name: spelt[matches[0]] for name, matches in found.items() if matches}
+    return {name: spelt[matches[0]] for name, matches in close.items() if matches}
 
 
 def _letters(name: str) -> str:

@@ -93,12 +93,12 @@ def changed_meanings(
         return dict.fromkeys(("reward", "response_length", "truncated"), "those of rollout/ again")
     if trainer is not VERL:
         return {}
-    found = {}
+    meanings = {}
     if _part(config, "actor").get("loss_agg_mode", "token-mean") != "token-mean":
-        found["actor/entropy"] = "a sum or mean over sequences, by loss_agg_mode"
+        meanings["actor/entropy"] = "a sum or mean over sequences, by loss_agg_mode"
     if largest.get("num_turns/max", SINGLE_TURN_COUNT) > SINGLE_TURN_COUNT:
-        found |= dict.fromkeys(("response_length/mean", "response_length/max"), "with the tokens of tools")
-    return found
+        meanings |= dict.fromkeys(("response_length/mean", "response_length/max"), "with the tokens of tools")
+    return meanings
 
 
 def _is_grpo(config: Mapping[str, Any]) -> bool:

@@ -60,8 +60,8 @@ def import_run(log: Log) -> ImportedRun:
             remedy=suggestion_text(close_names(names, {}))
             or "rename columns to the names of the same quantities in docs/metrics.md",
         )
-    told, notes = _by_step(log.points, set(read))
-    numbers = {step: _ours(theirs, read, trainer) for step, theirs in told.items()}
+    logged, notes = _by_step(log.points, set(read))
+    numbers = {step: _ours(theirs, read, trainer) for step, theirs in logged.items()}
     for step, rows in log.rows.items():
         numbers[step] = reward_metrics(rows) | numbers.get(step, {})
     left = [name for name in names if name not in read and name not in other]
@@ -94,59 +94,59 @@ def updates_per_record(steps: Iterable[int]) -> int:
 
 def suggestion_text(near: Mapping[str, str]) -> str:
     """Return a question for each name that is close to one of ours."""
-    told = ", ".join(f"{ours} by {theirs}" for theirs, ours in near.items())
-    return f"did you mean {told}? Rename what is the same quantity (docs/metrics.md)" if told else ""
+    pairs = ", ".join(f"{ours} by {theirs}" for theirs, ours in near.items())
+    return f"did you mean {pairs}? Rename what is the same quantity (docs/metrics.md)" if pairs else ""
 
 
 def _largest(points: Sequence[Point]) -> dict[str, float]:
     """Return the largest value of each number."""
-    found = dict[str, float]()
+    largest = dict[str, float]()
     for point in points:
         for name, value in point.values.items():
-            found[without_prefix(name)] = max(value, found.get(without_prefix(name), value))
-    return found
+            largest[without_prefix(name)] = max(value, largest.get(without_prefix(name), value))
+    return largest
 
 
 def _read(
     names: Sequence[str], trainer: Trainer, also: Mapping[str, str], other: Mapping[str, str]
 ) -> dict[str, str]:
     """Return our name of each name in the log; the first wins for two names of one metric."""
-    found = dict[str, str]()
+    renamed = dict[str, str]()
     for name in names:
         ours = also.get(name) or ours_of(trainer, name)
-        if ours and name not in other and ours not in found.values():
-            found[name] = ours
+        if ours and name not in other and ours not in renamed.values():
+            renamed[name] = ours
     for ours, theirs in trainer.abs_max_of.items():
         if all(name in names for name in theirs):
-            found |= dict.fromkeys(theirs, ours)
-    return found
+            renamed |= dict.fromkeys(theirs, ours)
+    return renamed
 
 
-def _by_step(points: Sequence[Point], wanted: set[str]) -> tuple[dict[int, dict[str, float]], list[str]]:
+def _by_step(points: Sequence[Point], names: set[str]) -> tuple[dict[int, dict[str, float]], list[str]]:
     """Return the requested numbers of each step, and notes where the log goes back, as after a resumption."""
     series, back = defaultdict[str, dict[int, float]](dict), dict[tuple[int, int], None]()
     for point in points:
         for name, value in point.values.items():
-            if without_prefix(name) not in wanted:
+            if without_prefix(name) not in names:
                 continue
             if point.step is None:
                 raise RecordError(f"{point.where} has {name} and no step", remedy="export the step with it")
-            told = series[without_prefix(name)]
-            latest = next(reversed(told), point.step)  # steps of a series are in order
-            if point.step == latest or _alike(told.get(point.step, math.inf), value):
-                _check_same_value(told.setdefault(point.step, value), value, name, point)
+            values = series[without_prefix(name)]
+            latest = next(reversed(values), point.step)  # steps of a series are in order
+            if point.step == latest or _alike(values.get(point.step, math.inf), value):
+                _check_same_value(values.setdefault(point.step, value), value, name, point)
             elif point.step > latest:
-                told[point.step] = value
+                values[point.step] = value
             else:
                 back[latest, point.step] = None
-                series[without_prefix(name)] = {s: x for s, x in told.items() if s < point.step} | {
+                series[without_prefix(name)] = {s: x for s, x in values.items() if s < point.step} | {
                     point.step: value
                 }
-    found = defaultdict[int, dict[str, float]](dict)
-    for name, told in series.items():
-        for step, value in told.items():
-            found[step][name] = value
-    return dict(found), [_went_back(*each) for each in back]
+    numbers = defaultdict[int, dict[str, float]](dict)
+    for name, values in series.items():
+        for step, value in values.items():
+            numbers[step][name] = value
+    return dict(numbers), [_went_back(*each) for each in back]
 
 
 def _alike(one: float, other: float) -> bool:
@@ -172,19 +172,19 @@ def _went_back(latest: int, step: int) -> str:
 
 def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer) -> dict[str, float]:
     """Return an update's numbers by our names."""
-    found = {read[name]: value for name, value in theirs.items() if read[name] not in trainer.abs_max_of}
+    numbers = {read[name]: value for name, value in theirs.items() if read[name] not in trainer.abs_max_of}
     for ours, names in trainer.abs_max_of.items():
         if all(name in theirs for name in names):
-            found[ours] = max(abs(theirs[name]) for name in names)
-    return found
+            numbers[ours] = max(abs(theirs[name]) for name in names)
+    return numbers
 
 
 def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -> list[Step]:
     """Return steps in the order of the updates."""
-    made, past = list[Step](), list[Past]()
+    steps, past = list[Step](), list[Past]()
     for step in sorted(numbers):
         rows = log.rows.get(step, ())
-        made.append(
+        steps.append(
             Step(
                 stage=STAGE,
                 step=step - 1,  # these trainers, and reports, count from 1
@@ -197,4 +197,4 @@ def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -
             )
         )
         past.append(Past(STAGE, step - 1, numbers[step], {}))
-    return made
+    return steps

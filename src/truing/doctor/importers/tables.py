@@ -2,7 +2,7 @@
 
 W&B exports a run's history with its own names (``run.history().to_csv()``), and a chart with a column
 ``RUN - METRIC`` for each run, beside the smallest and largest value of what was merged into a point.
-A cell that is blank or NaN is how a table says that nothing was logged there.
+A blank or NaN cell means that nothing was logged there.
 """
 
 import csv
@@ -27,8 +27,8 @@ def read_jsonl(path: Path) -> Log:
 
 def log_of(path: Path, records: Sequence[tuple[str, Mapping[str, Any]]]) -> Log:
     """Return the records of a file; those of transformers, with an epoch and no step, are counted."""
-    told = [record for _, record in records]
-    counted = not has_step(told) and any("epoch" in record for record in told)
+    rows = [record for _, record in records]
+    counted = not has_step(rows) and any("epoch" in record for record in rows)
     return Log(str(path.name), points(records, counted), steps_counted=counted)
 
 
@@ -48,15 +48,15 @@ def read_csv(path: Path, run: str | None) -> Log:
     return Log(str(path.name), points(_records(path, header, table[1:])))
 
 
-def _cells(written: str) -> list[tuple[int, list[str]]]:
+def _cells(text: str) -> list[tuple[int, list[str]]]:
     """Yield the cells of each nonempty row, and its last line; the header is the first row without #.
 
     The most frequent separator of the header separates cells. With a semicolon, a comma is the decimal point.
     """
-    told = written.splitlines()
-    start = next((i for i, line in enumerate(told) if line.strip() and not line.startswith("#")), len(told))
-    separator = max(SEPARATORS, key="".join(told[start : start + 1]).count)
-    reader = csv.reader(told[start:], delimiter=separator)
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
+    separator = max(SEPARATORS, key="".join(lines[start : start + 1]).count)
+    reader = csv.reader(lines[start:], delimiter=separator)
     rows = [(start + reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     if separator != ";":
         return rows

@@ -26,11 +26,11 @@ def read(path: Path) -> Log:
         ) from error
     events = EventAccumulator(str(path), size_guidance={"scalars": 0})  # 0 keeps all of them
     events.Reload()
-    told = [
+    points = [
         Point(event.step, {name: event.value}, f"{path}, {name},")
         for name in events.Tags()["scalars"]
         for event in events.Scalars(name)
     ]
-    if not told:
+    if not points:
         raise RecordError(f"{path} has no scalar", expected="events of add_scalar", remedy="name the run")
-    return Log("TensorBoard's events", told)
+    return Log("TensorBoard's events", points)

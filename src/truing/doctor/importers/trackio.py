@@ -39,13 +39,13 @@ def read(path: Path, run: str | None) -> Log:
         ) from error
     name = _chosen(path, [row[1] for row in rows], run)
     where = f"{path}, row {{}} of metrics,"
-    told = [
+    records = [
         (where.format(row), _values(parse_object(text, where.format(row)), step))
         for row, owner, step, text in rows
         if owner == name
     ]
     config = parse_object(configs[name], f"{path}, the config of {name},") if name in configs else {}
-    return Log(f"trackio's run {name}", points(told), config)
+    return Log(f"trackio's run {name}", points(records), config)
 
 
 def read_parquet(path: Path, run: str | None) -> Log:
@@ -54,12 +54,12 @@ def read_parquet(path: Path, run: str | None) -> Log:
     if not all("run_name" in row and "step" in row for row in rows):
         raise RecordError(f"{path} is not a table of trackio", expected="columns run_name and step")
     name = _chosen(path, [row["run_name"] for row in rows], run)
-    told = [
+    records = [
         (f"{path}, row {count},", _values(row, row["step"]))
         for count, row in enumerate(rows, 1)
         if row["run_name"] == name
     ]
-    return Log(f"trackio's run {name}", points(told))
+    return Log(f"trackio's run {name}", points(records))
 
 
 def _chosen(path: Path, names: Sequence[str], run: str | None) -> str:
@@ -77,7 +77,7 @@ def _chosen(path: Path, names: Sequence[str], run: str | None) -> str:
     return run
 
 
-def _values(told: Mapping[str, Any], step: int) -> dict[str, Any]:
+def _values(record: Mapping[str, Any], step: int) -> dict[str, Any]:
     """Return the values of one record, with the tracker's step."""
-    kept = {key: TEXTS.get(x, x) if isinstance(x, str) else x for key, x in told.items() if key != "id"}
-    return {**kept, "step": step}
+    values = {key: TEXTS.get(x, x) if isinstance(x, str) else x for key, x in record.items() if key != "id"}
+    return {**values, "step": step}

@@ -32,10 +32,10 @@ def _count(path: Path) -> str:
 
 def read(path: Path) -> Log:
     """Return the logs of a run, with the class of its arguments if these are in the same folder."""
-    told = read_text(path)
-    if told.lstrip().startswith("["):
-        return log_of(path, _numbered(path, json.loads(told)))
-    state = parse_object(told, str(path))
+    text = read_text(path)
+    if text.lstrip().startswith("["):
+        return log_of(path, _numbered(path, json.loads(text)))
+    state = parse_object(text, str(path))
     history = state.get("log_history")
     if not isinstance(history, list):
         raise RecordError(

@@ -77,9 +77,9 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
 def reward_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """Return metrics of rewards and groups, as defined in truing/metrics/rollout_definitions.py."""
     rewards = [row.reward for row in rows if not math.isnan(row.reward)]
-    found = {"reward/mean": statistics.fmean(rewards)} if rewards else {}
+    metrics = {"reward/mean": statistics.fmean(rewards)} if rewards else {}
     if len(rewards) > 1:
-        found["reward/std"] = statistics.stdev(rewards)
+        metrics["reward/std"] = statistics.stdev(rewards)
     by_group = defaultdict[str, list[float]](list)
     for row in rows:
         if row.group_id and not math.isnan(row.reward):
@@ -87,7 +87,7 @@ def reward_metrics(rows: Sequence[Row]) -> dict[str, float]:
     groups = [each for each in by_group.values() if len(each) > 1]
     equal = [each[0] for each in groups if len(set(each)) == 1]
     if groups:
-        found["group/zero_variance_share"] = len(equal) / len(groups)
-        found["group/all_right_share"] = sum(reward >= 1 for reward in equal) / len(groups)
-        found["group/all_wrong_share"] = sum(reward <= 0 for reward in equal) / len(groups)
-    return found
+        metrics["group/zero_variance_share"] = len(equal) / len(groups)
+        metrics["group/all_right_share"] = sum(reward >= 1 for reward in equal) / len(groups)
+        metrics["group/all_wrong_share"] = sum(reward <= 0 for reward in equal) / len(groups)
+    return metrics

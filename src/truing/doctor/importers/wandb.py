@@ -37,15 +37,15 @@ def read(path: Path) -> Log:
             expected="its type of records",
             remedy="pip install wandb, or export the history as CSV: run.history().to_csv(…)",
         ) from error
-    told, config = list[tuple[str, dict[str, Any]]](), dict[str, Any]()
+    records, config = list[tuple[str, dict[str, Any]]](), dict[str, Any]()
     for data in _records(path):
         record = Record.FromString(data)
         kind = record.WhichOneof("record_type")
         if kind == "history":
-            told.append((f"{path}, history {len(told) + 1},", _items(record.history.item)))
+            records.append((f"{path}, history {len(records) + 1},", _items(record.history.item)))
         elif kind in ("run", "config"):
             config |= _items((record.run.config if kind == "run" else record.config).update)
-    return Log("W&B's log", points(told), config)
+    return Log("W&B's log", points(records), config)
 
 
 def _items(items: Iterable[Any]) -> dict[str, Any]:

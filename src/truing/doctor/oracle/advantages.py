@@ -28,14 +28,14 @@ def expected_group_advantages(step: Step) -> Tensor:
     whole = [group for group in groups.values() if len(group) >= least]
     if step.setup.advantage_per == "turn":
         return _turn_advantages(step, whole, everybody)
-    found = {
+    advantages = {
         each.rollout_id: _advantage(
             step, each.total_reward, [a.total_reward for a in group], [a.total_reward for a in everybody]
         )
         for group in whole
         for each in group
     }
-    expected = [found.get(row.rollout_id, math.nan) if row.kept else math.nan for row in step.rows]
+    expected = [advantages.get(row.rollout_id, math.nan) if row.kept else math.nan for row in step.rows]
     return torch.tensor(expected, dtype=torch.float64)[step.row_of_token]
 
 
@@ -93,8 +93,8 @@ def expected_reinforce_advantages(
     With a declared baseline, the mean of all other rollouts' rewards is subtracted.
     """
     without = [chain._replace(values=[0.0] * len(chain.tokens)) for chain in chains]
-    made = {"bootstrapped": False, "whiten": False, "gamma": gamma, "lam": 1.0}
-    returns_N, advantage_N = expected_gae(step, without, **made)
+    settings = {"bootstrapped": False, "whiten": False, "gamma": gamma, "lam": 1.0}
+    returns_N, advantage_N = expected_gae(step, without, **settings)
     if step.setup.baseline == "step":
         total = math.fsum(chain.total_reward for chain in chains)
         for chain in chains:
@@ -121,8 +121,8 @@ def expected_gae(
     returns, advantages = [math.nan] * len(step.row_of_token), [math.nan] * len(step.row_of_token)
     for chain in chains:
         last_value = chain.bootstrap_value if bootstrapped and not math.isnan(chain.bootstrap_value) else 0.0
-        made = gae(chain.rewards, chain.values, last_value, gamma, lam)
-        for token, advantage, value in zip(chain.tokens, *made, strict=True):
+        estimates = gae(chain.rewards, chain.values, last_value, gamma, lam)
+        for token, advantage, value in zip(chain.tokens, *estimates, strict=True):
             advantages[token], returns[token] = advantage, value
     returns_N, advantage_N = (torch.tensor(each, dtype=torch.float64) for each in (returns, advantages))
     return returns_N, whitened(step, advantage_N) if whiten else advantage_N

@@ -41,8 +41,8 @@ def other_distributions(logprob_KV: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield name, _log_softmax(logprob_KV.masked_fill(rank_KV >= k, -torch.inf))
     before_KV = logprob_KV.exp().gather(1, order_KV).cumsum(1) - logprob_KV.exp().gather(1, order_KV)
     for p in (0.5, 0.7, 0.8, 0.9, 0.95, 0.98):
-        kept_KV = (before_KV < p).gather(1, rank_KV)
-        yield f"top-p {p}", _log_softmax(logprob_KV.masked_fill(~kept_KV, -torch.inf))
+        nucleus_KV = (before_KV < p).gather(1, rank_KV)
+        yield f"top-p {p}", _log_softmax(logprob_KV.masked_fill(~nucleus_KV, -torch.inf))
 
 
 def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV: Tensor) -> dict[str, Any]:
@@ -55,8 +55,8 @@ def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV
         seen_KV: earlier ids of the same turn, bool.
     """
     miss_K = interval_distance(logprob_KV, token_K, uniform_K)
-    found: dict[str, Any] = {"largest": float(miss_K.max()), "worst": int(miss_K.argmax()), "instead": ""}
-    if found["largest"] > TOLERANCE:
+    facts: dict[str, Any] = {"largest": float(miss_K.max()), "worst": int(miss_K.argmax()), "instead": ""}
+    if facts["largest"] > TOLERANCE:
         tried = {
             name: int((interval_distance(x, token_K, uniform_K) > TOLERANCE).sum())
             for name, x in other_distributions(logprob_KV)
@@ -66,8 +66,8 @@ def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV
             tried[f"a penalty of {strength}"] = int(
                 (interval_distance(less_KV, token_K, uniform_K) > TOLERANCE).sum()
             )
-        found["instead"] = " or ".join([name for name, missed in tried.items() if missed == 0][:3])
-    return found | {"tokens": len(token_K), "missed": int((miss_K > TOLERANCE).sum())}
+        facts["instead"] = " or ".join([name for name, missed in tried.items() if missed == 0][:3])
+    return facts | {"tokens": len(token_K), "missed": int((miss_K > TOLERANCE).sum())}
 
 
 TOLERANCE = 1e-3

@@ -13,26 +13,26 @@ Logits = Callable[[Tensor, Tensor], Tensor]
 """Maps ids [T] and places [K] to the model's own logits [K, V] of the next token."""
 
 
-def plain_logprobs(logits: Logits, sample: Sample, wanted: Sequence[int]) -> tuple[Tensor, Tensor]:
+def plain_logprobs(logits: Logits, sample: Sample, places: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return log-probability and entropy of tokens under the sample's sampling parameters: two [K].
 
     Args:
         logits: of the policy, the reference, or another model.
         sample: the sample with the tokens.
-        wanted: indices of K tokens, each at least 1.
+        places: indices of K tokens, each at least 1.
     """
-    said, entropies = [], []
-    for logprob_V, t in zip(plain_distributions(logits, sample, wanted), wanted, strict=True):
+    logprobs, entropies = [], []
+    for logprob_V, t in zip(plain_distributions(logits, sample, places), places, strict=True):
         possible_V = torch.isfinite(logprob_V.detach())
-        said.append(logprob_V[sample.token_ids[t]])
+        logprobs.append(logprob_V[sample.token_ids[t]])
         entropies.append(-(logprob_V[possible_V].exp() * logprob_V[possible_V]).sum())
-    return torch.stack(said), torch.stack(entropies)
+    return torch.stack(logprobs), torch.stack(entropies)
 
 
-def plain_distributions(logits: Logits, sample: Sample, wanted: Sequence[int]) -> list[Tensor]:
+def plain_distributions(logits: Logits, sample: Sample, places: Sequence[int]) -> list[Tensor]:
     """Return the distribution of each of K tokens: K times log-probabilities [V], −∞ if impossible."""
-    logits_KV = logits(sample.token_ids, torch.tensor(wanted) - 1)
-    return [_distribution(logits_V, sample, t) for logits_V, t in zip(logits_KV, wanted, strict=True)]
+    logits_KV = logits(sample.token_ids, torch.tensor(places) - 1)
+    return [_distribution(logits_V, sample, t) for logits_V, t in zip(logits_KV, places, strict=True)]
 
 
 def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
@@ -50,14 +50,16 @@ def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     return torch.log_softmax(scores_V, dim=0)
 
 
-def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, said: Sequence[int]) -> Tensor:
+def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, earlier_ids: Sequence[int]) -> Tensor:
     """Apply penalties on the turn's earlier ids, the ban of early stops, and the temperature."""
     change_V, scores_V = torch.zeros_like(logits_V), logits_V
-    for i in sorted(set(said)):
-        change_V[i] = sampling_params.presence_penalty + sampling_params.frequency_penalty * said.count(i)
-    if sampling_params.repetition_penalty != 1 and said:
+    for i in sorted(set(earlier_ids)):
+        change_V[i] = (
+            sampling_params.presence_penalty + sampling_params.frequency_penalty * earlier_ids.count(i)
+        )
+    if sampling_params.repetition_penalty != 1 and earlier_ids:
         seen_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
-        seen_V[list(set(said))] = True
+        seen_V[list(set(earlier_ids))] = True
         factor_V = torch.where(
             logits_V > 0,
             1 / sampling_params.repetition_penalty,
@@ -65,7 +67,7 @@ def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, said: Seq
         )
         scores_V = torch.where(seen_V, logits_V * factor_V, logits_V)
     scores_V = scores_V - change_V
-    if len(said) < sampling_params.min_new_tokens and sampling_params.stop_ids:
+    if len(earlier_ids) < sampling_params.min_new_tokens and sampling_params.stop_ids:
         banned_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
         banned_V[list(sampling_params.stop_ids)] = True
         scores_V = torch.where(banned_V, -math.inf, scores_V)

@@ -31,12 +31,12 @@ def rollout_rewards(step: Step) -> list[RolloutReward]:
         if row.kept and not math.isnan(row.reward):
             number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
             parts[row.rollout_id].append((int(number) if number.isdigit() else index, row, part))
-    found = []
+    rewards = []
     for rows in parts.values():
         rows.sort(key=lambda each: each[0])
         where = [range(part.start, part.stop) for _, _, part in rows]
-        found.append(_rollout(step, [row for _, row, _ in rows], where, chosen_N, cost_N))
-    return found
+        rewards.append(_rollout(step, [row for _, row, _ in rows], where, chosen_N, cost_N))
+    return rewards
 
 
 def _rollout(

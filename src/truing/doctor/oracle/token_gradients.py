@@ -92,10 +92,10 @@ def expected_value_gradients(
 
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """Return the token gradients of one minibatch; other entries are meaningless."""
-    demonstrated_N, shown_N = _stream(step, "supervised_mask").bool() & here_N, _demonstrated(step)
-    pull_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~shown_N)
+    demonstrated_N, demo_N = _stream(step, "supervised_mask").bool() & here_N, _demonstrated(step)
+    pull_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~demo_N)
     if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
-        pull_N = pull_N + _kl(step, here_N & ~shown_N)
+        pull_N = pull_N + _kl(step, here_N & ~demo_N)
     if demonstrated_N.any():
         weight = step.numbers.get("weight/supervised", 1.0)
         share_N = weight * demonstrated_N.double() / demonstrated_N.sum()
@@ -206,7 +206,7 @@ def _per_row(step: Step, x_N: Tensor) -> Tensor:
 
 
 def _exp(log: Tensor) -> Tensor:
-    """Return a finite ratio of any shape: float64 holds e^700, so that 0 times it is 0."""
+    """Return a finite ratio of any shape: float64 represents e^700, so that 0 times it is 0."""
     return log.clamp(max=700.0).exp()
 
 

@@ -28,18 +28,18 @@ def header_lines(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[
     scaffolding = (
         step.tokens["structure"][part] if "structure" in step.tokens else torch.zeros(len(ids)).bool()
     )
-    found = [
+    starts = [
         t
         for turn in row.turns
         for t in range(turn.start, turn.end)
         if int(ids[t]) in markers and not scaffolding[t]
     ]
-    if found:
-        t, end = found[0], next(turn.end for turn in row.turns if turn.start <= found[0] < turn.end)
+    if starts:
+        t, end = starts[0], next(turn.end for turn in row.turns if turn.start <= starts[0] < turn.end)
         text = tokenizer.decode(
             ids[t : min(end, t + SHOWN_TOKENS)].tolist(), clean_up_tokenization_spaces=False
         )
-        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        more = f", and {len(starts) - 1} more" if len(starts) > 1 else ""
         yield f"chat header inside an answer: {text!r} at token {t}{more}"
     elif (header := _plain_header(ids, origin, start, tokenizer)) and not markers:
         for turn in row.turns:

@@ -23,23 +23,25 @@ def family_lines(step: Step) -> list[tuple[str, str]]:
     for _, row, part in step.slices():
         parts[row.family].append(part)
     now = answer_lengths((row.family, step.tokens["origin"][part]) for _, row, part in step.slices())
-    shown = demonstration_lengths(step)
+    demonstrations = demonstration_lengths(step)
     lines = []
     for family, lengths in now.items():
-        each = {**shown.get(family, {}), **lengths}
-        told = "; ".join(f"{kind} of {each[kind]}" for kind in ("answers", "demonstrations") if kind in each)
-        lines.append((f"{family}: {told}; {entropy_text(step, parts[family])}", "LEN001, LEN002"))
+        each = {**demonstrations.get(family, {}), **lengths}
+        summary = "; ".join(
+            f"{kind} of {each[kind]}" for kind in ("answers", "demonstrations") if kind in each
+        )
+        lines.append((f"{family}: {summary}; {entropy_text(step, parts[family])}", "LEN001, LEN002"))
     return lines
 
 
 def demonstration_lengths(step: Step) -> ByFamily:
     """Return the lengths of each family's latest demonstrations, in an earlier update."""
-    found: dict[str, Mapping[str, Lengths]] = {}
+    by_family: dict[str, Mapping[str, Lengths]] = {}
     for past in step.past:
         for family, kinds in past.facts.get("lengths", {}).items():
             if "demonstrations" in kinds:
-                found[family] = {"demonstrations": Lengths(*kinds["demonstrations"])}
-    return found
+                by_family[family] = {"demonstrations": Lengths(*kinds["demonstrations"])}
+    return by_family
 
 
 def entropy_text(step: Step, parts: Sequence[slice]) -> str:

@@ -35,12 +35,12 @@ def boundary_lines(step: Step, tokenizer: Any) -> list[Line]:
         tokenizer: of transformers; special tokens are shown.
     """
     lines = []
-    for row, part in _shown(step):
+    for row, part in _selected_rows(step):
         lines += _sample(step, row, part, tokenizer)
     return [*lines, *family_lines(step), *reward_lines(step)]
 
 
-def _shown(step: Step) -> list[tuple[Row, slice]]:
+def _selected_rows(step: Step) -> list[tuple[Row, slice]]:
     """Return samples of each family: of different groups first, and among those trained ones."""
     by_family: dict[str, list[tuple[bool, bool, int]]] = defaultdict(list)
     slices, groups = list(step.slices()), set[tuple[str, str]]()

@@ -18,13 +18,15 @@ def healthy_rates() -> dict[str, dict[str, int]]:
 
 def suspect_rate(code: str) -> dict[str, dict[str, int]]:
     """Return the numbers of healthy runs and logs with a rule's SUSPECT, and of all."""
-    return {kind: {"shown": told.get(code, 0), "of": told["of"]} for kind, told in healthy_rates().items()}
+    return {
+        kind: {"shown": counts.get(code, 0), "of": counts["of"]} for kind, counts in healthy_rates().items()
+    }
 
 
 def suspect_rate_text(code: str) -> str:
     """Return the same as text."""
-    told = [
+    rates = [
         f"{each['shown']} of {each['of']} {KINDS[kind][each['of'] != 1]}"
         for kind, each in suspect_rate(code).items()
     ]
-    return f"also in {' and '.join(told)}"
+    return f"also in {' and '.join(rates)}"

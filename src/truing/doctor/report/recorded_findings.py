@@ -34,55 +34,55 @@ class RecordedFinding:
     @classmethod
     def from_event(cls, event: Event) -> "RecordedFinding":
         """Return a finding from its event."""
-        told = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
-        told |= {"time": event.time, "undone": ""}
-        if missing := [name for name, value in told.items() if value is MISSING]:
+        values = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
+        values |= {"time": event.time, "undone": ""}
+        if missing := [name for name, value in values.items() if value is MISSING]:
             raise RecordError("a finding in events.jsonl is incomplete", got=f"no {', '.join(missing)}")
         try:
-            return cls(**told | {"verdict": Verdict(told["verdict"]), "marks": _marks(told["marks"])})
+            return cls(**values | {"verdict": Verdict(values["verdict"]), "marks": _marks(values["marks"])})
         except (ValueError, TypeError, AttributeError) as error:
             raise RecordError("a finding in events.jsonl is malformed", got=error) from error
 
 
-def _marks(told: Mapping[str, Sequence[Sequence[int]]]) -> Marks:
+def _marks(marks: Mapping[str, Sequence[Sequence[int]]]) -> Marks:
     """Return marks from JSON."""
-    return {name: tuple((start, end) for start, end in spans) for name, spans in told.items()}
+    return {name: tuple((start, end) for start, end in spans) for name, spans in marks.items()}
 
 
 def recorded_findings(
     events: Iterable[Event], kind: Literal["finding", "fact"] = "finding"
 ) -> list[RecordedFinding]:
     """Return all findings and facts of rules, in the order of the run; undone ones carry the reason."""
-    found: list[RecordedFinding] = []
+    findings: list[RecordedFinding] = []
     standing = UndoTracker()
     for event in events:
         if event.kind == kind and "code" in event.payload:
-            told = RecordedFinding.from_event(event)
-            if told.verdict in FINDING_VERDICTS or kind == "fact":
-                standing.add(told.stage, told.step, len(found))
-                found.append(told)
+            finding = RecordedFinding.from_event(event)
+            if finding.verdict in FINDING_VERDICTS or kind == "fact":
+                standing.add(finding.stage, finding.step, len(findings))
+                findings.append(finding)
         for index in standing.undone(event):
-            kept = event.payload.get("kept")
-            why = f"undone by a rollback: see {kept}" if kept else "repeated when the run was resumed"
-            found[index] = replace(found[index], undone=why)
-    return found
+            archive = event.payload.get("kept")
+            why = f"undone by a rollback: see {archive}" if archive else "repeated when the run was resumed"
+            findings[index] = replace(findings[index], undone=why)
+    return findings
 
 
 def current_findings(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
     """Return code, verdict, stage and update of every finding that was not undone."""
-    found, latest = set[tuple[str, str, str, int]](), UndoTracker()
+    findings, latest = set[tuple[str, str, str, int]](), UndoTracker()
     for event in events:
         if event.kind in ("finding", "fact") and "code" in event.payload:
             code, verdict, stage, step = (event.payload[key] for key in ("code", "verdict", "stage", "step"))
             latest.add(stage, step, (code, verdict, stage, step))
-            found.add((code, verdict, stage, step))
-        found.difference_update(latest.undone(event))
-    return found
+            findings.add((code, verdict, stage, step))
+        findings.difference_update(latest.undone(event))
+    return findings
 
 
-def strongest_by_rule(found: Sequence[RecordedFinding]) -> tuple[RecordedFinding, ...]:
+def strongest_by_rule(findings: Sequence[RecordedFinding]) -> tuple[RecordedFinding, ...]:
     """Return each rule's strongest and earliest finding, preferably not undone; strong rules first."""
     by_code: dict[str, RecordedFinding] = {}
-    for each in sorted(found, key=lambda each: (VERDICT_ORDER.index(each.verdict), bool(each.undone))):
+    for each in sorted(findings, key=lambda each: (VERDICT_ORDER.index(each.verdict), bool(each.undone))):
         by_code.setdefault(each.code, each)
     return tuple(by_code.values())

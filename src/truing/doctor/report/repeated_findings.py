@@ -35,16 +35,16 @@ def findings_by_rule(findings: Iterable[Finding], suppressed: Mapping[str, str] 
     for each in findings:
         if each.code not in suppressed:
             by_code.setdefault(each.code, []).append(each)
-    shown = ranked(ranked(found)[0] for found in by_code.values())
-    return [_rule_findings(each, by_code[each.code]) for each in shown]
+    strongest = ranked(ranked(findings_of_rule)[0] for findings_of_rule in by_code.values())
+    return [_rule_findings(each, by_code[each.code]) for each in strongest]
 
 
-def _rule_findings(shown: Finding, found: list[Finding]) -> RuleFindings:
+def _rule_findings(strongest: Finding, findings: list[Finding]) -> RuleFindings:
     # a CANNOT TELL or a FACT taints nothing: it also occurs in healthy runs
-    counts = [each for each in found if each.claim.verdict in FINDING_VERDICTS] or found
-    return RuleFindings(shown, counts[0], len({update_of(each) for each in counts}))
+    counts = [each for each in findings if each.claim.verdict in FINDING_VERDICTS] or findings
+    return RuleFindings(strongest, counts[0], len({update_of(each) for each in counts}))
 
 
-def update_of(found: Finding) -> tuple[str, int]:
+def update_of(finding: Finding) -> tuple[str, int]:
     """Return the update of a finding."""
-    return found.stage, found.step
+    return finding.stage, finding.step

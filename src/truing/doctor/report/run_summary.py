@@ -81,8 +81,8 @@ def run_summary(run: IncrementalReader) -> RunSummary:
         why=why,
         stages=stages,
         reward=_mean(reward_N) if len(reward_N) else None,
-        evaluations={name: read_estimate(told) for name, told in evaluated.items()},
-        pass_at={name: read_pass_at(told) for name, told in evaluated.items()},
+        evaluations={name: read_estimate(payload) for name, payload in evaluated.items()},
+        pass_at={name: read_pass_at(payload) for name, payload in evaluated.items()},
         findings=strongest_by_rule(recorded_findings(run.events)),
         facts=strongest_by_rule(recorded_findings(run.events, "fact")),
         incidents=sum(event.kind == "incident" for event in run.events),
@@ -123,26 +123,26 @@ def reward_series(columns: UpdateColumns) -> NDArray[np.float64]:
 def _state(run: IncrementalReader) -> tuple[RunState, str]:
     """Return whether the run goes on, and how it ended."""
     end = next((event for event in reversed(run.events) if event.kind in END_EVENTS), None)
-    kind, told = ("", {}) if end is None else (end.kind, end.payload)
+    kind, payload = ("", {}) if end is None else (end.kind, end.payload)
     if kind == "finished":
         return "finished", ""
     if run.has_writer:
         return "running", ""
     if kind in ("gave_up", "stopped"):
-        return STATE_OF_ERROR.get(told.get("error", "GuardError"), "crashed"), _reason(told)
+        return STATE_OF_ERROR.get(payload.get("error", "GuardError"), "crashed"), _reason(payload)
     if run.run_dir.parent.name == ABANDONED and (run.run_dir.parent.parent / RUN).is_file():
         return "undone", UNDONE_TEXT
     return "crashed", KILLED_TEXT
 
 
-def _reason(told: Mapping[str, Any]) -> str:
+def _reason(payload: Mapping[str, Any]) -> str:
     """Return the reason of a stop: the text of a Truing error, or the name and first line of another."""
-    if told["reason"] == "KeyboardInterrupt":
+    if payload["reason"] == "KeyboardInterrupt":
         return "a user stopped it"
-    if told["reason"] != told.get("error"):
-        return told["reason"]
-    said = str(told.get("message", "")).partition("\n")[0]
-    return f"{told['reason']}: {said}" if said else told["reason"]
+    if payload["reason"] != payload.get("error"):
+        return payload["reason"]
+    first_line = str(payload.get("message", "")).partition("\n")[0]
+    return f"{payload['reason']}: {first_line}" if first_line else payload["reason"]
 
 
 def _stages(run: IncrementalReader) -> tuple[tuple[str, int, int], ...]:

@@ -32,7 +32,7 @@ def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
             ],
             **_suppressions(diagnosis.suppressed.get(each.shown.code, "")),
         }
-        for each in findings_by_rule(found for result in diagnosis.results() for found in result.findings)
+        for each in findings_by_rule(finding for result in diagnosis.results() for finding in result.findings)
     ]
     rules = [
         {

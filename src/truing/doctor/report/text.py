@@ -30,8 +30,8 @@ def with_excerpt(finding: Finding, step: Step, decode: Decode) -> Finding:
     low = max(0, claim.start - CONTEXT_TOKENS)
     high = min(step.lengths[claim.row], min(claim.end, claim.start + 2 * CONTEXT_TOKENS) + CONTEXT_TOKENS)
     ids = step.tokens["token_ids"][start + low : start + high].tolist()
-    meant = [claim.start <= low + i < claim.end for i in range(len(ids))]
-    return replace(finding, excerpt=tuple(zip(decode(ids), meant, strict=True)))
+    marked = [claim.start <= low + i < claim.end for i in range(len(ids))]
+    return replace(finding, excerpt=tuple(zip(decode(ids), marked, strict=True)))
 
 
 def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[tuple[str, str]]:
@@ -43,15 +43,18 @@ def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> It
         verbose: whether to name unchecked rules, each with its missing inputs.
     """
     results = diagnosis.results()
-    found, facts = _findings_and_facts(diagnosis, results)
-    for each in found:
+    findings, facts = _findings_and_facts(diagnosis, results)
+    for each in findings:
         yield from _finding(each, target)
         yield "", ""
     for each in facts:
-        shown = each.shown
-        yield f"{shown.claim.verdict} {shown.code} {shown.name}  at {shown.where}{each.repeats}", "cyan"
-        yield f"  {shown.claim.what}", ""
-        yield f"    {'more':<9} truing explain {shown.code}", "dim"
+        finding = each.shown
+        yield (
+            f"{finding.claim.verdict} {finding.code} {finding.name}  at {finding.where}{each.repeats}",
+            "cyan",
+        )
+        yield f"  {finding.claim.what}", ""
+        yield f"    {'more':<9} truing explain {finding.code}", "dim"
         yield "", ""
     for each in results:
         if each.findings and each.suppressed:
@@ -64,60 +67,63 @@ def _findings_and_facts(
     diagnosis: Diagnosis, results: Sequence[RuleResult]
 ) -> tuple[list[RuleFindings], list[RuleFindings]]:
     """Return findings and facts, without suppressed ones."""
-    every = [found for each in results for found in each.findings]
-    shown = findings_by_rule(every, diagnosis.suppressed)
-    facts = [each for each in shown if each.shown.claim.verdict is Verdict.FACT]
-    return [each for each in shown if each not in facts], facts
+    every = [finding for each in results for finding in each.findings]
+    by_rule = findings_by_rule(every, diagnosis.suppressed)
+    facts = [each for each in by_rule if each.shown.claim.verdict is Verdict.FACT]
+    return [each for each in by_rule if each not in facts], facts
 
 
 def _finding(each: RuleFindings, target: str) -> Iterator[tuple[str, str]]:
-    found = each.shown
-    claim, rule = found.claim, RULES[found.code]
+    finding = each.shown
+    claim, rule = finding.claim, RULES[finding.code]
     strength = f" 10^{claim.log10_odds:.0f} : 1" if claim.log10_odds is not None else ""
     style = {"PROVEN": "bold red", "EVIDENCE": "bold red", "SUSPECT": "yellow"}.get(
         str(claim.verdict), "cyan"
     )
-    yield f"{claim.verdict}{strength} {found.code} {found.name}  at {found.where}{each.repeats}", style
+    yield f"{claim.verdict}{strength} {finding.code} {finding.name}  at {finding.where}{each.repeats}", style
     yield f"  {claim.what}", ""
     for name, text in (("got", claim.got), ("expected", claim.expected)):
         if text:
             yield f"    {name:<9} {text}", ""
-    yield from carets(found.excerpt)
+    yield from carets(finding.excerpt)
     yield f"    {'fix':<9} {claim.remedy or rule.section('Fix')}", ""
     if claim.verdict is Verdict.SUSPECT:
-        yield f"    {'healthy':<9} {suspect_rate_text(found.code)}", ""
+        yield f"    {'healthy':<9} {suspect_rate_text(finding.code)}", ""
     if claim.verdict in FINDING_VERDICTS and rule.taints:
         affected = "; ".join(TAINTS[taint] for taint in rule.taints)
         yield f"    {'affects':<9} from {each.first.stage} {each.first.step + 1} on: {affected}", ""
-    own = found.sample_id and not is_saved_audit(Path(target))  # `truing tokens` reads Truing's own runs
-    tokens = f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if own else ""
-    yield f"    {'more':<9} truing explain {found.code}{tokens}", "dim"
+    own = finding.sample_id and not is_saved_audit(Path(target))  # `truing tokens` reads Truing's own runs
+    tokens = f" · truing tokens {target} --stage {finding.stage} --step {finding.step + 1}" if own else ""
+    yield f"    {'more':<9} truing explain {finding.code}{tokens}", "dim"
 
 
 def carets(excerpt: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
     """Yield the text of tokens on one line, and below it a caret under each marked character."""
     if not excerpt:
         return
-    shown = [(escape_control(text), meant) for text, meant in excerpt]
-    yield "    | " + "".join(text for text, _ in shown), ""
-    yield "    | " + "".join(("^" if meant else " ") * len(text) for text, meant in shown).rstrip(), "red"
+    printable = [(escape_control(text), marked) for text, marked in excerpt]
+    yield "    | " + "".join(text for text, _ in printable), ""
+    yield (
+        "    | " + "".join(("^" if marked else " ") * len(text) for text, marked in printable).rstrip(),
+        "red",
+    )
 
 
 def _summary(results: Sequence[RuleResult], verbose: bool) -> Iterator[tuple[str, str]]:
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
-    found = sum(is_finding(each) for each in results)
+    findings = sum(is_finding(each) for each in results)
     yield (
-        f"{with_count(found, 'rule')} found something, {with_count(len(clean), 'is', 'are')} clean,"
+        f"{with_count(findings, 'rule')} found something, {with_count(len(clean), 'is', 'are')} clean,"
         f" {with_count(len(unchecked), 'was', 'were')} not checked",
-        "bold red" if found else "bold green",
+        "bold red" if findings else "bold green",
     )
     if clean:
         yield "clean: " + ", ".join(f"{each.code} ({each.steps})" for each in clean), "dim"
     if unchecked and not verbose:
         inputs = len({need for each in unchecked for need in each.missing})
-        told = f"{with_count(len(unchecked), 'rule lacks', 'rules lack')} {with_count(inputs, 'input')}"
-        yield f"not checked: {told}; --verbose names them", "dim"
+        lacking = f"{with_count(len(unchecked), 'rule lacks', 'rules lack')} {with_count(inputs, 'input')}"
+        yield f"not checked: {lacking}; --verbose names them", "dim"
         return
     for need, codes in _by_need(unchecked):
         yield f"not checked: needs {need}: {', '.join(codes)}", "dim"
@@ -138,11 +144,11 @@ def _by_need(unchecked: Sequence[RuleResult]) -> Iterator[tuple[str, list[str]]]
 def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
     """Return a diagnosis as JSON."""
     results = diagnosis.results()
-    every = findings_by_rule(found for each in results for found in each.findings)
-    said = [finding_facts(each, diagnosis.suppressed) for each in every]
+    every = findings_by_rule(finding for each in results for finding in each.findings)
+    by_rule = [finding_facts(each, diagnosis.suppressed) for each in every]
     return {
-        "findings": [told for told in said if told["verdict"] != Verdict.FACT],
-        "facts": [told for told in said if told["verdict"] == Verdict.FACT],
+        "findings": [facts for facts in by_rule if facts["verdict"] != Verdict.FACT],
+        "facts": [facts for facts in by_rule if facts["verdict"] == Verdict.FACT],
         "clean": {each.code: each.steps for each in results if each.verdict is Verdict.CLEAN},
         "not_checked": {each.code: list(each.missing) for each in results if each.missing},
     }
@@ -150,21 +156,21 @@ def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
 
 def finding_facts(each: RuleFindings, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
     """Return a rule's findings as JSON: the strongest, the first and the number; updates count from 1."""
-    found, claim = each.shown, asdict(each.shown.claim)
+    finding, claim = each.shown, asdict(each.shown.claim)
     del claim["row"], claim["specificity"]
     return {
-        "code": found.code,
-        "name": found.name,
-        "stage": found.stage,
-        "update": found.step + 1,
+        "code": finding.code,
+        "name": finding.name,
+        "stage": finding.stage,
+        "update": finding.step + 1,
         "first_stage": each.first.stage,
         "first_update": each.first.step + 1,
         "updates": each.updates,
-        "sample_id": found.sample_id,
+        "sample_id": finding.sample_id,
         **claim,
-        "remedy": found.claim.remedy or RULES[found.code].section("Fix"),
-        "taints": list(RULES[found.code].taints),
-        "suppressed": suppressed.get(found.code, ""),
-        "healthy": suspect_rate(found.code) if found.claim.verdict is Verdict.SUSPECT else {},
-        "excerpt": [list(each) for each in found.excerpt],
+        "remedy": finding.claim.remedy or RULES[finding.code].section("Fix"),
+        "taints": list(RULES[finding.code].taints),
+        "suppressed": suppressed.get(finding.code, ""),
+        "healthy": suspect_rate(finding.code) if finding.claim.verdict is Verdict.SUSPECT else {},
+        "excerpt": [list(each) for each in finding.excerpt],
     }

@@ -7,6 +7,6 @@ from truing.doctor.rule import Rule
 
 RULES: dict[str, Rule] = {
     rule.code: rule
-    for found in sorted(iter_modules(__path__), key=lambda module: module.name)
-    for rule in [import_module(f"{__name__}.{found.name}").RULE]
+    for module_info in sorted(iter_modules(__path__), key=lambda module: module.name)
+    for rule in [import_module(f"{__name__}.{module_info.name}").RULE]
 }

@@ -55,24 +55,24 @@ def measure(step: Step) -> Measured:
     got_N = step.tokens["advantage"].double()
     compared_N = step.tokens["policy_mask"] & ~expected_N.isnan()
     differs_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING)
-    found = places(step, differs_N, int(compared_N.sum()))
-    token = step.starts[found.row] + found.start if found else 0
+    wrong = places(step, differs_N, int(compared_N.sum()))
+    token = step.starts[wrong.row] + wrong.start if wrong else 0
     opposite_N = differs_N & (got_N * expected_N < 0)
-    share = float(opposite_N.sum() / differs_N.sum()) if found else 0.0
-    return Measured(found, float(got_N[token]), float(expected_N[token]), share)
+    share = float(opposite_N.sum() / differs_N.sum()) if wrong else 0.0
+    return Measured(wrong, float(got_N[token]), float(expected_N[token]), share)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference: the formula has one value."""
-    if found.wrong:
-        turned = f", {found.opposite:.0%} of them with the other sign" if found.opposite else ""
+    if measured.wrong:
+        turned = f", {measured.opposite:.0%} of them with the other sign" if measured.opposite else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(found.wrong.tokens, 'token')} of {with_count(found.wrong.rows, 'row')} whose"
+            f"{with_count(measured.wrong.tokens, 'token')} of {with_count(measured.wrong.rows, 'row')} whose"
             f" advantage differs from a recomputation from the rewards{turned}",
-            got=f"{found.got:.5g} at row {found.wrong.row}",
-            expected=f"{found.expected:.5g}",
-            **found.wrong.claim_fields,
+            got=f"{measured.got:.5g} at row {measured.wrong.row}",
+            expected=f"{measured.expected:.5g}",
+            **measured.wrong.claim_fields,
             specificity=2,
         )
 

@@ -67,18 +67,18 @@ def measure(step: Step) -> Measured:
     return Measured(*worst, places(step, where_N), step.setup.trainer == "truing")
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim proof beyond the wider bound; between the two bounds the definition decides."""
-    beyond = found.largest > found.bound * (1 + ROUNDING)
+    beyond = measured.largest > measured.bound * (1 + ROUNDING)
     if beyond:
-        sure = found.ours or found.largest > found.wide * (1 + ROUNDING)
+        sure = measured.ours or measured.largest > measured.wide * (1 + ROUNDING)
         note = "" if sure else "; within √(G − 1), the bound for the population deviation"
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            f"an advantage of {found.largest:.4g} in group {found.group} of {found.size}{note}",
-            got=f"{found.largest:.4g} at row {found.where.row}",
-            expected=f"at most (G − 1)/√G = {found.bound:.4g}",
-            **found.where.claim_fields,
+            f"an advantage of {measured.largest:.4g} in group {measured.group} of {measured.size}{note}",
+            got=f"{measured.largest:.4g} at row {measured.where.row}",
+            expected=f"at most (G − 1)/√G = {measured.bound:.4g}",
+            **measured.where.claim_fields,
             specificity=1.5,
         )
 

@@ -70,15 +70,15 @@ def measure(step: Step) -> Measured:
     return Measured(len(wrong), len(equal), largest, reward, where, size is not None)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim advantages beyond rounding in groups of equal reward."""
-    if found.groups:
+    if measured.groups:
         yield Claim(
-            Verdict.PROVEN if found.whole else Verdict.SUSPECT,
-            f"{found.groups} of {found.equal} groups of equal reward have advantages",
-            got=f"up to {found.largest:.4g}, where all rewards are {found.reward:g}",
+            Verdict.PROVEN if measured.whole else Verdict.SUSPECT,
+            f"{measured.groups} of {measured.equal} groups of equal reward have advantages",
+            got=f"up to {measured.largest:.4g}, where all rewards are {measured.reward:g}",
             expected="0",
-            **found.where.claim_fields,
+            **measured.where.claim_fields,
             specificity=2.2,
         )
 

@@ -118,25 +118,25 @@ def _logged(numbers: Mapping[str, float]) -> tuple[float, ...]:
     return ()
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim four of five groups, over five steps."""
-    if found.steps >= STEPS and found.equal >= 0.8:
-        named, reward = not math.isnan(found.right), found.reward
-        solved = found.right >= 0.9 * found.equal if named else _may_be_solved(found)
-        detail = f"all right {found.right:.0%}, all wrong {found.wrong:.0%}"
+    if measured.steps >= STEPS and measured.equal >= 0.8:
+        named, reward = not math.isnan(measured.right), measured.reward
+        solved = measured.right >= 0.9 * measured.equal if named else _may_be_solved(measured)
+        detail = f"all right {measured.right:.0%}, all wrong {measured.wrong:.0%}"
         if not named:
             detail = f"mean reward {reward.last:.3g}, at the start {reward.first:.3g}"
-        lost = f"; {found.tokens:.0%} of this step's tokens teach nothing"
+        lost = f"; {measured.tokens:.0%} of this step's tokens teach nothing"
         yield Claim(
             Verdict.CANNOT_TELL if solved else Verdict.SUSPECT,
-            f"{found.equal:.0%} of the groups of the last {with_count(found.steps, 'step')} have"
+            f"{measured.equal:.0%} of the groups of the last {with_count(measured.steps, 'step')} have"
             " equal rewards:"
             + (
                 " the policy has learned the tasks, or they are too easy"
                 if solved
                 else " the policy learns nothing from them"
             ),
-            got=detail + ("" if math.isnan(found.tokens) else lost),
+            got=detail + ("" if math.isnan(measured.tokens) else lost),
             expected="groups in which some attempts are better than others",
             remedy="evaluate on held-out tasks: if the policy solves those too, stop, or use harder ones"
             if solved
@@ -144,10 +144,10 @@ def judge(found: Measured) -> Iterator[Claim]:
         )
 
 
-def _may_be_solved(found: Measured) -> bool:
+def _may_be_solved(measured: Measured) -> bool:
     """Return whether all such groups may be right, for a log without that share."""
-    unknown = math.isnan(found.solvable)
-    return unknown or found.reward.rose or found.solvable >= 0.9 * found.equal
+    unknown = math.isnan(measured.solvable)
+    return unknown or measured.reward.rose or measured.solvable >= 0.9 * measured.equal
 
 
 def example() -> Step:

@@ -82,19 +82,21 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim mean 0 in all of several rollouts of different rewards."""
-    differ = found.rewards > RESOLVED * found.largest  # next to a large offset float32 keeps no difference
-    if found.rollouts >= ROLLOUTS and found.centred == found.rollouts and differ:
+    differ = (
+        measured.rewards > RESOLVED * measured.largest
+    )  # next to a large offset float32 keeps no difference
+    if measured.rollouts >= ROLLOUTS and measured.centred == measured.rollouts and differ:
         yield Claim(
             Verdict.PROVEN,
-            f"the advantages of each of {found.rollouts} rollouts have mean 0, though their rewards differ by"
-            f" up to {found.rewards:.3g}",
-            got=f"mean 0, deviation {found.deviation:.3g} within each rollout",
+            f"the advantages of each of {measured.rollouts} rollouts have mean 0, though their rewards differ"
+            f" by up to {measured.rewards:.3g}",
+            got=f"mean 0, deviation {measured.deviation:.3g} within each rollout",
             expected="rollouts with higher rewards have larger advantages",
-            row=found.row,
+            row=measured.row,
             start=0,
-            end=found.tokens,
+            end=measured.tokens,
             specificity=2.5,
         )
 

@@ -85,14 +85,14 @@ def measure(step: Step) -> Measured:
 def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
     """Return the places where recorded returns, and advantages of trained tokens, differ."""
     nothing_N = torch.zeros(len(step.row_of_token), dtype=torch.bool)
-    found = []
+    both = []
     for name, expected_N in zip(("returns", "advantage"), expected, strict=True):
         got_N = step.tokens[name].double() if name in step.tokens else expected_N
         compared_N = ~expected_N.isnan() & (step.tokens["policy_mask"] if name == "advantage" else ~nothing_N)
         scale = float(expected_N[compared_N].abs().max()) if compared_N.any() else 0.0
         wrong_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING * max(scale, ROUNDING))
-        found.append(places(step, wrong_N, int(compared_N.sum())))
-    return found[0], found[1]
+        both.append(places(step, wrong_N, int(compared_N.sum())))
+    return both[0], both[1]
 
 
 def at_first(
@@ -135,19 +135,19 @@ def _reading(step: Step, chains: Sequence[Trajectory], bootstrapped: bool, white
     return ""
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference: the recursion has one result, up to the value of a cut end."""
-    wrong = found.returns or found.advantages
+    wrong = measured.returns or measured.advantages
     if wrong:
-        name = "returns" if found.returns else "advantages"
-        cut = f"; {found.cut} rollouts were cut, and their end counts with" if found.cut else ""
-        worth = (" the critic's value" if found.bootstrapped else " nothing") if found.cut else ""
+        name = "returns" if measured.returns else "advantages"
+        cut = f"; {measured.cut} rollouts were cut, and their end counts with" if measured.cut else ""
+        worth = (" the critic's value" if measured.bootstrapped else " nothing") if measured.cut else ""
         yield Claim(
             Verdict.PROVEN,
             f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from rewards and values"
-            + (f": {found.reading}" if found.reading else ""),
-            got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}{cut}{worth}",
-            expected=f"{found.expected:.6g}",
+            + (f": {measured.reading}" if measured.reading else ""),
+            got=f"{measured.got:.6g} at row {wrong.row}, token {wrong.start}{cut}{worth}",
+            expected=f"{measured.expected:.6g}",
             **wrong.claim_fields,
             specificity=2,
         )

@@ -53,8 +53,8 @@ def measure(step: Step) -> Measured:
     for index, row, part in step.slices():
         if row.kept and not math.isnan(row.reward):
             rewards[row.group_id][row.rollout_id] = row.reward
-            found = float(advantage_N[part].max()), index
-            largest[row.group_id] = max(largest.get(row.group_id, found), found)
+            candidate = float(advantage_N[part].max()), index
+            largest[row.group_id] = max(largest.get(row.group_id, candidate), candidate)
     ranges = {name: max(each.values()) - min(each.values()) for name, each in rewards.items()}
     everybody = [reward for each in rewards.values() for reward in each.values()]
     span = max(everybody) - min(everybody) if everybody else 0.0
@@ -82,19 +82,19 @@ def _bound(size: int) -> float:
     return (size - 1) / math.sqrt(size)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim two groups, and a tenth of those with unequal rewards."""
-    if found.promoted >= 2 and found.promoted >= 0.1 * found.groups:
+    if measured.promoted >= 2 and measured.promoted >= 0.1 * measured.groups:
         yield Claim(
             Verdict.SUSPECT,
-            f"rewards of {found.promoted} of {found.groups} groups differ by almost nothing, and have full"
-            " advantages",
-            got=f"a gap of {found.gap:.2g} gives an advantage of {found.largest:.3g}; all rewards span"
-            f" {found.span:.3g}",
+            f"rewards of {measured.promoted} of {measured.groups} groups differ by almost nothing, and have"
+            " full advantages",
+            got=f"a gap of {measured.gap:.2g} gives an advantage of {measured.largest:.3g}; all rewards span"
+            f" {measured.span:.3g}",
             expected="small advantages for small differences",
-            row=found.row,
+            row=measured.row,
             start=0,
-            end=found.tokens,
+            end=measured.tokens,
             specificity=1,
         )
 

@@ -88,38 +88,39 @@ def _prompt(step: Step, row: Row, part: slice) -> object:
     if "token_ids" not in step.tokens or "origin" not in step.tokens:
         return row.prompt_hash
     ids_P = step.tokens["token_ids"][part][: row.prompt_length]
-    given_P = step.tokens["origin"][part][: row.prompt_length] != Origin.FORCED
-    return tuple(ids_P[given_P].tolist())
+    rendered_P = step.tokens["origin"][part][: row.prompt_length] != Origin.FORCED
+    return tuple(ids_P[rendered_P].tolist())
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several tasks in a group as proof, several prompts of one task as suspicion."""
-    place = {"row": found.row, "start": 0, "end": found.end}
-    if found.tasks or (found.prompts and found.nameless):
-        what, count = ("tasks", found.tasks) if found.tasks else ("prompts", found.prompts)
+    place = {"row": measured.row, "start": 0, "end": measured.end}
+    if measured.tasks or (measured.prompts and measured.nameless):
+        what, count = ("tasks", measured.tasks) if measured.tasks else ("prompts", measured.prompts)
         yield Claim(
             Verdict.PROVEN,
-            f"{count} of {found.groups} groups contain attempts at different {what}",
-            got=f"a different one at row {found.row}",
+            f"{count} of {measured.groups} groups contain attempts at different {what}",
+            got=f"a different one at row {measured.row}",
             expected="one prompt per group",
             specificity=3,
             **place,
         )
-    elif found.prompts:
+    elif measured.prompts:
         yield Claim(
             Verdict.SUSPECT,
-            f"in {found.prompts} of {found.groups} groups, attempts at one task start with different prompts",
-            got=f"a different one at row {found.row}",
+            f"in {measured.prompts} of {measured.groups} groups, attempts at one task start with different"
+            " prompts",
+            got=f"a different one at row {measured.row}",
             expected="one prompt per group",
             specificity=2,
             **place,
         )
-    if found.crowded:
+    if measured.crowded:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.crowded} of {found.groups} groups have more rollouts than the declared group size",
-            got=str(found.largest),
-            expected=f"at most {found.size}",
+            f"{measured.crowded} of {measured.groups} groups have more rollouts than the declared group size",
+            got=str(measured.largest),
+            expected=f"at most {measured.size}",
             specificity=2.5,
         )
 

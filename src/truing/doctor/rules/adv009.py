@@ -86,17 +86,17 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim sums other than 0: deviations from a mean add up to 0."""
-    if found.wrong:
+    if measured.wrong:
         yield Claim(
-            Verdict.PROVEN if found.whole else Verdict.SUSPECT,
-            f"the advantages of {found.wrong} of {found.groups} groups do not add up to 0",
-            got=f"a mean of {found.mean:.4g} in group {found.group}",
+            Verdict.PROVEN if measured.whole else Verdict.SUSPECT,
+            f"the advantages of {measured.wrong} of {measured.groups} groups do not add up to 0",
+            got=f"a mean of {measured.mean:.4g} in group {measured.group}",
             expected="0",
-            row=found.row,
+            row=measured.row,
             start=0,
-            end=found.tokens,
+            end=measured.tokens,
             specificity=1.9,
         )
 
@@ -117,12 +117,12 @@ def lost_one() -> Step:
         math.nan if index in lost else group_advantage(row.reward, groups[index // 4], left, "group", 1e-4)
         for index, row in enumerate(step.rows)
     ]
-    kept_N = torch.tensor([index not in lost for index in range(8)])[step.row_of_token]
-    mask_N = step.tokens["policy_mask"] & kept_N
+    present_N = torch.tensor([index not in lost for index in range(8)])[step.row_of_token]
+    mask_N = step.tokens["policy_mask"] & present_N
     advantage_N = torch.tensor(advantage_B)[step.row_of_token].masked_fill(~mask_N, torch.nan)
-    why_N = torch.where(kept_N, step.tokens["excluded"], Excluded.NOT_KEPT).to(torch.uint8)
+    why_N = torch.where(present_N, step.tokens["excluded"], Excluded.NOT_KEPT).to(torch.uint8)
     why_N = torch.where(step.tokens["policy_mask"], why_N, step.tokens["excluded"])
-    new_N = step.tokens["new_logprob"].masked_fill(~kept_N, torch.nan)
+    new_N = step.tokens["new_logprob"].masked_fill(~present_N, torch.nan)
     streams = {"advantage": advantage_N, "policy_mask": mask_N, "kl_mask": mask_N, "new_logprob": new_N}
     return with_token_gradients(changed_step(step, rows=lost, excluded=why_N, **streams))
 

@@ -75,17 +75,17 @@ def _reading(step: Step) -> str:
     return ""
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference: the sums have one value."""
-    wrong = found.returns or found.advantages
+    wrong = measured.returns or measured.advantages
     if wrong:
-        name = "returns" if found.returns else "advantages"
+        name = "returns" if measured.returns else "advantages"
         yield Claim(
             Verdict.PROVEN,
             f"{wrong.tokens} of {wrong.compared} {name} differ from a recomputation from the rewards"
-            + (f": {found.reading}" if found.reading else ""),
-            got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}",
-            expected=f"{found.expected:.6g}",
+            + (f": {measured.reading}" if measured.reading else ""),
+            got=f"{measured.got:.6g} at row {wrong.row}, token {wrong.start}",
+            expected=f"{measured.expected:.6g}",
             **wrong.claim_fields,
             specificity=2,
         )

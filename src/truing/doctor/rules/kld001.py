@@ -65,24 +65,26 @@ def measure(step: Step) -> Measured:
     k1_N = step.tokens["new_logprob"].double() - step.tokens["ref_logprob"].double()
     origin_N, mask_N = step.tokens.get("origin"), step.tokens["policy_mask"]
     sampled_N = mask_N if origin_N is None else origin_N == Origin.SAMPLED
-    found: dict[str, ReportedKl] = {}
+    metrics: dict[str, ReportedKl] = {}
     for use, chosen_N in (("kl_trained", mask_N), ("kl_all", sampled_N)):
         k1_n = k1_N[chosen_N & ~k1_N.isnan()]
         if len(k1_n):
             for name in ("k1", "k2", "k3"):
-                _note(found, step, f"{use}/{name}", name, k1_n, len(k1_n))
+                _note(metrics, step, f"{use}/{name}", name, k1_n, len(k1_n))
     here_N = sampled_N & ~k1_N.isnan()
     if here_N.any():
-        _note(found, step, "kl_sequence/k1", "k1", k1_N[here_N], len(step.row_of_token[here_N].unique()))
-    return Measured(found, step.setup.trainer == "truing")
+        _note(metrics, step, "kl_sequence/k1", "k1", k1_N[here_N], len(step.row_of_token[here_N].unique()))
+    return Measured(metrics, step.setup.trainer == "truing")
 
 
-def _note(found: dict[str, ReportedKl], step: Step, metric: str, name: str, k1_n: Tensor, count: int) -> None:
+def _note(
+    metrics: dict[str, ReportedKl], step: Step, metric: str, name: str, k1_n: Tensor, count: int
+) -> None:
     """Add a metric, if reported: the sum of an estimator over tokens, divided by a count."""
     if metric in step.numbers:
         each_n, other_n = (_estimate(name, x_n) for x_n in (k1_n, -k1_n))
         sums = (float(x.sum()) / count for x in (each_n, other_n, each_n.abs()))
-        found[metric] = ReportedKl(step.numbers[metric], *sums, name != "k1")
+        metrics[metric] = ReportedKl(step.numbers[metric], *sums, name != "k1")
 
 
 def _estimate(name: str, k1_n: Tensor) -> Tensor:
@@ -90,14 +92,14 @@ def _estimate(name: str, k1_n: Tensor) -> Tensor:
     return {"k1": k1_n, "k2": k1_n.square() / 2, "k3": torch.expm1(-k1_n) + k1_n}[name]
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a wrong value or an impossible sign."""
-    for metric, reported in found.metrics.items():
+    for metric, reported in measured.metrics.items():
         size = ROUNDING * max(reported.scale, abs(reported.value), 1e-9)
         wrong = not abs(reported.shown - reported.value) <= size
         exchanged = wrong and abs(reported.shown - reported.exchanged) <= size
         impossible = reported.square and reported.shown < BELOW
-        if impossible or (wrong and (found.ours or exchanged)):
+        if impossible or (wrong and (measured.ours or exchanged)):
             why = (
                 ": policy and reference are exchanged"
                 if exchanged
@@ -115,7 +117,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             return  # the other metrics use the same numbers
 
 
-def shown() -> Step:
+def with_kl() -> Step:
     """Return a step whose policy has left the reference, and that reports its KL."""
     step = compared()
     noise_N = 0.2 * torch.randn(len(step.row_of_token), generator=torch.Generator().manual_seed(0))
@@ -130,14 +132,14 @@ def shown() -> Step:
 
 def example() -> Step:
     """The metric subtracts in the wrong order."""
-    step = shown()
+    step = with_kl()
     exchanged = {name: reported.exchanged for name, reported in measure(step).metrics.items()}
     return changed_step(step, numbers=exchanged)
 
 
 def elsewhere() -> Step:
     """Another trainer averages over sequences first."""
-    step = shown()
+    step = with_kl()
     return changed_step(
         step, setup={"trainer": "trl"}, numbers={"kl_all/k3": 1.1 * step.numbers["kl_all/k3"]}
     )
@@ -153,5 +155,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(shown, elsewhere),
+    lookalikes=(with_kl, elsewhere),
 )

@@ -74,24 +74,23 @@ def _signed(step: Step) -> str:
     return "kl_all/k1" if "kl_all/k1" in step.numbers and drawn_by_it and scored else ""
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim six standard errors, since the test repeats after every step; k3 has only rounding."""
-    if found.k3 < NEVER:
+    if measured.k3 < NEVER:
         yield Claim(
             Verdict.PROVEN,
-            f"the mean of k3, exp(x) − x − 1 of each token, is {found.k3:.3g}, although no token's"
+            f"the mean of k3, exp(x) − x − 1 of each token, is {measured.k3:.3g}, although no token's"
             " value can be below 0",
-            got=f"{found.k3:.6g}",
+            got=f"{measured.k3:.6g}",
             expected="at least 0, up to rounding",
             specificity=2,
         )
-    if found.steps >= STEPS and found.mean < ERRORS * found.error:
+    if measured.steps >= STEPS and measured.mean < ERRORS * measured.error:
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean KL of {with_count(found.steps, 'step')} is {found.mean:.3g} nats per token,"
-            " although a KL cannot be"
-            " below 0",
-            got=f"{found.mean:.3g} ± {found.error:.2g}",
+            f"the mean KL of {with_count(measured.steps, 'step')} is {measured.mean:.3g} nats per token,"
+            " although a KL cannot be below 0",
+            got=f"{measured.mean:.3g} ± {measured.error:.2g}",
             expected="at least 0, up to a few standard errors",
             specificity=1,
         )

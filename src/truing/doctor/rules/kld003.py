@@ -56,14 +56,14 @@ def measure(step: Step) -> Measured:
     return Measured(series[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim ten times the largest so far."""
-    if found.now >= NATS and found.now >= TIMES * found.largest:
+    if measured.now >= NATS and measured.now >= TIMES * measured.largest:
         yield Claim(
             Verdict.SUSPECT,
-            f"the KL jumped to {found.now:.3g} nats per token, after at most {found.largest:.2g} in the"
-            f" {found.before} updates before",
-            got=f"{found.now:.3g}",
+            f"the KL jumped to {measured.now:.3g} nats per token, after at most {measured.largest:.2g} in the"
+            f" {measured.before} updates before",
+            got=f"{measured.now:.3g}",
             expected="a KL that grows from update to update",
         )
 

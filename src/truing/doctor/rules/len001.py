@@ -106,10 +106,10 @@ def _tokens(numbers: Mapping[str, float]) -> float:
     return numbers.get("length/mean", math.nan) * (1 + numbers.get("turns/restarts_mean", 0.0))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim short answers without a higher reward."""
-    length, reward = found.length, found.reward
-    if not length.last < THIRD * length.first or reward.rose or found.right >= MOSTLY:
+    length, reward = measured.length, measured.reward
+    if not length.last < THIRD * length.first or reward.rose or measured.right >= MOSTLY:
         return
     known = not math.isnan(reward.last)
     yield Claim(

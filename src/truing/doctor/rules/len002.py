@@ -54,12 +54,12 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a collapse, or CANNOT TELL if the reward is high."""
-    entropy, reward = found.entropy, found.reward
+    entropy, reward = measured.entropy, measured.reward
     if not entropy.last < TENTH * entropy.first:
         return
-    unpaid = not math.isnan(reward.last) and not reward.rose and found.right < MOSTLY
+    unpaid = not math.isnan(reward.last) and not reward.rose and measured.right < MOSTLY
     yield Claim(
         Verdict.SUSPECT if unpaid else Verdict.CANNOT_TELL,
         f"entropy is {entropy.last:.2g} nats per token over the last {LAST} updates, {entropy.first:.2g} over"

@@ -58,17 +58,17 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several updates in a row: a single one may be chance."""
-    if len(found.shares) == STEPS and all(share >= HALF for share in found.shares):
-        by = ", ".join(f"{share:.0%} by {name}" for name, share in found.limits)
+    if len(measured.shares) == STEPS and all(share >= HALF for share in measured.shares):
+        by = ", ".join(f"{share:.0%} by {name}" for name, share in measured.limits)
         yield Claim(
             Verdict.FACT,
-            f"{found.shares[-1]:.0%} of all attempts were cut off, and at least half in the two"
+            f"{measured.shares[-1]:.0%} of all attempts were cut off, and at least half in the two"
             " updates before",
             got=by,
             expected="attempts that end by themselves; "
-            + DECLARED.get(found.declared, "these are trained with their reward"),
+            + DECLARED.get(measured.declared, "these are trained with their reward"),
         )
 
 

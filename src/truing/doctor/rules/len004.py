@@ -56,7 +56,7 @@ def measure(step: Step) -> Measured:
     """Count turns whose only token is a stop."""
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
     stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
-    turns, found, earned = 0, list[tuple[int, int]](), dict[str, float]()
+    turns, empty, earned = 0, list[tuple[int, int]](), dict[str, float]()
     for index, row, part in step.slices():
         for turn in row.turns:
             first = part.start + turn.start
@@ -65,18 +65,18 @@ def measure(step: Step) -> Measured:
                 continue
             turns += 1
             if length == 1 and stop_N[first]:
-                found.append((index, turn.start))
+                empty.append((index, turn.start))
                 earned[row.rollout_id] = row.reward
     rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
     paid = [reward for reward in earned.values() if math.isfinite(reward)]
-    at = torch.tensor([step.starts[row] + place for row, place in found], dtype=torch.int64)
+    at = torch.tensor([step.starts[row] + place for row, place in empty], dtype=torch.int64)
     return Measured(
         turns,
-        len(found),
+        len(empty),
         math.fsum(paid) / len(paid) if paid else math.nan,
         max(rewards, default=math.nan),
         *(_mean(step, name, at) for name in ("entropy", "raw_entropy")),
-        *(found[0] if found else (0, 0)),
+        *(empty[0] if empty else (0, 0)),
     )
 
 
@@ -86,20 +86,20 @@ def _mean(step: Step, name: str, at: torch.Tensor) -> float:
     return float(values[~values.isnan()].double().mean())
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim empty answers that earn less than the best."""
-    pays = found.earned > 0 and found.earned >= found.best
-    if found.turns < ENOUGH or found.empty < MOST * found.turns or pays:
+    pays = measured.earned > 0 and measured.earned >= measured.best
+    if measured.turns < ENOUGH or measured.empty < MOST * measured.turns or pays:
         return
-    entropies = f"nats there: {found.raw_entropy:.2g} of the model, {found.entropy:.2g} of the sampler"
+    entropies = f"nats there: {measured.raw_entropy:.2g} of the model, {measured.entropy:.2g} of the sampler"
     yield Claim(
         Verdict.SUSPECT,
-        f"{found.empty} of {found.turns} turns consist of a stop token alone",
-        got="" if math.isnan(found.entropy + found.raw_entropy) else entropies,
+        f"{measured.empty} of {measured.turns} turns consist of a stop token alone",
+        got="" if math.isnan(measured.entropy + measured.raw_entropy) else entropies,
         expected="answers",
-        row=found.row,
-        start=found.at,
-        end=found.at + 1,
+        row=measured.row,
+        start=measured.at,
+        end=measured.at + 1,
         specificity=2,
     )
 

@@ -97,25 +97,25 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare every sampled turn, and every attempt, with its recorded end."""
-    found, turns = list[Found](), 0
+    repeats, turns = list[Found](), 0
     longest = max((step.lengths[i] for i, row in enumerate(step.rows) if len(row.turns) == 1), default=0)
     rows: dict[str, list[int]] = {}
     for index, row, part in step.slices():
         rows.setdefault(row.rollout_id, []).append(index)
         for turn in _sampled(step, row, part):
             turns += 1
-            found += _of_turn(step, index, row, turn, longest)
+            repeats += _of_turn(step, index, row, turn, longest)
     for parts in rows.values():
-        found += _of_attempt(step, parts)
-    return Measured(tuple(found), turns, len(rows))
+        repeats += _of_attempt(step, parts)
+    return Measured(tuple(repeats), turns, len(rows))
 
 
 def _sampled(step: Step, row: Row, part: slice) -> list[TurnSpan]:
     """Yield the sampled turns."""
     reasons = (*STOPPED, FinishReason.LENGTH)
-    spoken = [turn for turn in row.turns if turn.finish_reason in reasons and turn.end > turn.start]
+    nonempty = [turn for turn in row.turns if turn.finish_reason in reasons and turn.end > turn.start]
     origins = step.tokens["origin"][part]
-    return [turn for turn in spoken if bool((origins[turn.start : turn.end] == Origin.SAMPLED).any())]
+    return [turn for turn in nonempty if bool((origins[turn.start : turn.end] == Origin.SAMPLED).any())]
 
 
 def _of_turn(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Found]:
@@ -125,11 +125,11 @@ def _of_turn(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> 
         yield Found(kind, str(limit), got, index, turn.start + start, turn.end)
 
 
-Told = tuple[Kind, object, str, int]
+Contradiction = tuple[Kind, object, str, int]
 """A contradiction within a turn: its kind, the declared value, the found one, and the index of its id."""
 
 
-def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Told]:
+def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Contradiction]:
     """Yield contradictions in the number of its ids."""
     most, length = step.setup.max_new_tokens, turn.end - turn.start
     assert most is not None
@@ -145,7 +145,7 @@ def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -
         yield LONG, most, with_count(length, "id"), most
 
 
-def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]:
+def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Contradiction]:
     """Yield contradictions in its stop ids, or their absence."""
     assert row.contract is not None
     first, stops = step.starts[index] + turn.start, step.setup.stop_ids
@@ -198,24 +198,24 @@ LIKELY = {BEHIND: 1.4, DRAWN_ON: 3.5}
 ATTEMPTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim every contradiction: the declared parameters hold for each turn."""
-    every = found.found
+    every = measured.found
     if any(each.kind is DRAWN_ON for each in every):  # the sampler goes on, and none of it is padding
         every = [each._replace(kind=DRAWN_ON) if each.kind is BEHIND else each for each in every]
     kinds = Counter(each.kind for each in every)
     for kind, count in kinds.most_common():
-        shown = next(each for each in every if each.kind == kind)
-        of = f"{found.attempts} attempts" if kind in ATTEMPTS else f"{found.turns} turns"
+        first = next(each for each in every if each.kind == kind)
+        of = f"{measured.attempts} attempts" if kind in ATTEMPTS else f"{measured.turns} turns"
         alike = {each.got for each in every if each.kind == kind}
         yield Claim(
             Verdict.PROVEN if kind.sure else Verdict.SUSPECT,
             f"{count} of {of} {kind.what}",
-            got=shown.got + (" each time" if len(alike) == 1 and count > 1 else ""),
-            expected=kind.expected.format(shown.limit),
-            row=shown.row,
-            start=shown.start,
-            end=shown.end,
+            got=first.got + (" each time" if len(alike) == 1 and count > 1 else ""),
+            expected=kind.expected.format(first.limit),
+            row=first.row,
+            start=first.start,
+            end=first.end,
             specificity=LIKELY.get(kind, 1.9),
         )
 

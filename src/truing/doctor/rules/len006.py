@@ -36,9 +36,9 @@ NAT = 1.0
 """Per token: below it most tokens are still likely."""
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a rise with a known reward that has not risen."""
-    entropy, reward = found.entropy, found.reward
+    entropy, reward = measured.entropy, measured.reward
     exploded = entropy.last >= max(NAT, TIMES * entropy.first)
     if exploded and not math.isnan(reward.last) and not reward.rose:
         yield Claim(

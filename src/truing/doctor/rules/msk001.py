@@ -43,18 +43,18 @@ def measure(step: Step) -> Measured:
     origin_N, tokens = step.tokens["origin"], step.tokens
     policy_N = tokens["policy_mask"] & (origin_N != Origin.SAMPLED)
     supervised_N = tokens["supervised_mask"] & (origin_N != Origin.DEMO)
-    found = origin_N[policy_N | supervised_N].unique().tolist()
-    names = ", ".join(Origin(each).name for each in found)
+    origins = origin_N[policy_N | supervised_N].unique().tolist()
+    names = ", ".join(Origin(each).name for each in origins)
     return Measured(places(step, policy_N), places(step, supervised_N), names)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim even one token."""
-    for loss, where in (("policy", found.policy), ("supervised", found.supervised)):
+    for loss, where in (("policy", measured.policy), ("supervised", measured.supervised)):
         if where:
             yield Claim(
                 Verdict.PROVEN,
-                f"the {loss} loss trains {with_count(where.tokens, 'token')} of origin {found.origins}",
+                f"the {loss} loss trains {with_count(where.tokens, 'token')} of origin {measured.origins}",
                 got=str(where),
                 expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
                 **where.claim_fields,

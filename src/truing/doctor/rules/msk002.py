@@ -51,35 +51,35 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare the recorded mask with the declared one, on sampled tokens."""
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
-    wanted_N = declared_mask(step)
-    missing_N = wanted_N & ~mask_N & ~declared_exclusions(step)
-    extra_N = mask_N & sampled_N & ~wanted_N
+    expected_N = declared_mask(step)
+    missing_N = expected_N & ~mask_N & ~declared_exclusions(step)
+    extra_N = mask_N & sampled_N & ~expected_N
     if step.setup.truncated == "mask":
         cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
         cut_B = torch.tensor([row.rollout_id in cut for row in step.rows], dtype=torch.bool)
         extra_N |= mask_N & cut_B[step.row_of_token]
     compared = int(sampled_N.sum())
-    found = (places(step, each_N, compared) for each_N in (missing_N, extra_N, _unlearned(step)))
+    wrong = (places(step, each_N, compared) for each_N in (missing_N, extra_N, _unlearned(step)))
     codes = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
     reasons = ", ".join(Excluded(each).name for each in codes)
-    return Measured(*found, step.setup.mask or "", reasons)
+    return Measured(*wrong, step.setup.mask or "", reasons)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference: the mask policy decides each token."""
-    reasons = f" (recorded reason: {found.reasons})" if found.reasons else ""
+    reasons = f" (recorded reason: {measured.reasons})" if measured.reasons else ""
     for where, what in (
-        (found.missing, f"not under the policy loss, and should be{reasons}"),
-        (found.extra, "under the policy loss, and should not be"),
-        (found.unlearned, "demonstrated, and not under the supervised loss"),
+        (measured.missing, f"not under the policy loss, and should be{reasons}"),
+        (measured.extra, "under the policy loss, and should not be"),
+        (measured.unlearned, "demonstrated, and not under the supervised loss"),
     ):
         if where:
             yield Claim(
                 Verdict.PROVEN,
                 f"{with_count(where.tokens, 'token is', 'tokens are')} {what}: the declared mask is"
-                f" {found.policy!r}",
+                f" {measured.policy!r}",
                 got=str(where),
-                expected=f"the mask {found.policy!r} at all {where.compared} sampled tokens",
+                expected=f"the mask {measured.policy!r} at all {where.compared} sampled tokens",
                 **where.claim_fields,
                 specificity=1.5,
             )
@@ -163,9 +163,9 @@ def without_structure() -> Step:
 def some_begun() -> Step:
     """Every second attempt begins with a forced token; the mask is "sampled"."""
     step = example_step(prompt=5, rewards=(1.0, 0.0, 0.0, 1.0) * 2)
-    odd_N, last_N = step.row_of_token % 2 == 1, step.position_in_row == 4
-    origin_N = torch.where(odd_N & last_N, Origin.FORCED, step.tokens["origin"]).to(torch.uint8)
-    keep_N = odd_N | ~last_N
+    odd_row_N, last_N = step.row_of_token % 2 == 1, step.position_in_row == 4
+    origin_N = torch.where(odd_row_N & last_N, Origin.FORCED, step.tokens["origin"]).to(torch.uint8)
+    keep_N = odd_row_N | ~last_N
     rows = []
     for index, row in enumerate(step.rows):
         prompt, end = (5, step.lengths[index]) if index % 2 else (4, step.lengths[index] - 1)

@@ -68,67 +68,67 @@ def measure(step: Step) -> Measured:
     unknown_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
     got_N = torch.where(unknown_N, expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
-    reached_N, wanted_N = got_N.abs() > scale, expected_N.abs() > scale
-    both_N = reached_N & wanted_N
+    reached_N, nonzero_N = got_N.abs() > scale, expected_N.abs() > scale
+    both_N = reached_N & nonzero_N
     quotient_N = got_N[both_N] / expected_N[both_N]
     factor = float(quotient_N.median()) if len(quotient_N) else 1.0
     spread = float((quotient_N - factor).abs().max()) if len(quotient_N) else 0.0
     other_N = both_N & ((got_N - expected_N).abs() > scale)
-    compared = int((wanted_N | reached_N).sum())
-    found = [
+    compared = int((nonzero_N | reached_N).sum())
+    differences = [
         _apart(step, each_N, got_N, expected_N, compared)
-        for each_N in (reached_N & ~wanted_N, wanted_N & ~reached_N, other_N)
+        for each_N in (reached_N & ~nonzero_N, nonzero_N & ~reached_N, other_N)
     ]
-    return Measured(*found, factor, spread)
+    return Measured(*differences, factor, spread)
 
 
 def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, compared: int) -> Apart:
     where = places(step, wrong_N, compared)
     if not where:
         return Apart(where, "", 0.0, 0.0)
-    found = step.tokens["origin"][wrong_N].unique().tolist() if "origin" in step.tokens else []
+    origins = step.tokens["origin"][wrong_N].unique().tolist() if "origin" in step.tokens else []
     first = int(wrong_N.nonzero()[0])
-    names = ", ".join(Origin(each).name for each in found)
+    names = ", ".join(Origin(each).name for each in origins)
     return Apart(where, names, float(got_N[first]), float(expected_N[first]))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference beyond rounding; its pattern names the fault."""
-    extra, missed, other = found.extra.where, found.missed.where, found.other.where
+    extra, missed, other = measured.extra.where, measured.missed.where, measured.other.where
     if extra:
-        origins = f" ({found.extra.origins})" if found.extra.origins else ""
+        origins = f" ({measured.extra.origins})" if measured.extra.origins else ""
         what = f"{with_count(extra.tokens, 'token')}{origins} outside the declared loss have a gradient"
-        yield _claim(what, found.extra, specificity=2)
+        yield _claim(what, measured.extra, specificity=2)
     if missed:
         what = f"no gradient reaches {with_count(missed.tokens, 'token')} of the declared loss"
-        yield _claim(what, found.missed, specificity=2)
+        yield _claim(what, measured.missed, specificity=2)
     if other:
-        if found.spread < ROUNDING and not extra and not missed:
+        if measured.spread < ROUNDING and not extra and not missed:
             sign = (
                 "the wrong sign"
-                if abs(found.factor + 1) < ROUNDING
-                else f"{found.factor:.4g} times the declared size"
+                if abs(measured.factor + 1) < ROUNDING
+                else f"{measured.factor:.4g} times the declared size"
             )
             what = (
                 f"every token gradient has {sign}: a sign, a weight or a denominator differs from the recipe"
             )
-            yield _claim(what, found.other, specificity=2.5)
+            yield _claim(what, measured.other, specificity=2.5)
         else:
             yield _claim(
                 f"{with_count(other.tokens, 'token has', 'tokens have')} a gradient that differs"
                 " from the declared loss",
-                found.other,
+                measured.other,
                 specificity=1,
             )
 
 
-def _claim(what: str, found: Apart, specificity: float) -> Claim:
-    where = found.where
+def _claim(what: str, apart: Apart, specificity: float) -> Claim:
+    where = apart.where
     return Claim(
         Verdict.PROVEN,
         what,
-        got=f"{where}: a gradient of {found.got:.3g}",
-        expected=f"{found.expected:.3g} there, and the closed form at all {where.compared} tokens"
+        got=f"{where}: a gradient of {apart.got:.3g}",
+        expected=f"{apart.expected:.3g} there, and the closed form at all {where.compared} tokens"
         " of the loss",
         **where.claim_fields,
         specificity=specificity,
@@ -143,7 +143,7 @@ def example() -> Step:
     return changed_step(healthy, pull=(advantage / mask.sum()).float())
 
 
-def held_back() -> Step:
+def skipped_by_gate() -> Step:
     """The third of four updates was skipped, and half of each minibatch before it was in it again."""
     step = example_step(setup={"inner_steps": 4})
     rows = {index: {"inner_step": number} for index, number in enumerate((0, 0, 1, 1, 0, 0, 1, 1))}
@@ -172,5 +172,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(held_back,),
+    lookalikes=(skipped_by_gate,),
 )

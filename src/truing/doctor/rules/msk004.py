@@ -64,22 +64,22 @@ def measure(step: Step) -> Measured:
     return Measured(places(step, wrong_N, stopped), stopped, without)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim untrained stops: a stop is a sampled token like any other."""
-    if found.untrained:
+    if measured.untrained:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.untrained.tokens} of {found.stopped} turns end in an untrained stop token,"
+            f"{measured.untrained.tokens} of {measured.stopped} turns end in an untrained stop token,"
             " while the rest of the turn is trained",
-            got=str(found.untrained),
+            got=str(measured.untrained),
             expected="the stop under the loss, like the tokens before it",
-            **found.untrained.claim_fields,
+            **measured.untrained.claim_fields,
             specificity=3,
         )
-    if found.stopped and found.without == found.stopped:
+    if measured.stopped and measured.without == measured.stopped:
         yield Claim(
             Verdict.SUSPECT,
-            f"all {found.stopped} turns have the finish reason stop, and none has a stop token",
+            f"all {measured.stopped} turns have the finish reason stop, and none has a stop token",
             expected="a stop id at the end of a turn, unless the sampler uses stop strings",
             remedy="check whether the sampler leaves the stop token out of its result",
         )

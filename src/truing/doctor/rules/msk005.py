@@ -66,17 +66,17 @@ def measure(step: Step) -> Measured:
     policy_N = behind_N & tokens["policy_mask"]
     # demonstrations of several turns, or with a template's line break, have other tokens after a stop
     supervised_N = again_N & tokens.get("supervised_mask", torch.zeros_like(behind_N))
-    found_N = policy_N | supervised_N
-    same = float(again_N[found_N].double().mean()) if found_N.any() else 0.0
+    trained_N = policy_N | supervised_N
+    same = float(again_N[trained_N].double().mean()) if trained_N.any() else 0.0
     return Measured(places(step, policy_N), places(step, supervised_N), same)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim sampled tokens after a stop; a stop inside a demonstration is ambiguous."""
-    repeats = f", {found.same:.0%} of them the stop again" if found.same else ""
+    repeats = f", {measured.same:.0%} of them the stop again" if measured.same else ""
     for where, loss, verdict in (
-        (found.policy, "policy", Verdict.PROVEN),
-        (found.supervised, "supervised", Verdict.SUSPECT),
+        (measured.policy, "policy", Verdict.PROVEN),
+        (measured.supervised, "supervised", Verdict.SUSPECT),
     ):
         if where:
             yield Claim(

@@ -105,10 +105,10 @@ def measure(step: Step) -> Measured:
 def _chance(group: Sequence[Attempt]) -> float:
     """Return how many random choices give the worst of a group once; infinite if these are not."""
     silenced = sorted(attempt.reward for attempt in group if attempt.silenced)
-    heard = [attempt.reward for attempt in group if not attempt.silenced]
-    if not silenced or not heard:
+    trained = [attempt.reward for attempt in group if not attempt.silenced]
+    if not silenced or not trained:
         return 1.0
-    if max(silenced) > min(heard):
+    if max(silenced) > min(trained):
         return math.inf
     ties = sum(attempt.reward == silenced[-1] for attempt in group)
     return math.comb(ties, silenced.count(silenced[-1])) / math.comb(len(group), len(silenced))
@@ -116,20 +116,20 @@ def _chance(group: Sequence[Attempt]) -> float:
 
 def _attempts(step: Step) -> list[Attempt]:
     """Return all attempts of the update with a reward."""
-    wanted_N, mask_N = declared_mask(step), step.tokens["policy_mask"]
+    expected_N, mask_N = declared_mask(step), step.tokens["policy_mask"]
     if step.setup.mask is None and "structure" in step.tokens:  # then the recipe may leave it out
-        wanted_N = wanted_N & ~step.tokens["structure"]
+        expected_N = expected_N & ~step.tokens["structure"]
     reasons_N = step.tokens.get("excluded")
-    given = torch.tensor([Excluded.NOT_KEPT, Excluded.CUT])
+    reasons = torch.tensor([Excluded.NOT_KEPT, Excluded.CUT])
     attempts: dict[str, Attempt] = {}
     for index, row, part in step.slices():
         if not row.kept or not math.isfinite(row.reward):
             continue
         attempt = attempts.setdefault(row.rollout_id, Attempt(row.group_id, row.reward, index))
-        attempt.wanted += int(wanted_N[part].sum())
+        attempt.wanted += int(expected_N[part].sum())
         attempt.trained += int(mask_N[part].sum())
         attempt.may_be_out |= step.setup.truncated in ("mask", None) and _cut(row)
-        attempt.explained |= reasons_N is None or bool(torch.isin(reasons_N[part].long(), given).any())
+        attempt.explained |= reasons_N is None or bool(torch.isin(reasons_N[part].long(), reasons).any())
     return list(attempts.values())
 
 
@@ -139,21 +139,21 @@ def _cut(row: Row) -> bool:
     return row.truncated or row.status == "truncated" or ended == FinishReason.LENGTH
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim silenced attempts that depend on the reward without a declaration."""
-    if found.below_silenced < ENOUGH:
+    if measured.below_silenced < ENOUGH:
         return
-    every = found.below_silenced == found.below and not found.others_silenced
-    if every or found.chance < CHANCE:
+    every = measured.below_silenced == measured.below and not measured.others_silenced
+    if every or measured.chance < CHANCE:
         yield Claim(
-            Verdict.PROVEN if every and not found.explained else Verdict.SUSPECT,
-            f"{found.below_silenced} of {found.below} attempts below the mean of their group have no trained"
-            f" token, and {found.others_silenced} of the {found.others} others",
+            Verdict.PROVEN if every and not measured.explained else Verdict.SUSPECT,
+            f"{measured.below_silenced} of {measured.below} attempts below the mean of their group have no"
+            f" trained token, and {measured.others_silenced} of the {measured.others} others",
             got="the loss trains good attempts alone"
             if every
-            else f"they are the worst of every group (p = {found.chance:.1g})",
+            else f"they are the worst of every group (p = {measured.chance:.1g})",
             expected="the same mask as for any other attempt, and an advantage below 0",
-            row=found.row,
+            row=measured.row,
             specificity=3,
         )
 

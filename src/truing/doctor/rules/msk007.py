@@ -45,8 +45,8 @@ SFT = Setup(
 )
 
 
-def shown() -> Step:
-    """Return a healthy step of supervised fine-tuning: the answers of ``made`` as demonstrations."""
+def demonstrated_step() -> Step:
+    """Return a healthy step of supervised fine-tuning: the answers of ``example_step`` as demonstrations."""
     drawn = example_step()
     demo_N = drawn.tokens["policy_mask"]
     rows = {
@@ -74,7 +74,7 @@ def shown() -> Step:
 
 def example() -> Step:
     """Each sequence counts the same, although the recipe declares the mean over tokens."""
-    healthy = shown()
+    healthy = demonstrated_step()
     demo_N = healthy.tokens["supervised_mask"]
     own_N = torch.bincount(healthy.row_of_token[demo_N]).double()[healthy.row_of_token]
     gradient_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
@@ -83,7 +83,7 @@ def example() -> Step:
 
 def some_too_bad() -> Step:
     """Rejection sampling: half of the answers are in the batch, and under no loss."""
-    step = shown()
+    step = demonstrated_step()
     bad_N = step.row_of_token >= 4
     origin_N = torch.where(
         bad_N & step.tokens["supervised_mask"], Origin.SAMPLED, step.tokens["origin"].long()
@@ -124,5 +124,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(shown, some_too_bad),
+    lookalikes=(demonstrated_step, some_too_bad),
 )

@@ -28,7 +28,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rule import Rule
-from truing.doctor.rules.msk007 import shown
+from truing.doctor.rules.msk007 import demonstrated_step
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
@@ -75,20 +75,20 @@ def measure(step: Step) -> Measured:
     return Measured(places(step, untrained_N, turns), places(step, endless_N, turns), turns, lengths)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim untrained stops; turns without any may have been cut."""
-    if found.untrained:
+    if measured.untrained:
         yield _claim(
             Verdict.PROVEN,
-            f"{found.untrained.tokens} of {found.turns} demonstrated turns end in an untrained stop",
-            found.untrained,
+            f"{measured.untrained.tokens} of {measured.turns} demonstrated turns end in an untrained stop",
+            measured.untrained,
         )
-    if found.endless:
-        every = found.endless.tokens == found.turns and found.lengths >= VARIED
+    if measured.endless:
+        every = measured.endless.tokens == measured.turns and measured.lengths >= VARIED
         yield _claim(
             Verdict.PROVEN if every else Verdict.SUSPECT,
-            f"{found.endless.tokens} of {found.turns} demonstrated turns have no stop at their end",
-            found.endless,
+            f"{measured.endless.tokens} of {measured.turns} demonstrated turns have no stop at their end",
+            measured.endless,
         )
 
 
@@ -110,16 +110,16 @@ def _with_gradients(step: Step) -> Step:
 
 def example() -> Step:
     """Labels are −100 at every pad id, which is the stop id too."""
-    healthy = shown()
+    healthy = demonstrated_step()
     stops_N = torch.isin(healthy.tokens["token_ids"], torch.tensor(healthy.setup.stop_ids or ()))
     return _with_gradients(
         changed_step(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N)
     )
 
 
-def a_cut_one_kept() -> Step:
+def cut_answer_kept() -> Step:
     """Rejection sampling kept an answer cut at the limit."""
-    step = shown()
+    step = demonstrated_step()
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[2] + step.lengths[2] - 1] = 31
     cut = {
@@ -140,5 +140,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(a_cut_one_kept,),
+    lookalikes=(cut_answer_kept,),
 )

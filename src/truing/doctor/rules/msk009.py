@@ -34,7 +34,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
 
-TOLD, SURE, LEAST = 3, 10, 3
+SUSPECTED, SURE, LEAST = 3, 10, 3
 """Updates in a row for a claim, for proof, and the shortest stage with a claim at its end."""
 
 REASONS = {
@@ -72,22 +72,24 @@ def _reason(step: Step) -> Excluded | None:
         return None
     drawn_N = step.tokens["origin"] == Origin.SAMPLED
     why = step.tokens["excluded"][drawn_N if drawn_N.any() else slice(None)]
-    found = Counter(why.tolist()).most_common(1)
-    return Excluded(found[0][0]) if found else None
+    most_common = Counter(why.tolist()).most_common(1)
+    return Excluded(most_common[0][0]) if most_common else None
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a stage without training; left-out groups may differ later."""
-    if found.idle < TOLD:
+    if measured.idle < SUSPECTED:
         return
-    always = found.idle == found.updates and (found.idle >= SURE or (found.ends and found.idle >= LEAST))
-    kept = found.reason is not Excluded.NOT_KEPT
-    verdicts = (Verdict.SUSPECT, Verdict.PROVEN) if kept else (Verdict.FACT, Verdict.SUSPECT)
-    why = f": {REASONS[found.reason]}" if found.reason in REASONS else ""
+    always = measured.idle == measured.updates and (
+        measured.idle >= SURE or (measured.ends and measured.idle >= LEAST)
+    )
+    recorded = measured.reason is not Excluded.NOT_KEPT
+    verdicts = (Verdict.SUSPECT, Verdict.PROVEN) if recorded else (Verdict.FACT, Verdict.SUSPECT)
+    why = f": {REASONS[measured.reason]}" if measured.reason in REASONS else ""
     yield Claim(
         verdicts[always],
-        f"no token was trained in {found.idle} updates in a row"
-        + (", nor in any before" if found.idle == found.updates else "")
+        f"no token was trained in {measured.idle} updates in a row"
+        + (", nor in any before" if measured.idle == measured.updates else "")
         + why,
         got="0 tokens under a loss; the weights have not changed",
         expected="tokens under the policy loss",

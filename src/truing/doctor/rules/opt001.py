@@ -55,10 +55,10 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a gradient without movement, and movement without a gradient."""
-    detail = f"gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}"
-    if found.gradient > 0 and found.rate > 0 and not found.moved:
+    detail = f"gradient norm {measured.gradient:.3g}, learning rate {measured.rate:.3g}"
+    if measured.gradient > 0 and measured.rate > 0 and not measured.moved:
         yield Claim(
             Verdict.PROVEN,
             "the update had a gradient, and changed no weight",
@@ -66,24 +66,24 @@ def judge(found: Measured) -> Iterator[Claim]:
             expected="another digest after the update",
             specificity=3,
         )
-    elif found.still and found.rate > 0:
+    elif measured.still and measured.rate > 0:
         yield Claim(
             Verdict.PROVEN,
-            f"{with_count(len(found.still), 'weight has', 'weights have')} a gradient and did not"
-            f" move, such as {found.still[0]}",
+            f"{with_count(len(measured.still), 'weight has', 'weights have')} a gradient and did not"
+            f" move, such as {measured.still[0]}",
             got=detail,
             expected="every weight with a gradient moves: does the optimizer hold it?",
             specificity=3,
         )
     # for several updates in a step the record has the last one's gradient alone
-    if found.gradient == 0 and found.updates == 1 and found.moved:
+    if measured.gradient == 0 and measured.updates == 1 and measured.moved:
         by = (
             ("momentum of earlier updates moves them")
-            if found.before
+            if measured.before
             else "weight decay moves them, or other code"
         )
         yield Claim(
-            Verdict.FACT if found.before else Verdict.SUSPECT,
+            Verdict.FACT if measured.before else Verdict.SUSPECT,
             f"weights changed in an update without a gradient: {by}",
             got=detail,
         )

@@ -50,22 +50,22 @@ def measure(step: Step) -> Measured:
     return Measured(before[-1].facts["weights"]["next"], step.facts["weights"]["before"], written)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any write into the weights between two updates."""
-    if found.left != found.found:
+    if measured.left != measured.found:
         yield Claim(
             Verdict.PROVEN,
             "the weights differ from the result of the previous update",
-            got=f"digest {found.found}",
-            expected=f"digest {found.left}",
+            got=f"digest {measured.found}",
+            expected=f"digest {measured.left}",
             specificity=2.5,
         )
 
-    if found.written:
+    if measured.written:
         yield Claim(
             Verdict.PROVEN,
             "the weights differ from the result of the optimizer step",
-            got=f"{with_count(found.written, 'step')} of this update with changed weights afterwards",
+            got=f"{with_count(measured.written, 'step')} of this update with changed weights afterwards",
             expected="none",
             specificity=2.5,
         )

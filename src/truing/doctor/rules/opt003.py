@@ -45,16 +45,16 @@ def measure(step: Step) -> Measured:
     return Measured(update["weight"], update["largest"], update["step"], update["rounding"])
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than a hundredth of the step, and more than rounding."""
-    bound = max(1e-2 * found.step, 8 * found.rounding)
-    if not found.largest <= bound:
-        whole = found.step > 0 and abs(found.largest / found.step - 1) < 1e-2
+    bound = max(1e-2 * measured.step, 8 * measured.rounding)
+    if not measured.largest <= bound:
+        whole = measured.step > 0 and abs(measured.largest / measured.step - 1) < 1e-2
         how = ", by as much as the step itself: the step is missing, or made twice" if whole else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{found.weight} differs from AdamW's formula{how}",
-            got=f"{found.largest:.3g} away, with a step of {found.step:.3g}",
+            f"{measured.weight} differs from AdamW's formula{how}",
+            got=f"{measured.largest:.3g} away, with a step of {measured.step:.3g}",
             expected=f"within {bound:.2g}",
             specificity=2,
         )

@@ -46,17 +46,17 @@ def measure(step: Step) -> Measured:
     return Measured(rate, declared_rate(step.step, *declared), exact=True)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference from the schedule; without one, a rate above the peak."""
-    above = found.rate > found.declared * (1 + 1e-6)
-    if above or (found.exact and found.rate < found.declared * (1 - 1e-6)):
+    above = measured.rate > measured.declared * (1 + 1e-6)
+    if above or (measured.exact and measured.rate < measured.declared * (1 - 1e-6)):
         yield Claim(
             Verdict.PROVEN,
-            f"the learning rate is {found.rate / found.declared:.3g} times the declared one"
-            if found.declared
+            f"the learning rate is {measured.rate / measured.declared:.3g} times the declared one"
+            if measured.declared
             else "the learning rate is above 0, and 0 is declared",
-            got=f"{found.rate:.6g}",
-            expected=f"{'' if found.exact else 'at most '}{found.declared:.6g}",
+            got=f"{measured.rate:.6g}",
+            expected=f"{'' if measured.exact else 'at most '}{measured.declared:.6g}",
             specificity=2,
         )
 

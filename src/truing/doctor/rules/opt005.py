@@ -58,11 +58,13 @@ def measure(step: Step) -> Measured:
             break
         without += 1
         chance *= each.get("group/zero_variance_share", 1.0)
-    shown = {name: x for name, x in step.numbers.items() if name.startswith("loss/") or name == "grad/norm"}
+    reported = {
+        name: x for name, x in step.numbers.items() if name.startswith("loss/") or name == "grad/norm"
+    }
     return Measured(
         without,
         step.numbers.get("advantage/max_abs", 0.0),
-        tuple(name for name, value in shown.items() if not math.isfinite(value)),
+        tuple(name for name, value in reported.items() if not math.isfinite(value)),
         0.0 if supervised else chance,  # demonstrations always have a signal
     )
 
@@ -78,21 +80,21 @@ def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
     return spread > 0 and uncertain and active
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several updates in a row: a single one may be chance."""
-    if found.not_finite:
+    if measured.not_finite:
         yield Claim(
             Verdict.SUSPECT,
-            f"{', '.join(found.not_finite)} {'is' if len(found.not_finite) == 1 else 'are'} not finite",
+            f"{', '.join(measured.not_finite)} {'is' if len(measured.not_finite) == 1 else 'are'} not finite",
             expected="finite numbers",
             specificity=2,
         )
-    if found.without >= STEPS and found.chance < CHANCE:
+    if measured.without >= STEPS and measured.chance < CHANCE:
         yield Claim(
             Verdict.SUSPECT,
-            f"{found.without} updates in a row had a signal, and a gradient of exactly 0",
-            got=f"a norm of 0 with advantages of up to {found.advantage:.3g}"
-            if found.advantage
+            f"{measured.without} updates in a row had a signal, and a gradient of exactly 0",
+            got=f"a norm of 0 with advantages of up to {measured.advantage:.3g}"
+            if measured.advantage
             else "a norm of 0",
             expected="a gradient",
             specificity=1.5,

@@ -81,37 +81,43 @@ def compared(known: Mapping[str, Any]) -> Measured:
     return Measured(*lengths, known.get("cosine", math.nan), *rest)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim two thousandths, or twenty times the trainer's difference from itself."""
-    if differ(found):
+    if differ(measured):
         yield Claim(
-            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"the gradient of {with_count(found.rows, 'row')} differs from a plain backward{reading(found)}",
-            got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
-            expected=f"a length of {found.plain:.3g}; the trainer differs from itself by {found.null:.2g}",
+            Verdict.PROVEN if measured.sure else Verdict.SUSPECT,
+            f"the gradient of {with_count(measured.rows, 'row')} differs from a plain"
+            f" backward{reading(measured)}",
+            got=f"a length of {measured.trainer:.3g}, cosine {measured.cosine:.3g},"
+            f" {measured.difference:.3g} apart",
+            expected=f"a length of {measured.plain:.3g}; the trainer differs from itself by"
+            f" {measured.null:.2g}",
             specificity=0.8,
         )
 
 
-def differ(found: Measured, relative: float = RELATIVE) -> bool:
+def differ(measured: Measured, relative: float = RELATIVE) -> bool:
     """Return whether the difference exceeds rounding."""
-    relative = min(relative, MEASURED) if found.null else relative
-    least = max(relative * found.plain, RELATIVE * FLOOR * found.pulled, TIMES * found.null)
-    if found.rounding is not None:
-        least = max(least, MEAN_MULTIPLES * found.rounding)
-    return found.pulled >= NOTHING and found.difference > least
+    relative = min(relative, MEASURED) if measured.null else relative
+    least = max(relative * measured.plain, RELATIVE * FLOOR * measured.pulled, TIMES * measured.null)
+    if measured.rounding is not None:
+        least = max(least, MEAN_MULTIPLES * measured.rounding)
+    return measured.pulled >= NOTHING and measured.difference > least
 
 
-def reading(found: Measured) -> str:
+def reading(measured: Measured) -> str:
     """Return the diagnosis from angle and length, as text."""
-    if found.trainer < 1e-6 * found.plain:
+    if measured.trainer < 1e-6 * measured.plain:
         return ": it is 0, as with a detached loss"
-    if found.plain and abs(found.difference - abs(found.trainer - found.plain)) < 0.1 * found.difference:
-        times = found.trainer / found.plain
+    if (
+        measured.plain
+        and abs(measured.difference - abs(measured.trainer - measured.plain)) < 0.1 * measured.difference
+    ):
+        times = measured.trainer / measured.plain
         return f": it is {times:.3g} times as long, as with a wrong denominator or weight"
-    if found.cosine < -0.9:
+    if measured.cosine < -0.9:
         return ": it has the opposite direction, as with a wrong sign"
-    if abs(found.cosine) < 0.1:
+    if abs(measured.cosine) < 0.1:
         return ": the two are orthogonal, as with other rows"
     return ": a part is missing, from other rows, or random as with dropout"
 

@@ -39,14 +39,14 @@ def measure(step: Step) -> Measured:
     return Measured(step.facts["frozen"]["digest"], step.facts["frozen"]["declared"])
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim unequal digests."""
-    if found.digest != found.declared:
+    if measured.digest != measured.declared:
         yield Claim(
             Verdict.PROVEN,
             "frozen weights have changed",
-            got=found.digest,
-            expected=found.declared,
+            got=measured.digest,
+            expected=measured.declared,
             specificity=2.5,
         )
 

@@ -46,17 +46,17 @@ def measure(step: Step) -> Measured:
     return Measured(step.numbers["grad/norm"], clip["norm"], step.setup.max_grad_norm, clip["eps"])
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a norm that does not follow from the other."""
-    expected = min(found.found, found.largest)
-    if abs(found.got - expected) > max(ROUNDING, DIGITS * found.eps) * expected:
+    expected = min(measured.found, measured.largest)
+    if abs(measured.got - expected) > max(ROUNDING, DIGITS * measured.eps) * expected:
         yield Claim(
             Verdict.PROVEN,
             "the gradient was not clipped"
-            if found.got > found.largest
+            if measured.got > measured.largest
             else "the gradient changed before the optimizer step",
-            got=f"a norm of {found.got:.4g} at the optimizer",
-            expected=f"{expected:.4g}, of {found.found:.4g} clipped to {found.largest:.4g}",
+            got=f"a norm of {measured.got:.4g} at the optimizer",
+            expected=f"{expected:.4g}, of {measured.found:.4g} clipped to {measured.largest:.4g}",
             specificity=2,
         )
 

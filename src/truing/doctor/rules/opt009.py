@@ -68,9 +68,9 @@ def measure(step: Step) -> Measured:
     return Measured(compared(known), known["free"], cut["weight"], cut["moved"], cut["silent"], least)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim two thousandths: rounding is a thousand times smaller."""
-    gradients = found.gradients
+    gradients = measured.gradients
     verdict = Verdict.PROVEN if gradients.sure else Verdict.SUSPECT
     if differ(gradients, RELATIVE):
         yield Claim(
@@ -83,7 +83,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             + ("" if gradients.rounding is None else f"; rounding changes {gradients.rounding:.2g} of it"),
             specificity=1,
         )
-    elif gradients.plain == gradients.trainer == 0 and found.free > FREE:
+    elif gradients.plain == gradients.trainer == 0 and measured.free > FREE:
         yield Claim(
             verdict,
             f"{gradients.rows} rows have token gradients, and no trained weight has a gradient",
@@ -91,12 +91,12 @@ def judge(found: Measured) -> Iterator[Claim]:
             expected="a gradient: the answers depend on trained weights",
             specificity=1.5,
         )
-    if found.moved > found.least:
+    if measured.moved > measured.least:
         yield Claim(
             verdict,
-            f"no gradient reaches {found.weight}, although the answers depend on it: the path is cut",
-            got=f"0 at {found.silent} weights; changing this one by a hundredth moves log-probabilities by"
-            f" {found.moved:.2g} nats",
+            f"no gradient reaches {measured.weight}, although the answers depend on it: the path is cut",
+            got=f"0 at {measured.silent} weights; changing this one by a hundredth moves log-probabilities by"
+            f" {measured.moved:.2g} nats",
             expected="a gradient for each weight with an effect",
             specificity=2,
         )

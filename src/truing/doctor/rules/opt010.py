@@ -48,24 +48,26 @@ def measure(step: Step) -> Measured:
     return Measured(left, now["before"] if left else "", now["changed"])
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any write into the moments between two steps."""
-    if found.left != found.found or found.changed:
-        whose = "step" if found.left == found.found else "update"
+    if measured.left != measured.found or measured.changed:
+        whose = "step" if measured.left == measured.found else "update"
         yield Claim(
             Verdict.PROVEN,
             f"the optimizer's moments differ from those after the previous {whose}",
-            got=f"digest {found.found}" if whose == "update" else f"{found.changed} steps with other moments",
-            expected=f"digest {found.left}" if whose == "update" else "none",
+            got=f"digest {measured.found}"
+            if whose == "update"
+            else f"{measured.changed} steps with other moments",
+            expected=f"digest {measured.left}" if whose == "update" else "none",
             specificity=2.5,
         )
 
 
-def _second(left: str, found: str, changed: int = 0) -> Step:
+def _second(left: str, moments: str, changed: int = 0) -> Step:
     """Return an update after another, with the digests after the first and before the second."""
     weights = {"before": "x", "after": "y", "next": "y"}
     earlier = past_step(0, facts={"weights": weights, "moments": {"before": "o", "changed": 0, "next": left}})
-    now = {"moments": {"before": found, "changed": changed, "next": "z"}}
+    now = {"moments": {"before": moments, "changed": changed, "next": "z"}}
     return drawn_by(replace(changed_step(example_step(), past=[earlier], facts=now), step=1), "a", 1)
 
 
@@ -75,7 +77,7 @@ def example() -> Step:
     return changed_step(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}})
 
 
-def kept() -> Step:
+def same_moments() -> Step:
     """The second update starts with the moments of the first."""
     step = _second("m", "m")
     return drawn_by(changed_step(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}}), "y", 1)
@@ -95,5 +97,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(kept, first_of_stage),
+    lookalikes=(same_moments, first_of_stage),
 )

@@ -46,9 +46,9 @@ def measure(step: Step) -> list[Batch]:
     return [Batch(**each) for each in uses]
 
 
-def judge(found: list[Batch]) -> Iterator[Claim]:
+def judge(batches: list[Batch]) -> Iterator[Claim]:
     """Claim rows with other counts than declared."""
-    for batch in found:
+    for batch in batches:
         counts = ", ".join(f"{rows} rows {times} times" for times, rows in enumerate(batch.rows) if rows)
         wrong = {
             f"row {', '.join(batch.twice)} is in one update more than once": bool(batch.twice),

@@ -46,13 +46,13 @@ def measure(step: Step) -> Measured:
     return Measured((), len(names), -1)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim repeated names."""
-    if found.again:
+    if measured.again:
         yield Claim(
             Verdict.PROVEN,
-            f"rows of update {found.update + 1} are trained again",
-            got=f"{len(found.again)} of {found.rows} rows, such as {found.again[0]}",
+            f"rows of update {measured.update + 1} are trained again",
+            got=f"{len(measured.again)} of {measured.rows} rows, such as {measured.again[0]}",
             expected="rows sampled for this update",
             specificity=2.7,
         )

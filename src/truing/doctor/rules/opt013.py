@@ -30,7 +30,7 @@ from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
-TOLD, SURE = 5, 20
+SUSPECTED, SURE = 5, 20
 """Updates in a row for a claim, and for proof."""
 
 
@@ -46,52 +46,52 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Count back from this update to the last one with an inner step."""
     updates = [each.numbers for each in step.past_of_stage]
-    held = int(_held_back(step.numbers))
-    while held and held <= len(updates) and _held_back(updates[-held]):
-        held += 1
+    skipped = int(_is_skipped(step.numbers))
+    while skipped and skipped <= len(updates) and _is_skipped(updates[-skipped]):
+        skipped += 1
     ends = step.step + 1 == step.setup.steps
-    return Measured(held, len(updates) + 1, ends, step.numbers.get("kl_all/k3"))
+    return Measured(skipped, len(updates) + 1, ends, step.numbers.get("kl_all/k3"))
 
 
-def _held_back(numbers: Mapping[str, float]) -> bool:
+def _is_skipped(numbers: Mapping[str, float]) -> bool:
     """Return whether a gate skipped every inner step: then there is no norm."""
     return numbers.get("gate/held_back", 0.0) > 0 and "grad/norm" not in numbers
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a row of skipped updates: without a change the next one is skipped too."""
-    if found.held < TOLD:
+    if measured.held < SUSPECTED:
         return
-    half = found.ends and 2 * found.held >= found.updates
-    kl = "" if found.kl is None else f"; the KL to the reference is {found.kl:.3g} nats per token"
+    half = measured.ends and 2 * measured.held >= measured.updates
+    kl = "" if measured.kl is None else f"; the KL to the reference is {measured.kl:.3g} nats per token"
     yield Claim(
-        Verdict.PROVEN if found.held >= SURE or half else Verdict.SUSPECT,
-        f"the last {found.held} of {found.updates} updates were all skipped{kl}",
+        Verdict.PROVEN if measured.held >= SURE or half else Verdict.SUSPECT,
+        f"the last {measured.held} of {measured.updates} updates were all skipped{kl}",
         got="no weight has changed since",
         expected="a gate that skips some batches, and passes others",
         specificity=4,
     )
 
 
-def _held(times: int, made_before: int = 0) -> Step:
-    """Return a skipped update after others; ``made_before`` were made."""
+def _skipped(times: int, trained_before: int = 0) -> Step:
+    """Return a skipped update after ``trained_before`` trained ones, the last of ``times`` skipped ones."""
     step = example_step(setup={"steps": 100})
-    earlier = [past_step(i, grad_norm=1.0) for i in range(made_before)]
-    earlier += [past_step(i, gate_held_back=1.0) for i in range(made_before, made_before + times - 1)]
+    earlier = [past_step(i, grad_norm=1.0) for i in range(trained_before)]
+    earlier += [past_step(i, gate_held_back=1.0) for i in range(trained_before, trained_before + times - 1)]
     still = {"before": "a", "after": "a", "next": "a"}
-    held = changed_step(step, past=earlier, facts={"weights": still}, numbers={"gate/held_back": 1.0})
-    numbers = {name: value for name, value in held.numbers.items() if name != "grad/norm"}
-    return replace(held, step=len(earlier), numbers=numbers)
+    last = changed_step(step, past=earlier, facts={"weights": still}, numbers={"gate/held_back": 1.0})
+    numbers = {name: value for name, value in last.numbers.items() if name != "grad/norm"}
+    return replace(last, step=len(earlier), numbers=numbers)
 
 
 def example() -> Step:
     """The policy stays beyond the cap."""
-    return _held(20, made_before=3)
+    return _skipped(20, trained_before=3)
 
 
 def now_and_then() -> Step:
     """Three batches in a row."""
-    return _held(3, made_before=9)
+    return _skipped(3, trained_before=9)
 
 
 RULE = Rule(

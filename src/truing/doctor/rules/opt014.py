@@ -83,39 +83,39 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference, and a factor other than the clip's."""
-    if found.count:
+    if measured.count:
         yield _claim(
-            f"{found.count} of {with_count(found.weights, 'weight')} have another gradient than"
-            " the sum of the"
-            f" backward passes, such as {found.wrong[0]}",
-            f"a difference of {found.relative:.3g} of its length",
+            f"{measured.count} of {with_count(measured.weights, 'weight')} have another gradient than the sum"
+            f" of the backward passes, such as {measured.wrong[0]}",
+            f"a difference of {measured.relative:.3g} of its length",
             "the sum of the backward passes, times the clip's factor",
         )
-    if found.foreign:
+    if measured.foreign:
         yield _claim(
-            f"{found.foreign[0]} has a gradient from no backward pass of the update",
-            with_count(len(found.foreign), "such weight") + " at least",
+            f"{measured.foreign[0]} has a gradient from no backward pass of the update",
+            with_count(len(measured.foreign), "such weight") + " at least",
             "gradients of this update alone: were earlier ones cleared?",
         )
-    if found.calls > found.steps:
+    if measured.calls > measured.steps:
         yield _claim(
             "the optimizer made more steps than the update has",
-            with_count(found.calls, "step"),
-            f"{found.steps}, one for each minibatch",
+            with_count(measured.calls, "step"),
+            f"{measured.steps}, one for each minibatch",
         )
-    if abs(found.factor - found.clip) > CLIP * found.clip:
+    if abs(measured.factor - measured.clip) > CLIP * measured.clip:
         yield _claim(
             "all gradients were multiplied by another factor than the clip's",
-            f"{found.factor:.5g}",
-            f"{found.clip:.5g}",
+            f"{measured.factor:.5g}",
+            f"{measured.clip:.5g}",
         )
-    if found.moved > found.least:
+    if measured.moved > measured.least:
         yield _claim(
-            f"a backward pass gave {found.cut} no gradient, although its rows depend on it: the path is cut",
-            f"no gradient at {with_count(found.silent, 'weight')}; changing this one by a hundredth moves"
-            f" log-probabilities by {found.moved:.2g} nats",
+            f"a backward pass gave {measured.cut} no gradient, although its rows depend on it: the path is"
+            " cut",
+            f"no gradient at {with_count(measured.silent, 'weight')}; changing this one by a hundredth moves"
+            f" log-probabilities by {measured.moved:.2g} nats",
             "a gradient in each backward pass",
         )
 

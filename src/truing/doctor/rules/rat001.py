@@ -52,15 +52,16 @@ def measure(step: Step) -> Measured:
     return Measured(places(step, zero_N, int(step.tokens["policy_mask"].sum())), median)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim probabilities of exactly 1 that neither sampler nor trainer computed."""
-    if found.zeros:
+    if measured.zeros:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.zeros.tokens} old log-probabilities are exactly 0 at uncertain tokens",
-            got=f"{found.zeros}; their median ratio is {found.median_ratio:.3g}, the probability itself",
+            f"{measured.zeros.tokens} old log-probabilities are exactly 0 at uncertain tokens",
+            got=f"{measured.zeros}; their median ratio is {measured.median_ratio:.3g}, the probability"
+            " itself",
             expected="the sampler's log-probabilities",
-            **found.zeros.claim_fields,
+            **measured.zeros.claim_fields,
             specificity=3,
         )
 

@@ -108,11 +108,11 @@ def _first(step: Step) -> Tensor:
     return sampled_N & (inner_N == 0)
 
 
-def _slope(said_n: Tensor, apart_n: Tensor) -> tuple[float, float]:
+def _slope(sampler_n: Tensor, apart_n: Tensor) -> tuple[float, float]:
     """Return the slope of trainer's by sampler's through 0, and the explained share of the difference."""
-    square = float(said_n.square().sum())
-    slope = 1 + float((said_n * apart_n).sum()) / square if square else 1.0
-    left, whole = (apart_n - (slope - 1) * said_n).square().sum(), apart_n.square().sum()
+    square = float(sampler_n.square().sum())
+    slope = 1 + float((sampler_n * apart_n).sum()) / square if square else 1.0
+    left, whole = (apart_n - (slope - 1) * sampler_n).square().sum(), apart_n.square().sum()
     return slope, 1 - float(left / whole) if whole else 0.0
 
 
@@ -138,54 +138,57 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
     return int((share_B < 0.9).sum()) + 1, compared
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than the trainer's difference from itself; proof needs a plain forward in the stage."""
-    most = tolerance(found.rounding, found.null, FLOOR)
+    most = tolerance(measured.rounding, measured.null, FLOOR)
     bound = math.inf if most is None else most
-    apart = max(APART, bound) if found.rounding is None else bound
+    apart = max(APART, bound) if measured.rounding is None else bound
     expected = (
         "0 up to rounding; the trainer's difference from itself is not measured"
         if most is None
-        else f"within {bound:.2g}: the trainer differs from itself by {found.null:.2g}"
-        if found.rounding is None
-        else f"within {bound:.2g}: a plain forward rounds by {found.rounding:.2g}"
+        else f"within {bound:.2g}: the trainer differs from itself by {measured.null:.2g}"
+        if measured.rounding is None
+        else f"within {bound:.2g}: a plain forward rounds by {measured.rounding:.2g}"
     )
-    most_off = found.median > (typical(found.rounding, found.tokens) or math.inf)
-    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound or most_off:
+    most_off = measured.median > (typical(measured.rounding, measured.tokens) or math.inf)
+    if measured.median > MEDIAN or measured.k3 > K3 or measured.largest > bound or most_off:
         # a plain forward finds one of the two wrong; or an earlier one measured rounding
-        looked = found.plain is not None and (found.plain > apart or most_off)
-        sure = looked or (found.rounding is not None and found.median > bound)
+        plain_differs = measured.plain is not None and (measured.plain > apart or most_off)
+        sure = plain_differs or (measured.rounding is not None and measured.median > bound)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            f"before the first update trainer and sampler differ by up to {found.largest:.3g} nats"
-            f" (k3 {found.k3:.2g}){_pattern(found)}",
-            got=f"median {found.median:.2g} nats over {with_count(found.tokens, 'token')}"
-            if found.tokens
+            f"before the first update trainer and sampler differ by up to {measured.largest:.3g} nats"
+            f" (k3 {measured.k3:.2g}){_pattern(measured)}",
+            got=f"median {measured.median:.2g} nats over {with_count(measured.tokens, 'token')}"
+            if measured.tokens
             else "",
             expected=expected,
-            **found.worst.claim_fields,
+            **measured.worst.claim_fields,
             specificity=1.5,
         )
 
 
-def _pattern(found: Measured) -> str:
+def _pattern(measured: Measured) -> str:
     """Return the pattern of the difference, as text."""
-    if found.tokens < 32:
+    if measured.tokens < 32:
         return ""
-    if found.shift and found.left < 0.2:
-        return f"; they fit {abs(found.shift)} tokens {'later' if found.shift > 0 else 'earlier'}: a shift"
-    if found.worst_rows <= 0.2 * found.rows:
+    if measured.shift and measured.left < 0.2:
         return (
-            f"; {found.worst_rows} of {found.rows} rows have nearly all of it: a fault of rows, not of tokens"
+            f"; they fit {abs(measured.shift)} tokens {'later' if measured.shift > 0 else 'earlier'}: a shift"
         )
-    if found.explained > 0.8 and abs(found.slope - 1) > 0.02:
-        return f"; one is {found.slope:.2f} times the other, as with two temperatures"
-    if found.lower > 0.95:
+    if measured.worst_rows <= 0.2 * measured.rows:
+        return (
+            f"; {measured.worst_rows} of {measured.rows} rows have nearly all of it: a fault of rows,"
+            " not of tokens"
+        )
+    if measured.explained > 0.8 and abs(measured.slope - 1) > 0.02:
+        return f"; one is {measured.slope:.2f} times the other, as with two temperatures"
+    if measured.lower > 0.95:
         return (
             "; the trainer's is lower nearly everywhere: it counts more ids than the sampler, or lacks"
             " a part of the context"
         )
-    if found.lower < 0.05:
+    if measured.lower < 0.05:
         return "; the trainer's is higher nearly everywhere: it counts fewer ids than the sampler"
     return ""
 

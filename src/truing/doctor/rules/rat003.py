@@ -88,18 +88,26 @@ def _frozen_before(step: Step) -> bool:
     return numbers.get("ratio/min") == numbers.get("ratio/max") == 1
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim that no token moved by one bit, although weights did."""
-    frozen = found.compared.tokens >= TOKENS and found.equal == found.compared.tokens and found.earlier
-    if frozen and found.rate > 0 and (found.moved or found.gradient > 0) and found.moved is not False:
-        sure = found.moved and found.gradient > 0 and found.rate >= VISIBLE and found.before
+    frozen = (
+        measured.compared.tokens >= TOKENS and measured.equal == measured.compared.tokens and measured.earlier
+    )
+    if (
+        frozen
+        and measured.rate > 0
+        and (measured.moved or measured.gradient > 0)
+        and measured.moved is not False
+    ):
+        sure = measured.moved and measured.gradient > 0 and measured.rate >= VISIBLE and measured.before
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
-            f"at update {found.inner_step + 1} of the batch all {found.equal} ratios are exactly 1, although"
-            " the weights have moved since the first",
-            got=f"new = old, bit for bit; gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}",
+            f"at update {measured.inner_step + 1} of the batch all {measured.equal} ratios are exactly 1,"
+            " although the weights have moved since the first",
+            got=f"new = old, bit for bit; gradient norm {measured.gradient:.3g}, learning rate"
+            f" {measured.rate:.3g}",
             expected="ratios that differ from 1 from the second update on",
-            **found.compared.claim_fields,
+            **measured.compared.claim_fields,
             specificity=2,
         )
 

@@ -66,22 +66,23 @@ def measure(step: Step) -> Measured:
                 Measured(shift, tokens, *shares, left, first, places(step, tells_N & (here_N > NEAR)))
             )
     nothing = Measured(0, 0, 0.0, 1.0, 1.0, first, places(step, torch.zeros_like(kept_N)))
-    return max(tried, key=lambda found: (found.fits, -found.left), default=nothing)
+    return max(tried, key=lambda shifted: (shifted.fits, -shifted.left), default=nothing)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a near-exact fit under a shift as proof, a much better one as suspicion."""
-    exact = found.tokens >= 32 and found.fits >= 0.9 and found.in_place <= 0.5
-    if exact or (found.first and found.tokens >= 64 and found.left < 0.2):
-        side = "before" if found.shift > 0 else "after"  # the number at t is of the token at t + shift
+    exact = measured.tokens >= 32 and measured.fits >= 0.9 and measured.in_place <= 0.5
+    if exact or (measured.first and measured.tokens >= 64 and measured.left < 0.2):
+        side = "before" if measured.shift > 0 else "after"  # the number at t is of the token at t + shift
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"old log-probabilities are shifted: {abs(found.shift)}"
-            f" token{'s' * (abs(found.shift) > 1)} {side} their"
+            f"old log-probabilities are shifted: {abs(measured.shift)}"
+            f" token{'s' * (abs(measured.shift) > 1)} {side} their"
             " token",
-            got=f"{found.fits:.0%} of {found.tokens} fit with that shift, {found.in_place:.0%} in place",
+            got=f"{measured.fits:.0%} of {measured.tokens} fit with that shift, {measured.in_place:.0%} in"
+            " place",
             expected="the best fit without a shift",
-            **found.where.claim_fields,
+            **measured.where.claim_fields,
             specificity=3,
         )
 

@@ -122,17 +122,17 @@ def _round(owner_RR: Tensor) -> Tensor:
     return in_R
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim two rows with numbers of others."""
-    if found.exchanged >= 2:
+    if measured.exchanged >= 2:
         yield Claim(
             Verdict.PROVEN,
-            f"old log-probabilities of {with_count(found.exchanged, 'row')} belong to other rows",
-            got=f"those of row {found.row} equal the new ones of row {found.other}, at every token",
-            expected=f"each row's own, in all {found.compared} rows",
-            row=found.row,
+            f"old log-probabilities of {with_count(measured.exchanged, 'row')} belong to other rows",
+            got=f"those of row {measured.row} equal the new ones of row {measured.other}, at every token",
+            expected=f"each row's own, in all {measured.compared} rows",
+            row=measured.row,
             start=0,
-            end=found.tokens,
+            end=measured.tokens,
             specificity=3,
         )
 

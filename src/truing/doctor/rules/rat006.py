@@ -82,18 +82,18 @@ def _ratio(step: Step) -> Tensor:
     return log_N.exp()
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference: the definition has one value."""
-    if math.isnan(found.share) or abs(found.reported - found.share) <= ROUNDING:
+    if math.isnan(measured.share) or abs(measured.reported - measured.share) <= ROUNDING:
         return
-    unsigned = abs(found.reported - found.outside) <= ROUNDING
-    if found.ours or unsigned:
+    unsigned = abs(measured.reported - measured.outside) <= ROUNDING
+    if measured.ours or unsigned:
         reading = ": it is the share outside the band, whatever the advantage" if unsigned else ""
         yield Claim(
             Verdict.PROVEN,
             f"the reported share of clipped tokens is wrong{reading}",
-            got=f"{found.reported:.6g}",
-            expected=f"{found.share:.6g} of {found.tokens} tokens",
+            got=f"{measured.reported:.6g}",
+            expected=f"{measured.share:.6g} of {measured.tokens} tokens",
             specificity=1.5,
         )
 

@@ -68,21 +68,21 @@ def measure(step: Step) -> Measured:
     return Measured(where, *sizes, same, step.setup.trainer == "truing")
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference in Truing, a large one in other trainers."""
-    far = found.median > MEDIAN or found.k3 > K3
-    if found.differing and (found.ours or far):
-        source = "; they are the trainer's own of this update" if found.recomputed else ""
+    far = measured.median > MEDIAN or measured.k3 > K3
+    if measured.differing and (measured.ours or far):
+        source = "; they are the trainer's own of this update" if measured.recomputed else ""
         yield Claim(
-            Verdict.PROVEN if found.ours else Verdict.SUSPECT,
-            f"{found.differing.tokens} of {found.differing.compared} old log-probabilities differ from"
+            Verdict.PROVEN if measured.ours else Verdict.SUSPECT,
+            f"{measured.differing.tokens} of {measured.differing.compared} old log-probabilities differ from"
             f" those recorded in sampling{source}",
-            got=f"differences of up to {found.largest:.3g} nats, median {found.median:.2g},"
-            f" k3 {found.k3:.2g}",
+            got=f"differences of up to {measured.largest:.3g} nats, median {measured.median:.2g},"
+            f" k3 {measured.k3:.2g}",
             expected="the sampler's log-probabilities"
-            if found.ours
+            if measured.ours
             else "a forward of the same weights, under the same distribution",
-            **found.differing.claim_fields,
+            **measured.differing.claim_fields,
             specificity=1,
         )
 

@@ -35,19 +35,19 @@ def measure(step: Step) -> ForwardDifference:
     return forward_difference(step, "old")
 
 
-def judge(found: ForwardDifference) -> Iterator[Claim]:
+def judge(difference: ForwardDifference) -> Iterator[Claim]:
     """Claim old log-probabilities that differ while the trainer's agree."""
-    if found.differs("old") and found.agrees("trainer"):
-        old, new = (found.largest[name] for name in ("old", "trainer"))
+    if difference.differs("old") and difference.agrees("trainer"):
+        old, new = (difference.largest[name] for name in ("old", "trainer"))
         yield Claim(
-            Verdict.PROVEN if found.is_certain("old") else Verdict.SUSPECT,
+            Verdict.PROVEN if difference.is_certain("old") else Verdict.SUSPECT,
             f"before the first update old log-probabilities are up to {old:.3g} nats from a plain"
             " forward, and the trainer's new ones are not",
-            got=f"old {old:.3g}, new {new:.3g} over {found.tokens} tokens",
-            expected=f"both {found.expected_text('old')}",
-            row=found.row,
-            start=found.token,
-            end=found.token + 1,
+            got=f"old {old:.3g}, new {new:.3g} over {difference.tokens} tokens",
+            expected=f"both {difference.expected_text('old')}",
+            row=difference.row,
+            start=difference.token,
+            end=difference.token + 1,
             specificity=1.5,
         )
 

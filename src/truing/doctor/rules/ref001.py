@@ -45,22 +45,22 @@ def measure(step: Step) -> Measured:
     return Measured(now["digest"], now["declared"], before[0] if before else "", step.setup.reference_moves)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim unequal digests."""
-    if found.digest != found.declared:
+    if measured.digest != measured.declared:
         yield Claim(
             Verdict.PROVEN,
             "the weights of the reference differ from the recorded ones",
-            got=found.digest,
-            expected=found.declared,
+            got=measured.digest,
+            expected=measured.declared,
             specificity=3,
         )
-    elif found.before and found.before != found.digest and found.moves is False:
+    elif measured.before and measured.before != measured.digest and measured.moves is False:
         yield Claim(
             Verdict.PROVEN,
             "the reference has changed since the previous update, without a declared sync",
-            got=found.digest,
-            expected=found.before,
+            got=measured.digest,
+            expected=measured.before,
             specificity=2.5,
         )
 

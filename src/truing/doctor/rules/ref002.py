@@ -96,36 +96,37 @@ def at_first(step: Step) -> Tensor:
     """Return the policy's log-probabilities before the step's first update: [N] float64, NaN if unknown."""
     inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row_of_token]
     nothing_N = torch.full((len(step.row_of_token),), torch.nan, dtype=torch.float64)
-    found_N = nothing_N
+    logprob_N = nothing_N
     if "new_logprob" in step.tokens and not step.setup.dropout:
-        found_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
+        logprob_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
     if "sampler_logprob" in step.tokens and step.setup.on_policy:
         sampler_N = step.tokens["sampler_logprob"].double()
-        found_N = torch.where(found_N.isnan() & (inner_N >= 0), sampler_N, found_N)
+        logprob_N = torch.where(logprob_N.isnan() & (inner_N >= 0), sampler_N, logprob_N)
     if "origin" in step.tokens:
-        found_N = torch.where(step.tokens["origin"] == Origin.SAMPLED, found_N, nothing_N)
-    return found_N
+        logprob_N = torch.where(step.tokens["origin"] == Origin.SAMPLED, logprob_N, nothing_N)
+    return logprob_N
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than the normal difference between two forwards of the same weights."""
-    most = tolerance(found.rounding, found.null, FLOOR)
+    most = tolerance(measured.rounding, measured.null, FLOOR)
     bound = math.inf if most is None else most
-    most_off = found.median > (typical(found.rounding, found.tokens) or math.inf)
-    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound or most_off:
+    most_off = measured.median > (typical(measured.rounding, measured.tokens) or math.inf)
+    if measured.median > MEDIAN or measured.k3 > K3 or measured.largest > bound or most_off:
         # the policy's own scores are right, and most tokens differ: those of the reference are wrong
-        right = found.plain is not None and found.plain <= (
-            max(APART, bound) if found.rounding is None else bound
+        right = measured.plain is not None and measured.plain <= (
+            max(APART, bound) if measured.rounding is None else bound
         )
-        sure = found.ours and right and (found.median > bound or most_off)
+        sure = measured.ours and right and (measured.median > bound or most_off)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             "before the first update the reference differs from the policy by up to"
-            f" {found.largest:.3g} nats",
-            got=f"median {found.median:.2g} nats over {with_count(found.tokens, 'token')}, k3 {found.k3:.2g}",
+            f" {measured.largest:.3g} nats",
+            got=f"median {measured.median:.2g} nats over {with_count(measured.tokens, 'token')}, k3"
+            f" {measured.k3:.2g}",
             expected="0 up to rounding"
-            + ("" if found.null is None else f": the trainer differs from itself by {found.null:.2g}"),
-            **found.worst.claim_fields,
+            + ("" if measured.null is None else f": the trainer differs from itself by {measured.null:.2g}"),
+            **measured.worst.claim_fields,
             specificity=1.5,
         )
 

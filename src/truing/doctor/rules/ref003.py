@@ -81,21 +81,21 @@ def _moved(past: Past) -> bool:
     return had_gradient and not (weights and weights["before"] == weights["after"])
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim equality at all tokens after two updates that moved weights."""
-    if found.compared.tokens < TOKENS or found.moving < 2:
+    if measured.compared.tokens < TOKENS or measured.moving < 2:
         return
-    exact = found.equal == found.compared.tokens and found.before == 0 and found.least >= 1e-6
-    near = found.largest <= 5e-5 and found.rates >= 1e-4
+    exact = measured.equal == measured.compared.tokens and measured.before == 0 and measured.least >= 1e-6
+    near = measured.largest <= 5e-5 and measured.rates >= 1e-4
     if exact or near:
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"after {with_count(found.moving, 'update')} that moved weights the reference still gives"
+            f"after {with_count(measured.moving, 'update')} that moved weights the reference still gives"
             f" {'exactly ' if exact else ''}the policy's log-probabilities",
-            got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
-            f" {found.largest:.2g} nats",
+            got=f"{measured.equal} of {measured.compared.tokens} are equal bit for bit, the largest"
+            f" difference is {measured.largest:.2g} nats",
             expected="a reference that stays at the start of the stage",
-            **found.compared.claim_fields,
+            **measured.compared.claim_fields,
             specificity=2,
         )
 

@@ -35,18 +35,18 @@ def measure(step: Step) -> ForwardDifference:
     return forward_difference(step, "reference")
 
 
-def judge(found: ForwardDifference) -> Iterator[Claim]:
+def judge(difference: ForwardDifference) -> Iterator[Claim]:
     """Claim numbers that differ from a plain forward."""
-    if found.differs("reference"):
-        far = found.largest["reference"]
+    if difference.differs("reference"):
+        far = difference.largest["reference"]
         yield Claim(
-            Verdict.PROVEN if found.is_certain("reference") else Verdict.SUSPECT,
+            Verdict.PROVEN if difference.is_certain("reference") else Verdict.SUSPECT,
             f"the update's reference numbers are up to {far:.3g} nats from a plain forward of the reference",
-            got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
-            expected=found.expected_text("reference"),
-            row=found.row,
-            start=found.token,
-            end=found.token + 1,
+            got=f"{far:.3g} over {with_count(difference.tokens, 'token')}",
+            expected=difference.expected_text("reference"),
+            row=difference.row,
+            start=difference.token,
+            end=difference.token + 1,
             specificity=3,
         )
 

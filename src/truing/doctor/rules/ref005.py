@@ -46,17 +46,18 @@ def measure(step: Step) -> Measured:
     return Measured(**{name: known[name] for name in Measured._fields})
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a weight that differs from the formula."""
-    if found.largest > max(SHARE * found.apart, DIGITS * found.rounding):
-        how = "by another share than declared" if found.due else "although no sync is due"
+    if measured.largest > max(SHARE * measured.apart, DIGITS * measured.rounding):
+        how = "by another share than declared" if measured.due else "although no sync is due"
         yield Claim(
             Verdict.PROVEN,
             "the reference was not synced, although a sync is due"
-            if found.due and not found.moved
+            if measured.due and not measured.moved
             else f"the reference moved {how}",
-            got=f"{found.weight} is {found.largest:.3g} from the formula, and moved by {found.moved:.3g}",
-            expected=f"rounding; the policy was {found.apart:.3g} away",
+            got=f"{measured.weight} is {measured.largest:.3g} from the formula, and moved by"
+            f" {measured.moved:.3g}",
+            expected=f"rounding; the policy was {measured.apart:.3g} away",
             specificity=2.5,
         )
 

@@ -103,17 +103,17 @@ def _cut(row: Row) -> bool:
     return row.truncated and bool(row.turns) and row.turns[-1].finish_reason == FinishReason.LENGTH
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a significant number; a few may be right before the limit."""
-    if found.full > HANDFUL and found.full >= TENTH * found.all_full:
-        suspected = found.chance < CHANCE
+    if measured.full > HANDFUL and measured.full >= TENTH * measured.all_full:
+        suspected = measured.chance < CHANCE
         yield Claim(
             Verdict.SUSPECT if suspected else Verdict.FACT,
-            f"{found.full} of {found.cut} attempts cut at the limit have the largest reward of the"
-            f" update, {found.reward:.4g}" + (f" (p = {found.chance:.1g})" if suspected else ""),
-            got=f"they are {found.full} of {found.all_full} attempts with that reward",
+            f"{measured.full} of {measured.cut} attempts cut at the limit have the largest reward of the"
+            f" update, {measured.reward:.4g}" + (f" (p = {measured.chance:.1g})" if suspected else ""),
+            got=f"they are {measured.full} of {measured.all_full} attempts with that reward",
             expected="unfinished attempts with lower rewards",
-            row=found.row,
+            row=measured.row,
         )
 
 

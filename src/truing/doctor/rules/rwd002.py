@@ -92,9 +92,9 @@ def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int
         for by in (*range(1, longest // 2 + 1), *range(-1, -longest // 2, -1)):
             others = [block[(k + by) % len(block)] for block in within for k in range(len(block))]
             turned[f"shifted by {by}"] = others
-        mine = [place for block in within for place in block]
+        in_order = [place for block in within for place in block]
         for name, others in turned.items():
-            if all(_equal(pairs[i][0], pairs[j][1]) for i, j in zip(mine, others, strict=True)):
+            if all(_equal(pairs[i][0], pairs[j][1]) for i, j in zip(in_order, others, strict=True)):
                 return name + suffix
     return ""
 
@@ -109,7 +109,7 @@ def _whole(step: Step) -> list[list[int]]:
     for i, each in enumerate(step.facts["regraded"]):
         if (row := rows.get(each.get("sample_id", ""))) is not None:
             places.setdefault(row.group_id, {})[row.rollout_id] = i
-    return [list(found.values()) for group, found in places.items() if found.keys() == attempts[group]]
+    return [list(members.values()) for group, members in places.items() if members.keys() == attempts[group]]
 
 
 def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int]]) -> str:
@@ -122,26 +122,29 @@ def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int
     return ""
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim rewards on wrong rows, or an inexact grader."""
-    if not found.other:
+    if not measured.other:
         return
-    shuffled = found.same and found.values >= MANY
-    moved = found.other >= MANY and (bool(found.moved or found.of_group) or shuffled)
-    if moved and found.of_group:
-        what = f"{found.other} of {found.graded} attempts have the {found.of_group} of their group's rewards"
+    shuffled = measured.same and measured.values >= MANY
+    moved = measured.other >= MANY and (bool(measured.moved or measured.of_group) or shuffled)
+    if moved and measured.of_group:
+        what = (
+            f"{measured.other} of {measured.graded} attempts have the {measured.of_group} of their group's"
+            " rewards"
+        )
     elif moved:
-        what = f"{found.other} of {found.graded} rewards are on other rows than their answers"
+        what = f"{measured.other} of {measured.graded} rewards are on other rows than their answers"
     else:
-        what = f"{found.other} of {found.graded} answers get another reward when graded again"
+        what = f"{measured.other} of {measured.graded} answers get another reward when graded again"
     yield Claim(
         Verdict.PROVEN if moved else Verdict.SUSPECT,
-        what + (f": {found.moved}" if moved and found.moved else ""),
-        got=f"{found.stored:.5g} is stored, {found.again:.5g} is the second reward"
-        + (", with the same rewards overall" if found.same else ""),
+        what + (f": {measured.moved}" if moved and measured.moved else ""),
+        got=f"{measured.stored:.5g} is stored, {measured.again:.5g} is the second reward"
+        + (", with the same rewards overall" if measured.same else ""),
         expected="the same reward for the same answer",
         remedy="" if moved else "grade one answer ten times: if it varies, the grader is not exact",
-        row=found.row,
+        row=measured.row,
         specificity=3 if moved else 1,
     )
 

@@ -58,14 +58,15 @@ def measure(step: Step) -> Measured:
     return Measured(len(attempts), len(failed), len(groups), failed[0] if failed else 0)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim many failures: a few are normal."""
-    if found.failed >= FEW and found.failed >= SHARE * found.attempts:
+    if measured.failed >= FEW and measured.failed >= SHARE * measured.attempts:
         yield Claim(
             Verdict.SUSPECT,
-            f"{found.failed} of {found.attempts} attempts failed, in {found.groups} groups: no reward",
+            f"{measured.failed} of {measured.attempts} attempts failed, in {measured.groups} groups: no"
+            " reward",
             expected="rare failures, so that the rest represents the task",
-            row=found.row,
+            row=measured.row,
         )
 
 

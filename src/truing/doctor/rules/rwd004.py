@@ -56,15 +56,15 @@ def measure(step: Step) -> Measured:
     return Measured(len(missing), len(infinite), rows, min([*missing, *infinite], default=0))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any trained row without a finite reward."""
-    for count, what in ((found.missing, "no reward"), (found.infinite, "an infinite reward")):
+    for count, what in ((measured.missing, "no reward"), (measured.infinite, "an infinite reward")):
         if count:
             yield Claim(
                 Verdict.PROVEN,
-                f"{count} of {found.rows} rows under the policy loss have {what}",
+                f"{count} of {measured.rows} rows under the policy loss have {what}",
                 expected="a number for each trained row",
-                row=found.row,
+                row=measured.row,
                 specificity=3,
             )
 

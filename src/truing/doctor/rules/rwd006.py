@@ -57,15 +57,21 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim equal rewards in several updates."""
-    alike = all(spread <= ROUNDING for spread in found.spreads)
-    same = max(found.means) - min(found.means) <= ROUNDING
-    if len(found.means) == STEPS and found.several and alike and same:
-        guess = "all wrong" if found.means[-1] <= 0 else "all right" if found.means[-1] >= 1 else "all alike"
+    alike = all(spread <= ROUNDING for spread in measured.spreads)
+    same = max(measured.means) - min(measured.means) <= ROUNDING
+    if len(measured.means) == STEPS and measured.several and alike and same:
+        guess = (
+            "all wrong"
+            if measured.means[-1] <= 0
+            else "all right"
+            if measured.means[-1] >= 1
+            else "all alike"
+        )
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"every reward of the last {STEPS} updates is {found.means[-1]:.4g}: the tasks are too hard or"
+            f"every reward of the last {STEPS} updates is {measured.means[-1]:.4g}: the tasks are too hard or"
             " too easy, or the grader is broken",
             got=guess,
             expected="rewards that differ within a group",

@@ -42,13 +42,13 @@ def measure(step: Step) -> Measured:
     return Measured(tuple(found["trained"]), found["count"], found["tasks"], found["declared"])
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any held-out task in training."""
-    if found.shared:
+    if measured.shared:
         yield Claim(
-            Verdict.PROVEN if found.declared else Verdict.SUSPECT,
-            f"{found.shared} trained prompts are in the evaluation",
-            got=f"{', '.join(found.trained)}, of {found.tasks} tasks of the evaluation",
+            Verdict.PROVEN if measured.declared else Verdict.SUSPECT,
+            f"{measured.shared} trained prompts are in the evaluation",
+            got=f"{', '.join(measured.trained)}, of {measured.tasks} tasks of the evaluation",
             expected="none",
             specificity=2.4,
         )

@@ -56,29 +56,30 @@ def measure(step: Step) -> Measured:
     return Measured(len(read), below, worst, read.get(worst, math.nan), least)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any reward below the minimum."""
-    if found.below:
+    if measured.below:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.below} of {found.trained} trained answers have a reward below the declared minimum",
-            got=f"{found.reward:.3g}",
-            expected=f"at least {found.least:.3g}",
-            row=found.row,
+            f"{measured.below} of {measured.trained} trained answers have a reward below the declared"
+            " minimum",
+            got=f"{measured.reward:.3g}",
+            expected=f"at least {measured.least:.3g}",
+            row=measured.row,
             specificity=2.4,
         )
 
 
-def _kept(rewards: tuple[float, ...]) -> Step:
+def _demonstrations(rewards: tuple[float, ...]) -> Step:
     """Return answers as demonstrations with a minimum of 0.5; here all are kept."""
     step = example_step(rewards=rewards, setup={"algo": "rft", "advantage": None, "min_reward": 0.5})
-    shown, none = step.tokens["policy_mask"], torch.zeros_like(step.tokens["policy_mask"])
+    demo_N, none_N = step.tokens["policy_mask"], torch.zeros_like(step.tokens["policy_mask"])
     streams = {
-        "origin": step.tokens["origin"].masked_fill(shown, Origin.DEMO),
+        "origin": step.tokens["origin"].masked_fill(demo_N, Origin.DEMO),
         "excluded": torch.full_like(step.tokens["excluded"], Excluded.NOT_SAMPLED),
-        "policy_mask": none,
-        "kl_mask": none,
-        "supervised_mask": shown,
+        "policy_mask": none_N,
+        "kl_mask": none_N,
+        "supervised_mask": demo_N,
     }
     left_out = ["advantage", "pull", "old_logprob", "sampler_logprob"]
     return replace(changed_step(step, **streams, without=left_out), stage="rft")
@@ -86,12 +87,12 @@ def _kept(rewards: tuple[float, ...]) -> Step:
 
 def example() -> Step:
     """All answers are kept."""
-    return _kept((1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0))
+    return _demonstrations((1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0))
 
 
 def just_enough() -> Step:
     """Answers with the minimum reward, or more."""
-    return _kept((0.5, 1.0) * 4)
+    return _demonstrations((0.5, 1.0) * 4)
 
 
 RULE = Rule(

@@ -71,17 +71,18 @@ def _equal(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference from the sum."""
-    wrong = [each for each in found.rows if not _equal(each.reward, each.parts)]
+    wrong = [each for each in measured.rows if not _equal(each.reward, each.parts)]
     if wrong:
         worst = max(
             wrong, key=lambda each: math.inf if math.isnan(each.parts) else abs(each.reward - each.parts)
         )
         yield Claim(
             Verdict.PROVEN,
-            f"{len(wrong)} of {with_count(len(found.rows), 'reward')} are not the weighted sum of their parts"
-            f"{_pattern(found.rows, wrong)}",
+            f"{len(wrong)} of {with_count(len(measured.rows), 'reward')} are not the weighted sum of their"
+            " parts"
+            f"{_pattern(measured.rows, wrong)}",
             got=f"{worst.reward:.5g}",
             expected="the declared parts" if math.isnan(worst.parts) else f"{worst.parts:.5g}",
             row=worst.row,

@@ -61,24 +61,24 @@ def measure(step: Step) -> Measured:
     return Measured(falls([reward for _, reward in series]), [number for number, _ in series])
 
 
-def fallen(found: Measured) -> Fall | None:
+def fallen(measured: Measured) -> Fall | None:
     """Return the fall over the longest window that shows one; None without one."""
-    for fall in reversed(found.falls):
-        least = QUARTER if fall is found.falls[-1] else MOST
+    for fall in reversed(measured.falls):
+        least = QUARTER if fall is measured.falls[-1] else MOST
         if fall.errors >= ERRORS and fall.share >= least:
             return fall
     return None
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a large and significant fall."""
-    if (fall := fallen(found)) is not None:
-        first, last = found.updates[fall.start], found.updates[fall.start + fall.window - 1]
+    if (fall := fallen(measured)) is not None:
+        first, last = measured.updates[fall.start], measured.updates[fall.start + fall.window - 1]
         yield Claim(
             Verdict.SUSPECT,
             f"the mean reward fell from {fall.best:.3g} to {fall.since:.3g}; it broke at update"
-            f" {found.updates[fall.broke]}",
-            got=f"{fall.now:.3g} over updates {found.updates[-fall.window]} to {found.updates[-1]}",
+            f" {measured.updates[fall.broke]}",
+            got=f"{fall.now:.3g} over updates {measured.updates[-fall.window]} to {measured.updates[-1]}",
             expected=f"about {fall.best:.3g}, as over updates {first} to {last}",
             specificity=1.5,
         )

@@ -69,23 +69,25 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim impossible numbers as proof, missing ones as suspicion."""
-    if found.above:
-        what = f"{found.above.tokens} recorded log-probabilities are above 0"
-        yield _claim(Verdict.PROVEN, what, found.above, f"up to {found.largest:.3g}", "at most 0")
-    if found.never:
-        what = f"{with_count(found.never.tokens, 'token was', 'tokens were')} sampled with a probability of 0"
-        yield _claim(Verdict.PROVEN, what, found.never, "minus infinity", "a finite number")
-    if found.missing:
-        tokens = with_count(found.missing.tokens, "token was", "tokens were")
+    if measured.above:
+        what = f"{measured.above.tokens} recorded log-probabilities are above 0"
+        yield _claim(Verdict.PROVEN, what, measured.above, f"up to {measured.largest:.3g}", "at most 0")
+    if measured.never:
+        what = (
+            f"{with_count(measured.never.tokens, 'token was', 'tokens were')} sampled with a probability of 0"
+        )
+        yield _claim(Verdict.PROVEN, what, measured.never, "minus infinity", "a finite number")
+    if measured.missing:
+        tokens = with_count(measured.missing.tokens, "token was", "tokens were")
         what = f"{tokens} sampled without a recorded log-probability"
-        yield _claim(Verdict.SUSPECT, what, found.missing, "NaN", "a number at every sampled token")
-    if found.elsewhere:
-        tokens = with_count(found.elsewhere.tokens, "token")
-        what = f"{tokens} of {found.origins} with a log-probability, although not sampled"
-        got = "exactly 0" if found.filled else "numbers"
-        yield _claim(Verdict.SUSPECT, what, found.elsewhere, got, "none")
+        yield _claim(Verdict.SUSPECT, what, measured.missing, "NaN", "a number at every sampled token")
+    if measured.elsewhere:
+        tokens = with_count(measured.elsewhere.tokens, "token")
+        what = f"{tokens} of {measured.origins} with a log-probability, although not sampled"
+        got = "exactly 0" if measured.filled else "numbers"
+        yield _claim(Verdict.SUSPECT, what, measured.elsewhere, got, "none")
 
 
 def _claim(verdict: Verdict, what: str, where: Places, got: str, expected: str) -> Claim:

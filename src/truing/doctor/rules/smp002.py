@@ -86,24 +86,25 @@ def _short(step: Step, version: int) -> int:
     return max(len(step.past) - version, 0)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several policies in a step, or an old one."""
-    behind = max(found.behind, found.short)
-    states = max(len(found.digests), len(found.versions))
+    behind = max(measured.behind, measured.short)
+    states = max(len(measured.digests), len(measured.versions))
     if states > 1:
         yield Claim(
             Verdict.PROVEN,
-            f"the {found.turns} turns of this step come from {states} different versions of the weights",
-            got=f"digests {', '.join(found.digests[:3])}; versions {', '.join(map(str, found.versions[:3]))}",
+            f"the {measured.turns} turns of this step come from {states} different versions of the weights",
+            got=f"digests {', '.join(measured.digests[:3])}; versions"
+            f" {', '.join(map(str, measured.versions[:3]))}",
             expected="one",
-            row=found.row,
+            row=measured.row,
             specificity=2.5,
         )
     elif behind:
         yield Claim(
             Verdict.PROVEN,
             f"the sampler's weights are {behind} update{'s' * (behind > 1)} old",
-            got=f"version {found.versions[0]}, digest {found.digests[0]}",
+            got=f"version {measured.versions[0]}, digest {measured.digests[0]}",
             expected="the weights at the start of the update",
             specificity=2.5,
         )

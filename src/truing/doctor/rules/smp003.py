@@ -42,14 +42,14 @@ def measure(step: Step) -> Measured:
     return Measured(known["layer"], known["largest"], known["scale"], known.get("eps", 0.0))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than a hundred roundings of float32, or two of the sampler's dtype."""
-    bound = max(1e-5, 2 * found.eps) * found.scale
-    if not found.largest <= bound:
+    bound = max(1e-5, 2 * measured.eps) * measured.scale
+    if not measured.largest <= bound:
         yield Claim(
             Verdict.PROVEN,
-            f"the sampler's {found.layer} is not base plus adapter",
-            got=f"a difference of {found.largest:.3g}, with weights of up to {found.scale:.3g}",
+            f"the sampler's {measured.layer} is not base plus adapter",
+            got=f"a difference of {measured.largest:.3g}, with weights of up to {measured.scale:.3g}",
             expected=f"within {bound:.2g}",
             specificity=2.5,
         )

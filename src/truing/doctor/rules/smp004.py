@@ -37,18 +37,18 @@ def measure(step: Step) -> ForwardDifference:
     return forward_difference(step, "sampler")
 
 
-def judge(found: ForwardDifference) -> Iterator[Claim]:
+def judge(difference: ForwardDifference) -> Iterator[Claim]:
     """Claim a sampler that differs while the trainer agrees."""
-    if found.differs("sampler") and found.agrees("trainer"):
-        sampler, trainer = (found.largest[name] for name in ("sampler", "trainer"))
+    if difference.differs("sampler") and difference.agrees("trainer"):
+        sampler, trainer = (difference.largest[name] for name in ("sampler", "trainer"))
         yield Claim(
-            Verdict.PROVEN if found.is_certain("sampler") and found.on_policy else Verdict.SUSPECT,
+            Verdict.PROVEN if difference.is_certain("sampler") and difference.on_policy else Verdict.SUSPECT,
             f"the sampler is up to {sampler:.3g} nats from a plain forward, and the trainer is not",
-            got=f"sampler {sampler:.3g}, trainer {trainer:.3g} over {with_count(found.tokens, 'token')}",
-            expected=f"both {found.expected_text('sampler')}",
-            row=found.row,
-            start=found.token,
-            end=found.token + 1,
+            got=f"sampler {sampler:.3g}, trainer {trainer:.3g} over {with_count(difference.tokens, 'token')}",
+            expected=f"both {difference.expected_text('sampler')}",
+            row=difference.row,
+            start=difference.token,
+            end=difference.token + 1,
             specificity=2,
         )
 

@@ -38,37 +38,39 @@ def measure(step: Step) -> ForwardDifference:
     return forward_difference(step, "trainer")
 
 
-def judge(found: ForwardDifference) -> Iterator[Claim]:
+def judge(difference: ForwardDifference) -> Iterator[Claim]:
     """Claim a trainer that differs, alone or together with the sampler."""
-    if found.differs("itself") and found.is_certain("itself"):
-        behind = found.largest["itself"]
+    if difference.differs("itself") and difference.is_certain("itself"):
+        behind = difference.largest["itself"]
         yield Claim(
             Verdict.PROVEN,
             f"tokens after a row change its log-probabilities by up to {behind:.3g} nats: the"
             " attention is not causal",
-            got=f"{behind:.3g} over {with_count(found.tokens, 'token')}",
-            expected=f"{found.expected_text('itself')}: later tokens have no effect on a token",
+            got=f"{behind:.3g} over {with_count(difference.tokens, 'token')}",
+            expected=f"{difference.expected_text('itself')}: later tokens have no effect on a token",
             specificity=4,
         )
         return
-    if found.differs("trainer"):
-        far = found.largest["trainer"]
+    if difference.differs("trainer"):
+        far = difference.largest["trainer"]
         other = (
-            f", and so is the sampler, by {found.largest['sampler']:.3g}" if found.differs("sampler") else ""
+            f", and so is the sampler, by {difference.largest['sampler']:.3g}"
+            if difference.differs("sampler")
+            else ""
         )
         other += (
             "; the same rows alone are right: padding, positions, or the mask between rows"
-            if found.agrees("alone")
+            if difference.agrees("alone")
             else ""
         )
         yield Claim(
-            Verdict.PROVEN if found.is_certain("trainer") else Verdict.SUSPECT,
+            Verdict.PROVEN if difference.is_certain("trainer") else Verdict.SUSPECT,
             f"the trainer is up to {far:.3g} nats from a plain forward{other}",
-            got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
-            expected=found.expected_text("trainer"),
-            row=found.row,
-            start=found.token,
-            end=found.token + 1,
+            got=f"{far:.3g} over {with_count(difference.tokens, 'token')}",
+            expected=difference.expected_text("trainer"),
+            row=difference.row,
+            start=difference.token,
+            end=difference.token + 1,
             specificity=2,
         )
 

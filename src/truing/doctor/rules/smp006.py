@@ -51,15 +51,15 @@ def measure(step: Step) -> Measured:
     return Measured(plain["trainer"], plain["alone"], apart, plain["device"] != "cpu", bound)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim rows that are right alone and wrong in a batch."""
-    if found.apart > found.bound and found.alone <= found.bound < found.together:
+    if measured.apart > measured.bound and measured.alone <= measured.bound < measured.together:
         yield Claim(
-            Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
-            f"rows change each other: in a batch up to {found.together:.3g} nats from a plain forward,"
-            f" alone {found.alone:.2g}",
-            got=f"{found.apart:.3g} nats between the two",
-            expected=f"the same up to rounding: within {found.bound:.2g}",
+            Verdict.SUSPECT if measured.coarse else Verdict.PROVEN,
+            f"rows change each other: in a batch up to {measured.together:.3g} nats from a plain forward,"
+            f" alone {measured.alone:.2g}",
+            got=f"{measured.apart:.3g} nats between the two",
+            expected=f"the same up to rounding: within {measured.bound:.2g}",
             specificity=3,
         )
 

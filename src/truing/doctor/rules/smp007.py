@@ -65,18 +65,20 @@ def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
     return Measured(together, wealth, sum(each["tokens"] for each in audits))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a wealth beyond that of a fair game."""
-    if found.together >= ODDS:
-        ranked = sorted(found.of, key=lambda name: -found.of[name])
-        others = ", ".join(f"{name} 10^{found.of[name]:.0f}" for name in ranked[1:3] if found.of[name] > 1)
+    if measured.together >= ODDS:
+        ranked = sorted(measured.of, key=lambda name: -measured.of[name])
+        others = ", ".join(
+            f"{name} 10^{measured.of[name]:.0f}" for name in ranked[1:3] if measured.of[name] > 1
+        )
         yield Claim(
             Verdict.EVIDENCE,
             f"tokens do not follow the declared distribution; strongest feature: {ranked[0]}",
-            got=f"a wealth of 10^{found.together:.1f} after {found.tokens} tokens"
+            got=f"a wealth of 10^{measured.together:.1f} after {measured.tokens} tokens"
             + (f" ({others})" if others else ""),
             expected=f"below 10^{ODDS:.0f}",
-            log10_odds=found.together,
+            log10_odds=measured.together,
             specificity=2,
         )
 

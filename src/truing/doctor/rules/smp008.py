@@ -84,7 +84,7 @@ def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
     recorded = "sampler_logprob" in step.tokens
     logprob_N = step.tokens["sampler_logprob" if recorded else "old_logprob"].double()
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
-    found: dict[str, tuple[Row, tuple[int, ...], float]] = {}
+    attempts: dict[str, tuple[Row, tuple[int, ...], float]] = {}
     rollouts = set[str]()
     for _, row, where in sorted(step.slices(), key=lambda each: each[1].sample_id):
         if row.rollout_id in rollouts:
@@ -94,8 +94,8 @@ def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
         if not math.isnan(total) and (
             recorded or row.inner_step == 0
         ):  # otherwise other weights score than sampled
-            found[row.sample_id] = row, tuple(step.tokens["token_ids"][where].tolist()), total
-    return found
+            attempts[row.sample_id] = row, tuple(step.tokens["token_ids"][where].tolist()), total
+    return attempts
 
 
 def bets(outcomes: list[tuple[bool, float]]) -> Bets:
@@ -109,12 +109,12 @@ def _log10_one_and(nats: float) -> float:
     return float(torch.logaddexp(torch.zeros(()).double(), torch.tensor(nats).double())) / math.log(10)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a wealth beyond that of independent draws."""
-    spent = math.log10(found.update * (found.update + 1))
+    spent = math.log10(measured.update * (measured.update + 1))
     messages = {
-        "attempts of one group are the same": found.group,
-        "attempts repeat those of the previous batch": found.before,
+        "attempts of one group are the same": measured.group,
+        "attempts repeat those of the previous batch": measured.before,
     }
     for what, pay in messages.items():
         odds = pay.log10 - spent
@@ -149,7 +149,7 @@ def certain() -> Step:
     return _alike(math.log(0.99))
 
 
-def asked_again() -> Step:
+def prompts_repeated() -> Step:
     """The prompts of the previous batch, and other answers."""
     earlier = batched(example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
     return replace(
@@ -168,5 +168,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(certain, asked_again),
+    lookalikes=(certain, prompts_repeated),
 )

@@ -93,20 +93,19 @@ def measure(step: Step) -> Measured:
     return Measured(*counts, null, replay.get("rounding"), *about, row, int(token))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim numbers outside their intervals."""
-    if found.largest > found.bound and (found.rounding is None or found.missed >= SEVERAL):
-        instead = f": {found.instead} explains all of them" if found.instead else ""
+    if measured.largest > measured.bound and (measured.rounding is None or measured.missed >= SEVERAL):
+        instead = f": {measured.instead} explains all of them" if measured.instead else ""
         yield Claim(
-            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"{found.missed} of {with_count(found.tokens, 'token')} do not follow from their"
-            " random numbers and"
-            f" the declared distribution{instead}",
-            got=f"a random number that misses its token by {found.largest:.2g}",
-            expected=f"at most {found.bound:.2g}: rounding",
-            row=found.row,
-            start=found.token,
-            end=found.token + 1,
+            Verdict.PROVEN if measured.sure else Verdict.SUSPECT,
+            f"{measured.missed} of {with_count(measured.tokens, 'token')} do not follow from their random"
+            f" numbers and the declared distribution{instead}",
+            got=f"a random number that misses its token by {measured.largest:.2g}",
+            expected=f"at most {measured.bound:.2g}: rounding",
+            row=measured.row,
+            start=measured.token,
+            end=measured.token + 1,
             specificity=1.5,
         )
 

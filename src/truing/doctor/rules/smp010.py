@@ -58,16 +58,16 @@ def measure(step: Step) -> Measured:
     return Measured(prompts, times, tasks, chance)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim improbable repetitions, which may be intended."""
-    improbable = found.times >= BLIND if math.isnan(found.chance) else found.chance <= CHANCE
-    if found.times >= TIMES and improbable:
-        of = "" if found.tasks is None else f" of {found.tasks} tasks"
-        odds = "" if math.isnan(found.chance) else f"; p = 10^{found.chance:.0f}"
+    improbable = measured.times >= BLIND if math.isnan(measured.chance) else measured.chance <= CHANCE
+    if measured.times >= TIMES and improbable:
+        of = "" if measured.tasks is None else f" of {measured.tasks} tasks"
+        odds = "" if math.isnan(measured.chance) else f"; p = 10^{measured.chance:.0f}"
         yield Claim(
             Verdict.SUSPECT,
-            f"the last {found.times + 1} batches have the same prompts, although the data set has others",
-            got=f"{found.prompts} prompts{of}{odds}",
+            f"the last {measured.times + 1} batches have the same prompts, although the data set has others",
+            got=f"{measured.prompts} prompts{of}{odds}",
             expected="other tasks in each batch",
             specificity=2,
         )

@@ -50,20 +50,20 @@ def measure(step: Step) -> Measured:
     return Measured(ids["equal"] / ids["total"], ids["rows"], ids["first"], row)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim unequal ids."""
-    if found.equal == 1:
+    if measured.equal == 1:
         return
-    share = f"{1 - found.equal:.2g} of all sampled positions have another id in training"
-    first = found.first
+    share = f"{1 - measured.equal:.2g} of all sampled positions have another id in training"
+    first = measured.first
     if first is None:
-        got, expected, place = f"{found.equal:.6g} of the ids are equal", "exactly 1", {}
+        got, expected, place = f"{measured.equal:.6g} of the ids are equal", "exactly 1", {}
     else:
-        share += f", in {with_count(found.rows, 'row')}; the first is token {first['position']}"
+        share += f", in {with_count(measured.rows, 'row')}; the first is token {first['position']}"
         got = f"{_id(first['trained'])}, and {with_count(first['trained_length'], 'id')} in all"
         expected = f"{_id(first['drawn'])}, and {with_count(first['drawn_length'], 'id')} in all, as sampled"
         start = first["position"]
-        place = {"row": found.row, "start": start, "end": start + 1}
+        place = {"row": measured.row, "start": start, "end": start + 1}
     # masks and advantages of other ids are wrong too
     yield Claim(Verdict.PROVEN, share, got=got, expected=expected, specificity=4, **place)
 

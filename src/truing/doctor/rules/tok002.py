@@ -89,19 +89,22 @@ def _pairs(prompts: Sequence[Prompt], names: Sequence[str]) -> Iterator[tuple[Pr
 
 def _apart(prompts: Sequence[Prompt], names: Sequence[str]) -> Apart:
     """Return the rows with different prompts of one name."""
-    found = [(a, b) for a, b in _pairs(prompts, names) if a.shown != b.shown]
-    if not found:
+    different = [(a, b) for a, b in _pairs(prompts, names) if a.shown != b.shown]
+    if not different:
         return Apart(0, 0, 0, 0)
-    first, other = found[0]
+    first, other = different[0]
     end = len(other.whole)
     at = next((t for t in range(end) if first.whole[t : t + 1] != other.whole[t : t + 1]), end - 1)
-    return Apart(len(found), other.row, at, end)
+    return Apart(len(different), other.row, at, end)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim several prompts in a group, and several hashes of a prompt."""
-    of_group, of_hash = (found.groups, "of their group", 3.0), (found.hashes, "with their prompt hash", 1.0)
-    where, name, specificity = of_group if found.groups.rows else of_hash
+    of_group, of_hash = (
+        (measured.groups, "of their group", 3.0),
+        (measured.hashes, "with their prompt hash", 1.0),
+    )
+    where, name, specificity = of_group if measured.groups.rows else of_hash
     if where.rows:
         yield Claim(
             Verdict.PROVEN,
@@ -113,10 +116,10 @@ def judge(found: Measured) -> Iterator[Claim]:
             end=where.end,
             specificity=specificity,
         )
-    if found.named:
+    if measured.named:
         yield Claim(
             Verdict.SUSPECT,
-            f"{with_count(found.named, 'row has', 'rows have')} the prompt ids of the group, and another"
+            f"{with_count(measured.named, 'row has', 'rows have')} the prompt ids of the group, and another"
             " hash",
             expected="one hash for each prompt",
         )

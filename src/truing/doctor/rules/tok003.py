@@ -43,15 +43,15 @@ def measure(step: Step) -> Measured:
     return Measured(places(step, doubled_N), len(step.rows))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a second BOS."""
-    if found.doubled:
+    if measured.doubled:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.doubled.rows} of {found.rows} rows begin with BOS twice",
-            got=str(found.doubled),
+            f"{measured.doubled.rows} of {measured.rows} rows begin with BOS twice",
+            got=str(measured.doubled),
             expected="BOS once, from the chat template or from the tokenizer",
-            row=found.doubled.row,
+            row=measured.doubled.row,
             start=0,
             end=2,
             specificity=3,

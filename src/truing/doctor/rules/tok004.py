@@ -76,30 +76,31 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any contradiction."""
-    wrong = [where for where in (found.outside, found.twice, found.strangers) if where]
+    wrong = [where for where in (measured.outside, measured.twice, measured.strangers) if where]
     parts = [
         f"{count} {what}"
         for count, what in (
-            (found.outside.tokens, "sampled or demonstrated tokens lie in no turn"),
-            (found.twice.tokens, "tokens lie in two turns"),
-            (found.strangers.tokens, "tokens of prompt, template or tools lie in a turn"),
-            (found.beyond, "turns end after their row"),
-            (found.prompts, "prompts do not end at the first turn"),
+            (measured.outside.tokens, "sampled or demonstrated tokens lie in no turn"),
+            (measured.twice.tokens, "tokens lie in two turns"),
+            (measured.strangers.tokens, "tokens of prompt, template or tools lie in a turn"),
+            (measured.beyond, "turns end after their row"),
+            (measured.prompts, "prompts do not end at the first turn"),
         )
         if count
     ]
     if parts:
-        low, high = sorted((found.at, found.begins))
+        low, high = sorted((measured.at, measured.begins))
         yield Claim(
             Verdict.PROVEN,
             "; ".join(parts),
-            got=f"row {found.row}: its prompt ends at {found.at}, its first turn begins at {found.begins}"
-            if found.prompts
+            got=f"row {measured.row}: its prompt ends at {measured.at}, its first turn begins at"
+            f" {measured.begins}"
+            if measured.prompts
             else "; ".join(map(str, wrong)),
             expected="every sampled token in one turn, and otherwise only forced ones",
-            **wrong[0].claim_fields if wrong else {"row": found.row, "start": low, "end": high},
+            **wrong[0].claim_fields if wrong else {"row": measured.row, "start": low, "end": high},
             specificity=2,
         )
 
@@ -122,8 +123,8 @@ def failed_before_its_first_word() -> Step:
     streams = {name: step.tokens[name].masked_fill(here_N, torch.nan) for name in numbers}
     streams |= {name: step.tokens[name] & ~here_N for name in ("policy_mask", "kl_mask")}
     streams["excluded"] = step.tokens["excluded"].masked_fill(here_N, Excluded.NOT_SAMPLED)
-    said_N = here_N & (step.tokens["origin"] == Origin.SAMPLED)
-    streams["origin"] = step.tokens["origin"].masked_fill(said_N, Origin.PROMPT)
+    sampled_N = here_N & (step.tokens["origin"] == Origin.SAMPLED)
+    streams["origin"] = step.tokens["origin"].masked_fill(sampled_N, Origin.PROMPT)
     return with_token_gradients(
         changed_step(step, rows={0: {**row, "reward": float("nan"), "text": ""}}, **streams)
     )

@@ -82,12 +82,12 @@ def measure(step: Step) -> Measured:
 
 def _last_rows(step: Step) -> set[int]:
     """Return the row of each attempt with its last turn: its text is of that turn."""
-    found: dict[str, tuple[int, int]] = {}
+    last: dict[str, tuple[int, int]] = {}
     for index, row in enumerate(step.rows):
         number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
         at = int(number) if number.isdecimal() else 0
-        found[row.rollout_id] = max(found.get(row.rollout_id, (at, index)), (at, index))
-    return {index for _, index in found.values()}
+        last[row.rollout_id] = max(last.get(row.rollout_id, (at, index)), (at, index))
+    return {index for _, index in last.values()}
 
 
 def _before_the_answer(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -111,11 +111,11 @@ def _shared(message: str, text: str) -> int:
 def _quoted(step: Step, row: Row, part: slice, share: float) -> tuple[float, int]:
     """Return the share of the prompt's end that is in the last turn too, by runs of ids."""
     ids, turn = step.tokens["token_ids"][part].tolist(), row.turns[-1]
-    shown = torch.isin(step.tokens["origin"][part].long(), SHOWN)[: turn.start].nonzero()[:, 0].tolist()
-    first = len(shown) - 1
-    while first > 0 and shown[first - 1] == shown[first] - 1:  # back to the start of the message
+    places = torch.isin(step.tokens["origin"][part].long(), SHOWN)[: turn.start].nonzero()[:, 0].tolist()
+    first = len(places) - 1
+    while first > 0 and places[first - 1] == places[first] - 1:  # back to the start of the message
         first -= 1
-    message = [ids[t] for t in shown[max(first, 0) :]]
+    message = [ids[t] for t in places[max(first, 0) :]]
     words = list(_runs(message[len(message) - math.ceil(share * len(message)) :]))
     runs_of_turn = set(_runs(ids[turn.start : turn.end]))
     share = sum(run in runs_of_turn for run in words) / len(words) if words else math.nan
@@ -127,20 +127,19 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
     return zip(*(ids[k:] for k in range(RUN)), strict=False)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim half of the texts: a few may resemble their task."""
-    unsaid = [
+    unsampled = [
         each
-        for each in found.texts
+        for each in measured.texts
         if each.shared >= SHORT and each.quoted < HALF and each.runs * CHARACTERS < each.shared
     ]
-    if unsaid and len(unsaid) >= HALF * len(found.texts):
-        first = unsaid[0]
+    if unsampled and len(unsampled) >= HALF * len(measured.texts):
+        first = unsampled[0]
         yield Claim(
             Verdict.SUSPECT,
-            f"{len(unsaid)} of {len(found.texts)} graded texts begin with words of the prompt that"
-            " the policy did"
-            " not sample",
+            f"{len(unsampled)} of {len(measured.texts)} graded texts begin with words of the prompt that the"
+            " policy did not sample",
             got=f"{first.words[:60]!r}; {first.quoted:.0%} of its ids are in the turn",
             expected="the policy's answer alone",
             row=first.row,
@@ -148,7 +147,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         )
 
 
-def _asked(step: Step, text: str) -> Step:
+def _with_messages(step: Step, text: str) -> Step:
     question = {"role": "user", "content": "What is the sum of two and two, in one digit?"}
     answer = {"role": "assistant", "content": "4"}
     row = {"messages": (question, answer), "text": text}
@@ -157,17 +156,17 @@ def _asked(step: Step, text: str) -> Step:
 
 def example() -> Step:
     """The prompt is padded on the left, and the slice of the answer ignores it."""
-    return _asked(example_step(prompt=12), "of two and two, in one digit?\nassistant\n4")
+    return _with_messages(example_step(prompt=12), "of two and two, in one digit?\nassistant\n4")
 
 
 def thinks_first() -> Step:
     """The policy reasons, and then quotes the question."""
-    return _asked(_quoting(3), "Let me see: What is the sum of two and two, in one digit? It is 4.")
+    return _with_messages(_quoting(3), "Let me see: What is the sum of two and two, in one digit? It is 4.")
 
 
 def repeats_the_question() -> Step:
     """The policy begins with the question, id for id."""
-    return _asked(_quoting(0), "What is the sum of two and two, in one digit? 4")
+    return _with_messages(_quoting(0), "What is the sum of two and two, in one digit? 4")
 
 
 def _quoting(after: int) -> Step:

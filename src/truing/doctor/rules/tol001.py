@@ -69,15 +69,17 @@ def _names(message: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a frequent unknown name."""
-    if found.times >= ENOUGH and found.times >= SHARE * found.calls:
+    if measured.times >= ENOUGH and measured.times >= SHARE * measured.calls:
         yield Claim(
             Verdict.SUSPECT,
-            f"{found.times} of {found.calls} calls are to {found.name!r}, which is no tool",
-            got=f"{found.unknown} calls by unknown names",
-            expected=f"the nearest name is {found.nearest!r}" if found.nearest else "the name of a tool",
-            row=found.row,
+            f"{measured.times} of {measured.calls} calls are to {measured.name!r}, which is no tool",
+            got=f"{measured.unknown} calls by unknown names",
+            expected=f"the nearest name is {measured.nearest!r}"
+            if measured.nearest
+            else "the name of a tool",
+            row=measured.row,
             specificity=2,
         )
 
@@ -95,7 +97,7 @@ def example() -> Step:
     return _calling(*("readFile",) * 6, "send_message", "read_file")
 
 
-def made_up() -> Step:
+def different_names() -> Step:
     """A policy that tries many different names."""
     return _calling("read", "file", "open", "readfile", "cat", "send_message", "read_file", "read_file")
 
@@ -110,5 +112,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(made_up,),
+    lookalikes=(different_names,),
 )

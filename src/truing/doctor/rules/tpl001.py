@@ -59,17 +59,18 @@ def measure(step: Step) -> Measured:
     return Measured(prompts, len(ended), *(ended[0] if ended else (0, 0, 0)))
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim most prompts: one template renders all."""
-    if found.ended and found.ended >= HALF * found.prompts:
+    if measured.ended and measured.ended >= HALF * measured.prompts:
         yield Claim(
             Verdict.SUSPECT,
-            f"{found.ended} of {found.prompts} prompts end with a stop: the policy's turn is not opened",
+            f"{measured.ended} of {measured.prompts} prompts end with a stop: the policy's turn is not"
+            " opened",
             got="a stop, and at most a line break after it",
             expected="the template's opening before an answer",
-            row=found.row,
-            start=found.start,
-            end=found.end,
+            row=measured.row,
+            start=measured.start,
+            end=measured.end,
             specificity=2,
         )
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from truing.doctor.evidence import Row, Step
 from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule, is_sampled
-from truing.doctor.rules.msk007 import shown
+from truing.doctor.rules.msk007 import demonstrated_step
 from truing.doctor.rules.tok004 import failed_before_its_first_word
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
@@ -47,19 +47,19 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare the openings of this update and of earlier stages."""
     demo, drawn = opening(step, Origin.DEMO), opening(step, Origin.SAMPLED)
-    shown_in = step.stage
+    stage = step.stage
     for before in step.past:
         recorded = before.facts.get("opening")
         if recorded and not demo and before.stage != step.stage:
-            demo, shown_in = tuple(recorded["demonstrated"]), before.stage
+            demo, stage = tuple(recorded["demonstrated"]), before.stage
     row = next((i for i, row in enumerate(step.rows) if _kind(step, i, row) == Origin.SAMPLED), 0)
     turns = step.rows[row].turns if step.rows else ()
-    return Measured(demo, drawn, shown_in, row, turns[0].start if turns else 0)
+    return Measured(demo, drawn, stage, row, turns[0].start if turns else 0)
 
 
 def opening(step: Step, kind: Origin) -> tuple[int, ...]:
     """Return the template's last ids before most first turns of this kind; empty without any."""
-    found = Counter[tuple[int, ...]]()
+    openings = Counter[tuple[int, ...]]()
     for index, row, part in step.slices():
         if _kind(step, index, row) == kind:
             end = part.start + row.turns[0].start
@@ -69,8 +69,8 @@ def opening(step: Step, kind: Origin) -> tuple[int, ...]:
             while ids and not bool(glue[len(glue) - len(ids) :].all()):
                 ids = ids[1:]
             if ids:
-                found[tuple(ids)] += 1
-    return found.most_common(1)[0][0] if found else ()
+                openings[tuple(ids)] += 1
+    return openings.most_common(1)[0][0] if openings else ()
 
 
 def _kind(step: Step, index: int, row: Row) -> int:
@@ -82,18 +82,18 @@ def _kind(step: Step, index: int, row: Row) -> int:
     return int(step.tokens["origin"][step.starts[index] + start]) if has_turn else -1
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim unequal ids; the shorter may be the end of the longer."""
-    shared = min(len(found.demonstrated), len(found.attempted))
-    if shared and found.demonstrated[-shared:] != found.attempted[-shared:]:
+    shared = min(len(measured.demonstrated), len(measured.attempted))
+    if shared and measured.demonstrated[-shared:] != measured.attempted[-shared:]:
         yield Claim(
             Verdict.PROVEN,
-            f"attempts open answers differently from the demonstrations of {found.stage}",
-            got=f"ids {list(found.attempted)}",
-            expected=f"ids {list(found.demonstrated)}",
-            row=found.row,
-            start=max(0, found.end - len(found.attempted)),
-            end=found.end,
+            f"attempts open answers differently from the demonstrations of {measured.stage}",
+            got=f"ids {list(measured.attempted)}",
+            expected=f"ids {list(measured.demonstrated)}",
+            row=measured.row,
+            start=max(0, measured.end - len(measured.attempted)),
+            end=measured.end,
             specificity=3,
         )
 
@@ -124,5 +124,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(of_one_template, shown, failed_before_its_first_word),
+    lookalikes=(of_one_template, demonstrated_step, failed_before_its_first_word),
 )

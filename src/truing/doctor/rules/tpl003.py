@@ -43,43 +43,43 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
-    found = step.facts["prompts"]
-    if not found["other"]:
-        return Measured(found["asked"], 0, None, 0, "", "")
-    row = next((i for i, row in enumerate(step.rows) if row.sample_id == found["sample_id"]), None)
-    texts = (f"{each['tokens']} tokens, there {each['text']!r}" for each in (found["got"], found["expected"]))
-    return Measured(found["asked"], found["other"], row, found["at"], *texts)
+    facts = step.facts["prompts"]
+    if not facts["other"]:
+        return Measured(facts["asked"], 0, None, 0, "", "")
+    row = next((i for i, row in enumerate(step.rows) if row.sample_id == facts["sample_id"]), None)
+    texts = (f"{each['tokens']} tokens, there {each['text']!r}" for each in (facts["got"], facts["expected"]))
+    return Measured(facts["asked"], facts["other"], row, facts["at"], *texts)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim prompts that differ."""
-    if found.other:
+    if measured.other:
         yield Claim(
             Verdict.PROVEN,
-            f"{found.other} of {found.asked} prompts differ from the rendering of their tasks, the first from"
-            f" token {found.at} on",
-            got=found.got,
-            expected=found.expected,
-            row=found.row,
-            start=found.at,
-            end=found.at + 1,
+            f"{measured.other} of {measured.asked} prompts differ from the rendering of their tasks, the"
+            f" first from token {measured.at} on",
+            got=measured.got,
+            expected=measured.expected,
+            row=measured.row,
+            start=measured.at,
+            end=measured.at + 1,
             specificity=3.2,
         )
 
 
-def _asked(**found: Any) -> Step:
-    return changed_step(example_step(), facts={"prompts": {"asked": 2, "other": 0} | found})
+def _checked(**facts: Any) -> Step:
+    return changed_step(example_step(), facts={"prompts": {"asked": 2, "other": 0} | facts})
 
 
 def example() -> Step:
     """Supervised fine-tuning is without the system message."""
     got, expected = {"tokens": 4, "text": "<user>"}, {"tokens": 9, "text": "<system>"}
-    return _asked(other=2, sample_id="s0", task_id="t0", at=1, got=got, expected=expected)
+    return _checked(other=2, sample_id="s0", task_id="t0", at=1, got=got, expected=expected)
 
 
-def as_given() -> Step:
+def as_rendered() -> Step:
     """Every prompt is the rendering of its task."""
-    return _asked()
+    return _checked()
 
 
 RULE = Rule(
@@ -91,5 +91,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(as_given,),
+    lookalikes=(as_rendered,),
 )

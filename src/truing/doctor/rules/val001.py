@@ -52,21 +52,21 @@ def measure(step: Step) -> Measured:
     )
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a head without movement in spite of errors."""
-    if found.moved == 0 and found.error > 1e-4 and found.rate > 0:
-        why = "" if found.gradient is None else f", gradient norm {found.gradient:.3g}"
+    if measured.moved == 0 and measured.error > 1e-4 and measured.rate > 0:
+        why = "" if measured.gradient is None else f", gradient norm {measured.gradient:.3g}"
         cause = (
             "no gradient reaches it"
-            if found.gradient == 0
+            if measured.gradient == 0
             else "the optimizer does not hold it"
-            if found.gradient
+            if measured.gradient
             else "it is not trained"
         )
         yield Claim(
             Verdict.PROVEN,
-            f"the critic's head did not move, although values are off by up to {found.error:.3g}: {cause}",
-            got=f"a change of 0 at {found.tokens} tokens with values{why}",
+            f"the critic's head did not move, although values are off by up to {measured.error:.3g}: {cause}",
+            got=f"a change of 0 at {measured.tokens} tokens with values{why}",
             expected="a head that follows the returns",
             specificity=2,
         )

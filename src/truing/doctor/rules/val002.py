@@ -68,10 +68,10 @@ def measure(step: Step) -> Measured:
     known_N = ~(value_N.isnan() | returns_N.isnan())
     if "origin" in step.tokens:
         known_N &= step.tokens["origin"] == Origin.SAMPLED
-    shown = step.numbers["value/explained_variance"]
+    reported = step.numbers["value/explained_variance"]
     last, steps = _last(step, "value/explained_variance")
     return Measured(
-        shown,
+        reported,
         _explained(value_N[known_N], returns_N[known_N]),
         int(known_N.sum()),
         steps,
@@ -93,26 +93,25 @@ def _explained(value_n: torch.Tensor, returns_n: torch.Tensor) -> float:
     return float(1 - (returns_n - value_n).square().sum() / (returns_n - returns_n.mean()).square().sum())
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a wrong score as proof; a score that stays at 0 has two explanations."""
-    apart = abs(found.shown - found.value)
-    if found.ours and apart > ROUNDING * max(1.0, abs(1 - found.value)):  # false for NaN
+    apart = abs(measured.shown - measured.value)
+    if measured.ours and apart > ROUNDING * max(1.0, abs(1 - measured.value)):  # false for NaN
         yield Claim(
             Verdict.PROVEN,
             "the explained variance differs from the recorded values and returns",
-            got=f"{found.shown:.6g}",
-            expected=f"{found.value:.6g} over {found.tokens} tokens",
+            got=f"{measured.shown:.6g}",
+            expected=f"{measured.value:.6g} over {measured.tokens} tokens",
             specificity=1,
         )
-    if found.steps >= STEPS and (found.best <= 0 or found.centred <= HARDLY):
+    if measured.steps >= STEPS and (measured.best <= 0 or measured.centred <= HARDLY):
         yield Claim(
             Verdict.CANNOT_TELL,
-            f"over the last {LAST} of {found.steps} steps the critic predicted no better than a"
-            " constant: it is"
-            " not trained, or the returns are unpredictable",
-            got=f"an explained variance of at most {found.best:.3g}"
-            if found.best <= 0
-            else f"a mean explained variance of {found.centred:.3g}",
+            f"over the last {LAST} of {measured.steps} steps the critic predicted no better than a constant:"
+            " it is not trained, or the returns are unpredictable",
+            got=f"an explained variance of at most {measured.best:.3g}"
+            if measured.best <= 0
+            else f"a mean explained variance of {measured.centred:.3g}",
             expected="more than 0",
             remedy="check whether the head moves (VAL001), and run `truing probes`: P9 has a predictable"
             " return",

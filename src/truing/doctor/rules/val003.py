@@ -55,19 +55,19 @@ def measure(step: Step) -> Measured:
     return Measured(fact["largest"], fact["scale"], fact["factor"], fact["tokens"], row, token)
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than rounding of the gradient and of its values."""
-    if found.largest > ROUNDING * found.scale + SMALLEST / max(found.tokens, 1):
-        odd = abs(found.factor - 1) > ROUNDING
-        how = f"is {found.factor:.4g} times that" if odd else "differs at some tokens from that"
+    if measured.largest > ROUNDING * measured.scale + SMALLEST / max(measured.tokens, 1):
+        scaled = abs(measured.factor - 1) > ROUNDING
+        how = f"is {measured.factor:.4g} times that" if scaled else "differs at some tokens from that"
         yield Claim(
             Verdict.PROVEN,
             f"the gradient of values {how} of the declared value loss",
-            got=f"up to {found.largest:.3g} off, over {found.tokens} tokens",
-            expected=f"weight × (returns − value) ÷ tokens, at most {found.scale:.3g}",
-            row=found.row,
-            start=found.token,
-            end=found.token + 1,
+            got=f"up to {measured.largest:.3g} off, over {measured.tokens} tokens",
+            expected=f"weight × (returns − value) ÷ tokens, at most {measured.scale:.3g}",
+            row=measured.row,
+            start=measured.token,
+            end=measured.token + 1,
             specificity=2.5,
         )
 

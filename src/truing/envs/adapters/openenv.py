@@ -68,18 +68,18 @@ class OpenEnv:
     def open(self, task: Task) -> Episode:
         """Return an episode in its own session, at the observation that the task shows."""
         session = ServerSession(self.config)
-        shown = session.reset(task.answer)
-        if shown != task.messages[-1]["content"]:
+        observation = session.reset(task.answer)
+        if observation != task.messages[-1]["content"]:
             raise DataError(
                 f"the OpenEnv server shows another start than before for the seed of task {task.task_id}",
-                got=shown,
+                got=observation,
                 expected=task.messages[-1]["content"],
                 remedy="make its reset(seed=…) depend on the seed alone",
             )
         return _TextEpisode(session) if self._action is None else _ToolEpisode(session, self._action)
 
-    def _make(self, session: "ServerSession", split: Split, wanted: int) -> list[Task]:
-        """Return the first ``wanted`` tasks of a split."""
+    def _make(self, session: "ServerSession", split: Split, count: int) -> list[Task]:
+        """Return the first ``count`` tasks of a split."""
         config = self.config
         system = [{"role": "system", "content": config.system}] if config.system else []
 
@@ -91,11 +91,11 @@ class OpenEnv:
             Task(
                 task_id=f"openenv-{seed}",
                 family="openenv",
-                messages=(*system, {"role": "user", "content": shown}),
+                messages=(*system, {"role": "user", "content": observation}),
                 answer=seed,
                 tools=() if self._action is None else (self._action,),
             )
-            for shown, seed in draw_distinct(draw, split, wanted, config.seed, "openenv")
+            for observation, seed in draw_distinct(draw, split, count, config.seed, "openenv")
         ]
 
 
@@ -153,8 +153,8 @@ class _TextEpisode:
 
     def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Return the next observation as the user's message."""
-        shown = self._session.step({self._session.config.text_field: message.content})
-        return [] if self._session.done else [{"role": "user", "content": shown}]
+        observation = self._session.step({self._session.config.text_field: message.content})
+        return [] if self._session.done else [{"role": "user", "content": observation}]
 
     def outcome(self) -> Mapping[str, Any]:
         """Return the environment's rewards."""

@@ -50,7 +50,7 @@ def _readable(part: Any) -> Any:
 
 
 def _within(key: str, value: Any) -> Any:
-    """Return a keyword's value, prepared if it is a schema or holds some."""
+    """Return a keyword's value, prepared if it is a schema or contains some."""
     if key in DATA:
         return value
     if key in NAMED and isinstance(value, Mapping):

@@ -125,8 +125,8 @@ class Verifiers:
             )
         return trace.reward
 
-    def _trace(self, original: Any, messages: Sequence[Message], given: int) -> Any:
-        """Return a transcript in verifiers' form: ``given`` messages, then the attempt's."""
+    def _trace(self, original: Any, messages: Sequence[Message], prompt_length: int) -> Any:
+        """Return a transcript in verifiers' form: ``prompt_length`` messages, then the attempt's."""
         vf = self._vf
         trace = vf.Trace(
             task=vf.TraceTask(
@@ -136,7 +136,7 @@ class Verifiers:
             state=self._state_of(type(original))(),
         )
         for index, message in enumerate(messages):
-            played = index >= given and message["role"] == "assistant"
+            played = index >= prompt_length and message["role"] == "assistant"
             parent = index - 1 if index else None
             trace.nodes.append(vf.MessageNode(parent=parent, message=_written(message), sampled=played))
         return trace

@@ -61,11 +61,11 @@ class Arithmetic:
             Task(
                 task_id=f"{kind}-{self.config.seed}-{split}-{index}",
                 family=f"arithmetic/{kind}",
-                messages=(*system, {"role": "user", "content": asked}),
+                messages=(*system, {"role": "user", "content": question}),
                 answer=answer,
                 demonstration=format_answer(answer, "line"),
             )
-            for index, (asked, answer) in enumerate(_questions(kind, split, count, self.config.seed))
+            for index, (question, answer) in enumerate(_questions(kind, split, count, self.config.seed))
         ]
 
 

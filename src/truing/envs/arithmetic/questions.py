@@ -29,12 +29,12 @@ class Draws:
 
     def distinct(self, count: int, draw: Callable[[], int]) -> list[int]:
         """``count`` different numbers, in the order drawn."""
-        found: list[int] = []
-        while len(found) < count:
+        values: list[int] = []
+        while len(values) < count:
             value = draw()
-            if value not in found:
-                found.append(value)
-        return found
+            if value not in values:
+                values.append(value)
+        return values
 
     def word(self, length: int, alphabet: str = LETTERS) -> str:
         """A word of random letters."""
@@ -55,8 +55,8 @@ def _subtract(draws: Draws, digits: int) -> Question:
 
 def _missing(draws: Draws, digits: int) -> Question:
     """The operand that an equation lacks."""
-    known, wanted = draws.number(digits), draws.number(digits)
-    return f"{known} + x = {known + wanted}. What is x?", str(wanted)
+    known, unknown = draws.number(digits), draws.number(digits)
+    return f"{known} + x = {known + unknown}. What is x?", str(unknown)
 
 
 def _largest(draws: Draws, count: int, digits: int) -> Question:

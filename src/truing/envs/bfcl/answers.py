@@ -81,14 +81,14 @@ def first_right_calls(answers: Sequence[Call], tools: Sequence[ToolSpec]) -> Ass
 
 def _is_right(call: Call, answer: Call, schema: Schema) -> bool:
     """Whether a call names the function, with all required and no unknown arguments."""
-    given, wanted = call["arguments"], answer["arguments"]
+    arguments, accepted = call["arguments"], answer["arguments"]
     known = schema.get("properties", {})
     return (
         call["name"] == answer["name"]
-        and all(name in given for name in schema.get("required", ()))
-        and all(name in known and name in wanted for name in given)
-        and all(_is_one_of(value, wanted[name], known[name]) for name, value in given.items())
-        and all(name in given or MAY_BE_OMITTED in values for name, values in wanted.items())
+        and all(name in arguments for name in schema.get("required", ()))
+        and all(name in known and name in accepted for name in arguments)
+        and all(_is_one_of(value, accepted[name], known[name]) for name, value in arguments.items())
+        and all(name in arguments or MAY_BE_OMITTED in values for name, values in accepted.items())
     )
 
 

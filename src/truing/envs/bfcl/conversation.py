@@ -74,7 +74,7 @@ class Conversation(ToolEpisode):
         super().__init__([self._tool(spec) for spec in specs if spec.name not in withheld])
 
     @property
-    def shown(self) -> tuple[ToolSpec, ...]:
+    def callable_tools(self) -> tuple[ToolSpec, ...]:
         """Return the currently callable functions."""
         return tuple(spec for name, spec in self._specs.items() if name in self.tools)
 
@@ -135,11 +135,11 @@ def same_turns(outcome: Mapping[str, Any], reference: Mapping[str, Any]) -> bool
     results so far hold those of the reference's turn. What a turn without reference calls did shows in
     the state that later turns are compared with.
     """
-    done, wanted = outcome["turns"], reference["turns"]
-    if len(done) != len(wanted):
+    turns, goals = outcome["turns"], reference["turns"]
+    if len(turns) != len(goals):
         return False
     seen: Counter[str] = Counter()
-    for turn, goal in zip(done, wanted, strict=True):
+    for turn, goal in zip(turns, goals, strict=True):
         seen.update(turn["results"])
         if goal["results"]:
             same = turn["state"] == goal["state"] and Counter(goal["results"]) <= seen

@@ -97,7 +97,7 @@ class BFCL:
             [[read_call(call, parameters) for call in turn] for turn in row.ground_truth]
         )
         conversation = Conversation(row, functions)
-        shown, reference = conversation.shown, IsolatedEpisode(conversation)
+        tools, reference = conversation.callable_tools, IsolatedEpisode(conversation)
         for turn in demonstration:
             reference.reply(turn)
         answer = reference.outcome()
@@ -110,7 +110,7 @@ class BFCL:
                 remedy="use the data and the code of one version of bfcl-eval",
             )
         family = row.id.rsplit("_", 1)[0]
-        return Task(row.id, f"bfcl/{family}", row.question[0], answer, demonstration, shown)
+        return Task(row.id, f"bfcl/{family}", row.question[0], answer, demonstration, tools)
 
 
 def solved(rollout: Rollout, task: Task) -> float:

@@ -58,8 +58,8 @@ def read_call(source: str, parameters: Mapping[str, Sequence[str]]) -> ToolCall:
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             raise ValueError("not a call of a function by name")
         names = parameters[call.func.id][: len(call.args)]
-        given = [*zip(names, call.args, strict=True), *((k.arg, k.value) for k in call.keywords)]
-        arguments = {name: ast.literal_eval(value) for name, value in given}
+        pairs = [*zip(names, call.args, strict=True), *((k.arg, k.value) for k in call.keywords)]
+        arguments = {name: ast.literal_eval(value) for name, value in pairs}
     except (SyntaxError, ValueError, KeyError) as error:
         raise DataError(
             "a reference call cannot be read",

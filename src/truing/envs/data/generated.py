@@ -21,19 +21,19 @@ ATTEMPTS = 1000
 def draw_distinct(
     draw: Callable[[int], tuple[str, T]],
     split: Split,
-    wanted: int,
+    count: int,
     seed: int,
     kind: str,
     split_key: Callable[[T], Sequence[str]] | None = None,
 ) -> list[tuple[str, T]]:
-    """Return the first ``wanted`` of ``draw(0), draw(1), …`` in a split, each text once.
+    """Return the first ``count`` of ``draw(0), draw(1), …`` in a split, each text once.
 
     The split depends on seed, kind and text (or ``split_key``) alone: more questions move none across.
 
     Args:
         draw: Returns the question of a draw: its text, and its data.
         split: The split.
-        wanted: The number of questions.
+        count: The number of questions.
         seed: Another seed keeps other questions for evaluation.
         kind: The questions' kind, for errors.
         split_key: The key of the split, if questions with different texts must be in one split.
@@ -41,24 +41,24 @@ def draw_distinct(
     Raises:
         DataError: There are fewer.
     """
-    found: dict[str, T] = {}
+    questions: dict[str, T] = {}
     attempt = last_new = 0
-    while len(found) < wanted:
+    while len(questions) < count:
         if attempt - last_new > ATTEMPTS:
             raise DataError(
                 f"there are not enough different {kind!r} questions for {split}",
-                got=f"{len(found)} questions",
-                expected=f"{wanted}",
+                got=f"{len(questions)} questions",
+                expected=f"{count}",
                 remedy=f"lower env.{split}, or make the questions more varied",
             )
         text, known = draw(attempt)
         attempt += 1
         decides = (text,) if split_key is None else split_key(known)
         for_eval = hash_fraction("split", seed, kind, *decides) < EVAL_SHARE
-        if for_eval == (split == "eval") and text not in found:
-            found[text] = known
+        if for_eval == (split == "eval") and text not in questions:
+            questions[text] = known
             last_new = attempt
-    return list(found.items())
+    return list(questions.items())
 
 
 def alternate_kinds(

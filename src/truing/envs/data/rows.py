@@ -140,12 +140,12 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
             raise DataError(
                 f"{file} is not a JSON list", got=type(rows).__name__, expected="a list of objects"
             )
-        found: Sequence[tuple[str, Any]] = [(f"{file}[{i}]", row) for i, row in enumerate(rows)]
+        rows_by_place: Sequence[tuple[str, Any]] = [(f"{file}[{i}]", row) for i, row in enumerate(rows)]
     else:
         # only "\n" ends a line of JSON: a string may contain U+2028
         lines = [(f"{file}:{i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
-        found = [(where, _parse_json(line, where)) for where, line in lines]
-    for where, values in found:
+        rows_by_place = [(where, _parse_json(line, where)) for where, line in lines]
+    for where, values in rows_by_place:
         if not isinstance(values, dict | DataError):
             values = DataError(
                 f"{where} is not a JSON object", got=type(values).__name__, expected="an object with fields"

@@ -117,10 +117,10 @@ class Musique:
     def _prompt(self, question: Question) -> str:
         """Return paragraphs, then the question, without truncation: a long prompt is an error elsewhere."""
         ask = "Answer:" if self.config.answer_format == "line" else "End with <answer>your answer</answer>."
-        shown = [f"{p.title}: {p.text}" for p in self._shown(question)]
-        return "\n\n".join([*shown, f"Question: {question.text}", ask])
+        paragraphs = [f"{p.title}: {p.text}" for p in self._paragraphs(question)]
+        return "\n\n".join([*paragraphs, f"Question: {question.text}", ask])
 
-    def _shown(self, question: Question) -> Sequence[Paragraph]:
+    def _paragraphs(self, question: Question) -> Sequence[Paragraph]:
         """Return the paragraphs of the prompt."""
         return [p for p in question.paragraphs if p.supporting or self.config.paragraphs == "all"]
 

@@ -39,18 +39,18 @@ class MusiqueSearch(Musique):
         """Return an episode with a search tool; its outcome has queries, results and support."""
         supporting = [passage.key for passage in self._supporting[task.task_id]]
         queries: list[str] = []
-        found: dict[str, None] = {}
+        retrieved: dict[str, None] = {}
 
         def search_here(query: str) -> str:
             passages = self.index.search(query, self.config.search_results)
             queries.append(query)
-            found.update(dict.fromkeys(passage.key for passage in passages))
-            shown = [passage.truncated(self.config.paragraph_chars) for passage in passages]
-            return "\n\n".join(shown) or "No paragraph has any of these words."
+            retrieved.update(dict.fromkeys(passage.key for passage in passages))
+            texts = [passage.truncated(self.config.paragraph_chars) for passage in passages]
+            return "\n\n".join(texts) or "No paragraph has any of these words."
 
         return ToolEpisode(
             [Tool(search.spec, search_here)],
-            lambda: {"queries": list(queries), "found": list(found), "supporting": supporting},
+            lambda: {"queries": list(queries), "found": list(retrieved), "supporting": supporting},
         )
 
     def _task(self, question: Question) -> Task:
@@ -59,18 +59,18 @@ class MusiqueSearch(Musique):
             super()._task(question), demonstration=self._demonstration(question), tools=(search.spec,)
         )
 
-    def _shown(self, question: Question) -> Sequence[Paragraph]:
+    def _paragraphs(self, question: Question) -> Sequence[Paragraph]:
         """Return no paragraphs: the policy searches them."""
         return ()
 
     def _demonstration(self, question: Question) -> tuple[AssistantMessage, ...]:
         """Return the demonstration: search the question, then each missing supporting paragraph; answer."""
         queries = [question.text]
-        found = set(self._search(question.text))
+        retrieved = set(self._search(question.text))
         for passage in _supporting(question):
-            if passage not in found:
+            if passage not in retrieved:
                 queries.append(self._query(passage))
-                found |= set(self._search(queries[-1]))
+                retrieved |= set(self._search(queries[-1]))
         searches = [
             AssistantMessage(calls=(ToolCall(search.spec.name, {"query": query}),)) for query in queries
         ]

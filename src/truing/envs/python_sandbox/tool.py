@@ -91,7 +91,7 @@ def run_python(code: str, limits: PythonLimits) -> str:
             ending = _run(Path(folder), output, limits)
         except subprocess.TimeoutExpired:
             ending = f"stopped after {limits.seconds:g} s"
-        printed = _shown(output, limits.output_chars)
+        printed = _truncated(output, limits.output_chars)
     if ending:
         raise ToolError(f"{printed}\n[{ending}]".lstrip())
     return printed or "(the program printed nothing)"
@@ -134,7 +134,7 @@ def _run(folder: Path, output: BinaryIO, limits: PythonLimits) -> str:
     return f"killed by {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else ""
 
 
-def _shown(output: BinaryIO, most: int) -> str:
+def _truncated(output: BinaryIO, most: int) -> str:
     """Return the start of the output, and a note of how much was cut."""
     size = output.seek(0, 2)
     output.seek(0)

@@ -50,7 +50,7 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Folder:
-    """What a tau-bench folder holds for the retail domain, and how many tasks are of others or odd."""
+    """The retail domain of a tau-bench folder, and the number of tasks left out."""
 
     tasks: tuple[TaskRow, ...]
     left_out: int
@@ -88,7 +88,7 @@ def _spec(function: _Function) -> ToolSpec:
 
 
 def _policy(path: Path) -> str:
-    """What the shop tells its agents."""
+    """Return the shop's policy for its agents."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:

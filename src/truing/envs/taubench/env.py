@@ -116,8 +116,8 @@ def state(rollout: Rollout, task: Task) -> float:
 
 def _tool(spec: ToolSpec, tool_groups: Sequence[object]) -> Tool:
     """Return a tool, executed by the method of its name."""
-    found = [getattr(room, spec.name, None) for room in tool_groups]
-    functions = [each for each in found if inspect.ismethod(each) and not spec.name.startswith("_")]
+    candidates = [getattr(group, spec.name, None) for group in tool_groups]
+    functions = [each for each in candidates if inspect.ismethod(each) and not spec.name.startswith("_")]
     if not functions:
         raise DataError("the data names a tool that tau-bench retail does not have", got=spec.name)
     return Tool(replace(spec, parameters=_without_enums(spec.parameters)), partial(_written, functions[0]))

@@ -31,11 +31,11 @@ class Lookups:
 
     def find_user_id_by_name_zip(self, first_name: str, last_name: str, zip: str) -> str:
         """The user with a name and zip code."""
-        wanted = (first_name.lower(), last_name.lower(), zip)
+        expected = (first_name.lower(), last_name.lower(), zip)
 
         def fits(user: Record) -> bool:
             name = user["name"]
-            return (name["first_name"].lower(), name["last_name"].lower(), user["address"]["zip"]) == wanted
+            return (name["first_name"].lower(), name["last_name"].lower(), user["address"]["zip"]) == expected
 
         return self._only(fits)
 
@@ -57,13 +57,13 @@ class Lookups:
         return dict(sorted((product["name"], product["product_id"]) for product in products))
 
     def calculate(self, expression: str) -> str:
-        """The value of an expression, to the cent; what is wrong with it is told in Python's words."""
+        """The value of an expression, to the cent; an error has Python's text."""
         if not set(expression) <= ALLOWED:
             raise ToolError("invalid characters in expression")
         if len(expression) > MAX_EXPRESSION_CHARS:
             raise ToolError(f"an expression has {MAX_EXPRESSION_CHARS} characters at most")
         try:
-            with warnings.catch_warnings(action="ignore"):  # Python warns of 2(3), and the model is told
+            with warnings.catch_warnings(action="ignore"):  # Python warns of 2(3); the model gets the error
                 tree = ast.parse(expression.strip(), "<string>", "eval")
             return str(round(float(_value(tree.body)), 2))
         except (SyntaxError, ArithmeticError, TypeError, ValueError) as error:

@@ -123,19 +123,19 @@ class Orders:
             raise ToolError(f"{missing[0]} not found")
         if len(item_ids) != len(new_item_ids):
             raise ToolError("the number of items to be exchanged should match")
-        found: list[Record] = []
+        chosen: list[Record] = []
         for item_id, new_id in zip(item_ids, new_item_ids, strict=True):
             variants = self.store.product(_item(order["items"], item_id)["product_id"])["variants"]
             if new_id not in variants or not variants[new_id]["available"]:
                 raise ToolError(f"new item {new_id} not found or available")
-            found.append(variants[new_id])
-        return found
+            chosen.append(variants[new_id])
+        return chosen
 
 
 def _missing(order: Record, item_ids: Sequence[str]) -> list[str]:
     """The items that an order does not have so often as they are named."""
-    held = [item["item_id"] for item in order["items"]]
-    return [item_id for item_id in item_ids if item_ids.count(item_id) > held.count(item_id)]
+    ordered = [item["item_id"] for item in order["items"]]
+    return [item_id for item_id in item_ids if item_ids.count(item_id) > ordered.count(item_id)]
 
 
 def _item(items: Sequence[Record], item_id: str) -> Record:

@@ -1,4 +1,4 @@
-"""The shop of tau-bench retail: users, orders and products, as an episode sees them."""
+"""The shop of tau-bench retail: users, orders and products, in one episode."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,22 +28,22 @@ class Store:
 
     def user(self, user_id: str) -> Record:
         """A user by id."""
-        return _found(self.users, user_id, "user")
+        return _get(self.users, user_id, "user")
 
     def order(self, order_id: str, status: str | None = None, done: str = "") -> Record:
         """An order by id; where a status is given, it must have that for something to be ``done`` to it."""
-        order = _found(self.orders, order_id, "order")
+        order = _get(self.orders, order_id, "order")
         if status is not None and order["status"] != status:
             raise ToolError(f"non-{status} order cannot be {done}")
         return order
 
     def product(self, product_id: str) -> Record:
         """A product by id."""
-        return _found(self.start.products, product_id, "product")
+        return _get(self.start.products, product_id, "product")
 
     def payment_method(self, user_id: str, method_id: str) -> Record:
         """A payment method of a user."""
-        return _found(self.user(user_id)["payment_methods"], method_id, "payment method")
+        return _get(self.user(user_id)["payment_methods"], method_id, "payment method")
 
     def check_funds(self, user_id: str, method_id: str, amount: float, what: str) -> None:
         """Reject to pay for ``what`` with a gift card that does not cover it."""
@@ -74,7 +74,7 @@ class Store:
         return {name: part for name, part in parts.items() if part}
 
 
-def _found(records: Mapping[str, Record], key: str, what: str) -> Record:
+def _get(records: Mapping[str, Record], key: str, what: str) -> Record:
     """A record, or word to the model that there is none."""
     if key not in records:
         raise ToolError(f"{what} not found")

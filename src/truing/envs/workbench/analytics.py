@@ -28,10 +28,10 @@ class Analytics:
 
     def get_visitor_information_by_id(self, visitor_id: str) -> list[Row]:
         """All visits of a visitor."""
-        found = [visit for visit in self.visits if visit["visitor_id"] == visitor_id]
-        if not found:
+        visits = [visit for visit in self.visits if visit["visitor_id"] == visitor_id]
+        if not visits:
             raise ToolError(f"there is no visitor {visitor_id!r}")
-        return found
+        return visits
 
     def create_plot(self, time_min: str, time_max: str, value_to_plot: str, plot_type: str) -> str:
         """Note that a plot was made; nothing is drawn."""

@@ -27,7 +27,7 @@ class Customers:
         follow_up_by_max: str = "",
     ) -> list[Row]:
         """The first customers that hold all the given texts, with dates in the given ranges."""
-        wanted = {
+        filters = {
             "customer_name": customer_name,
             "customer_email": customer_email,
             "product_interest": product_interest,
@@ -40,7 +40,7 @@ class Customers:
         }
 
         def keep(customer: Row) -> bool:
-            return all(contains(customer[field], text) for field, text in wanted.items()) and all(
+            return all(contains(customer[field], text) for field, text in filters.items()) and all(
                 _within(customer[field], *limits) for field, limits in ranges.items()
             )
 

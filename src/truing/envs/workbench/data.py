@@ -56,7 +56,7 @@ class _Cells(RootModel[dict[str, str]]):
 
 @dataclass(frozen=True)
 class Folder:
-    """What a WorkBench folder holds."""
+    """The content of a WorkBench folder."""
 
     tasks: tuple[TaskRow, ...]
     specs: tuple[ToolSpec, ...]

@@ -103,15 +103,15 @@ class WorkBench:
 
 def solved(rollout: Rollout, task: Task) -> float:
     """Return 1.0 if the attempt ended and its office equals the reference's."""
-    return float(rollout.status is Status.DONE and _as_wanted(rollout, task))
+    return float(rollout.status is Status.DONE and _is_correct(rollout, task))
 
 
 def side_effects(rollout: Rollout, task: Task) -> float:
     """Return 1.0 if the attempt made unwanted changes: WorkBench's second measure."""
-    return float(bool(rollout.outcome) and not _as_wanted(rollout, task))
+    return float(bool(rollout.outcome) and not _is_correct(rollout, task))
 
 
-def _as_wanted(rollout: Rollout, task: Task) -> bool:
+def _is_correct(rollout: Rollout, task: Task) -> bool:
     """Whether the final office equals the reference's."""
     return _folded(rollout.outcome) == _folded(task.answer)
 

@@ -80,8 +80,8 @@ class Directory:
 
     def find_email_address(self, name: str) -> list[str]:
         """The addresses that hold a name; a first name is enough."""
-        wanted = name.strip().replace(" ", ".")
-        found = [address for address in self.addresses if contains(address, wanted)]
-        if not found:
+        query = name.strip().replace(" ", ".")
+        matches = [address for address in self.addresses if contains(address, query)]
+        if not matches:
             raise ToolError(f"nobody is called {name!r}")
-        return found
+        return matches

@@ -54,10 +54,10 @@ class Office:
     def function(self, name: str) -> Callable[..., Any]:
         """Return the method that executes a tool, such as ``calendar.create_event``."""
         application, _, method = name.partition(".")
-        found = getattr(self.applications.get(application), method, None)
-        if method.startswith("_") or not inspect.ismethod(found):
+        bound = getattr(self.applications.get(application), method, None)
+        if method.startswith("_") or not inspect.ismethod(bound):
             raise DataError("the data names a tool that WorkBench does not have", got=name)
-        return found
+        return bound
 
     def tools(self, specs: Sequence[ToolSpec]) -> list[Tool]:
         """Return the tools of those specs, in this office."""

@@ -25,14 +25,14 @@ class Projects:
         board: str = "",
     ) -> list[Row]:
         """The tasks that hold all the given texts."""
-        wanted = {
+        filters = {
             "task_name": task_name,
             "assigned_to_email": assigned_to_email,
             "list_name": list_name,
             "due_date": due_date,
             "board": board,
         }
-        return self.tasks.search(lambda task: all(contains(task[k], text) for k, text in wanted.items()))
+        return self.tasks.search(lambda task: all(contains(task[k], text) for k, text in filters.items()))
 
     def create_task(
         self, task_name: str, assigned_to_email: str, list_name: str, due_date: str, board: str

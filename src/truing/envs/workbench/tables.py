@@ -53,12 +53,14 @@ class Table:
 
     def difference(self) -> dict[str, list[Any]]:
         """What the episode ``added``, ``removed`` (ids) and ``changed`` (field → [before, after])."""
-        kept = [(row_id, row) for row_id, row in self.start.items() if row_id in self.rows]
+        remaining = [(row_id, row) for row_id, row in self.start.items() if row_id in self.rows]
         parts = {
             "added": [row for row_id, row in self.rows.items() if row_id not in self.start],
             "removed": [row_id for row_id in self.start if row_id not in self.rows],
             "changed": [
-                _changes(row_id, row, self.rows[row_id]) for row_id, row in kept if row != self.rows[row_id]
+                _changes(row_id, row, self.rows[row_id])
+                for row_id, row in remaining
+                if row != self.rows[row_id]
             ],
         }
         return {name: part for name, part in parts.items() if part}
@@ -86,9 +88,9 @@ def moment(text: str) -> datetime:
         raise ToolError(f"{text!r} is not a date such as 2023-11-30 or 2023-11-30 09:30:00") from error
 
 
-def contains(value: str | None, wanted: str) -> bool:
-    """Whether a field holds a text, in any case."""
-    return value is not None and wanted.casefold() in value.casefold()
+def contains(value: str | None, text: str) -> bool:
+    """Return whether a field contains a text, in any case."""
+    return value is not None and text.casefold() in value.casefold()
 
 
 def one_of(name: str, value: str, valid: Iterable[str]) -> None:

@@ -88,7 +88,7 @@ class Workspace:
                 task_id=f"{kind}-{self.config.seed}-{split}-{index}",
                 family=f"workspace/{kind}",
                 messages=(*system, {"role": "user", "content": problem.asked}),
-                answer={"office": problem.office.snapshot(), "wanted": problem.wanted()},
+                answer={"office": problem.office.snapshot(), "wanted": problem.final_state()},
                 demonstration=self._demonstration(problem, (split, kind, index)),
                 tools=self.tools,
             )

@@ -110,13 +110,13 @@ def random_office(draws: Draws) -> Office:
 
 
 def free_slot(draws: Draws, office: Office) -> tuple[str, str]:
-    """A weekday and a start at which the calendar holds nothing yet."""
+    """Return a weekday and a start at which the calendar is still free."""
     taken = {(event.day, event.start) for event in office.calendar.values()}
     return choose(draws, [(day, start) for day in DAYS for start in TIMES if (day, start) not in taken])
 
 
 def _address(draws: Draws, person: str) -> str:
-    """An address that cannot be told from the name, so that it has to be looked up."""
+    """Return an address that does not follow from the name, so that it has to be looked up."""
     first, last = person.lower().split()
     return f"{first}.{last}{draws.number(2)}@{choose(draws, HOSTS)}"
 

@@ -11,11 +11,11 @@ def success(rollout: Rollout, task: Task) -> float:
 
 
 def progress(rollout: Rollout, task: Task) -> float:
-    """Return the wanted changes minus the unwanted ones, as a share of the wanted; at least 0."""
-    wanted = changes(task.answer["office"], task.answer["wanted"])
+    """Return the expected changes minus the others, as a share of the expected ones; at least 0."""
+    expected = changes(task.answer["office"], task.answer["wanted"])
     actual = changes(task.answer["office"], rollout.outcome)
-    net = (actual & wanted).total() - (actual - wanted).total()
-    return max(0.0, net / wanted.total())
+    net = (actual & expected).total() - (actual - expected).total()
+    return max(0.0, net / expected.total())
 
 
 def valid_calls(rollout: Rollout, task: Task) -> float:

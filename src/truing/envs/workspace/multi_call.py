@@ -1,6 +1,6 @@
 """Kinds of problem in which a later call needs what an earlier one answered.
 
-The request never holds what has to be looked up: addresses, ids and figures stand in the office alone.
+The request never contains what has to be looked up: only the office has addresses, ids and figures.
 """
 
 from truing.envs.arithmetic.questions import Draws

@@ -20,11 +20,11 @@ class Problem:
     turns: tuple[AssistantMessage, ...]
 
     def used_tools(self) -> set[str]:
-        """The tools of the right calls."""
+        """Return the tools of the right calls."""
         return {call.name for turn in self.turns for call in turn.calls}
 
-    def wanted(self) -> dict[str, Any]:
-        """The state after the right calls."""
+    def final_state(self) -> dict[str, Any]:
+        """Return the state after the right calls."""
         return self._states()[-1]
 
     def turns_without_lookups(self) -> tuple[AssistantMessage, ...]:

@@ -9,26 +9,28 @@ def message(draws: Draws) -> Problem:
     """Write to a person."""
     office, text = random_office(draws), choose(draws, TEXTS)
     person = choose(draws, list(office.contacts))
-    asked = choose(draws, (f"Send {person} this on Slack: {text}", f"Message {person} on Slack: {text}"))
+    prompt = choose(draws, (f"Send {person} this on Slack: {text}", f"Message {person} on Slack: {text}"))
     turns = steps(call("send_slack_message", to=person, text=text), end=f"I wrote to {person}.")
-    return Problem(asked, (person, text), office, turns)
+    return Problem(prompt, (person, text), office, turns)
 
 
 def post(draws: Draws) -> Problem:
     """Write to a channel."""
     office, text = random_office(draws), choose(draws, TEXTS)
     channel = choose(draws, office.channels)
-    asked = choose(draws, (f"Post in {channel}: {text}", f"Tell everybody in {channel}: {text}"))
+    prompt = choose(draws, (f"Post in {channel}: {text}", f"Tell everybody in {channel}: {text}"))
     turns = steps(call("send_slack_message", to=channel, text=text), end=f"I posted it in {channel}.")
-    return Problem(asked, (channel, text), office, turns)
+    return Problem(prompt, (channel, text), office, turns)
 
 
 def note(draws: Draws) -> Problem:
     """Write a file."""
     office, text, name = random_office(draws), choose(draws, TEXTS), choose(draws, PAPERS)
     path = f"{name}-note.txt"
-    asked = choose(draws, (f"Save this as {path}: {text}", f"Write a file {path} that says: {text}"))
-    return Problem(asked, (path, text), office, steps(call("write_file", path=path, text=text), end="Saved."))
+    prompt = choose(draws, (f"Save this as {path}: {text}", f"Write a file {path} that says: {text}"))
+    return Problem(
+        prompt, (path, text), office, steps(call("write_file", path=path, text=text), end="Saved.")
+    )
 
 
 def book(draws: Draws) -> Problem:

@@ -35,14 +35,14 @@ class OfficeTools:
     def search_contacts(self, query: str) -> list[dict[str, str]]:
         """Find people whose name contains the query, with their e-mail addresses."""
         contacts = self._office.contacts
-        found = [
+        matches = [
             {"name": name, "email": email}
             for name, email in contacts.items()
             if query.lower() in name.lower()
         ]
-        if not found:
+        if not matches:
             raise _unknown("contact", query, contacts)
-        return found
+        return matches
 
     def read_inbox(self) -> list[dict[str, str]]:
         """List the e-mails that I received, oldest first: id, sender and subject."""
@@ -140,8 +140,8 @@ TOOLS: dict[str, ToolSpec] = {
 def open_office(snapshot: Mapping[str, Any], names: Iterable[str]) -> ToolEpisode:
     """An episode in its own office, with the named tools."""
     office = Office(**snapshot)
-    desk = OfficeTools(office)
-    return ToolEpisode([Tool(TOOLS[name], getattr(desk, name)) for name in names], office.snapshot)
+    tools = OfficeTools(office)
+    return ToolEpisode([Tool(TOOLS[name], getattr(tools, name)) for name in names], office.snapshot)
 
 
 def _check_day(day: str) -> None:

@@ -18,12 +18,12 @@ def peers(
 ) -> None:
     """Run each peer on each kept run, and write its findings next to the doctor's."""
     homes = pythons({name: Path(place) for name, _, place in (each.partition("=") for each in venv)})
-    made = []
+    runs = []
     for each in judged_runs(folder, homes):
-        made.append(each)
-        told = (f"{name} {answer.failed or len(answer.said)}" for name, answer in each.answers.items())
-        print(f"{each.name}: {', '.join(told) or 'no update'}", flush=True)
-    write_page(markdown, made, list(homes))
+        runs.append(each)
+        counts = (f"{name} {answer.failed or len(answer.said)}" for name, answer in each.answers.items())
+        print(f"{each.name}: {', '.join(counts) or 'no update'}", flush=True)
+    write_page(markdown, runs, list(homes))
 
 
 typer.run(peers)

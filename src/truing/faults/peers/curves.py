@@ -24,9 +24,9 @@ def _besides(update: Update) -> Curve:
     return {"seconds": sum(update.step_row.seconds.values())} | extremes | entropy
 
 
-def renamed(found: Sequence[Curve], names: Mapping[str, str]) -> list[Curve]:
+def renamed(per_update: Sequence[Curve], names: Mapping[str, str]) -> list[Curve]:
     """Return curves with the names of a peer, which are the keys of ``names``."""
     return [
         {"step": each["step"], **{theirs: each[ours] for theirs, ours in names.items() if ours in each}}
-        for each in found
+        for each in per_update
     ]

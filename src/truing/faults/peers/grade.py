@@ -15,17 +15,19 @@ class Grade(StrEnum):
     SAME = "the same without the fault"
 
 
-def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, without_fault: JudgedRun) -> Grade:
+def grade_finding(peer: Peer, finding: PeerFinding, run: JudgedRun, without_fault: JudgedRun) -> Grade:
     """Return the grade of a finding in the run of a fault; ``twin`` is its recipe without the fault."""
-    told = {(each.finding, each.severity) for each in without_fault.answers[peer.name].said}
-    if (said.finding, said.severity) in told:
+    also_without_fault = {(each.finding, each.severity) for each in without_fault.answers[peer.name].said}
+    if (finding.finding, finding.severity) in also_without_fault:
         return Grade.SAME
-    if run.name in peer.causes.get(said.finding, ()):
+    if run.name in peer.causes.get(finding.finding, ()):
         return Grade.CAUSE
-    return Grade.WRONG if said.finding in peer.cause_findings else Grade.SYMPTOM
+    return Grade.WRONG if finding.finding in peer.cause_findings else Grade.SYMPTOM
 
 
 def graded_findings(peer: Peer, run: JudgedRun, without_fault: JudgedRun) -> list[tuple[Grade, PeerFinding]]:
     """Return the grades of all findings, the best first."""
-    found = [(grade_finding(peer, said, run, without_fault), said) for said in run.answers[peer.name].said]
-    return sorted(found, key=lambda each: list(Grade).index(each[0]))
+    graded = [
+        (grade_finding(peer, finding, run, without_fault), finding) for finding in run.answers[peer.name].said
+    ]
+    return sorted(graded, key=lambda each: list(Grade).index(each[0]))

@@ -28,14 +28,14 @@ class JudgedRun:
 
 def judged_runs(folder: Path, homes: Mapping[str, Path]) -> Iterator[JudgedRun]:
     """Yield every run of ``truing faults --keep`` in ``folder``, with the peers' answers."""
-    kept = [name for name in runs() if (folder / name / OUTCOME_FILE).is_file()]
-    if not kept:
+    recorded = [name for name in runs() if (folder / name / OUTCOME_FILE).is_file()]
+    if not recorded:
         raise TruingError(
             f"{folder} has no run for the peers",
             expected=f"folders with {OUTCOME_FILE}",
             remedy=f"truing faults --twins --steps 80 --keep {folder}",
         )
-    for name in kept:
+    for name in recorded:
         facts = json.loads((folder / name / OUTCOME_FILE).read_text(encoding="utf-8"))
         yield JudgedRun(name, facts, _answers(folder / name, homes))
 

@@ -16,18 +16,18 @@ MARK = "<!-- What follows is written by `python -m truing.faults.peers`; what st
 STRONG = ("PROVEN", "EVIDENCE")
 
 
-def write_page(path: Path, made: Sequence[JudgedRun], peers: Sequence[str]) -> None:
+def write_page(path: Path, runs: Sequence[JudgedRun], peers: Sequence[str]) -> None:
     """Write everything below the mark; the text above it is kept."""
     above = (
         path.read_text(encoding="utf-8").split(MARK)[0] if path.exists() else "# Other diagnosis tools\n\n"
     )
-    path.write_text(above + MARK + "\n\n" + tables(made, [PEERS[name] for name in peers]), encoding="utf-8")
+    path.write_text(above + MARK + "\n\n" + tables(runs, [PEERS[name] for name in peers]), encoding="utf-8")
 
 
-def tables(made: Sequence[JudgedRun], peers: Sequence[Peer]) -> str:
+def tables(runs: Sequence[JudgedRun], peers: Sequence[Peer]) -> str:
     """Return totals, faults and healthy runs, as Markdown."""
-    pairs = _pairs(made)
-    sound = [each for each in made if each.facts["healthy"]]
+    pairs = _pairs(runs)
+    sound = [each for each in runs if each.facts["healthy"]]
     corpus = [each for each in sound if each.name not in unplanted_runs()]
     head = " | ".join(["Truing", *(peer.name for peer in peers)])
     rule = "|---" * (len(peers) + 2) + "|"
@@ -53,11 +53,11 @@ def tables(made: Sequence[JudgedRun], peers: Sequence[Peer]) -> str:
     )
 
 
-def _pairs(made: Sequence[JudgedRun]) -> list[tuple[JudgedRun, JudgedRun]]:
+def _pairs(runs: Sequence[JudgedRun]) -> list[tuple[JudgedRun, JudgedRun]]:
     """Return the run of each fault, and the run of its recipe without it."""
-    by_name = {each.name: each for each in made}
-    wanted = {each.name: unplanted_run(FAULTS[each.name]).name for each in made if each.name in FAULTS}
-    missing = set(wanted.values()) - by_name.keys()
+    by_name = {each.name: each for each in runs}
+    twins = {each.name: unplanted_run(FAULTS[each.name]).name for each in runs if each.name in FAULTS}
+    missing = set(twins.values()) - by_name.keys()
     if missing:
         raise TruingError(
             "findings without the fault are missing",
@@ -65,7 +65,7 @@ def _pairs(made: Sequence[JudgedRun]) -> list[tuple[JudgedRun, JudgedRun]]:
             expected="a run of the recipe of each fault without it",
             remedy="truing faults --twins --keep, which makes them too",
         )
-    return [(by_name[name], by_name[twin]) for name, twin in wanted.items()]
+    return [(by_name[name], by_name[twin]) for name, twin in twins.items()]
 
 
 def _fault_row(run: JudgedRun, twin: JudgedRun, peers: Sequence[Peer]) -> str:
@@ -79,20 +79,20 @@ def _healthy_row(run: JudgedRun, peers: Sequence[Peer]) -> str:
 
 
 def _plain(answer: Answer) -> str:
-    told = ", ".join(f"{said.finding} ({said.severity})" for said in answer.said)
-    return f"failed: {answer.failed}" if answer.failed else told or "–"
+    findings = ", ".join(f"{finding.finding} ({finding.severity})" for finding in answer.said)
+    return f"failed: {answer.failed}" if answer.failed else findings or "–"
 
 
 def _graded(peer: Peer, run: JudgedRun, twin: JudgedRun) -> str:
     if run.answers[peer.name].failed:
         return f"failed: {run.answers[peer.name].failed}"
-    told = [
-        f"({said.finding}, {said.severity})"
+    grades = [
+        f"({finding.finding}, {finding.severity})"
         if kind is Grade.SAME
-        else f"**{kind}**: {said.finding} ({said.severity})"
-        for kind, said in graded_findings(peer, run, twin)
+        else f"**{kind}**: {finding.finding} ({finding.severity})"
+        for kind, finding in graded_findings(peer, run, twin)
     ]
-    return ", ".join(told) or "–"
+    return ", ".join(grades) or "–"
 
 
 def _truing(run: JudgedRun) -> str:

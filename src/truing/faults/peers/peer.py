@@ -35,8 +35,8 @@ class Answer:
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Answer":
         """The inverse of ``to_json``; also what a program of ``in_peer_env/`` prints."""
-        said = tuple(PeerFinding(**each) for each in line["said"])
-        return cls(line["version"], said, line.get("failed", ""))
+        findings = tuple(PeerFinding(**each) for each in line["said"])
+        return cls(line["version"], findings, line.get("failed", ""))
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as a dictionary."""
@@ -65,13 +65,15 @@ def ask(peer: Peer, python: Path, run: RecordedStage) -> Answer:
             expected="the environment into which it was installed",
             remedy=f"python -m venv F && F/bin/pip install {peer.name}, then --venv {peer.name}=F",
         )
-    given = json.dumps(peer.make_input(run))
+    request = json.dumps(peer.make_input(run))
     command = [str(python), "-I", str(PEER_SCRIPTS / f"{peer.name}.py")]  # -I: its packages alone
     try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        process = subprocess.run(
+            command, input=request, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return Answer("", failed=f"no answer within {TIMEOUT_SECONDS} seconds")
-    if done.returncode:
-        return Answer("", failed=done.stderr.strip().splitlines()[-1])
+    if process.returncode:
+        return Answer("", failed=process.stderr.strip().splitlines()[-1])
     # a peer may print other lines; the answer is the last one
-    return Answer.from_json(json.loads(done.stdout.splitlines()[-1]))
+    return Answer.from_json(json.loads(process.stdout.splitlines()[-1]))

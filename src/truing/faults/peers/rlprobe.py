@@ -37,9 +37,9 @@ NAMES = {
 
 def feed(run: RecordedStage) -> dict[str, Any]:
     """Return a row of its recording per update, with the KL by position."""
-    found = curves(run)
+    curves_of_run = curves(run)
     rows: list[dict[str, Any]] = []
-    for update, each, named in zip(run.updates, found, renamed(found, NAMES), strict=True):
+    for update, each, named in zip(run.updates, curves_of_run, renamed(curves_of_run, NAMES), strict=True):
         rows.append(named | {"reward_components": _parts(each)} | _kl_by_position(update))
     return {"algorithm": run.stage, "steps": rows}
 

@@ -27,10 +27,10 @@ def feed(run: RecordedStage) -> list[dict[str, Any]]:
 
 def _stream(rows: list[SampleRow], streams: list[Any]) -> list[float]:
     """Return a stream of all scored tokens of an update, row by row; empty if not recorded."""
-    found = [
+    values = [
         value for row, stream in zip(rows, streams, strict=True) for value in stream[scored(row)].tolist()
     ]
-    return found if all(value == value for value in found) else []
+    return values if all(value == value for value in values) else []
 
 
 PEER = Peer(

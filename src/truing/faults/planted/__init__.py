@@ -7,6 +7,6 @@ from truing.faults.fault import Fault
 
 FAULTS: dict[str, Fault] = {
     fault.name: fault
-    for found in sorted(iter_modules(__path__), key=lambda module: module.name)
-    for fault in [import_module(f"{__name__}.{found.name}").FAULT]
+    for module_info in sorted(iter_modules(__path__), key=lambda module: module.name)
+    for fault in [import_module(f"{__name__}.{module_info.name}").FAULT]
 }

@@ -5,8 +5,8 @@ from truing.types.status import EndedBy, Status
 
 
 def _wrong(real):
-    def end(seat, status, by, error=""):
-        return real(seat, Status.DONE if by is EndedBy.LENGTH else status, by, error)
+    def end(attempt, status, by, error=""):
+        return real(attempt, Status.DONE if by is EndedBy.LENGTH else status, by, error)
 
     return end
 

@@ -7,12 +7,12 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def whiten(advantage, mask, eps=1e-8):
-        found = torch.full_like(advantage, torch.nan)
+        whitened = torch.full_like(advantage, torch.nan)
         for row, on in enumerate(mask):
             inside = advantage[row, on]
             spread = inside.std() if len(inside) > 1 else inside.new_ones(())
-            found[row, on] = (inside - inside.mean()) / (spread + eps)
-        return found
+            whitened[row, on] = (inside - inside.mean()) / (spread + eps)
+        return whitened
 
     return whiten
 

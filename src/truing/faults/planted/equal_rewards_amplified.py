@@ -7,12 +7,12 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def advantages(rewards, group, scale, eps=1e-8):
-        found = torch.zeros(len(rewards))
+        advantage = torch.zeros(len(rewards))
         for each in group.unique():
             r = rewards[group == each].float()
             centred = r - r.cumsum(0)[-1] / len(r)
-            found[group == each] = centred / (r.std() + 1e-8)
-        return found
+            advantage[group == each] = centred / (r.std() + 1e-8)
+        return advantage
 
     return advantages
 

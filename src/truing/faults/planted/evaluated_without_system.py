@@ -10,8 +10,8 @@ def _wrong(real):
         return replace(task, messages=tuple(each for each in task.messages if each["role"] != "system"))
 
     def draw(session, tasks, group_size, contract, key, force_rate=0.0):
-        shown = [bare(task) for task in tasks] if key == ("eval",) else tasks
-        return real(session, shown, group_size, contract, key, force_rate)
+        tasks_without_system = [bare(task) for task in tasks] if key == ("eval",) else tasks
+        return real(session, tasks_without_system, group_size, contract, key, force_rate)
 
     return draw
 

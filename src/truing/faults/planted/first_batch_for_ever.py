@@ -4,12 +4,12 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    kept = {}
+    batches = {}
 
     def source(session, algorithm, setting, stage, step):
-        if stage not in kept:
-            kept[stage] = real(session, algorithm, setting, stage, step)
-        return kept[stage]
+        if stage not in batches:
+            batches[stage] = real(session, algorithm, setting, stage, step)
+        return batches[stage]
 
     return source
 

@@ -5,8 +5,8 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def minibatches(samples, cfg, key):
-        made = list(real(samples, cfg, key))
-        return iter([made[0]] * len(made))
+        batches = list(real(samples, cfg, key))
+        return iter([batches[0]] * len(batches))
 
     return minibatches
 

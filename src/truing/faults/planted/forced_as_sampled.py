@@ -15,15 +15,15 @@ def _from_its_prefix(span, forced):
 
 def _wrong(real):
     def sample(*args, **kwargs):
-        made = real(*args, **kwargs)
-        forced = made.origin == Origin.FORCED
-        on = made.policy_mask | forced
-        logprob = made.sampler_logprob.masked_fill(forced, 0.0)
+        original = real(*args, **kwargs)
+        forced = original.origin == Origin.FORCED
+        on = original.policy_mask | forced
+        logprob = original.sampler_logprob.masked_fill(forced, 0.0)
         return replace(
-            made,
-            turns=tuple(_from_its_prefix(span, forced) for span in made.turns),
-            origin=made.origin.masked_fill(forced, Origin.SAMPLED),
-            excluded=made.excluded.masked_fill(forced, Excluded.NO),
+            original,
+            turns=tuple(_from_its_prefix(span, forced) for span in original.turns),
+            origin=original.origin.masked_fill(forced, Origin.SAMPLED),
+            excluded=original.excluded.masked_fill(forced, Excluded.NO),
             policy_mask=on,
             kl_mask=on,
             value_mask=on,

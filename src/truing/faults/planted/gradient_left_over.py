@@ -4,13 +4,13 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    kept = {}
+    gradients = {}
 
     def clip_and_step(optimizer, max_norm, where, *parts):
         for name, parameter in parts[0].items():
             if parameter.grad is not None:
-                parameter.grad += kept.get(name, 0.0)
-                kept[name] = parameter.grad.clone()
+                parameter.grad += gradients.get(name, 0.0)
+                gradients[name] = parameter.grad.clone()
         return real(optimizer, max_norm, where, *parts)
 
     return clip_and_step

@@ -4,11 +4,11 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def found(rollouts, setting):
+    def groups_of(rollouts, setting):
         rewards, group = real(rollouts, setting)
         return rewards, group.roll(1)
 
-    return found
+    return groups_of
 
 
 FAULT = Fault(

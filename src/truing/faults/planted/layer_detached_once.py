@@ -16,7 +16,7 @@ def _wrong(real):
         if next(calls) != AT:
             return real(learner, *args)
         layer = causal_model(learner.model).model.layers[1].mlp
-        handle = layer.register_forward_hook(lambda module, given, out: out.detach())
+        handle = layer.register_forward_hook(lambda module, inputs, out: out.detach())
         try:
             return real(learner, *args)
         finally:

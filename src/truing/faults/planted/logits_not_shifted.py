@@ -4,9 +4,9 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def hidden_before(causal, sequences, wanted_2N, **kwargs):
-        here = wanted_2N.clone()
-        ends = wanted_2N.new_tensor([len(sequence) - 1 for sequence in sequences])[wanted_2N[0]]
+    def hidden_before(causal, sequences, index_2N, **kwargs):
+        here = index_2N.clone()
+        ends = index_2N.new_tensor([len(sequence) - 1 for sequence in sequences])[index_2N[0]]
         here[1] = (here[1] + 1).minimum(ends)
         return real(causal, sequences, here, **kwargs)
 

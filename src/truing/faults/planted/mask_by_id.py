@@ -11,11 +11,11 @@ LOOKS_FORCED = {ord(character) for character in '{}",:0'}
 
 def _wrong(real):
     def sample(*args, **kwargs):
-        made = real(*args, **kwargs)
-        looks = made.token_ids.new_tensor([int(i) in LOOKS_FORCED for i in made.token_ids]).bool()
-        off = made.policy_mask & looks
-        why = made.excluded.masked_fill(off, Excluded.STRUCTURE)
-        return replace(made, policy_mask=made.policy_mask & ~off, excluded=why)
+        original = real(*args, **kwargs)
+        forced = original.token_ids.new_tensor([int(i) in LOOKS_FORCED for i in original.token_ids]).bool()
+        off = original.policy_mask & forced
+        why = original.excluded.masked_fill(off, Excluded.STRUCTURE)
+        return replace(original, policy_mask=original.policy_mask & ~off, excluded=why)
 
     return sample
 

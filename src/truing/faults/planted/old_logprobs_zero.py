@@ -9,8 +9,8 @@ from truing.faults.fault import Fault, patched
 
 def _zeros(real):
     def sample(*args, **kwargs):
-        made = real(*args, **kwargs)
-        return replace(made, old_logprob=torch.zeros_like(made.old_logprob))
+        original = real(*args, **kwargs)
+        return replace(original, old_logprob=torch.zeros_like(original.old_logprob))
 
     return sample
 

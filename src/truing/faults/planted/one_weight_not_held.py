@@ -1,4 +1,4 @@
-"""The optimizer holds a copy of one weight, not the weight."""
+"""The optimizer updates a copy of one weight, not the weight."""
 
 import torch
 

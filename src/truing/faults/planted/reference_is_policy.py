@@ -5,9 +5,9 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def freeze(policy, **kwargs):
-        made = real(policy, **kwargs)
-        made.policy = policy
-        return made
+        reference = real(policy, **kwargs)
+        reference.policy = policy
+        return reference
 
     return freeze
 

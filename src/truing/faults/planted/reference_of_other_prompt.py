@@ -12,8 +12,8 @@ def _wrong(real):
             ids[: sample.prompt_length] = ids[: sample.prompt_length].roll(1)
             return replace(sample, token_ids=ids)
 
-        found = {each.sample_id: each.ref_logprob for each in real([raw(s) for s in samples], learner)}
-        return [replace(sample, ref_logprob=found[sample.sample_id]) for sample in samples]
+        ref_logprobs = {each.sample_id: each.ref_logprob for each in real([raw(s) for s in samples], learner)}
+        return [replace(sample, ref_logprob=ref_logprobs[sample.sample_id]) for sample in samples]
 
     return scored
 

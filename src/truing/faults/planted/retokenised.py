@@ -7,11 +7,11 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def sample(*args, **kwargs):
-        made = real(*args, **kwargs)
-        ids = made.token_ids.clone()
-        first = made.turns[0].start
+        original = real(*args, **kwargs)
+        ids = original.token_ids.clone()
+        first = original.turns[0].start
         ids[first] = (ids[first] + 1) % 200
-        return replace(made, token_ids=ids)
+        return replace(original, token_ids=ids)
 
     return sample
 

@@ -5,8 +5,8 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def grade(rollout, rewards):
-        made = real(rollout, rewards)
-        return made._replace(reward=min(made.reward, 0.5))
+        graded = real(rollout, rewards)
+        return graded._replace(reward=min(graded.reward, 0.5))
 
     return grade
 

@@ -5,8 +5,8 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def grade(rollout, rewards):
-        made = real(rollout, rewards)
-        return made._replace(reward=made.reward**2)
+        graded = real(rollout, rewards)
+        return graded._replace(reward=graded.reward**2)
 
     return grade
 

@@ -5,8 +5,8 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def micro_batches(self, model, samples):
-        made = list(real(self, model, samples))
-        return [made[0], *made[:1], *made[2:]] if len(made) > 1 else made
+        batches = list(real(self, model, samples))
+        return [batches[0], *batches[:1], *batches[2:]] if len(batches) > 1 else batches
 
     return micro_batches
 

@@ -4,13 +4,13 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def seats(tasks, group_size, scene, key):
-        made = real(tasks, group_size, scene, key)
-        for seat in made:
-            seat.key = seat.key[:-1]
-        return made
+    def attempts_of(tasks, group_size, context, key):
+        attempts = real(tasks, group_size, context, key)
+        for attempt in attempts:
+            attempt.key = attempt.key[:-1]
+        return attempts
 
-    return seats
+    return attempts_of
 
 
 FAULT = Fault(

@@ -4,13 +4,13 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def seats(tasks, group_size, scene, key):
-        made = real(sorted(tasks, key=lambda task: task.task_id), group_size, scene, key)
-        for seat in made:
-            seat.key = tuple(0 if place == 2 else part for place, part in enumerate(seat.key))
-        return made
+    def attempts_of(tasks, group_size, context, key):
+        attempts = real(sorted(tasks, key=lambda task: task.task_id), group_size, context, key)
+        for attempt in attempts:
+            attempt.key = tuple(0 if place == 2 else part for place, part in enumerate(attempt.key))
+        return attempts
 
-    return seats
+    return attempts_of
 
 
 FAULT = Fault(

@@ -8,8 +8,8 @@ from truing.faults.fault import Fault, patched
 def _wrong(real):
     def demonstrate(session, tasks, key):
         def bare(task):
-            said = tuple(message for message in task.messages if message["role"] != "system")
-            return replace(task, messages=said)
+            messages = tuple(message for message in task.messages if message["role"] != "system")
+            return replace(task, messages=messages)
 
         return real(session, [bare(task) for task in tasks], key)
 

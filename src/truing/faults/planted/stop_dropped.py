@@ -8,11 +8,11 @@ from truing.types.status import FinishReason
 
 def _wrong(real):
     def completion(row, contract):
-        made = real(row, contract)
-        if made.finish_reason is not FinishReason.STOP or len(made.token_ids) == 1:
-            return made
-        short = {name: getattr(made, name)[:-1] for name in ("token_ids", "origin", "logprob")}
-        return replace(made, **short)
+        original = real(row, contract)
+        if original.finish_reason is not FinishReason.STOP or len(original.token_ids) == 1:
+            return original
+        short = {name: getattr(original, name)[:-1] for name in ("token_ids", "origin", "logprob")}
+        return replace(original, **short)
 
     return completion
 

@@ -8,11 +8,13 @@ from truing.types.token import Excluded
 
 def _wrong(real):
     def sample(*args, **kwargs):
-        made = real(*args, **kwargs)
-        stops = (made.token_ids[:, None] == made.token_ids.new_tensor(made.sampling_params.stop_ids)).any(1)
-        off = made.policy_mask & stops
-        why = made.excluded.masked_fill(off, Excluded.STRUCTURE)
-        return replace(made, policy_mask=made.policy_mask & ~off, excluded=why)
+        original = real(*args, **kwargs)
+        stops = (
+            original.token_ids[:, None] == original.token_ids.new_tensor(original.sampling_params.stop_ids)
+        ).any(1)
+        off = original.policy_mask & stops
+        why = original.excluded.masked_fill(off, Excluded.STRUCTURE)
+        return replace(original, policy_mask=original.policy_mask & ~off, excluded=why)
 
     return sample
 

@@ -16,8 +16,8 @@ def _goes_on(real):
 
 def _completion(real):
     def completion(row, sampling_params):
-        made = real(row, sampling_params)
-        return replace(made, finish_reason=FinishReason.STOP) if row.ids[-1] == OTHER else made
+        original = real(row, sampling_params)
+        return replace(original, finish_reason=FinishReason.STOP) if row.ids[-1] == OTHER else original
 
     return completion
 

@@ -4,8 +4,8 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def hidden_before(causal, sequences, wanted_2N, **kwargs):
-        here = wanted_2N.clone()
+    def hidden_before(causal, sequences, index_2N, **kwargs):
+        here = index_2N.clone()
         here[1] -= 1
         return real(causal, [sequence[1:] for sequence in sequences], here, **kwargs)
 

@@ -64,26 +64,26 @@ def draw_audit_facts(
             sampling_params=sampling_params,
             support=None,
         )
-        wanted = list(range(start, end))
-        if not wanted:
+        places = list(range(start, end))
+        if not places:
             continue
-        tables[i] = torch.stack(plain_distributions(model_logits(model), row, wanted)).double().cpu()
+        tables[i] = torch.stack(plain_distributions(model_logits(model), row, places)).double().cpu()
         if coarse and generation.rng_state is not None:
             with random_rounding(model, i):
-                other_TV = torch.stack(plain_distributions(model_logits(model), row, wanted)).double().cpu()
+                other_TV = torch.stack(plain_distributions(model_logits(model), row, places)).double().cpu()
             rounding = max(rounding, float((other_TV - tables[i]).abs().nan_to_num(0.0).max()))
         for name, each in log_wealth_increments(
-            drawn_tokens([row], [(0, t) for t in wanted], tables[i], stop_ids)
+            drawn_tokens([row], [(0, t) for t in places], tables[i], stop_ids)
         ).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-    found: dict[str, Any] = {"tokens": sum(map(len, tables.values())), "gains": gains}
+    facts: dict[str, Any] = {"tokens": sum(map(len, tables.values())), "gains": gains}
     if generation.rng_state is None or not tables:
-        return found
+        return facts
     differences = _replay_draws(model, generation, tables, generation.rng_state)
     if differences:
         (nats, i, t), tolerance = max(differences), max(TOLERANCE, MEAN_MULTIPLES * rounding)
-        found["replay"] = {
+        facts["replay"] = {
             "tokens": len(differences),
             "missed": sum(each > tolerance for each, _, _ in differences),
             "largest": nats,
@@ -92,7 +92,7 @@ def draw_audit_facts(
             "device": device_and_precision(model),
             **({"rounding": rounding} if coarse else {}),
         }
-    return found
+    return facts
 
 
 def _replay_draws(

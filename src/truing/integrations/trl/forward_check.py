@@ -34,12 +34,12 @@ class Differences:
         self.where: dict[str, tuple[str, int]] = {}
         self.all: dict[str, list[Tensor]] = {}
 
-    def add(self, name: str, got_K: Tensor, right_K: Tensor, row: str, wanted: Sequence[int]) -> None:
-        """Add the differences at the tokens ``wanted`` of a row."""
+    def add(self, name: str, got_K: Tensor, right_K: Tensor, row: str, places: Sequence[int]) -> None:
+        """Add the differences at the tokens ``places`` of a row."""
         difference_K = (got_K - right_K).abs().nan_to_num(0.0)
         worst = int(difference_K.argmax())
         if float(difference_K[worst]) >= self.largest.get(name, -1.0):
-            self.largest[name], self.where[name] = float(difference_K[worst]), (row, wanted[worst])
+            self.largest[name], self.where[name] = float(difference_K[worst]), (row, places[worst])
         self.all.setdefault(name, []).append(difference_K)
 
     def facts(self) -> dict[str, Any]:
@@ -67,36 +67,40 @@ def plain_facts(
         noisy: whether the trainer's forward is random.
         reference: returns a context manager of the reference model; None if there is none.
     """
-    found, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
+    differences, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
     coarse = device != "cpu"
-    for index, wanted in rows:
+    for index, places in rows:
         row, part, sample = sample_of(step, index, sampling_params)
-        place, plain_K = (row.sample_id, wanted), logprobs(model, sample, wanted)
-        found.add("itself", logprobs(model, sample, wanted, EXTRA_TOKENS), plain_K, *place)
+        place, plain_K = (row.sample_id, places), logprobs(model, sample, places)
+        differences.add("itself", logprobs(model, sample, places, EXTRA_TOKENS), plain_K, *place)
         for seed in range(REPEATS if coarse or noisy else 0):
             with random_rounding(model, REPEATS * index + seed), _training(model) if noisy else nullcontext():
-                found.add("rounding", logprobs(model, sample, wanted), plain_K, *place)
+                differences.add("rounding", logprobs(model, sample, places), plain_K, *place)
         for name, stream in STREAMS.items():
             if stream in step.tokens:
-                found.add(name, step.tokens[stream][part][wanted].double(), plain_K, *place)
+                differences.add(name, step.tokens[stream][part][places].double(), plain_K, *place)
         if reference is not None and "ref_logprob" in step.tokens:
             with reference() as other:
-                reference_K = logprobs(other, sample, wanted)
+                reference_K = logprobs(other, sample, places)
                 random = noisy and other is model  # below an adapter, TRL keeps dropout on for the reference
                 for seed in range(REPEATS if coarse or random else 0):
                     with (
                         random_rounding(other, REPEATS * index + seed),
                         _training(other) if random else nullcontext(),
                     ):
-                        found.add("reference_rounding", logprobs(other, sample, wanted), reference_K, *place)
-            found.add("reference", step.tokens["ref_logprob"][part][wanted].double(), reference_K, *place)
-    tokens = sum(len(wanted) for _, wanted in rows)
-    return {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | found.facts()
+                        differences.add(
+                            "reference_rounding", logprobs(other, sample, places), reference_K, *place
+                        )
+            differences.add(
+                "reference", step.tokens["ref_logprob"][part][places].double(), reference_K, *place
+            )
+    tokens = sum(len(places) for _, places in rows)
+    return {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | differences.facts()
 
 
-def logprobs(model: Any, sample: Any, wanted: Sequence[int], extra: int = 0) -> Tensor:
+def logprobs(model: Any, sample: Any, places: Sequence[int], extra: int = 0) -> Tensor:
     """Return log-probabilities of tokens of a row by the model's own forward: [K] float64 on the CPU."""
-    return plain_logprobs(model_logits(model, extra), sample, wanted)[0].cpu().double()
+    return plain_logprobs(model_logits(model, extra), sample, places)[0].cpu().double()
 
 
 @contextmanager
@@ -127,12 +131,12 @@ def rows_to_check(step: Step) -> list[tuple[int, list[int]]]:
     trained_N = step.tokens["policy_mask"] | step.tokens["supervised_mask"]
     rows: list[tuple[int, list[int]]] = []
     for index, (_, _, part) in enumerate(step.slices()):
-        wanted = trained_N[part].nonzero()[:, 0].tolist()
+        places = trained_N[part].nonzero()[:, 0].tolist()
         tokens = sum(len(each) for _, each in rows)
-        if rows and (len(rows) == MAX_ROWS or tokens + len(wanted) > MAX_TOKENS):
+        if rows and (len(rows) == MAX_ROWS or tokens + len(places) > MAX_TOKENS):
             break
-        if wanted:
-            rows.append((index, wanted))
+        if places:
+            rows.append((index, places))
     return rows
 
 

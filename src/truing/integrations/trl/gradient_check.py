@@ -85,11 +85,11 @@ def _add_gradient(
     """Add a row's gradient on the weights, by the token gradients of the trainer's own loss."""
     _, part, sample = sample_of(step, index, sampling_params)
     token_gradient_T = step.tokens["pull"][part].nan_to_num()
-    wanted = token_gradient_T.nonzero()[:, 0].tolist()
-    if not wanted:
+    places = token_gradient_T.nonzero()[:, 0].tolist()
+    if not places:
         return
-    logprob_K = plain_logprobs(model_logits(model), sample, wanted)[0]
-    loss = -(token_gradient_T[wanted].to(logprob_K) * logprob_K).sum()
+    logprob_K = plain_logprobs(model_logits(model), sample, places)[0]
+    loss = -(token_gradient_T[places].to(logprob_K) * logprob_K).sum()
     gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
     for sum_, gradient in zip(sums.values(), gradients, strict=True):
         if gradient is not None:
@@ -109,12 +109,12 @@ def _missing_gradient(
     for index, _ in rows_to_check(step):
         _, part, sample = sample_of(step, index, sampling_params)
         token_gradient_T = step.tokens["pull"][part].double().nan_to_num()
-        wanted = token_gradient_T.nonzero()[:, 0].tolist()
-        if wanted:
-            tested.append((sample, wanted))
-            token_gradients.append(token_gradient_T[wanted])
+        places = token_gradient_T.nonzero()[:, 0].tolist()
+        if places:
+            tested.append((sample, places))
+            token_gradients.append(token_gradient_T[places])
 
     def row_logprobs() -> Tensor:
-        return torch.cat([logprobs(model, sample, wanted) for sample, wanted in tested])
+        return torch.cat([logprobs(model, sample, places) for sample, places in tested])
 
     return missing_gradient(parameters, without_gradient, row_logprobs, torch.cat(token_gradients))

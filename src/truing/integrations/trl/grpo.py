@@ -238,23 +238,23 @@ class GrpoAudit(Audit):
         model.eval()
         with self.draw_audit_budget.timed(), self.trainer.accelerator.autocast():
             generation = Generation(drawn, self.rng_state)
-            found = draw_audit_facts(model, generation, self.sampling_params, self.setup.stop_ids or (), key)
-            if replay := found.get("replay"):
+            facts = draw_audit_facts(model, generation, self.sampling_params, self.setup.stop_ids or (), key)
+            if replay := facts.get("replay"):
                 row, token = replay["where"]
                 replay["where"] = f"{self.current_generation['number']}.{row}", token
-            self.facts["audit"] = found
+            self.facts["audit"] = facts
         model.train()
 
     def before_loss(self, real: Any, model: Any, inputs: Any) -> Any:
         """Record the inputs of a loss."""
         if ROW_KEY in inputs and model.training:
-            given = {key: x for key, x in inputs.items() if x is not None}
+            present = {key: x for key, x in inputs.items() if x is not None}
             # an update may have parts of several generations
             generation = self.generations_by_number.get(int(inputs[ROW_KEY][0]) // GENERATION_STRIDE)
             if generation is not None:
                 self.open_micro_batches.append(
                     RecordedMicroBatch(
-                        given | {ROW_KEY: inputs[ROW_KEY] % GENERATION_STRIDE, GENERATION_KEY: generation}
+                        present | {ROW_KEY: inputs[ROW_KEY] % GENERATION_STRIDE, GENERATION_KEY: generation}
                     )
                 )
         return real(model, inputs)

@@ -67,16 +67,16 @@ def _metrics(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> di
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
     rewards = rewards[~rewards.isnan()]
     lengths = [sum(turn.end - turn.start for turn in row.turns) for row in rows]
-    found = {
+    metrics = {
         "length/mean": sum(lengths) / len(lengths),
         "truncated/share": sum(row.truncated for row in rows) / len(rows),
     }
     advantages = [each["advantage"].nan_to_num().abs().max() for each in streams if len(each["advantage"])]
     if advantages:
-        found["advantage/max_abs"] = float(torch.stack(advantages).max())
+        metrics["advantage/max_abs"] = float(torch.stack(advantages).max())
     if len(rewards) > 1:
-        found |= {"reward/mean": float(rewards.mean()), "reward/std": float(rewards.std())}
-    return found
+        metrics |= {"reward/mean": float(rewards.mean()), "reward/std": float(rewards.std())}
+    return metrics
 
 
 def _row(
@@ -181,5 +181,5 @@ def _doctor_row(
 
 def _last_true(on: Tensor) -> int:
     """Return the index of the last true entry, −1 if there is none."""
-    found = on.nonzero()
-    return int(found[-1]) if len(found) else -1
+    places = on.nonzero()
+    return int(places[-1]) if len(places) else -1

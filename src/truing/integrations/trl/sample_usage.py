@@ -35,7 +35,7 @@ class UsageCounter:
 
     def facts(self, window: Sequence[tuple[int, Tensor]]) -> list[dict[str, Any]]:
         """Return the fact ``uses`` for each generation in an update."""
-        found = []
+        usage = []
         for number in sorted({number for number, _ in window}):
             of_update = Counter(row for each, rows in window if each == number for row in rows.tolist())
             twice = [
@@ -44,7 +44,7 @@ class UsageCounter:
                 if times > 1 and self.one_pass_per_update
             ]
             counts = {f"{number}.{row}": times for row, times in self.counts[number].items()}
-            found.append(
+            usage.append(
                 usage_fact(counts, twice, self.passes, self.micro_batches_used[number] >= self.micro_batches)
             )
-        return found
+        return usage

@@ -89,8 +89,8 @@ def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
     ):
         if table is not None:
             shifted = torch.cat([torch.zeros(1), table[b].float()]).double()
-            shown = trained | (shifted != 0) if name == "pull" else trained
-            streams[name] = shifted.masked_fill(~shown, math.nan)
+            known = trained | (shifted != 0) if name == "pull" else trained
+            streams[name] = shifted.masked_fill(~known, math.nan)
     return streams
 
 
@@ -118,8 +118,8 @@ def _pairs(
         if "position_ids" in micro.inputs:  # packed
             lengths = micro.inputs[LENGTHS_KEY].tolist()
             examples, trained = _split(examples, lengths), _split(trained, lengths)
-        for i, (given, used) in enumerate(zip_longest(examples, trained, fillvalue=[])):
-            yield IdPair(f"{update_index}.{first + i}", 0, given, used)
+        for i, (expected, used) in enumerate(zip_longest(examples, trained, fillvalue=[])):
+            yield IdPair(f"{update_index}.{first + i}", 0, expected, used)
         first += count
 
 

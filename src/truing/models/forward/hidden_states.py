@@ -26,14 +26,14 @@ class MicroBatch(NamedTuple):
 
 
 def hidden_before(
-    causal: PreTrainedModel, sequences: Sequence[Tensor], wanted_2N: Tensor, *, recompute: bool = False
+    causal: PreTrainedModel, sequences: Sequence[Tensor], index_2N: Tensor, *, recompute: bool = False
 ) -> Tensor:
-    """Return the hidden states [N, D] before the tokens ``wanted_2N``: indices of sequences and positions.
+    """Return the hidden states [N, D] before the tokens ``index_2N``: indices of sequences and positions.
 
     With ``recompute`` the backward pass recomputes each layer from its input.
     """
     sequences = [sequence[:-1] for sequence in sequences]  # the last token predicts nothing
-    sample_N, token_N = wanted_2N
+    sample_N, token_N = index_2N
     longest = max(map(len, sequences))
     check_positions(causal, longest)
     if why_no_tree(causal, longest):

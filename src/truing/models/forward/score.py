@@ -32,13 +32,13 @@ KEPT_BYTES = 256_000_000
 def score(
     model: nn.Module,
     batch: Batch,
-    wanted_BT: Tensor,
+    mask_BT: Tensor,
     *,
     critic: "Critic | None" = None,
     recompute: bool = False,
     mass_below_mask_BT: Tensor | None = None,
 ) -> Scores:
-    """Return scores of the tokens ``wanted_BT`` [B, T]; elsewhere the streams are 0.
+    """Return scores of the tokens in ``mask_BT`` [B, T]; elsewhere the streams are 0.
 
     Each token is scored under its sample's sampling parameters: the penalties, bans, temperature and recorded
     support with which it was sampled. With ``recompute`` layers save only their inputs for the backward pass.
@@ -46,19 +46,19 @@ def score(
     """
     causal = causal_model(model)
     device = causal.device
-    wanted_2N = wanted_BT.cpu().nonzero().T
+    index_2N = mask_BT.cpu().nonzero().T
     with autocast(device):
         ids = [sample.token_ids for sample in batch.samples]
-        hidden_ND = hidden_before(causal, ids, wanted_2N, recompute=recompute)
+        hidden_ND = hidden_before(causal, ids, index_2N, recompute=recompute)
     dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
     head = head_of(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
-    params_N = [batch.samples[b].sampling_params for b in wanted_2N[0].tolist()]
+    params_N = [batch.samples[b].sampling_params for b in index_2N[0].tolist()]
     below = None if mass_below_mask_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
     for sampling_params in dict.fromkeys(params_N):
         chosen_N = torch.tensor([each == sampling_params for each in params_N])
-        sample_N, token_N = wanted_2N[:, chosen_N]
+        sample_N, token_N = index_2N[:, chosen_N]
         ids_N = batch.token_ids[sample_N, token_N].to(device)
         transform = _logits_transform(batch.samples, sample_N, token_N, sampling_params)
         if below is not None and mass_below_mask_BT is not None:
@@ -77,32 +77,32 @@ def score(
     if critic is None:
         return Scores(*streams, mass_below=below)
     with autocast(device):
-        value_N = critic.values(hidden_ND, ids, wanted_2N, recompute=recompute).to(dtype)
-    place = (wanted_2N[0].to(device), wanted_2N[1].to(device))
+        value_N = critic.values(hidden_ND, ids, index_2N, recompute=recompute).to(dtype)
+    place = (index_2N[0].to(device), index_2N[1].to(device))
     values = streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N)
     return Scores(*streams, value=values, mass_below=below)
 
 
 @torch.no_grad()
 def distributions(
-    model: nn.Module, batch: Batch, wanted_BT: Tensor
+    model: nn.Module, batch: Batch, mask_BT: Tensor
 ) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
     """Yield tokens' sampling distributions: their rows and positions, and log-probabilities [K, V].
 
     An impossible id has −∞. All rows have the same sampling parameters.
     """
     causal = causal_model(model)
-    wanted_2N = wanted_BT.cpu().nonzero().T
+    index_2N = mask_BT.cpu().nonzero().T
     with autocast(causal.device):
-        hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], wanted_2N)
+        hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], index_2N)
     (sampling_params,) = {sample.sampling_params for sample in batch.samples}
-    transform = _logits_transform(batch.samples, *wanted_2N, sampling_params)
+    transform = _logits_transform(batch.samples, *index_2N, sampling_params)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
     head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
         logits_KV = transform(head(hidden_ND[part]).float(), part)
-        yield list(zip(*wanted_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
+        yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
 
 
 def autocast(device: torch.device) -> torch.autocast:

@@ -156,9 +156,9 @@ class _TreeAttention(torch.autograd.Function):
         q, k, v, out, lse = ctx.saved_tensors
         grads = [torch.empty_like(each) for each in (q, k, v)]
         for keys, queries, causal in _attention_pairs(ctx.segments):
-            given = [grad_out[:, :, queries], q[:, :, queries], k[:, :, keys], v[:, :, keys]]
+            inputs = [grad_out[:, :, queries], q[:, :, queries], k[:, :, keys], v[:, :, keys]]
             whole = [out[:, :, queries], lse[:, :, queries]]
-            pieces = FLASH_BACKWARD(*given, *whole, 0.0, causal, scale=ctx.scale)
+            pieces = FLASH_BACKWARD(*inputs, *whole, 0.0, causal, scale=ctx.scale)
             for grad, where, piece in zip(grads, (queries, keys, keys), pieces, strict=True):
                 if causal:  # the first gradient of these tokens
                     grad[:, :, where] = piece

@@ -89,12 +89,12 @@ def _items(text: str, at: int, closing: str, levels: int) -> tuple[list[tuple[An
 
 def _text(text: str, at: int) -> Value:
     """Return a text in single or double quotes, with Python or JSON escapes."""
-    found = QUOTED.match(text, at)
-    if found is None:
+    match = QUOTED.match(text, at)
+    if match is None:
         raise MalformedCall("expected a text in quotes that end", at)
-    written = found[1] if found[2] is None else found[2]
+    written = match[1] if match[2] is None else match[2]
     try:
-        return Value(_DECODER.decode(f'"{AS_JSON.sub(_as_json, written)}"'), at, found.end())
+        return Value(_DECODER.decode(f'"{AS_JSON.sub(_as_json, written)}"'), at, match.end())
     except json.JSONDecodeError as error:
         raise MalformedCall(f"not a text: {error.msg}", at) from error
 

@@ -1,7 +1,7 @@
 """Shared by the formats: calls in a text, and JSON with the span of each value.
 
-A region of the text holds a call; its ``choices`` are the spans that the model chose (names and values). The
-rest of the region is call syntax.
+A region of the text contains a call; its ``choices`` are the spans that the model chose (names and values).
+The rest of the region is call syntax.
 """
 
 import json
@@ -42,7 +42,7 @@ class MalformedCall(Exception):
 
 @dataclass(frozen=True)
 class CallRegion:
-    """A span of a text that holds one call or a list of calls."""
+    """A span of a text that contains one call or a list of calls."""
 
     calls: tuple[ToolCall, ...]
     choices: tuple[Span, ...]  # names and values, in the order of the text
@@ -93,16 +93,16 @@ class Value:
 
 def skip(text: str, at: int) -> int:
     """Return the first position from ``at`` on that is not white space."""
-    found = SPACE.match(text, at)
-    assert found is not None  # an empty match counts
-    return found.end()
+    match = SPACE.match(text, at)
+    assert match is not None  # an empty match counts
+    return match.end()
 
 
 def expect(text: str, at: int, sign: str, called: str | None = None) -> int:
     """Return the position after ``sign``, which must be at ``at``; a tag has to be called something else."""
     if not text.startswith(sign, at):
-        found = repr(text[at]) if at < len(text) else "the end"
-        raise MalformedCall(f"expected {called or repr(sign)}, found {found}", at)
+        actual = repr(text[at]) if at < len(text) else "the end"
+        raise MalformedCall(f"expected {called or repr(sign)}, found {actual}", at)
     return at + len(sign)
 
 
@@ -151,8 +151,8 @@ def read_call(text: str, at: int, arguments: str, *, may_have_id: bool = False) 
     inner, _ = read_object(text, members[arguments].start)
     values = [value for key, value in members.items() if key != arguments]
     choices = sorted(value.chosen_span for value in (*values, *inner.values()))
-    given = _id(members["id"]) if "id" in members else None
-    return CallRegion((tool_call(name.data, inner, at, given),), tuple(choices), end)
+    call_id = _id(members["id"]) if "id" in members else None
+    return CallRegion((tool_call(name.data, inner, at, call_id),), tuple(choices), end)
 
 
 def tool_call(name: str, values: dict[str, Value], at: int, id: str | None = None) -> ToolCall:

@@ -50,9 +50,9 @@ class TaggedReader:
         calls: list[ToolCall] = []
         choices: list[Span] = []
         while True:
-            call, found, at = self._call(text, skip(text, at), tools)
+            call, call_choices, at = self._call(text, skip(text, at), tools)
             calls.append(call)
-            choices += found
+            choices += call_choices
             if after := self._parts["after"].match(text, at):
                 return CallRegion(tuple(calls), tuple(choices), _line_end(text, after.end()))
             if not self.tags.multiple_calls:

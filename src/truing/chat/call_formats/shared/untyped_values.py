@@ -22,8 +22,8 @@ def schema_of(tools: Tools, name: str, key: str) -> Any:
         if tool.name == name:
             parameters = tool.parameters
             schema = parameters.get("properties", {}).get(key, parameters.get("additionalProperties"))
-            kept = {part: parameters[part] for part in DEFINITIONS if part in parameters}
-            return {**kept, **schema} if isinstance(schema, Mapping) else schema
+            definitions = {part: parameters[part] for part in DEFINITIONS if part in parameters}
+            return {**definitions, **schema} if isinstance(schema, Mapping) else schema
     return None
 
 

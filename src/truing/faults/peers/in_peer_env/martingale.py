@@ -26,9 +26,9 @@ LINES = {
 """Phrases that identify the sentences of its doctor; other sentences are no findings."""
 
 
-def record(given: dict[str, Any], folder: str) -> tuple[Any, list[Any]]:
+def record(run: dict[str, Any], folder: str) -> tuple[Any, list[Any]]:
     """Write the run to its token record, and run its monitor after each update."""
-    config = {"engine": "truing", "dtype": "float32", **given["sampler"]}
+    config = {"engine": "truing", "dtype": "float32", **run["sampler"]}
     drawn_by = SamplerConfig(
         logprobs_mode="processed_logprobs",
         logprobs_source="engine_sampling",
@@ -38,9 +38,9 @@ def record(given: dict[str, Any], folder: str) -> tuple[Any, list[Any]]:
     scored_by = SamplerConfig(logprobs_source="trainer_scores", temperature_applied=True, **config)
     flight = SimpleNamespace(recorder=Recorder(folder), stats={"sequences": 0})
     monitor = MartingaleMonitor(flight, halt_on_error=False)
-    within = [each["inner_step"] for update in given["updates"] for each in update["answers"]]
+    within = [each["inner_step"] for update in run["updates"] for each in update["answers"]]
     inner = 1 + max(within, default=0)
-    for number, update in enumerate(given["updates"]):
+    for number, update in enumerate(run["updates"]):
         _record_update(flight, update, number * inner, drawn_by, scored_by)
         monitor.on_step_end((number + 1) * inner)
     return flight.recorder.ledger, monitor.alarms
@@ -70,16 +70,16 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
 
 
-def said(given: dict[str, Any]) -> list[dict[str, str]]:
+def findings_of(run: dict[str, Any]) -> list[dict[str, str]]:
     """Return the first alarm of each kind and level, then the findings of its doctor."""
     with tempfile.TemporaryDirectory() as folder:
-        ledger, alarms = record(given, folder)
+        ledger, alarms = record(run, folder)
         lines = diagnosis(decompose(ledger))
     first = {(each.kind, each.level): each.message for each in reversed(alarms)}
-    found = [{"finding": kind, "severity": level, "what": what} for (kind, level), what in first.items()]
+    findings = [{"finding": kind, "severity": level, "what": what} for (kind, level), what in first.items()]
     named = {name: line for line in lines for words, name in LINES.items() if words in line}
-    return found + [{"finding": name, "severity": "line", "what": line} for name, line in named.items()]
+    return findings + [{"finding": name, "severity": "line", "what": line} for name, line in named.items()]
 
 
 warnings.simplefilter("ignore")  # each alarm is a warning too
-print(json.dumps({"version": version("martingale"), "said": said(json.load(sys.stdin))}))
+print(json.dumps({"version": version("martingale"), "said": findings_of(json.load(sys.stdin))}))

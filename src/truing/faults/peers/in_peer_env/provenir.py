@@ -8,7 +8,7 @@ from typing import Any
 from provenir.observability.flight_recorder import FlightRecorder, RLStepMetrics
 
 
-def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
+def findings_of(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return the first anomaly of each kind and severity."""
     recorder = FlightRecorder()
     for update in updates:
@@ -17,4 +17,4 @@ def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{"finding": kind, "severity": severity, "what": what} for (kind, severity), what in first.items()]
 
 
-print(json.dumps({"version": version("provenir"), "said": said(json.load(sys.stdin))}))
+print(json.dumps({"version": version("provenir"), "said": findings_of(json.load(sys.stdin))}))

@@ -11,15 +11,15 @@ from rl_doctor.diagnosis import diagnose
 from rl_doctor.ingest import load_run
 
 
-def said(log: dict[str, Any]) -> list[dict[str, str]]:
+def findings_of(log: dict[str, Any]) -> list[dict[str, str]]:
     """Return its findings above OK, from its own reader of logs."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.json"
         path.write_text(json.dumps(log))
-        found = diagnose(load_run(str(path))).problems
+        problems = diagnose(load_run(str(path))).problems
     return [
-        {"finding": each.detector, "severity": each.severity.name, "what": each.summary} for each in found
+        {"finding": each.detector, "severity": each.severity.name, "what": each.summary} for each in problems
     ]
 
 
-print(json.dumps({"version": version("rldoctor"), "said": said(json.load(sys.stdin))}))
+print(json.dumps({"version": version("rldoctor"), "said": findings_of(json.load(sys.stdin))}))

@@ -10,16 +10,17 @@ from rlprobe.doctor import diagnose
 from rlprobe.recorder import Recorder
 
 
-def said(given: dict[str, Any]) -> list[dict[str, str]]:
+def findings_of(run: dict[str, Any]) -> list[dict[str, str]]:
     """Return its findings in a recording by its own recorder."""
     with tempfile.TemporaryDirectory() as folder:
-        with Recorder(folder, algorithm=given["algorithm"], capture_env=False) as recorder:
-            for row in given["steps"]:
+        with Recorder(folder, algorithm=run["algorithm"], capture_env=False) as recorder:
+            for row in run["steps"]:
                 recorder.log_step(**row)
-        found = diagnose(folder)
+        problems = diagnose(folder)
     return [
-        {"finding": each.signature_id, "severity": each.severity, "what": each.explanation} for each in found
+        {"finding": each.signature_id, "severity": each.severity, "what": each.explanation}
+        for each in problems
     ]
 
 
-print(json.dumps({"version": version("rlprobe"), "said": said(json.load(sys.stdin))}))
+print(json.dumps({"version": version("rlprobe"), "said": findings_of(json.load(sys.stdin))}))

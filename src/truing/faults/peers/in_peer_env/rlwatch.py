@@ -10,7 +10,7 @@ from typing import Any
 import rlwatch
 
 
-def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
+def findings_of(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return the first alert of each detector and severity."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # folder of its configuration and logs
@@ -21,4 +21,4 @@ def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
     return [{"finding": name, "severity": severity, "what": what} for (name, severity), what in first.items()]
 
 
-print(json.dumps({"version": version("rlwatch"), "said": said(json.load(sys.stdin))}))
+print(json.dumps({"version": version("rlwatch"), "said": findings_of(json.load(sys.stdin))}))

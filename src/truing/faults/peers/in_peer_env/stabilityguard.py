@@ -12,7 +12,7 @@ from stabilityguard.rlhf.value_divergence import ValueDivergenceMonitor
 from torch import tensor
 
 
-def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
+def findings_of(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return its alerts; their severities are those of the guard with these monitors."""
     ratios, rewards, values, spikes = (
         PPORatioMonitor(),
@@ -20,23 +20,25 @@ def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
         ValueDivergenceMonitor(),
         SpikeDetector(),
     )
-    found = {}
+    findings = {}
     for update in updates:
         if update["new"] and update["old"]:
             seen = ratios.check_ratio(tensor(update["new"]), tensor(update["old"]))
             if seen["alert_triggered"]:
-                found.setdefault(("PPO ratio instability", "warning"), ", ".join(seen["alert_signals"]))
+                findings.setdefault(("PPO ratio instability", "warning"), ", ".join(seen["alert_signals"]))
         if update["rewards"] and rewards.detect_collapse(tensor(update["rewards"])):
-            found.setdefault(("reward model collapse", "critical"), str(rewards.get_stats()))
+            findings.setdefault(("reward model collapse", "critical"), str(rewards.get_stats()))
         if update["values"] and values.check_divergence(
             *(tensor(update[name]) for name in ("values", "returns", "advantages"))
         ):
-            found.setdefault(("value function divergence", "critical"), str(values.get_stats()))
+            findings.setdefault(("value function divergence", "critical"), str(values.get_stats()))
         if update["grad_norm"] is not None:
             spiked, spike, _ = spikes.check({"all weights": update["grad_norm"]}, set())
             if spiked:
-                found.setdefault(("gradient spike", "warning"), str(spike))
-    return [{"finding": name, "severity": severity, "what": what} for (name, severity), what in found.items()]
+                findings.setdefault(("gradient spike", "warning"), str(spike))
+    return [
+        {"finding": name, "severity": severity, "what": what} for (name, severity), what in findings.items()
+    ]
 
 
-print(json.dumps({"version": version("stabilityguard"), "said": said(json.load(sys.stdin))}))
+print(json.dumps({"version": version("stabilityguard"), "said": findings_of(json.load(sys.stdin))}))

@@ -67,7 +67,7 @@ def play(chat, *draws, task=TASK, reply="moon"):
                 {"role": "user", "content": reply}
             ]
             seat.observe(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
-        seat.add_turn(chat, completion(draw(seat)), 0, "digest")
+        seat.add_turn(chat, completion(draw(seat)))
     seat.end(Status.DONE, EndedBy.ENVIRONMENT)
     return seat.to_rollout(RAW, 0)
 

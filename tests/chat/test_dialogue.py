@@ -188,7 +188,7 @@ def test_a_turn_that_ends_by_length_ends_the_episode(speak):
     seat = Attempt(TASK, "g", ("key",), *start_dialogue(chat, TASK), None)
     ids = chat.tokenizer("<tool_call>\n{", add_special_tokens=False)["input_ids"]
     cut = completion(ids)
-    seat.add_turn(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}), 0, "digest")
+    seat.add_turn(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}))
     assert (seat.status, seat.ended_by) == (Status.TRUNCATED, EndedBy.LENGTH)
     assert seat.dialogue.token_ids.tolist()[-len(ids) :] == ids
     assert seat.last_message.parse_errors

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "chat": "errors types",
     "models": "errors utils types ops",
     "rewards": "errors utils types config chat models",
-    "engines": "errors utils types ops models",
+    "engines": "errors utils types config ops models",
     "envs": "errors utils types config rewards",
     "rollouts": "errors utils types config ops chat rewards engines envs",
     "algos": "errors types config ops rollouts",
@@ -38,7 +38,8 @@ MAY_IMPORT = {
         " metrics"
     ),
     "instrumentation": (
-        "errors utils types config ops record chat models rewards envs rollouts algos metrics doctor learner"
+        "errors utils types config ops record chat models rewards engines envs rollouts algos metrics doctor"
+        " learner"
     ),
     "trainer": (
         "errors utils types config ops record analysis chat models rewards envs rollouts algos checks"

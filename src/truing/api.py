@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -166,13 +166,13 @@ def evaluate(
             "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
         )
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
-    session = open_session(*_recipe_and_env(recipe, rewards, tools, env))
-    if is_run and not overrides:
-        check_same_rewards(session, RunReader(target).run_json())
-    if is_run:
-        restore_weights(target, session.loaded, session.parameters, checkpoint)
-    session.sync_sampler(0)
-    return session.evaluate(str(target), prove_evaluated)
+    with closing(open_session(*_recipe_and_env(recipe, rewards, tools, env))) as session:
+        if is_run and not overrides:
+            check_same_rewards(session, RunReader(target).run_json())
+        if is_run:
+            restore_weights(target, session.loaded, session.parameters, checkpoint)
+        session.publish(0)
+        return session.evaluate(str(target), prove_evaluated)
 
 
 def _recipe_and_env(

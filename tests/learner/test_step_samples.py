@@ -18,7 +18,7 @@ from truing.types.token import Origin
 def session(recipe):
     made = recipe()
     session = open_session(made, env_from_recipe(made))
-    session.sync_sampler(0)
+    session.publish(0)
     return session
 
 

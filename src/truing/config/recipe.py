@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from truing.config.doctor import DoctorConfig
+from truing.config.engine import EngineConfig
 from truing.config.policy_options import (
     BootstrapConfig,
     CorrectionConfig,
@@ -55,6 +56,7 @@ class Recipe(FrozenModel):
     sampling: SamplingConfig = SamplingConfig()
     chat: ChatConfig = ChatConfig()
     episode: EpisodeConfig = EpisodeConfig()
+    engine: EngineConfig = EngineConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     eval: EvalConfig = EvalConfig()
     sft: SftConfig | None = None

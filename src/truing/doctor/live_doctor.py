@@ -8,8 +8,8 @@ from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Past, Step
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of, step_of
-from truing.doctor.verdict import Finding, Verdict
-from truing.errors import ProvenError
+from truing.doctor.verdict import Claim, Finding, Verdict
+from truing.errors import ProvenError, PublicationError
 from truing.record import SampleRow, StepRow
 from truing.types.batch import StepRecord
 from truing.types.sampling_params import SamplingParams
@@ -90,6 +90,14 @@ def stop_if_proven(findings: Sequence[Finding]) -> None:
                 " ran, and no"
                 f" checkpoint has it. If it is intended: [doctor.suppress] {finding.code} = the reason",
             )
+
+
+def publication_finding(error: PublicationError, stage: str, step: int) -> Mapping[str, object]:
+    """Return the event of a publication that failed its proof: there is no update that a rule could judge."""
+    claim = Claim(
+        Verdict.PROVEN, error.what, got=str(error.got), expected=str(error.expected), remedy=error.remedy
+    )
+    return finding_event(Finding("SMP011", RULES["SMP011"].name, stage, step, claim))
 
 
 def finding_event(finding: Finding) -> Mapping[str, object]:

@@ -86,6 +86,7 @@ class RunningBatch(Protocol):
 class Engine(Protocol):
     """What samples turns."""
 
+    replays_draws: bool  # whether ids follow from the requests' random numbers (``utils/rng.py``)
     context_length: int
     version: int  # of its weights
     weight_digest: str
@@ -103,7 +104,15 @@ class Engine(Protocol):
         ...
 
     def reset_prefix_cache(self) -> None:
-        """Free the keys and values of all prompts and turns."""
+        """Free the keys and values of all prompts and turns, unless a publication does."""
+        ...
+
+    def take_incidents(self) -> list[str]:
+        """Return what went wrong and was mended since the last call, a sentence each."""
+        ...
+
+    def close(self) -> None:
+        """Stop what was started."""
         ...
 
 

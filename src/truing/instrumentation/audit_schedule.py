@@ -173,7 +173,8 @@ class AuditSchedule:
             return {}
         rows = [*step_samples.samples, *step_samples.untrained]
         regraded = regrade_facts(step_samples.rollouts, session.env.rewards)
-        return {"audit": draw_audit_facts(learner, rows, key), "regraded": regraded}
+        audit = draw_audit_facts(learner, rows, key, replay=session.engine.replays_draws)
+        return {"audit": audit, "regraded": regraded}
 
 
 def _costs(step_samples: StepSamples, minibatch: Sequence[Sample]) -> dict[str, float]:

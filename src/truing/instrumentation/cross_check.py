@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truing.config import Recipe
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
 from truing.doctor.truing_run import setup_of, step_of
+from truing.engines.local.engine import LocalEngine
 from truing.instrumentation.forward_check import model_logits, plain_facts, rounding_fact
 from truing.instrumentation.gradient_sum_check import compare_gradients, flat_gradient
 from truing.learner.learner import Learner
@@ -69,8 +71,10 @@ class CrossCheck:
         if learner.reference is not None:
             digest = quick_sum(learner.reference.weights())
             facts["reference"] = {"digest": digest, "declared": learner.reference.digest}
-        if self.session.recipe.lora and learner.algorithm.source == "rollouts":
-            facts["sync"] = _sync_facts(learner.model, self.session, self.update_index)
+        engine = self.session.engine
+        adapted = self.session.recipe.lora and learner.algorithm.source == "rollouts"
+        if adapted and isinstance(engine, LocalEngine):  # another engine proves each publication itself
+            facts["sync"] = _sync_facts(learner.model, engine.model, self.session.recipe, self.update_index)
         return facts
 
     def _gradient(
@@ -204,19 +208,21 @@ def _take_gradient(learner: Learner, update_index: int) -> Tensor:
     return flat_P
 
 
-def _sync_facts(policy: nn.Module, session: Session, update_index: int) -> dict[str, Any]:
+def _sync_facts(
+    policy: nn.Module, sampler_model: nn.Module, recipe: Recipe, update_index: int
+) -> dict[str, Any]:
     """Compare one layer of the sampler with base + adapter of the policy."""
     layers = {
         name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
     }
     name = sorted(layers)[update_index % len(layers)]
     layer: Any = layers[name]
-    lora = session.recipe.lora
+    lora = recipe.lora
     assert lora
     down, up = (part["default"].weight.detach().double() for part in (layer.lora_A, layer.lora_B))
     base = layer.get_base_layer().weight.detach()
     expected = base.double() + lora.alpha / lora.rank * (up @ down)
-    got = session.sampler.model.get_submodule(name).weight.detach()
+    got = sampler_model.get_submodule(name).weight.detach()
     return {
         "layer": name,
         "largest": float((got.double() - expected).abs().max()),

@@ -21,8 +21,13 @@ AUDITED_ATTEMPTS = 8
 """Audited attempts of a step."""
 
 
-def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
-    """Return the fact ``audit`` of some attempts of a step; the key selects them, never their rewards."""
+def draw_audit_facts(
+    learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], *, replay: bool
+) -> dict[str, Any]:
+    """Return the fact ``audit`` of some attempts of a step; the key selects them, never their rewards.
+
+    ``replay``: whether ids follow from Truing's random numbers, so that their draws can be replayed.
+    """
     sampled = [row for row in rows if _sampled_mask(row).any()]
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
     if not chosen:
@@ -42,12 +47,14 @@ def draw_audit_facts(learner: Learner, rows: Sequence[Sample], key: tuple[object
         for name, each in log_wealth_increments(drawn).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-        uniform_K = torch.stack([uniform_by_token[place] for place in places])
-        replay = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV)
-        b, t = places[replay.pop("worst")]
-        replays.append(replay | {"where": (chosen[b].sample_id, t)})
+        if replay:
+            uniform_K = torch.stack([uniform_by_token[place] for place in places])
+            part = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV)
+            b, t = places[part.pop("worst")]
+            replays.append(part | {"where": (chosen[b].sample_id, t)})
     training_mode(learner.model)
-    return {"tokens": int(mask_BT.sum()), "gains": gains, "replay": _merged(replays) | {"device": device}}
+    facts: dict[str, Any] = {"tokens": int(mask_BT.sum()), "gains": gains}
+    return facts | ({"replay": _merged(replays) | {"device": device}} if replay else {})
 
 
 def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,9 +11,9 @@ from torch import nn
 from truing.analysis.evaluation import Evaluation
 from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
-from truing.engines.local.engine import LocalEngine
-from truing.engines.local.sync import sampler_copy
-from truing.engines.model_checks import prove_forward, prove_sampler
+from truing.engines.base import Engine
+from truing.engines.model_checks import prove_forward
+from truing.engines.open_engine import open_engine
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
 from truing.learner.evaluate import evaluate
@@ -20,6 +21,7 @@ from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import load_policy
 from truing.metrics.definitions import check_metric_names
 from truing.models.digest import quick_sum
+from truing.models.forward.score import causal_model
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
 from truing.rewards import grade
@@ -40,7 +42,7 @@ class Session:
     loaded: LoadedModel
     policy: nn.Module
     parameters: Mapping[str, nn.Parameter]  # trained
-    sampler: LocalEngine
+    engine: Engine
     env: Env
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
@@ -48,10 +50,14 @@ class Session:
     chat: Chat
     grammars: CallGrammars | None
 
-    def sync_sampler(self, version: int) -> None:
-        """Copy the policy's weights to the sampler and record their version and digest."""
+    def publish(self, version: int) -> Mapping[str, Any]:
+        """Give the engine the policy's weights, with their version and digest; return the receipt."""
         with phase("sync"):
-            self.sampler.publish(self.policy, version, quick_sum(self.parameters))
+            return self.engine.publish(self.policy, version, quick_sum(self.parameters))
+
+    def close(self) -> None:
+        """Close the engine."""
+        self.engine.close()
 
     def collect_rollouts(
         self,
@@ -68,12 +74,12 @@ class Session:
                 tasks,
                 group_size=group_size,
                 context=self.episode_context(sampling_params),
-                turn_source=PolicyTurns(self.sampler, sampling_params, prefix, force_rate, self.grammars),
+                turn_source=PolicyTurns(self.engine, sampling_params, prefix, force_rate, self.grammars),
                 grade=partial(grade, rewards=self.env.rewards),
                 key=(self.recipe.seed, *key),
             )
         finally:
-            self.sampler.reset_prefix_cache()
+            self.engine.reset_prefix_cache()
 
     def play_demonstrations(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
         """Return the tasks' demonstrations, run in their environments."""
@@ -136,21 +142,18 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)
         splits = checked_tasks(env)  # truncated prompts may be equal
-    sampler = LocalEngine(
-        sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
-    )
-    prove_sampler(policy, sampler)
-    vocabulary = sampler.model.config.get_text_config().vocab_size  # tokenizers may have fewer ids
+    vocabulary = causal_model(policy).config.get_text_config().vocab_size  # tokenizers may have fewer ids
+    grammars = None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary)
     return Session(
         recipe=recipe,
         loaded=loaded,
         policy=policy,
         parameters=trainable_parameters(policy),
-        sampler=sampler,
+        engine=open_engine(recipe, loaded, policy),
         env=env,
         train_tasks=splits["train"],
         eval_tasks=splits["eval"][:eval_count],
         sampling_params=sampling_params,
         chat=chat,
-        grammars=None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary),
+        grammars=grammars,
     )

@@ -65,7 +65,7 @@ class SmallTrainer:
 
     def draw(self, step: int = 0) -> StepSamples:
         """Return the samples of a step, sampled with the current weights."""
-        self.session.sync_sampler(step)
+        self.session.publish(step)
         return draw_step_samples(self.session, self.learner.algorithm, self.learner.setting, self.stage, step)
 
     def update(self, samples: Sequence[Sample], step: int = 0) -> list[Trace]:

@@ -89,6 +89,11 @@ class EventLog:
             if kind in REPORTED_ONCE:
                 self.reported.add(kind)
 
+    def log_engine(self, incidents: Sequence[str], stage: str, step: int) -> None:
+        """Log servers that were lost and replaced."""
+        for text in incidents:
+            self.log("incident", what="engine", stage=stage, step=step, text=text)
+
     def log_memory(self, memory_budget: MemoryBudget, stage: str, step: int) -> None:
         """Log that memory ran out in a step, and the new budget."""
         text = (

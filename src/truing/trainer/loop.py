@@ -11,11 +11,11 @@ from truing.analysis.current_events import mid_stage_name
 from truing.analysis.estimate import pass_at_json
 from truing.analysis.evaluation import Evaluation
 from truing.config import Recipe, recipe_after_rollbacks
-from truing.doctor.live_doctor import LiveDoctor, finding_event, stop_if_proven
+from truing.doctor.live_doctor import LiveDoctor, finding_event, publication_finding, stop_if_proven
 from truing.doctor.report.first_updates import boundary_lines
 from truing.doctor.report.recorded_findings import current_findings
 from truing.doctor.verdict import Verdict
-from truing.errors import GuardError, Unstable
+from truing.errors import GuardError, PublicationError, Unstable
 from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditSchedule
 from truing.instrumentation.draw_audit import draw_replay_facts
 from truing.instrumentation.gradient_sum_check import backward_sum_facts
@@ -65,6 +65,7 @@ class Loop:
         )
         self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget)
         self.pending_facts: dict[str, Any] = {}  # facts between two updates, recorded with the next
+        self.receipt: Mapping[str, Any] = {}  # of the last publication; {} if the engine needs none
         self.interrupt = DeferredInterrupt()
         self.rollbacks = 0  # of the current stage
         self.history: list[Mapping[str, float]] = []  # metrics of the current stage, by step
@@ -246,7 +247,7 @@ class Loop:
             update_index = self.weights_version(stage, step)
 
             with update_facts(learner, update_index) as facts, moment_facts(learner, update_index, facts):
-                facts |= self.pending_facts
+                facts |= self.pending_facts | self.publication_fact(learner)
                 audit = self.audit_schedule.next_audit(self.session, stage, update_index, step_samples, facts)
                 traces = train_step(learner, step_samples.samples, (self.recipe.seed, stage, step), audit)
 
@@ -258,7 +259,8 @@ class Loop:
                     # test for missing gradients until one step of the stage reports them
                     tested = any("silent" in past.get("handed", {}) for past in self.doctor.facts(stage))
                     facts |= backward_sum_facts(learner, traces, test_missing=not tested)
-                    facts |= draw_replay_facts(traces[0], all_samples)
+                    if self.session.engine.replays_draws:
+                        facts |= draw_replay_facts(traces[0], all_samples)
                     facts["prompts"] = prompt_facts(self.session, all_samples)
 
             with phase("record"):
@@ -274,6 +276,7 @@ class Loop:
         if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
             self.event_log.log_memory(learner.memory_budget, stage, step)
         self.event_log.log_incidents(step_samples.rollouts, stage, step)
+        self.event_log.log_engine(self.session.engine.take_incidents(), stage, step)
         self.event_log.log_skipped(traces, stage, step)
         self.event_log.log_over_budget(record)
         self.event_log.log_loss_label(label, stage, step)
@@ -297,10 +300,10 @@ class Loop:
             stop_if_proven(findings)
 
     def draw_samples(self, learner: Learner, stage: str, step: int) -> StepSamples:
-        """Sync the sampler and return the samples of a step; if that fails, save the steps before."""
+        """Publish the weights and return the samples of a step; if that fails, save the steps before."""
         try:
             if learner.algorithm.source == "rollouts":
-                self.session.sync_sampler(self.weights_version(stage, step))
+                self.publish(self.weights_version(stage, step), stage, step)
             with self.interrupt.interruptible():
                 return draw_step_samples(self.session, learner.algorithm, learner.setting, stage, step)
         except Unstable:  # the policy is broken: do not save it
@@ -311,9 +314,23 @@ class Loop:
                 self.save(learner, stage, step)
             raise
 
+    def publish(self, version: int, stage: str, step: int) -> None:
+        """Publish the policy's weights to the engine; a publication that fails its proof is a finding."""
+        try:
+            self.receipt = self.session.publish(version)
+        except PublicationError as error:
+            self.event_log.log("finding", **publication_finding(error, stage, step))
+            raise
+
+    def publication_fact(self, learner: Learner) -> dict[str, Any]:
+        """Return the fact ``publication``: the receipt of the weights that sampled this step's rollouts."""
+        sampled = self.receipt and learner.algorithm.source == "rollouts"
+        return {"publication": self.receipt} if sampled else {}
+
     def evaluate(self, name: str, version: int) -> None:
         """Evaluate the current policy and log the evaluation with every answer."""
-        self.session.sync_sampler(version)
+        stage = self.recipe.stages[0]
+        self.publish(version, stage, 0)
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation

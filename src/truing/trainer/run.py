@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from truing.algos import ALGORITHMS, UpdateConfig
@@ -30,7 +31,13 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     check_trackers(recipe)
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
-    session = open_session(recipe, env)
+    with closing(open_session(recipe, env)) as session:
+        return _train(session, out, resume, on_event)
+
+
+def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -> TrainResult:
+    """Check what is declared, then train and record."""
+    recipe, env = session.recipe, session.env
     context = session.episode_context(session.sampling_params)
     if recipe.bootstrap.steps or any(ALGORITHMS[name].source == "demonstrations" for name in recipe.stages):
         check_demonstrations(session.chat, session.train_tasks)

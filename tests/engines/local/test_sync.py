@@ -97,7 +97,7 @@ def test_the_digest_changes_exactly_when_a_weight_does(recipe, lora):
             with torch.no_grad():
                 flat = list(session.parameters.values())[-1].view(-1)
                 flat[0] = torch.nextafter(flat[0], torch.tensor(9.0))
-        session.sync_sampler(len(seen))
+        session.publish(len(seen))
         group = session.collect_rollouts(session.train_tasks[:1], 2, session.sampling_params, ("test",))[0]
         (stamp,) = {(r.turns[0].weight_digest, r.turns[0].sampler_version) for r in group.rollouts}
         seen.append(stamp)

@@ -31,6 +31,8 @@ class LocalEngine:
     ``version`` and ``weight_digest`` name the weights it holds.
     """
 
+    replays_draws = True
+
     def __init__(
         self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128, cuda_graphs: bool = False
     ) -> None:
@@ -76,6 +78,13 @@ class LocalEngine:
             finally:
                 if batch.unfinished:  # their rows belong to no request now
                     self.reset_prefix_cache()
+
+    def take_incidents(self) -> list[str]:
+        """Return nothing: what goes wrong in this process is an error."""
+        return []
+
+    def close(self) -> None:
+        """Do nothing: nothing was started."""
 
     def generate(self, requests: Sequence[Request], sampling_params: SamplingParams) -> list[Completion]:
         """Return one completion per request, in their order."""

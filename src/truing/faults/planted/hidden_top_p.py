@@ -7,7 +7,7 @@ FAULT = Fault(
     name="hidden-top-p",
     numbers=(19,),
     what="tokens are sampled from a nucleus and recorded over the whole vocabulary",
-    plant=lambda: patched("truing.engines.local.engine:draw_ids", drawn_under(top_p=0.8)),
+    plant=lambda: patched("truing.engines.local.running_batch:draw_ids", drawn_under(top_p=0.8)),
     expected=("SMP009", "SMP007"),
     changes={"sft.steps": 3, "grpo.steps": 10, "grpo.learning_rate": 1e-5, "sampling.max_new_tokens": 24},
 )

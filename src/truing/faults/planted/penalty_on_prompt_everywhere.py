@@ -38,7 +38,7 @@ def _both():
     with (
         patched("truing.models.forward.score:_generated", _scored),
         patched("truing.engines.base:ActiveRow.begin", _begun),
-        patched("truing.engines.local.engine:draw_ids", _drawn),
+        patched("truing.engines.local.running_batch:draw_ids", _drawn),
     ):
         yield
 

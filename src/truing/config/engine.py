@@ -1,0 +1,61 @@
+"""The recipe's table of the engine, which samples turns."""
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
+
+Argument = bool | int | float | str
+
+
+class EngineConfig(FrozenModel):
+    """The engine that samples turns: this process, or vLLM."""
+
+    kind: Literal["local", "vllm"] = "local"
+    """`local` samples in this process; `vllm` with one or several vLLM servers (docs/vllm.md)."""
+    servers: tuple[str, ...] = ()
+    """Addresses of vLLM servers, such as `http://127.0.0.1:8000`; without any, Truing starts one itself."""
+    python: str | None = None
+    """Python interpreter of the environment with vLLM, to start a server; by default Truing's own."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Data type of a started server; `auto` is the trainer's: float32 on a CPU, bfloat16 on CUDA."""
+    arguments: dict[str, Argument] = Field(default_factory=dict)
+    """Other arguments of `vllm serve` for a started server, such as `{ gpu-memory-utilization = 0.5 }`."""
+    exchange: str | None = None
+    """Folder for published weights that trainer and servers both see; by default a temporary one."""
+    max_requests: PositiveInt = 256
+    """Requests in flight per server."""
+    timeout: PositiveFloat = 600.0
+    """Seconds that an answer, or the start of a server, may take."""
+    restarts: int = Field(default=3, ge=0)
+    """How many lost servers a run replaces before it ends."""
+
+    @field_validator("servers")
+    @classmethod
+    def _check_addresses(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse an address without a scheme, and one server twice."""
+        for server in servers:
+            if not server.startswith(("http://", "https://")):
+                raise ValueError(f"an address such as http://127.0.0.1:8000, got {server!r}")
+        if len(set(servers)) < len(servers):
+            raise ValueError("each server once")
+        return servers
+
+    @model_validator(mode="after")
+    def _check_effect(self) -> "EngineConfig":
+        """Refuse keys that would have no effect."""
+        changed = {
+            name
+            for name, field in type(self).model_fields.items()
+            if getattr(self, name) != field.get_default(call_default_factory=True)
+        } - {"kind"}
+        if self.kind == "local" and changed:
+            raise ValueError(f'{", ".join(sorted(changed))} need kind = "vllm"')
+        started_by_truing = changed & {"python", "dtype", "arguments"}
+        if self.servers and started_by_truing:
+            raise ValueError(
+                f"{', '.join(sorted(started_by_truing))} have no effect on servers that already run: leave"
+                " out servers, and `truing engine start RECIPE` or `truing train RECIPE` starts one"
+            )
+        return self

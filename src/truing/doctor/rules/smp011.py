@@ -1,0 +1,100 @@
+"""SMP011: The engine samples with other weights than were published.
+
+What: After a publication, the engine computes something else than the trainer's weights: an adapter that
+was not delivered or is not active, another scale, a layer that was left out, weights of an earlier version,
+a cache of old keys and values, or log-probabilities of another distribution.
+
+Why it is silent: Each sync succeeds, and answers look like those of the policy. What was sent says nothing
+of what was loaded; even every readable parameter may be new while a packed copy is old. The mismatch looks
+like staleness or like the engine's precision.
+
+How it is measured: Each publication has a receipt. It compares three digests (the trainer's weights, the
+written files, the update's weights), each layer's response to a vector through the engine's own kernel,
+log-probabilities of fixed rows under the published, the previous and the first weights, and those of
+sampled turns under the declared sampling parameters. A failed comparison ends the run before anything is
+sampled for training.
+
+Healthy look-alikes: A first publication, whose adapter is zero: its rows agree with the base too. In
+bfloat16, rows of two versions that differ by less than rounding: the layers' responses decide.
+
+Fix: The finding names the cause. Restart the engine, then resume the run; docs/vllm.md lists the causes
+with their remedies.
+
+References: https://github.com/verl-project/verl/issues/7495, https://github.com/huggingface/trl/issues/5312
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
+from truing.doctor.verdict import Claim, Verdict
+
+
+class Measured(NamedTuple):
+    """The receipt of the publication that sampled the step."""
+
+    version: int
+    versions: tuple[int, ...]  # of the sampled turns
+    difference: float  # of the fixed rows, nats
+    tolerance: float  # nats
+
+
+def measure(step: Step) -> Measured:
+    """Read the receipt, and the versions of the sampled turns."""
+    receipt = step.facts["publication"]
+    turns = {
+        turn.sampler_version for row in step.rows if row.kept for turn in row.turns if turn.weight_digest
+    }
+    return Measured(
+        receipt["version"],
+        tuple(sorted(turns)),
+        receipt["rows"]["largest"],
+        receipt["rows"]["tolerance"],
+    )
+
+
+def judge(measured: Measured) -> Iterator[Claim]:
+    """Claim an engine that differs from the trainer, or turns of another publication."""
+    if not measured.difference <= measured.tolerance:
+        yield Claim(
+            Verdict.PROVEN,
+            f"the engine scores fixed rows up to {measured.difference:.3g} nats from the published weights",
+            got=f"{measured.difference:.3g} nats",
+            expected=f"at most {measured.tolerance:g}",
+            specificity=3,
+        )
+    if set(measured.versions) - {measured.version}:
+        yield Claim(
+            Verdict.PROVEN,
+            "turns of this step come from weights that this step's publication did not prove",
+            got=f"versions {', '.join(map(str, measured.versions))}",
+            expected=f"version {measured.version} alone",
+            specificity=2,
+        )
+
+
+def published(**changes: object) -> Step:
+    """Return a step whose rollouts follow a publication, with changes of its receipt."""
+    receipt = {"version": 0, "rows": {"largest": 3e-5, "tolerance": 1e-3}, **changes}
+    return changed_step(example_step(), facts={"publication": receipt})
+
+
+def example() -> Step:
+    """The engine's head is that of an earlier version."""
+    return published(rows={"largest": 0.13, "tolerance": 1e-3})
+
+
+RULE = Rule(
+    code="SMP011",
+    name="publication-not-proven",
+    kind="E",
+    needs=("facts.publication",),
+    taints=("policy",),
+    applies=lambda step: is_sampled(step) and "publication" in step.facts,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(published,),
+)

@@ -1,0 +1,42 @@
+"""Open the engine that a recipe declares, and prove it before anything is sampled for training."""
+
+from torch import nn
+
+from truing.config import Recipe
+from truing.engines.base import Engine
+from truing.engines.local.engine import LocalEngine
+from truing.engines.local.sync import sampler_copy
+from truing.engines.model_checks import prove_sampler
+from truing.engines.vllm.engine import open_vllm
+from truing.models.digest import quick_sum
+from truing.models.forward.score import causal_model
+from truing.models.load import LoadedModel
+from truing.models.lora import trainable_parameters
+from truing.types.sampling_params import SamplingParams
+
+
+def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module) -> Engine:
+    """Return the engine of a recipe, with the policy's weights of the start."""
+    if recipe.engine.kind == "local":
+        engine = LocalEngine(
+            sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
+        )
+        prove_sampler(policy, engine)
+        return engine
+    engine = open_vllm(recipe, loaded.path, loaded.context_length, causal_model(policy).device.type)
+    try:
+        for params in declared_params(recipe, loaded.stop_ids):
+            engine.check_params(params)
+        engine.publish(policy, 0, quick_sum(trainable_parameters(policy)))
+    except BaseException:
+        engine.close()
+        raise
+    return engine
+
+
+def declared_params(recipe: Recipe, stop_ids: tuple[int, ...]) -> list[SamplingParams]:
+    """Return the sampling parameters of a recipe's evaluation and of its training."""
+    return [
+        recipe.sampling.to_params(stop_ids, temperature=recipe.eval.temperature),
+        recipe.sampling.to_params(stop_ids),
+    ]

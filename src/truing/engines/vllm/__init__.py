@@ -1,0 +1,1 @@
+"""Sampling with vLLM: one or several servers, over HTTP."""

@@ -1,0 +1,131 @@
+"""From a server's answer to a completion: everything in it is checked, and nothing is filled in."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.engines.base import Completion, Request
+from truing.errors import EngineError, NonFiniteError
+from truing.types.sampling_params import SamplingParams
+from truing.types.status import FinishReason
+from truing.types.token import Origin, Support
+
+FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+
+
+def read_completion(
+    answer: Mapping[str, Any],
+    request: Request,
+    params: SamplingParams,
+    version: int | None,
+    weight_digest: str,
+) -> Completion:
+    """Return the completion in an answer; a ``version`` of None accepts weights that are not proven yet.
+
+    Raises:
+        EngineError: It is no answer to the request: ids without log-probabilities, other lengths, an
+            undeclared stop, weights of another version.
+        NonFiniteError: A log-probability is NaN or infinite.
+    """
+    try:
+        (choice,) = answer["choices"]
+        ids = [int(token) for token in choice["token_ids"]]
+        content = choice["logprobs"]["content"]
+        scored = [int(token["token_id"]) for token in content]
+        logprobs = [float(token["logprob"]) for token in content]
+        supports = [_support(token["top_logprobs"]) for token in content] if params.top_k else []
+        finish = FINISHES[choice["finish_reason"]]
+        versions = {span["version"] for span in choice["weight_versions"] or ()}
+    except (KeyError, TypeError, ValueError) as error:
+        raise _invalid(
+            f"{type(error).__name__}: {error} in {str(answer)[:300]}", "an answer of vLLM"
+        ) from error
+    _check_ids(ids, scored, finish, params)
+    if version is not None and versions != {str(version)}:
+        raise _invalid(f"tokens of weights {sorted(versions)}", f"weights {version} alone")
+    _check_logprobs(ids, logprobs)
+    # greedy decoding has one outcome: its probability under the declared parameters is 1
+    logprob = torch.tensor(logprobs) if params.temperature else torch.zeros(len(ids))
+    splits = torch.tensor([0, *(len(each) for each in supports)]).cumsum(0)
+    return Completion(
+        torch.tensor(ids),
+        torch.full((len(ids),), Origin.SAMPLED, dtype=torch.uint8),
+        logprob,
+        Support(torch.cat(supports), splits) if supports else None,
+        finish,
+        version or 0,
+        weight_digest,
+    )
+
+
+def read_prompt_logprobs(answer: Mapping[str, Any], row: Tensor) -> Tensor:
+    """Return the log-probabilities of a scored prompt's ids but the first: [T − 1]."""
+    try:
+        logprobs = [
+            float(by_id[str(token)]["logprob"])
+            for token, by_id in zip(row[1:].tolist(), answer["prompt_logprobs"][1:], strict=True)
+        ]
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise _invalid(
+            f"{type(error).__name__}: {error} in {str(answer.get('prompt_logprobs'))[:300]}",
+            "a log-probability of each id of the prompt",
+        ) from error
+    return torch.tensor(logprobs)
+
+
+def _support(top_logprobs: Sequence[Mapping[str, Any]]) -> Tensor:
+    """Return the ids that could have been sampled: [K] int32."""
+    return torch.tensor(
+        sorted({int(each["token_id"]) for each in top_logprobs if _is_possible(each["logprob"])}),
+        dtype=torch.int32,
+    )
+
+
+def _is_possible(logprob: float | None) -> bool:
+    """Whether a token had a probability above 0; vLLM writes −9999 for −∞."""
+    return logprob is not None and logprob > -9999.0
+
+
+def _check_ids(
+    ids: Sequence[int], scored: Sequence[int], finish: FinishReason, params: SamplingParams
+) -> None:
+    """Raise unless the ids are a turn that the declared parameters allow."""
+    if ids != scored:
+        raise _invalid(
+            f"log-probabilities of {list(scored)[:8]} … for ids {list(ids)[:8]} …", "of the same ids"
+        )
+    if not 1 <= len(ids) <= params.max_new_tokens:
+        raise _invalid(f"{len(ids)} ids", f"1 to {params.max_new_tokens}, sampling.max_new_tokens")
+    stops = [n for n, token in enumerate(ids) if token in params.stop_ids]
+    if stops != ([len(ids) - 1] if finish is FinishReason.STOP else []):
+        raise _invalid(
+            f"finish reason {finish} after {len(ids)} ids with stop ids at {stops}",
+            f"a stop at the first of the stop ids {list(params.stop_ids)[:8]}, and nowhere else",
+        )
+    if finish is FinishReason.LENGTH and len(ids) < params.max_new_tokens:
+        raise _invalid(f"finish reason length after {len(ids)} ids", f"after {params.max_new_tokens}")
+
+
+def _check_logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> None:
+    """Raise unless each log-probability is a number ≤ 0."""
+    for n, (token, logprob) in enumerate(zip(ids, logprobs, strict=True)):
+        if not math.isfinite(logprob) or logprob <= -9999.0 or logprob > 1e-3:
+            raise NonFiniteError(
+                "vLLM returned an impossible log-probability",
+                got=f"{logprob} for token {n} of a turn, id {token}",
+                expected="a finite number ≤ 0",
+                remedy="the weights have diverged, or the engine's dtype overflows: try another engine.dtype",
+            )
+
+
+def _invalid(got: str, expected: str) -> EngineError:
+    return EngineError(
+        "vLLM's answer does not fit its request",
+        got=got,
+        expected=expected,
+        remedy="nothing of it was trained on; check the server's version and arguments (docs/vllm.md);"
+        " `truing train --resume` continues the run",
+    )

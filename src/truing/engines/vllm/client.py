@@ -1,0 +1,195 @@
+"""One vLLM server, over HTTP: every failure is an error that names the server and what it answered."""
+
+import time
+from typing import Any
+
+import httpx2 as httpx
+
+from truing.errors import EngineError, PublicationError
+
+MIN_VERSION = (0, 32)
+"""Oldest vLLM whose endpoints and log-probabilities are known to work."""
+
+PROTOCOL = 1
+"""Version of the answers of ``worker/truing_vllm_worker.py``."""
+
+START = "`truing engine start RECIPE` starts a server with the arguments that it needs"
+
+
+class VllmClient:
+    """A server at ``url``; ``timeout`` is in seconds, for one answer."""
+
+    def __init__(self, url: str, timeout: float, connections: int = 256) -> None:
+        self.url, self.timeout = url.rstrip("/"), timeout
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        self._http = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, pool=None), limits=limits)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return the JSON object at a path."""
+        return self._request("GET", path)
+
+    def post(self, path: str, body: object = None, **params: object) -> dict[str, Any]:
+        """Post a body as JSON; return the JSON object of the answer, {} for plain text."""
+        return self._request("POST", path, json=body, params=params)
+
+    def load(self, path: str, body: object) -> None:
+        """Post the request that loads an adapter.
+
+        Raises:
+            PublicationError: The server refuses it.
+        """
+        try:
+            self.post(path, body)
+        except ServerLostError:
+            raise
+        except EngineError as error:
+            raise PublicationError(
+                f"the vLLM server {self.url} did not load the adapter that was published",
+                got=error.got,
+                expected="an adapter with the names and shapes of the served model, in a folder that it sees",
+                remedy="serve the recipe's model; if the server runs on another machine, set engine.exchange"
+                " to a folder that both see",
+            ) from error
+
+    def call_worker(self, method: str, **arguments: object) -> dict[str, Any]:
+        """Call a method of the worker; return its answer."""
+        body = {"method": method, "kwargs": arguments, "timeout": self.timeout}
+        results = self.post("/collective_rpc", body).get("results")
+        if not isinstance(results, list) or len(results) != 1:
+            raise EngineError(
+                f"the vLLM server {self.url} has not one worker",
+                got=f"{len(results) if isinstance(results, list) else 0} answers to {method}",
+                expected="one: weights that are sharded over workers cannot be proven yet",
+                remedy="start it without --tensor-parallel-size and --pipeline-parallel-size",
+            )
+        return results[0] or {}
+
+    def is_alive(self) -> bool:
+        """Whether the server answers."""
+        try:
+            return self._http.get("/health", timeout=5.0).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        try:
+            answer = self._http.request(method, path, **options)
+        except httpx.TimeoutException as error:
+            raise EngineError(
+                f"the vLLM server {self.url} did not answer {path}",
+                got=f"no answer within {self.timeout:g} s",
+                remedy="raise engine.timeout, or send it fewer requests (engine.max_requests);"
+                " `truing train --resume` continues the run",
+            ) from error
+        except httpx.HTTPError as error:
+            raise ServerLostError(
+                f"the connection to the vLLM server {self.url} failed",
+                got=f"{type(error).__name__} at {path}: {error}",
+                expected="a running server",
+                remedy=f"start it: {START}; `truing train --resume` continues the run",
+            ) from error
+        if answer.status_code != httpx.codes.OK:
+            lost = answer.status_code in (500, 502, 504) and not self.is_alive()
+            raise (ServerLostError if lost else EngineError)(
+                f"the vLLM server {self.url} refused {path}",
+                got=f"status {answer.status_code}: {answer.text[:500]}",
+                expected="status 200",
+                remedy=_remedy(answer.status_code, path),
+            )
+        return self._json(answer, path)
+
+    def _json(self, answer: httpx.Response, path: str) -> dict[str, Any]:
+        if not answer.headers.get("content-type", "").startswith("application/json"):
+            return {}
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if isinstance(found, str):
+            return {}
+        if not isinstance(found, dict):
+            raise EngineError(
+                f"the vLLM server {self.url} answered {path} with something else than JSON",
+                got=answer.text[:200],
+                expected="a JSON object",
+                remedy="check that engine.servers names vLLM servers, and no proxy",
+            )
+        return found
+
+
+class ServerLostError(EngineError):
+    """Raised where a server is not there, has failed, or its connection breaks."""
+
+
+def wait_until_alive(client: VllmClient, timeout: float) -> None:
+    """Return once the server answers; raise after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not client.is_alive():
+        if time.monotonic() > deadline:
+            raise ServerLostError(
+                f"no vLLM server answers at {client.url}",
+                got=f"nothing within engine.timeout = {timeout:g} s",
+                expected="a running server",
+                remedy=f"start it: {START}; `truing train --resume` continues the run",
+            )
+        time.sleep(0.2)
+
+
+def _remedy(status: int, path: str) -> str:
+    """Return what to do about a refusal."""
+    if status in (403, 404):
+        return f"the server was started without what Truing needs: {START}"
+    if status in (429, 503):
+        return "the server is full: lower engine.max_requests"
+    return f"the server's log has the cause of {path}"
+
+
+def check_server(client: VllmClient, context_length: int) -> dict[str, Any]:
+    """Return what a server is: model, dtype, context length, adapter, pid; raise unless Truing can use it."""
+    version = str(client.get("/version").get("version"))
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < MIN_VERSION:
+        raise EngineError(
+            f"the vLLM server {client.url} is too old",
+            got=f"vLLM {version}",
+            expected=f"{'.'.join(map(str, MIN_VERSION))} or newer",
+            remedy="upgrade vLLM; docs/vllm.md lists the versions known to work",
+        )
+    hello = client.call_worker("truing_hello")
+    if hello.get("protocol") != PROTOCOL:
+        raise EngineError(
+            f"the vLLM server {client.url} has the worker extension of another Truing",
+            got=f"protocol {hello.get('protocol')}",
+            expected=f"protocol {PROTOCOL}",
+            remedy=START,
+        )
+    _check_option(client, hello, "logprobs_mode", "processed_logprobs", "--logprobs-mode processed_logprobs")
+    _check_option(client, hello, "generation_config", "vllm", "--generation-config vllm")
+    listed = client.get("/v1/models")["data"]
+    cards = [card for card in listed if card.get("parent") is None]
+    adapters = [card["id"] for card in listed if card.get("parent") is not None]
+    return {
+        "version": version,
+        "model": cards[0]["id"],
+        "dtype": hello["dtype"],
+        "lora": hello["lora"],
+        "pid": hello["pid"],
+        "adapters": adapters,
+        "max_logprobs": hello["max_logprobs"],
+        "context_length": min(int(cards[0]["max_model_len"]), context_length),
+    }
+
+
+def _check_option(client: VllmClient, hello: dict[str, Any], name: str, expected: str, option: str) -> None:
+    """Raise unless the server runs with an option."""
+    if hello.get(name) != expected:
+        raise EngineError(
+            f"the vLLM server {client.url} runs with another {name}",
+            got=hello.get(name),
+            expected=expected,
+            remedy=f"start it with {option}; {START}",
+        )

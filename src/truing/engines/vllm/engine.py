@@ -1,0 +1,181 @@
+"""The engine that samples with vLLM: one or several servers, which Truing starts or finds running."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from truing.config import Recipe
+from truing.engines.base import Completion, Request
+from truing.engines.vllm.answer import read_completion
+from truing.engines.vllm.canary import NEW_TOKENS
+from truing.engines.vllm.client import ServerLostError
+from truing.engines.vllm.params import check_expressible, to_vllm
+from truing.engines.vllm.publication import GENERATE, Publication, prepare
+from truing.engines.vllm.running_batch import VllmBatch
+from truing.engines.vllm.server import Server, open_servers
+from truing.errors import EngineError
+from truing.types.sampling_params import SamplingParams
+from truing.utils.rng import seed_of
+
+
+class VllmEngine:
+    """Samples with vLLM servers that hold equal weights; an episode's turns go to one server.
+
+    ``version`` and ``weight_digest`` name the weights that were proven last.
+    """
+
+    replays_draws = False  # vLLM has a random number generator of its own, seeded per request
+
+    def __init__(self, recipe: Recipe, servers: Sequence[Server], context_length: int, folder: Path) -> None:
+        self.cfg, self.servers, self.context_length = recipe.engine, servers, context_length
+        self.version, self.weight_digest = 0, ""
+        self._folder = folder  # of this engine alone, within engine.exchange
+        self._publication: Publication | None = None
+        self._policy: nn.Module | None = None
+        self._sampling_params = SamplingParams()  # of the last batch, to prove them too
+        self._receipt: Mapping[str, Any] = {}
+        self._losses = 0
+        self._incidents: list[str] = []
+
+    def check_params(self, params: SamplingParams) -> None:
+        """Raise unless every server samples with these parameters."""
+        for server in self.servers:
+            check_expressible(params, server.max_logprobs)
+        self._sampling_params = params
+
+    def publish(self, policy: nn.Module, version: int, weight_digest: str) -> Mapping[str, Any]:
+        """Send the trained weights to each server and prove them; weights that are proven are not sent again.
+
+        Raises:
+            PublicationError: A server computes something else.
+            EngineError: A server cannot be reached.
+        """
+        if self._publication and (version, weight_digest) == (self.version, self.weight_digest):
+            return self._receipt
+        before = self._publication
+        publication = prepare(
+            policy,
+            version,
+            weight_digest,
+            self._folder / f"{version}-{weight_digest}",
+            self.servers[0].dtype,
+            before,
+        )
+        self._publication, self._policy = publication, policy
+        receipts = [self._loaded(server) for server in self.servers]
+        self.version, self.weight_digest = version, weight_digest
+        self._receipt = {"engine": "vllm", "servers": len(receipts), **max(receipts, key=_worst)}
+        if before is not None and before.folder != publication.folder:
+            shutil.rmtree(before.folder)
+        return self._receipt
+
+    def _loaded(self, server: Server) -> Mapping[str, Any]:
+        """Let a server load and prove the publication; a lost server is replaced."""
+        assert self._publication is not None
+        params = SamplingParams(
+            **{**vars(self._sampling_params), "max_new_tokens": NEW_TOKENS, "min_new_tokens": 0}
+        )
+        while True:
+            try:
+                return server.publish(self._publication, self._policy, params)
+            except ServerLostError as error:
+                self._replace(server, error)
+
+    def _replace(self, server: Server, error: ServerLostError) -> None:
+        """Start a lost server again, or wait for one that others start; raise after too many losses."""
+        self._losses += 1
+        if self._losses > self.cfg.restarts:
+            error.add_note(f"engine.restarts = {self.cfg.restarts} lost servers were replaced before")
+            raise error
+        server.restart()
+        self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
+
+    def recover(self, server: Server, error: ServerLostError) -> None:
+        """Replace a lost server, and prove the published weights again."""
+        if server.holds(self._publication):
+            return  # another request noticed the loss before
+        self._replace(server, error)
+        self._loaded(server)
+        self._incidents[-1] += f", and weights of version {self.version} are proven again"
+
+    def server_of(self, request: Request) -> Server:
+        """Return the server of a request: one for all turns of an episode, whose prefix it caches."""
+        return self.servers[seed_of(*(request.episode or request.rng_key)) % len(self.servers)]
+
+    def ask(self, request: Request, params: SamplingParams) -> Completion:
+        """Return one completion; blocks."""
+        server = self.server_of(request)
+        assert self._publication is not None
+        answer = server.client.post(
+            GENERATE,
+            {
+                "model": self._publication.adapter or server.model,
+                "token_ids": request.prompt_ids.tolist(),
+                "sampling_params": to_vllm(params, request.rng_key),
+            },
+        )
+        return read_completion(answer, request, params, self.version, self.weight_digest)
+
+    @contextmanager
+    def running_batch(self, sampling_params: SamplingParams) -> Iterator[VllmBatch]:
+        """Return a batch that samples with these parameters; what is unfinished at its end is aborted."""
+        self.check_params(sampling_params)
+        batch = VllmBatch(self, sampling_params, self.cfg.max_requests * len(self.servers))
+        try:
+            yield batch
+        finally:
+            if batch.close():
+                for server in self.servers:
+                    server.abort()
+
+    def reset_prefix_cache(self) -> None:
+        """Do nothing: a publication drops what servers cache, and until then it is valid."""
+
+    def take_incidents(self) -> list[str]:
+        """Return what happened since the last call, a sentence each."""
+        incidents, self._incidents = self._incidents, []
+        return incidents
+
+    def close(self) -> None:
+        """Stop the servers that Truing started, and remove published weights."""
+        for server in self.servers:
+            server.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _worst(receipt: Mapping[str, Any]) -> float:
+    """Return the largest difference of a receipt's rows, nats."""
+    return float(receipt["rows"]["largest"])
+
+
+def open_vllm(recipe: Recipe, model: Path, context_length: int, device: str) -> VllmEngine:
+    """Start or find the servers of a recipe, and check what they are.
+
+    Args:
+        recipe: with ``engine.kind = "vllm"``.
+        model: folder of the model.
+        context_length: of the model, tokens; servers may have less.
+        device: cpu or cuda, of the trainer.
+    """
+    if recipe.episode.grammar != "off":
+        raise EngineError(
+            "vLLM does not return which tokens a grammar allows, so the trainer cannot score them",
+            got=f'episode.grammar = "{recipe.episode.grammar}"',
+            remedy='set episode.grammar = "off", or engine.kind = "local"',
+        )
+    exchange = Path(recipe.engine.exchange).expanduser() if recipe.engine.exchange else None
+    if exchange is not None:
+        exchange.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="truing-weights-", dir=exchange))
+    try:
+        servers = open_servers(recipe, model, context_length, device)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shortest = min(server.context_length for server in servers)
+    return VllmEngine(recipe, servers, shortest, folder)

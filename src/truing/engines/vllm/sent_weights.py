@@ -1,0 +1,88 @@
+"""What a publication sends: a folder with the adapter, or with all weights, read back before it is used."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from peft.utils import get_peft_model_state_dict
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from truing.errors import NonFiniteError, PublicationError
+from truing.models.digest import quick_sum
+from truing.models.finite_check import check_finite
+from truing.models.forward.score import causal_model
+from truing.models.lora import POLICY
+from truing.models.progress_bars import no_progress_bars
+
+
+def trained_weights(policy: nn.Module) -> dict[str, Tensor]:
+    """Return the weights that a publication sends, on the CPU: the adapter's if there is one, else all."""
+    if isinstance(policy, PeftModel):
+        weights = get_peft_model_state_dict(policy, adapter_name=POLICY)
+    else:
+        causal = causal_model(policy)
+        tied = set(causal.all_tied_weights_keys)
+        weights = {name: weight for name, weight in causal.state_dict().items() if name not in tied}
+    return {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+
+
+def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -> str:
+    """Write the weights to a folder that vLLM reads; return their digest, equal to that of the file.
+
+    Raises:
+        NonFiniteError: A weight is NaN or infinite.
+        PublicationError: The file holds something else.
+    """
+    check_finite(
+        weights,
+        "the weights to sample from are not finite",
+        "the policy",
+        remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
+        error=NonFiniteError,
+    )
+    with no_progress_bars():
+        if isinstance(policy, PeftModel):
+            policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+        else:
+            causal_model(policy).save_pretrained(folder)
+    written: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        written |= load_file(file)
+    digest = quick_sum(weights)
+    if (found := quick_sum(written)) != digest:
+        different = sorted(weights.keys() ^ written.keys())[:3]
+        raise PublicationError(
+            "the weights that were written for the engine are not the trainer's",
+            got=f"digest {found}" + (f"; names in one of them only: {different}" if different else ""),
+            expected=f"digest {digest}",
+            remedy=f"check the disk that holds {folder}",
+        )
+    return digest
+
+
+def surviving_share(before: Path | None, weights: dict[str, Tensor], dtype: torch.dtype) -> float:
+    """Return the share of changed elements that still differ in the engine's dtype; NaN if none changed.
+
+    ``before`` is the folder of the publication before; without one, nothing has changed.
+    """
+    changed = survived = 0
+    for file in sorted(before.glob("*.safetensors")) if before else ():
+        with safe_open(file, "pt") as stored:
+            names = stored.keys()
+            for name in names:
+                was, weight = stored.get_tensor(name), weights[name]
+                changed += int((weight != was).sum())
+                survived += int((weight.to(dtype) != was.to(dtype)).sum())
+    return survived / changed if changed else math.nan
+
+
+def adapted_layers(policy: nn.Module) -> dict[str, Any]:
+    """Return the adapted layers by their name in the plain model."""
+    return {
+        name: module for name, module in causal_model(policy).named_modules() if isinstance(module, LoraLayer)
+    }

@@ -1,0 +1,109 @@
+"""A vLLM server: started by Truing or found running, what it is, and which weights it holds."""
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from truing.config import Recipe
+from truing.engines.vllm.client import VllmClient, check_server, wait_until_alive
+from truing.engines.vllm.probe import Expected
+from truing.engines.vllm.publication import Publication, load, prove
+from truing.engines.vllm.server_process import ServerProcess, free_port, server_command, server_environment
+from truing.errors import EngineError
+from truing.types.sampling_params import SamplingParams
+
+StartProcess = Callable[[], ServerProcess]
+
+
+class Server:
+    """A server and the weights that it holds; ``start_process`` is given if Truing starts it."""
+
+    def __init__(
+        self, recipe: Recipe, url: str, context_length: int, start_process: StartProcess | None
+    ) -> None:
+        self.cfg, self.url, self._start_process = recipe.engine, url, start_process
+        self._lora_rank = recipe.lora.rank if recipe.lora else 0
+        self._context_length = context_length
+        self._process: ServerProcess | None = None
+        self.client = VllmClient(url, self.cfg.timeout, self.cfg.max_requests)
+        self._adapters: Sequence[str] = ()  # that it has loaded
+        self._expected: Expected | None = None  # of the publication that was proven last
+        self._pid = 0  # of its worker
+        self.start()
+
+    def start(self) -> None:
+        """Start the process if it is ours; wait for the server, and check what it is."""
+        if self._start_process is not None:
+            self._process = self._start_process()
+            self._process.wait_until_ready(self.cfg.timeout)
+        else:
+            wait_until_alive(self.client, self.cfg.timeout)
+        facts = check_server(self.client, self._context_length)
+        self.model, self.context_length = facts["model"], facts["context_length"]
+        self.max_logprobs, self._pid = facts["max_logprobs"], facts["pid"]
+        self.dtype: torch.dtype = getattr(torch, facts["dtype"])
+        held = facts["lora"]["max_rank"] if facts["lora"] else 0
+        if held < self._lora_rank:
+            raise EngineError(
+                f"the vLLM server {self.url} cannot hold the adapter",
+                got=f"--max-lora-rank {held}" if held else "a server without --enable-lora",
+                expected=f"at least {self._lora_rank}, lora.rank",
+                remedy="`truing engine start RECIPE` starts a server with the arguments that it needs",
+            )
+        self._adapters, self._expected = facts["adapters"], None
+
+    def restart(self) -> None:
+        """Start it again; one that Truing did not start is waited for."""
+        if self._process is not None:
+            self._process.stop()
+        self.start()
+
+    def publish(
+        self, publication: Publication, policy: nn.Module | None, sampling_params: SamplingParams
+    ) -> Mapping[str, Any]:
+        """Load a publication, prove it, and return the receipt."""
+        load(self.client, publication, self._adapters)
+        self._adapters = [publication.adapter] if publication.adapter else []
+        receipt = prove(self.client, self.model, publication, self._expected, policy, sampling_params)
+        self._expected = publication.expected
+        return receipt
+
+    def holds(self, publication: Publication | None) -> bool:
+        """Whether the server is the one that proved this publication, and answers."""
+        return (
+            publication is not None
+            and self._expected is publication.expected
+            and self.client.is_alive()
+            and self.client.call_worker("truing_hello").get("pid") == self._pid
+        )
+
+    def abort(self) -> None:
+        """Abort all requests of a server that answers."""
+        if self.client.is_alive():
+            self.client.post("/abort_requests", {})
+
+    def close(self) -> None:
+        """Close the connections, and stop the process if it is ours."""
+        self.client.close()
+        if self._process is not None:
+            self._process.stop()
+
+
+def open_servers(recipe: Recipe, model: Path, context_length: int, device: str) -> Sequence[Server]:
+    """Return the servers of a recipe; without ``engine.servers`` one is started."""
+    if recipe.engine.servers:
+        servers = [Server(recipe, url, context_length, None) for url in recipe.engine.servers]
+        dtypes = {str(server.dtype) for server in servers}
+        if len(dtypes) > 1:
+            raise EngineError("the vLLM servers have different dtypes", got=sorted(dtypes), expected="one")
+        return servers
+    port = free_port()
+    command = server_command(recipe, model, context_length, device, port, "truing_vllm_serve")
+    url, log = f"http://127.0.0.1:{port}", Path(tempfile.mkstemp(prefix="truing-vllm-", suffix=".log")[1])
+    start = partial(ServerProcess, command, server_environment(device), url, log)
+    return [Server(recipe, url, context_length, start)]

@@ -1,0 +1,162 @@
+"""Start a vLLM server on this machine: its command, its environment, and the wait until it answers."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from truing.config import Recipe
+from truing.engines.vllm.client import VllmClient
+from truing.errors import EngineError
+
+WORKER = Path(__file__).parent / "worker"
+"""Folder on vLLM's PYTHONPATH: the methods that a server runs for Truing."""
+
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of ``--max-lora-rank`` that vLLM knows."""
+
+CPU_CACHE_GB = 2
+"""Gigabytes for keys and values on a CPU, unless VLLM_CPU_KVCACHE_SPACE says otherwise."""
+
+LOG_LINES = 12
+"""Lines of a server's log in an error."""
+
+STOP_SECONDS = 20.0
+"""Seconds that a server may take to stop."""
+
+
+def server_command(
+    recipe: Recipe, folder: Path, context_length: int, device: str, port: int, module: str
+) -> list[str]:
+    """Return the command that starts a server.
+
+    Args:
+        recipe: its ``[engine]`` says how.
+        folder: of the model.
+        context_length: in tokens, the longest prompt and turn together.
+        device: cpu or cuda, of the trainer.
+        port: to listen on, on this machine alone.
+        module: the Python module to run.
+    """
+    cfg = recipe.engine
+    dtype = cfg.dtype if cfg.dtype != "auto" else "float32" if device == "cpu" else "bfloat16"
+    options: dict[str, object] = {
+        "model": folder,
+        "served-model-name": recipe.model.name,
+        "host": "127.0.0.1",
+        "port": port,
+        "dtype": dtype,
+        "max-model-len": context_length,
+        "max-logprobs": max(20, recipe.sampling.top_k),
+        "logprobs-mode": "processed_logprobs",  # of the distribution that it samples from
+        "generation-config": "vllm",  # nothing of the model's generation_config.json
+        "worker-extension-cls": "truing_vllm_worker.TruingWorker",
+        "enable-scale-out": True,  # the endpoint that takes and returns ids
+        "skip-tokenizer-init": True,  # ids go in and out, so it needs no tokenizer
+        "enforce-eager": device == "cpu",
+    }
+    if recipe.lora:
+        options |= {"enable-lora": True, "max-lora-rank": _lora_rank(recipe.lora.rank), "max-loras": 1}
+    options |= {name.replace("_", "-"): value for name, value in cfg.arguments.items()}
+    command = [_python(cfg.python), "-m", module]
+    for name, value in options.items():
+        if value is not False:
+            command += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    return command
+
+
+def server_environment(device: str) -> dict[str, str]:
+    """Return the environment of a server: this process's, with what vLLM needs."""
+    environment = dict(os.environ)
+    if device == "cpu":
+        environment.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GB))
+    paths = [str(WORKER), *filter(None, [environment.get("PYTHONPATH")])]
+    return environment | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "VLLM_SERVER_DEV_MODE": "1",  # collective_rpc, weight versions, reset_prefix_cache
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+def free_port() -> int:
+    """Return a port of this machine that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServerProcess:
+    """A server that Truing has started; it ends with this process."""
+
+    def __init__(self, command: list[str], environment: Mapping[str, str], url: str, log: Path) -> None:
+        self.url, self.log = url, log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, env=dict(environment), stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
+            )
+
+    def wait_until_ready(self, timeout: float) -> None:
+        """Return once the server answers.
+
+        Raises:
+            EngineError: It ended, or does not answer within ``timeout`` seconds.
+        """
+        client, deadline = VllmClient(self.url, timeout), time.monotonic() + timeout
+        try:
+            while not client.is_alive():
+                if (code := self._process.poll()) is not None:
+                    raise self._error(f"it ended with exit code {code}")
+                if time.monotonic() > deadline:
+                    raise self._error(f"no answer within engine.timeout = {timeout:g} s")
+                time.sleep(0.2)
+        finally:
+            client.close()
+
+    def stop(self) -> None:
+        """Stop the server."""
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _error(self, got: str) -> EngineError:
+        """Return an error with the end of the log."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+        return EngineError(
+            "the vLLM server did not start",
+            got="\n".join([got, *lines]),
+            expected="a server that answers /health",
+            remedy=f"{self.log} has its whole output; set engine.python to an interpreter that has"
+            " vLLM 0.32 or newer, or engine.arguments, such as gpu-memory-utilization (docs/vllm.md)",
+        )
+
+
+def _lora_rank(rank: int) -> int:
+    """Return the smallest rank of vLLM's that holds an adapter."""
+    fitting = [each for each in LORA_RANKS if each >= rank]
+    if not fitting:
+        raise EngineError(
+            "vLLM cannot hold an adapter of this rank",
+            got=f"lora.rank = {rank}",
+            expected=f"≤ {LORA_RANKS[-1]}",
+        )
+    return fitting[0]
+
+
+def _python(python: str | None) -> str:
+    """Return the path of the interpreter that has vLLM."""
+    if python is None:
+        return sys.executable
+    found = shutil.which(os.path.expanduser(python))
+    if found is None:
+        raise EngineError(
+            "engine.python names no interpreter", got=python, remedy="the path of a Python that has vLLM"
+        )
+    return found

@@ -1,0 +1,126 @@
+"""What runs inside vLLM: probes that show which weights the engine computes with.
+
+``vllm serve --worker-extension-cls truing_vllm_worker.TruingWorker`` adds these methods to each worker. The
+file is alone in its folder, which is on vLLM's PYTHONPATH, so vLLM's environment needs nothing of Truing's.
+
+A linear layer is probed through its own kernel, since packed, fused or quantised weights cannot be read:
+for a vector r of ±1, y = W r. Every element of W changes one element of y by its own change.
+"""
+
+import base64
+import os
+from typing import Any
+
+import torch
+
+PROTOCOL = 1
+"""Version of the answers; the trainer refuses another one."""
+
+MULTIPLIER, SHIFT = 2654435761, 13
+"""Knuth's multiplicative hash spreads the indices of a probe vector over its signs."""
+
+
+def probe_vector(length: int, seed: int) -> torch.Tensor:
+    """Return a vector [length] of ±1, float32; equal on every machine, and exact in every dtype."""
+    index = (torch.arange(length, dtype=torch.int64) + 1 + 7919 * seed) * MULTIPLIER
+    return (((index >> SHIFT) ^ (index >> 2 * SHIFT)) & 1).float() * 2 - 1
+
+
+class TruingWorker:
+    """Methods that Truing calls by ``collective_rpc``."""
+
+    model_runner: Any  # vLLM's
+
+    def truing_hello(self) -> dict[str, Any]:
+        """Return what the worker is."""
+        config, lora = self.model_runner.model_config, self.model_runner.lora_config
+        return {
+            "protocol": PROTOCOL,
+            "pid": os.getpid(),
+            "dtype": str(config.dtype).removeprefix("torch."),
+            "logprobs_mode": str(config.logprobs_mode),
+            "generation_config": config.generation_config,
+            "max_logprobs": config.max_logprobs,
+            "lora": None if lora is None else {"max_rank": lora.max_lora_rank, "slots": lora.max_loras},
+        }
+
+    def truing_refresh_packed(self) -> dict[str, Any]:
+        """Pack the vocabulary's weights again: after a reload a tied head keeps its old packed copy."""
+        refreshed = []
+        for name, module in self.model_runner.get_model().named_modules():
+            if hasattr(module, "org_vocab_size") and not hasattr(module, "base_layer"):
+                module.quant_method.process_weights_after_loading(module)
+                refreshed.append(name)
+        return {"refreshed": refreshed}
+
+    @torch.inference_mode()
+    def truing_probe(self, seed: int, adapter: bool, base: bool) -> dict[str, Any]:
+        """Return what the model computes with, by the layer's name in vLLM.
+
+        Args:
+            seed: of the probe vectors.
+            adapter: whether to probe the adapter that was loaded last.
+            base: whether to probe the base model too.
+
+        Returns:
+            ``linear``: per linear layer and output head, its names in the checkpoint and W r;
+            ``tables``: per embedding, its rows times r; ``vectors``: per vector, its values;
+            ``delta``: per adapted layer, its names and B (A r).
+        """
+        runner = self.model_runner
+        model, dtype = runner.get_model(), runner.model_config.dtype
+        packed = getattr(model, "packed_modules_mapping", {})
+        slot = _newest_slot(runner) if adapter else None
+        found: dict[str, dict[str, Any]] = {"linear": {}, "tables": {}, "vectors": {}, "delta": {}}
+        for name, module in model.named_modules():
+            own, method = name.removesuffix(".base_layer"), getattr(module, "quant_method", None)
+            if slot is not None and isinstance(getattr(module, "lora_a_stacked", None), tuple):
+                found["delta"][name] = _part_names(name, packed), _encoded(_delta(module, slot, seed))
+            if not base or hasattr(module, "base_layer") or not hasattr(method, "apply"):
+                continue  # a layer with adapters: its base layer comes by itself
+            r = probe_vector(_columns(module), seed).to(next(model.parameters()).device, dtype)
+            found["linear"][own] = _part_names(own, packed), _encoded(method.apply(module, r[None]).flatten())
+            if hasattr(module, "org_vocab_size"):
+                found["tables"][own] = _encoded(_rows(module, r))
+        for name, parameter in model.named_parameters():
+            if base and parameter.dim() == 1 and parameter.numel():
+                found["vectors"][name.replace(".base_layer", "")] = _encoded(parameter)
+        return found
+
+
+def _part_names(name: str, packed: dict[str, list[str]]) -> list[str]:
+    """Return the names that a fused layer has in the checkpoint."""
+    head, _, last = name.rpartition(".")
+    return [f"{head}.{part}" if head else part for part in packed.get(last, [last])]
+
+
+def _columns(module: Any) -> int:
+    """Return the inputs of a linear layer or an embedding."""
+    return module.embedding_dim if hasattr(module, "embedding_dim") else module.input_size
+
+
+def _rows(module: Any, r: torch.Tensor) -> torch.Tensor:
+    """Return the table of an embedding times r, from the rows that it looks up."""
+    ids = torch.arange(module.org_vocab_size, device=r.device)
+    return torch.cat([module.quant_method.embedding(module, part) @ r for part in ids.split(8192)])
+
+
+def _newest_slot(runner: Any) -> int | None:
+    """Return where the engine holds the adapter that was loaded last; None if it holds none."""
+    ids = runner.lora_manager._adapter_manager.lora_index_to_id
+    held = [lora_id for lora_id in ids if lora_id is not None]
+    return ids.index(max(held)) if held else None
+
+
+def _delta(module: Any, slot: int, seed: int) -> torch.Tensor:
+    """Return B (A r) of a layer's adapter in float64: [outputs]."""
+    parts = []
+    for a, b in zip(module.lora_a_stacked, module.lora_b_stacked, strict=True):
+        down, up = a[slot, 0].double(), b[slot, 0].double()
+        parts.append(up @ (down @ probe_vector(down.shape[1], seed).to(down)))
+    return torch.cat(parts)
+
+
+def _encoded(values: torch.Tensor) -> str:
+    """Return values as base64 of little-endian float64."""
+    return base64.b64encode(values.detach().double().cpu().contiguous().numpy().tobytes()).decode()

@@ -49,19 +49,20 @@ SHORT, LONG = BORDER // 2, 10 * BORDER
 HEAD = """\
 # Which models does Truing train?
 
-Made by `python bench/models.py` (transformers {version}): of every type of causal language model it makes a
-tiny random one and opens it as a run does. A model of a type with *yes* is trained and drawn from as its own
-forward computes it; what caps or scales logits is applied (`models/forward/output_head.py`). A run proves
-this again of the model at hand before its first update, and ends there where it does not hold.
+`python bench/models.py` writes this page (transformers {version}). For every type of causal language model it
+makes a tiny random model and opens it as a run does. *yes* means that trainer and sampler compute what the
+model's own forward computes, with its caps and scales of logits (`models/forward/output_head.py`). A run
+tests this again with your model before its first update, and ends if it does not hold.
 
-- **tree**: what samples begin with is computed once. A window is a border: beyond it rows are padded.
-- **rows**: samples are computed in padded rows, as transformers would, for the reason given.
-- **Δ**: the largest difference to the model's own forward over a batch: log-probabilities in nats, and the
-  gradient's, relative to its norm, also with layers that are computed twice.
+- **tree**: Truing computes a common prefix of samples once. **tree up to the window**: beyond the sliding
+  window it computes padded rows.
+- **rows**: Truing computes samples in padded rows, as transformers does, for the reason given.
+- **Δ**: the largest difference from the model's own forward over a batch: of log-probabilities in nats, and
+  of the gradient relative to its norm, also with layers that are computed twice.
 
-Beyond the tokens that an indexer takes in (`index_topk` in config.json) a model is refused: what is left out
-of its attention may turn on a tie. Experts that are one table of three dimensions are trained where every
-weight is, and by no adapter: name the layers of attention in `lora.targets`.
+Truing refuses sequences longer than an indexer's number of tokens (`index_topk` in config.json): beyond it, a
+tie can decide which tokens the attention leaves out. If a layer's experts are one three-dimensional tensor,
+no adapter can train them: name the attention layers in `lora.targets`, or train all weights.
 
 {counts}
 
@@ -181,8 +182,8 @@ def page(found: Sequence[dict[str, Any]]) -> str:
     """Return the page as Markdown."""
     yes, no, untried = (sum(row["verdict"] == each for row in found) for each in ("yes", "no", "untried"))
     counts = (
-        f"Of {len(found)} types {yes} are computed as their own forward does it, {no} are refused by name,"
-        f" and of {untried} no tiny model can be made."
+        f"Of {len(found)} types Truing trains {yes} as their own forward computes them, and refuses {no}"
+        f" by name; of {untried} no tiny model can be made."
     )
     return HEAD.format(version=transformers.__version__, counts=counts) + "".join(map(_row, found))
 

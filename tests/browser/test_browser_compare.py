@@ -53,7 +53,7 @@ def test_it_begins_with_which_is_better(page):
     expect(tile).to_contain_text("+0.250")
     expect(tile).to_contain_text("the second is better, if differences are symmetric")
     expect(tile).to_contain_text("95 % over 8 tasks: up on 8, down on 0")
-    rows = page.locator("h2:has-text('Which is better') + div tbody tr")
+    rows = page.locator("h2:has-text('Which run is better') + div tbody tr")
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("no interval: only means are recorded")
     expect(rows.last).to_contain_text("after grpo")

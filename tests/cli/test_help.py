@@ -44,23 +44,23 @@ def test_help_lists_every_command_in_its_panel_in_order():
 
 def test_help_says_what_to_type_first():
     first = truing("--help").out.partition("╭─")[0]
-    for command in ("truing train RECIPE", "truing check RUN", "truing why RUN"):
+    for command in ("truing check RECIPE", "truing train RECIPE", "truing check RUN", "truing why RUN"):
         assert command in first
 
 
 @pytest.mark.parametrize(
     ("command", "when"),
     [
-        ("check", "Before training, check whether a recipe is sound; after, whether a run is right."),
+        ("check", "Check a recipe before training, or a run or another trainer's log after it, for faults."),
         ("why", "why RUN's reward does not go up"),
-        ("scorecard", "whether RUN meets its success criteria"),
-        ("bisect", "which part of the trainer differs, at one update"),
+        ("scorecard", "Judge RUN by success criteria"),
+        ("bisect", "the part of the trainer that computes a wrong value"),
         ("compare", "where two runs first differ"),
-        ("verify", "Accept RECIPE in phases"),
+        ("verify", "Accept or reject RECIPE before a long run"),
         ("tail", "in the terminal, live"),
         ("board", "in the browser"),
-        ("report", "one HTML file to send"),
-        ("probes", "small problems with known answers, through the trainer's own code"),
+        ("report", "one self-contained HTML file, to send"),
+        ("probes", "the trainer's own code on small problems with known answers"),
     ],
 )
 def test_the_first_line_of_a_command_says_when_to_take_it(command, when):

@@ -114,10 +114,10 @@ def test_the_first_updates_are_told_in_words(mini, tmp_path):
     ]
     lines = json.dumps(told[0]["lines"])
     for part in (
-        "prompt tokens, which end",
+        "prompt tokens, ending in",
         "the first answer, ",
         "trained: ",
-        "in the first answer, which ended by demo",
+        "in the first answer; finish reason demo",
         "entropy",
     ):
         assert part in lines

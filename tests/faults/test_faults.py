@@ -30,7 +30,7 @@ def test_the_sample_is_as_it_should_be(quick, name):
 
 def test_the_page_tells_what_was_caught(quick):
     told = page(list(quick.values()))
-    assert "9 planted faults: 9 caught, the cause of 9 named first." in told
+    assert "9 planted faults: the doctor catches 9; its first finding names the cause of 9." in told
     assert "3 healthy runs: 0 with a PROVEN or EVIDENCE" in told
     for name in QUICK:
         assert f"| {name}" in told

@@ -1,6 +1,6 @@
-"""Evaluates the success criteria that field reports name over the steps of a run.
+"""Evaluates success criteria from published reports over the steps of a run.
 
-Some criteria are wrong as reported (docs/control.md); then the intended property is judged.
+Some criteria are wrong as published (docs/verify.md); then the intended property is judged.
 """
 
 import math
@@ -31,7 +31,7 @@ FIRST_CALL_STEPS = 50
 
 @dataclass(frozen=True)
 class SuccessCriterion:
-    """A criterion: as reported, as expected, the measurement, and the verdict."""
+    """A criterion: as published, as expected, the measurement, and the verdict."""
 
     name: str
     report: str
@@ -78,7 +78,7 @@ def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
     return SuccessCriterion(
         "learnable tokens",
         "> 30 % of tokens are learnable",
-        "a fact about the mask, not a success; judged where gates.min_trained_share asks for a share",
+        "describes the mask, not success; judged only if gates.min_trained_share sets a share",
         _span(shares, "{:.1%}"),
         verdict,
     )
@@ -90,7 +90,7 @@ def _alignment(steps: UpdateColumns) -> SuccessCriterion:
         "alignment",
         "> 99 % of ids agree",
         "every scored id is the sampled id: exactly 1",
-        f"least {min(shares):.6g}" if shares else "",
+        f"lowest {min(shares):.6g}" if shares else "",
         _judge(shares, all(share == 1.0 for share in shares)),
     )
 
@@ -103,17 +103,17 @@ def _first_ratio(steps: UpdateColumns, recipe: Recipe, device: str) -> SuccessCr
         "ratio at the first update",
         "mean in [0.8, 1.2], std < 0.5",
         f"1 to rounding per token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[device]:g} nats, same weights",
-        f"largest {max(most):.2g} nats{', lora.dropout being on' * dropout}" if most else "",
+        f"largest {max(most):.2g} nats{', with lora.dropout' * dropout}" if most else "",
         "fact" if dropout and most else verdict,
     )
 
 
 def _later_ratio(several: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
     spread, still = several.known_values("ratio/std"), once.known_values("ratio/std")
-    measured = f"std {_span(spread, '{:.2g}')}" if spread else "one update a step"
+    measured = f"std {_span(spread, '{:.2g}')}" if spread else "one update per step"
     return SuccessCriterion(
         "ratio at later updates",
-        "std 0.1 to 0.3, or nothing can be learnt",
+        "std 0.1 to 0.3, or nothing can be learned",
         "changes from the second update of a step on; with one update it is 1, as expected",
         measured if spread or still else "",
         "fact" if still and not spread else _judge(spread, any(std > 1e-7 for std in spread)),
@@ -126,9 +126,9 @@ def _kl(steps: UpdateColumns, once: UpdateColumns, device: str) -> SuccessCriter
     starts = [kl for kl in first if not math.isnan(kl)]
     return SuccessCriterion(
         "KL to the reference",
-        "< 0.5 nats a token, always < 3",
+        "< 0.5 nats per token, always < 3",
         "k3 of a token is never negative, and 0 at the start of a stage; compare the sum per answer",
-        f"{_span(tokens, '{:.2g}')} a token, {_span(sequences, '{:.2g}')} an answer" if tokens else "",
+        f"{_span(tokens, '{:.2g}')} per token, {_span(sequences, '{:.2g}')} per answer" if tokens else "",
         _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= MAX_START_KL[device]),
     )
 
@@ -152,7 +152,7 @@ def _loss(steps: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "policy loss",
         "falls steadily",
-        "uninformative (≈ 0 on-policy); required: updates change weights",
+        "does not measure progress (≈ 0 on-policy); required: updates change weights",
         f"{counts}; reward {_ends(steps.known_values('reward/mean'))}" if labels else "",
         _judge(labels, taught and not any(label in FAULT_LABELS for label in labels)),
     )
@@ -177,7 +177,7 @@ def _critic(steps: UpdateColumns) -> SuccessCriterion:
     return SuccessCriterion(
         "critic",
         "its loss falls",
-        "the value head changes; explained variance measures it (0: constant predictor)",
+        "the value head changes; explained variance measures the critic (0: a constant)",
         f"head moved by {_span(moved, '{:.2g}')}, explained variance {_ends(explained)}" if moved else "",
         "fact" if moved and not any(returns) else _judge(moved, any(moved)),
     )
@@ -187,8 +187,8 @@ def _stability(steps: UpdateColumns, events: Sequence[str]) -> SuccessCriterion:
     undone, gave_up = events.count("rollback"), "gave_up" in events
     return SuccessCriterion(
         "stability",
-        "roll back where it is unstable",
-        "no guard gave up the run; rollbacks are listed",
+        "roll back an unstable run",
+        "the guard did not end the run; rollbacks are listed",
         f"{undone} rollbacks{', then given up' * gave_up}" if len(steps) or undone else "",
         "fact" if undone and not gave_up else _judge([*range(len(steps)), *events], not gave_up),
     )

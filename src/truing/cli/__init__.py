@@ -53,11 +53,11 @@ PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
 }
 """Every command, by the panel of ``truing --help`` that lists it, in the order of the help."""
 
-HELP = """Trains language-model agents with reinforcement learning, and proves that every number is right.
+HELP = """Train language-model agents with reinforcement learning, and check every update.
 
-Start with `truing train RECIPE`, then `truing check RUN`.
+Start with `truing check RECIPE`, then `truing train RECIPE`, then `truing check RUN`.
 
-When the reward does not rise: `truing why RUN`."""
+If the reward does not go up: `truing why RUN`."""
 
 
 class _PanelOrder(TyperGroup):

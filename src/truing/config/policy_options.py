@@ -15,7 +15,7 @@ class KlConfig(FrozenModel):
     where: Literal["loss", "reward"] = "loss"
     """A term of the loss; or subtracted from each token's reward, detached, before any normalization."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
-    """In the loss k2 has the gradient of KL(policy ‖ reference), k1 none; in the reward k1 has it."""
+    """The gradient of KL(policy ‖ reference): k2 has it in the loss (k1 has none), k1 in the reward."""
     target: PositiveFloat | None = None
     """Nats per token (`kl_all/k3`) to which `coef` adapts by step; without it `coef` is constant."""
     horizon: PositiveInt = 10_000
@@ -24,7 +24,7 @@ class KlConfig(FrozenModel):
     cap: PositiveFloat | None = None
     """Nats per token (k3, over computed samples) above which updates are skipped; without it, no cap."""
     cap_action: Literal["stop_epochs", "skip", "rollback", "stop"] = "stop_epochs"
-    """Above it: skip the step's later updates, or this one too; roll back (`[guard]`); or end the run."""
+    """Above `cap`: skip the step's later updates, or this one too; roll back (`[guard]`); end the run."""
 
     @property
     def needs_reference(self) -> bool:
@@ -96,7 +96,7 @@ class EntropyConfig(FrozenModel):
     target: PositiveFloat | None = None
     """Nats per token (`entropy/contract`) to which `coef` adapts by step; without it `coef` is constant."""
     step: PositiveFloat = 0.005
-    """What `coef` rises by below the target, and falls by above it, per step."""
+    """Change of `coef` per step: up below the target, down above it."""
 
     @property
     def active(self) -> bool:
@@ -105,7 +105,7 @@ class EntropyConfig(FrozenModel):
 
 
 class BootstrapConfig(FrozenModel):
-    """Demonstrations in addition to rollouts over the first steps, for a policy with little reward yet."""
+    """Also trains on demonstrations in the first steps, for a policy that gets little reward yet."""
 
     steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the weight falls linearly to 0; 0 is off."""

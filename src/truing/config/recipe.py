@@ -40,7 +40,7 @@ Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 
 
 class Recipe(FrozenModel):
-    """Everything that decides a run."""
+    """The name, stages and seed of a run, and its other tables."""
 
     name: str
     """Name of the run; part of its directory's name."""

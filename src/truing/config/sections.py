@@ -94,19 +94,19 @@ class EpisodeConfig(FrozenModel):
     max_reply_chars: PositiveInt = 4000
     """Longer replies of the environment are cut, with a note to the model; a metric counts what was lost."""
     max_prompt_tokens: PositiveInt | None = None
-    """Longer prompts are cut, from the front of the longest message but the system's; without it, none."""
+    """Longer prompts are cut at the front of the longest message other than the system message."""
     timeout: PositiveFloat = 30.0
     """Seconds for a reply of a tool or an environment; beyond it the attempt is an error."""
     workers: PositiveInt = 16
     """Calls of tools and environments that run at the same time."""
     lock_step: bool = True
-    """Whether attempts take turns together; `false`: none waits for another, and bits may differ by run."""
+    """Whether attempts sample each turn together; with `false` none waits, and bits may differ by run."""
     time_limit: Annotated[float, Field(ge=0)] = 0.0
     """Seconds for all attempts of a step; 0 is no limit. A run that hits the limit is not reproducible."""
     mask: Literal["sampled", "no_structure", "action"] = "sampled"
     """Trained tokens: all that were sampled, or without call syntax, or without turns with prefilled text."""
     grammar: Literal["off", "calls"] = "off"
-    """`calls`: a grammar holds a started tool call to the name and schema of one of the task's tools."""
+    """`calls`: from its opening tag on, a tool call must match the schema of one of the task's tools."""
     forced_prefix: str = ""
     """Prefilled text at the start of turns, as context; empty is none."""
     force_rate: Annotated[float, Field(ge=0, le=1)] = 0.0

@@ -17,7 +17,7 @@ class TrackConfig(FrozenModel):
 
 
 class AlertsConfig(FrozenModel):
-    """Sends an alert when a condition becomes true, or on an event."""
+    """Alerts, sent when a condition becomes true, or on an event."""
 
     when: tuple[str, ...] = ()
     """Conditions on metrics: `reward/mean < 0.1`, or `kl_all/k3 > 0.5 for 3`, which means for 3 steps."""

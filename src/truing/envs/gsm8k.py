@@ -33,7 +33,7 @@ class Gsm8kConfig(FrozenModel):
     eval_data: Data | None = None
     """Problems to evaluate on, such as "openai/gsm8k,main,test"; if not set, a share of `data`."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Without `eval_data`: problems whose SHA-256 of (seed, question), in [0, 1), is below this."""
+    """Without `eval_data`, share for evaluation: problems whose SHA-256 of (seed, question) is below it."""
     seed: int = 0
     """Another seed selects other problems for evaluation."""
     train_limit: Annotated[int, Field(ge=1)] | None = None

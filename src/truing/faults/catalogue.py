@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from truing.doctor.rule import KINDS
 from truing.doctor.rules import RULES
 from truing.faults.planted import FAULTS
 
@@ -30,7 +31,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     4: _by("a padding count is used as a position; the answer contains the prompt", "TOK005 MSK003 TOK004"),
     5: _by("the mask is placed by lengths from the wrong side", "MSK001 MSK002 MSK003"),
     6: _by("no positions or attention mask with left padding", "SMP005 SMP006", FORWARD_CHECK),
-    7: _by("the stop loses its loss, since pad is eos", "MSK004 MSK002 MSK008"),
+    7: _by("the stop token is not trained, since pad is eos", "MSK004 MSK002 MSK008"),
     8: _by("padding after the stop counts as tokens", "MSK005 SMP004"),
     9: _by("text is encoded again", "TOK001"),
     10: _by("prompt and answer are split in text, not in ids", "TOK001 TOK004"),
@@ -46,10 +47,11 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "a prompt is cut without a message", "TOK002", f"{CHECK}: a prompt that does not fit is an error"
     ),
     16: _by("cut answers are rewarded as finished", "RWD001 LEN003"),
-    17: _by("a temperature on one side alone", "RAT002 SMP005 SMP004"),
-    18: _by("a temperature on neither side's log-probabilities", "SMP009 SMP007"),
+    17: _by("a temperature in sampler or trainer alone", "RAT002 SMP005 SMP004"),
+    18: _by("a temperature that neither side's log-probabilities include", "SMP009 SMP007"),
     19: _by(
-        "top-p, top-k or min-p on one side, or on neither's log-probabilities", "SMP005 RAT002 SMP009 SMP007"
+        "top-p, top-k or min-p in sampler or trainer alone, or in neither's log-probabilities",
+        "SMP005 RAT002 SMP009 SMP007",
     ),
     20: _by("penalties count the prompt", "SMP004 SMP005 RAT002 SMP009 SMP007"),
     21: _by("another logits processor in sampling", "SMP004 RAT002 SMP009 SMP007"),
@@ -59,7 +61,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     25: _by("masks by token id, or of a whole action", "MSK002 MSK006"),
     26: _by("the sampler has older weights", "SMP002 SMP003 SMP004 RAT002 SMP009"),
     27: _by("the adapter never reached the sampler", "SMP003 SMP004"),
-    28: _by("an update is lost in the sampler's number format", "SMP003"),
+    28: _by("the sampler's number format rounds an update away", "SMP003"),
     29: _by(
         "an engine's own noise",
         "RAT002",
@@ -68,22 +70,26 @@ CATALOGUE: Mapping[int, KnownFault] = {
     30: _by("old log-probabilities are zeros", "RAT001"),
     31: _by("old log-probabilities are recomputed before each inner step", "RAT003"),
     32: _by("the surrogate has no gradient", "MSK003 OPT005 OPT006 OPT009"),
-    33: _by("old log-probabilities are of other rows", "RAT005 RAT004 RAT008"),
+    33: _by("old log-probabilities belong to other rows", "RAT005 RAT004 RAT008"),
     34: _by("noise is added to weights", "OPT002 OPT003"),
     35: _by("dropout in the loss's forward", "RAT002 RAT008 SMP005 OPT009"),
-    36: _by("a ratio of sequences for one of tokens", "MSK003 VAL003"),
+    36: _by("a sequence ratio in place of a token ratio", "MSK003 VAL003"),
     37: _by(
         "groups of equal reward", "ADV004", "`truing why` splits them: all right, all wrong, dead verifier"
     ),
     38: _by("equal rewards have advantages from rounding", "ADV003"),
     39: _by("noise becomes full advantages", "ADV007"),
     40: _by("groups are mixed", "ADV001 ADV008 ADV009 TOK002"),
-    41: _by("the deviation is of another set", "ADV001 ADV002 ADV009"),
+    41: _by("the standard deviation is that of another set", "ADV001 ADV002 ADV009"),
     42: _by("GAE is whitened inside one attempt", "ADV005"),
     43: _by("GAE bootstraps where it must not", "ADV006"),
-    44: _by("the verifier is dead", "RWD006 RWD004", f"{CHECK}: demonstrations must earn full, nothing less"),
+    44: _by(
+        "the verifier is dead",
+        "RWD006 RWD004",
+        f"{CHECK}: demonstrations must get the full reward, other answers less",
+    ),
     45: _by("rewards are on other rows", "RWD002"),
-    46: _by("the same answer earns another reward", "RWD002", CHECK),
+    46: _by("grading the same answer again gives another reward", "RWD002", CHECK),
     47: _by(
         "the reward is hacked",
         "",
@@ -139,6 +145,7 @@ def page() -> str:
     for fault in FAULTS.values():
         for number in fault.numbers:
             planted[number].append(fault.name)
+    kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
     rows = [_row(number, known, planted[number]) for number, known in CATALOGUE.items()]
     without = sum(not known.codes for known in CATALOGUE.values())
     untried = sum(not names for names in planted.values())
@@ -150,6 +157,8 @@ def page() -> str:
             "",
             f"{len(CATALOGUE)} known faults; {len(CATALOGUE) - without} have rules,"
             f" {without} have a reason instead. {untried} are in no run of the detection matrix.",
+            "",
+            f"The letter after a rule is its kind. {kinds}.",
             "",
             "| | fault | rules | other checks | planted as |",
             "|---|---|---|---|---|",

@@ -91,8 +91,10 @@ def page(outcomes: Sequence[FaultOutcome]) -> str:
         "",
         "<!-- Written by `truing faults --markdown docs/detection-matrix.md`. -->",
         "",
-        f"{len(faults)} planted faults: {caught} caught, the cause of {first} named first.",
-        f"{len(sound)} healthy runs: {alarms} with a PROVEN or EVIDENCE, {suspected} with a SUSPECT or more.",
+        f"{len(faults)} planted faults: the doctor catches {caught};"
+        f" its first finding names the cause of {first}.",
+        f"{len(sound)} healthy runs: {alarms} with a PROVEN or EVIDENCE finding,"
+        f" {suspected} with any finding.",
         "",
         "| fault | caught by (update) | cause named | what else fired |",
         "|---|---|---|---|",

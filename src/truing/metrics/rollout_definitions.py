@@ -30,13 +30,13 @@ ROLLOUT_METRICS = (
     Metric(
         "group/all_right_share",
         "share",
-        "Those of them with every reward ≥ 1: too easy.",
+        "The part of group/zero_variance_share with rewards ≥ 1: too easy.",
         NO_GROUP,
     ),
     Metric(
         "group/all_wrong_share",
         "share",
-        "Those of them with every reward ≤ 0: too hard.",
+        "The part of group/zero_variance_share with rewards ≤ 0: too hard.",
         NO_GROUP,
     ),
     Metric("tokens/sampled", "tokens", "Tokens that the policy sampled (origin SAMPLED).", ""),
@@ -91,16 +91,16 @@ ROLLOUT_METRICS = (
         "no message has that role",
     ),
     Metric(
-        "truncated/share", "share", "Rollouts with a reward that were cut off ÷ those with one.", NO_REWARD
+        "truncated/share", "share", "Truncated rollouts with a reward ÷ rollouts with a reward.", NO_REWARD
     ),
     *(
         Metric(f"ended/{by}", "share", f"Rollouts that were {how} ÷ all rollouts.", "")
         for by, how in {
-            "length": "cut at max_new_tokens of a turn",
-            "turns": "cut at episode.max_turns",
-            "context": "cut because the next turn would not fit in the model's context",
-            "time": "cut at episode.time_limit",
-            "error": "ended by an error of the environment, a tool or a judge; they have no reward",
+            "length": "truncated at max_new_tokens of a turn",
+            "turns": "truncated at episode.max_turns",
+            "context": "truncated because the next turn would not fit in the model's context",
+            "time": "truncated at episode.time_limit",
+            "error": "ended by an error of the environment, a tool or a judge, and so have no reward,",
         }.items()
     ),
     Metric("turns/mean", "turns/rollout", "Turns of the policy per rollout.", ""),

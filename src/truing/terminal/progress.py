@@ -27,7 +27,7 @@ SHARE, PAUSE = 0.01, 0.25
 UPDATE_LINE_METRICS = {
     "reward/mean": "reward {:.3f}",
     "loss/supervised": "loss {:.3f}",
-    "tokens/trained": "{:.0f} learnable tokens",
+    "tokens/trained": "{:.0f} trained tokens",
     "throughput/tokens_per_s": "{:.0f} tokens/s",
 }
 """Metrics in the line of an update."""

@@ -47,4 +47,4 @@ def test_on_a_terminal_the_panel_stands_below_the_lines_and_stays(toml, tmp_path
     assert max(map(len, last.splitlines())) <= 80
     assert last.endswith("╯\r\n\x1b[?25h")
     assert "s left" not in last
-    assert "learnable tokens" not in shown
+    assert "trained tokens" not in shown

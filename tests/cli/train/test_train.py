@@ -35,15 +35,15 @@ def test_the_last_line_is_json_with_each_evaluation_and_its_interval(toml, tmp_p
     assert {facts["name"]: facts["estimate"] for facts in recorded} == result["eval"]
 
 
-def test_progress_lines_show_reward_learnable_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
+def test_progress_lines_show_reward_trained_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
     monkeypatch.setattr("truing.terminal.progress.SECONDS_BETWEEN_LINES", 0.0)
     lines = command("train", toml(), "--out", tmp_path / "run", "--json").err.splitlines()
     sft, grpo = ([line for line in lines if re.match(rf"{stage} \d/3 ", line)] for stage in ("sft", "grpo"))
     assert [line.split()[1] for line in grpo] == ["1/3", "2/3", "3/3"]
-    common = r"\d+ learnable tokens  \d+ tokens/s  .*  \d+ s left$"
+    common = r"\d+ trained tokens  \d+ tokens/s  .*  \d+ s left$"
     assert all(re.search(rf"reward {NUMBER}  .*{common}", line) for line in grpo)
     assert all(re.search(rf"loss {NUMBER}  {common}", line) for line in sft)
-    shown = [int(re.search(r"(\d+) learnable", line)[1]) for line in (*sft, *grpo)]
+    shown = [int(re.search(r"(\d+) trained", line)[1]) for line in (*sft, *grpo)]
     recorded = [step.metrics["tokens/trained"] for step in RunReader(tmp_path / "run").steps()]
     assert shown == recorded
 

@@ -21,7 +21,7 @@ def texts(step, tokenizer):
 
 def shown(step, tokenizer):
     """Samples and families that the report shows."""
-    return [tuple(text.split(" ")[:2]) for text in texts(step, tokenizer) if ", which end: " in text]
+    return [tuple(text.split(" ")[:2]) for text in texts(step, tokenizer) if ", ending in: " in text]
 
 
 def written(tokenizer, body, header, answers, families=None, **streams):

@@ -106,7 +106,7 @@ def test_real_runs_end_as_they_are_told(tmp_path, mini, monkeypatch):
     now = seen(tmp_path / "given-up")
     assert (now.state, now.why[:33]) == ("given up", "grpo is unstable after 2 rollback")
     kept = seen(tmp_path / "given-up/abandoned/grpo-1")
-    assert (kept.state, kept.why) == ("undone", "a guard undid these updates, and kept them")
+    assert (kept.state, kept.why) == ("undone", "the guard rolled back these updates")
     assert kept.seconds > 0
 
 

@@ -46,8 +46,8 @@ TREES = [
 PADDED = [
     (MistralConfig(**SIZES, sliding_window=4), "sees 4 tokens back"),
     (Gemma3TextConfig(**SIZES, sliding_window=4), "sees 4 tokens back"),
-    (Gemma2Config(**SIZES), "an attention of its own"),
-    (GptOssConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2), "an attention of its own"),
+    (Gemma2Config(**SIZES), "a custom attention"),
+    (GptOssConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2), "a custom attention"),
     (MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=2), "layers of linear_attention"),
 ]
 ROWS = [[3, 4, 5, 6, 7, 8, 9], [3, 4, 5, 6, 9, 9], [3, 4, 5], [3, 4, 9, 9, 9, 9, 9, 9], [7, 7, 7, 7]]

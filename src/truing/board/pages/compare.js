@@ -53,7 +53,7 @@ export async function compare(page, query, context) {
       ),
       data.gains.slice(-1).map(lastGainTile),
     ),
-    h("h2", {}, "Which is better"),
+    h("h2", {}, "Which run is better"),
     gains(data),
     h("h2", {}, "Configuration differences"),
     differencesTable([...data.recipe, ...data.facts]),
@@ -126,7 +126,7 @@ function tasks(estimate) {
 }
 
 function differencesTable(found) {
-  if (!found.length) return h("p", {}, "None: same recipe, model, tasks, versions and machine.");
+  if (!found.length) return h("p", {}, "None: recipe, model, tasks, versions and machine are the same.");
   return table(
     [["key"], ["first"], ["second"]],
     found.map((each) =>

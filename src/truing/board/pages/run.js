@@ -179,7 +179,7 @@ function scorecard(data) {
     "details",
     { open: failed, "data-jump": CRITERIA, tabindex: -1 },
     h("summary", {}, h("b", {}, CRITERIA), ` ${text}`),
-    table([[""], ["criterion"], ["measured"], ["expected"], ["as reported"]], rows),
+    table([[""], ["criterion"], ["measured"], ["expected"], ["as published"]], rows),
   );
 }
 

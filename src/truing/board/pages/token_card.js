@@ -12,7 +12,7 @@ export const ORIGINS = {
   PROMPT: "prompt",
   TEMPLATE: "chat template",
   TOOL: "tool or environment reply",
-  FORCED: "forced: injected, or the grammar's only choice",
+  FORCED: "forced: prefilled, or the grammar's only choice",
   SAMPLED: "sampled by the policy",
   DEMO: "demonstration",
 };

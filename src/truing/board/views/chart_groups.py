@@ -29,7 +29,7 @@ class ChartGroup:
 CHART_GROUPS = (
     ChartGroup(
         "Reward",
-        "Does it go up, and is there anything to learn from?",
+        "Does the reward go up, and do groups give a signal?",
         (
             Chart("reward", "Reward", ("reward/mean",)),
             Chart("parts", "Reward by component", ("reward_part/*",)),
@@ -45,19 +45,19 @@ CHART_GROUPS = (
         "Tokens",
         "Are the right tokens trained?",
         (
-            Chart("origin", "Where tokens come from", ("tokens/origin_share/*",), "stack"),
+            Chart("origin", "Tokens by origin", ("tokens/origin_share/*",), "stack"),
             Chart(
                 "mask",
                 "Trained and excluded sampled tokens",
                 ("tokens/learnable_share", "masked/*", "tokens/structure_share"),
             ),
             Chart("alignment", "Token alignment", ("alignment",)),
-            Chart("counts", "How many tokens", ("tokens/sampled", "tokens/trained", "tokens/scored")),
+            Chart("counts", "Number of tokens", ("tokens/sampled", "tokens/trained", "tokens/scored")),
         ),
     ),
     ChartGroup(
         "Policy",
-        "Does it move, and how far?",
+        "Does the policy change, and how much?",
         (
             Chart(
                 "ratio",
@@ -67,7 +67,7 @@ CHART_GROUPS = (
             ),
             Chart(
                 "clip",
-                "Active and clipped, by the sign of the advantage",
+                "Active and clipped tokens, by the sign of the advantage",
                 (
                     "clip/active_positive_share",
                     "clip/active_negative_share",
@@ -82,14 +82,14 @@ CHART_GROUPS = (
             Chart("advantage", "Advantage", ("advantage/mean", "advantage/std", "advantage/mean_abs")),
             Chart("loss", "Loss by term", ("loss/*",)),
             Chart("grad", "Gradient norm, before clipping", ("grad/norm", "grad/critic_norm"), log=True),
-            Chart("weights", "Weights of terms", ("weight/*",)),
+            Chart("weights", "Adaptive weights of loss terms", ("weight/*",)),
             Chart("lr", "Learning rate", ("lr",)),
             Chart("gates", "Gates and corrections", ("gate/*", "correction/*")),
         ),
     ),
     ChartGroup(
         "Critic",
-        "Does it predict returns?",
+        "Does the critic predict returns?",
         (
             Chart("explained", "Explained variance", ("value/explained_variance",)),
             Chart("values", "Values and returns", ("value/mean", "returns/mean", "returns/std")),
@@ -119,7 +119,7 @@ CHART_GROUPS = (
         (
             Chart(
                 "mismatch",
-                "Sampler–trainer mismatch (max), and null",
+                "Sampler–trainer mismatch (max), and rounding (null)",
                 ("mismatch/max_abs", "mismatch/null_max_abs"),
                 log=True,
             ),

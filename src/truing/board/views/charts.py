@@ -18,7 +18,7 @@ from truing.metrics.definitions import METRICS, name_pattern
 from truing.metrics.metric import Metric
 from truing.record.update_columns import UpdateColumns
 
-SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of the update that were spent in a phase.", "")
+SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of one phase of the update.", "")
 
 
 def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:

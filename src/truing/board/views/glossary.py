@@ -30,13 +30,14 @@ TOPICS = (
         (
             _term(
                 "stage",
-                "A part of a run with one learning method: supervised (sft) or by reward (grpo, ppo …). "
-                "Stages follow each other.",
+                "A part of a run with one algorithm: sft, rft, reinforce, rloo, grpo or ppo. Stages run "
+                "one after another.",
             ),
             _term(
                 "update",
-                "One optimizer iteration: rollouts are sampled and graded, then the weights change. Each "
-                'stage counts its own from 1: "grpo 15" is the 15th of grpo. Recipes call it a step.',
+                "One step of a stage: the policy samples rollouts, reward functions grade them, and the "
+                'weights change. Each stage counts from 1: "grpo 15" is the 15th of grpo. Recipes call '
+                "it a step.",
             ),
             _term(
                 "rollout",
@@ -56,23 +57,24 @@ TOPICS = (
             ),
             _term(
                 "sampling parameters",
-                "Temperature, top-p, penalties and bans. Sampler, trainer and reference score tokens "
-                "with the "
-                "same ones.",
+                "Temperature, top-k, top-p, min-p, penalties, minimum length. Sampler, trainer and "
+                "reference use the same ones.",
             ),
             _term(
                 "advantage, A",
-                "How much better a rollout is than expected, for example than the mean of its group. Tokens "
-                "with A > 0 become more likely, those with A < 0 less likely; A = 0 gives no gradient.",
+                "How much better a rollout is than expected, for example than the mean of its group. "
+                "Tokens with A > 0 become more likely, those with A < 0 less likely; A = 0 gives no "
+                "gradient.",
             ),
             _term(
                 "evaluation",
-                "Held-out tasks, run between updates. The interval holds the true mean in 95 of 100 cases.",
+                "The mean reward on held-out tasks, before and after stages. Its 95 % interval holds the "
+                "true mean in 95 of 100 cases.",
             ),
         ),
     ),
     Topic(
-        "How far the policy moves",
+        "The policy and its changes",
         (
             _term(
                 "policy",
@@ -81,47 +83,44 @@ TOPICS = (
             _term(
                 "inner epoch",
                 "One pass over the rollouts of an update. From the second on, the policy differs from "
-                "the one "
-                "that sampled them.",
+                "the one that sampled them.",
             ),
             _term(
                 "ratio, r",
-                "The probability of a token now, divided by its probability when the update began. It is 1 "
-                "before the first optimizer step of an update.",
+                "The probability of a token now, divided by its probability when the update began. It is "
+                "1 before the first optimizer step of an update.",
             ),
             _term(
                 "clip",
-                "Bounds of the ratio, 1 − clip_low and 1 + clip_high. A token past its bound in "
-                "the direction of its advantage is clipped: its policy gradient is zero. Others are active.",
+                "Bounds of the ratio, 1 − clip_low and 1 + clip_high. A token past its bound in the "
+                "direction of its advantage is clipped: its policy gradient is zero. Others are active.",
             ),
             _term(
                 "KL",
-                "The divergence of two policies, in nats per token. The reference is the policy that the "
-                "trained one is kept close to.",
+                "The KL divergence of two policies, in nats per token. The reference is the policy at "
+                "the start of the stage, unless the recipe syncs it.",
             ),
             _term(
                 "k1, k3",
-                "Two estimators of a KL from sampled tokens. With x = log-probability of the "
-                "reference − that "
-                "of the policy, k1 is the mean of −x and may be negative; k3 is the mean of exp(x) − 1 − x, "
-                "which is never negative and varies less.",
+                "Two estimators of a KL from sampled tokens. With x = log-probability of the reference − "
+                "that of the policy, k1 is the mean of −x and may be negative; k3 is the mean of exp(x) "
+                "− 1 − x, which is never negative and varies less.",
             ),
             _term(
                 "entropy, raw entropy",
-                "The uncertainty about the next token: 0 where one token is certain. Raw entropy is that of "
-                "the model's output before temperature, top-p and penalties.",
+                "The uncertainty about the next token: 0 where one token is certain. Raw entropy is that "
+                "of the model's output before temperature, top-p and penalties.",
             ),
             _term(
                 "token gradient, closed form",
-                "−∂loss/∂log-prob: > 0 raises the token's probability. The closed form is the same "
-                "value from "
-                "a formula that shares no code with the trainer; it is 0 where the declared loss has no "
-                "gradient.",
+                "−∂loss/∂log-prob: > 0 raises the token's probability. The closed form computes the same "
+                "value by a formula that shares no code with the trainer; it is 0 if the declared loss "
+                "has no gradient there.",
             ),
             _term(
                 "null, null band",
-                "The value of a metric when nothing is wrong: the trainer compared with itself, which shows "
-                "rounding alone. A mismatch of that size is rounding.",
+                "The value of a metric if nothing is wrong, measured by comparing the trainer with "
+                "itself. A mismatch of that size is rounding.",
             ),
         ),
     ),
@@ -142,15 +141,15 @@ TOPICS = (
             ),
             _term(
                 "FORCED, forced",
-                "Injected without sampling, or the only token that a grammar allowed.",
+                "Prefilled, or the only token that a grammar allowed.",
             ),
             _term(
                 "SAMPLED, sampled by the policy",
-                "The policy sampled this token. Only such tokens may be trained by reward.",
+                "Sampled by the policy. Reward trains only such tokens.",
             ),
             _term(
                 "DEMO",
-                "Part of a demonstration: trained by supervised terms alone.",
+                "Part of a demonstration. Only the supervised term trains it.",
             ),
         ),
     ),
@@ -159,7 +158,7 @@ TOPICS = (
         (
             _term(
                 "NO",
-                "Not excluded: the token is trained.",
+                "Not excluded: it is trained.",
             ),
             _term(
                 "NOT_SAMPLED",
@@ -188,17 +187,16 @@ TOPICS = (
         (
             _term(
                 "finding",
-                "A result of a rule of the doctor: what, where, and what to do about it.",
+                "What a rule of the doctor found: what, where, and the fix.",
             ),
             _term(
                 "PROVEN",
-                "An invariant does not hold at this token: no healthy run can show it. It is a bug.",
+                "An invariant is broken at this token, which no healthy run can show: it is a bug.",
             ),
             _term(
                 "EVIDENCE",
-                "A bet against the run that a healthy run loses. The odds give its chance of winning: "
-                "10⁶ : 1 "
-                "means at most one healthy run in a million.",
+                "A statistic contradicts what a healthy run shows. Odds of 10⁶ : 1 mean that at most one "
+                "healthy run in a million shows it.",
             ),
             _term(
                 "SUSPECT",
@@ -206,15 +204,16 @@ TOPICS = (
             ),
             _term(
                 "CANNOT TELL",
-                "The record fits both a fault and a healthy run; the experiment that decides is named.",
+                "The record fits both a fault and a healthy run. The finding names the experiment that "
+                "decides.",
             ),
             _term(
                 "FACT",
-                "A fact about the run, not a fault: it is reported, not judged.",
+                "A fact about the run, and no fault.",
             ),
             _term(
                 "NOT CHECKED",
-                "The record lacks an input of the rule; it is named.",
+                "The record lacks an input that the rule needs. The report names it.",
             ),
             _term(
                 "CLEAN",
@@ -235,7 +234,7 @@ TOPICS = (
             ),
             _term(
                 "fact",
-                "A number with no right or wrong by itself: it is reported, not judged.",
+                "A number that is neither right nor wrong by itself.",
             ),
             _term(
                 "not checked",

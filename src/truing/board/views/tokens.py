@@ -24,16 +24,16 @@ MAX_CHARS = 2_000
 """Maximum characters of a token or a message; the rest is counted."""
 
 STREAMS = {
-    "sampler": "log-probability of the sampler, nats",
-    "old": "log-probability of the old policy, nats",
-    "new": "log-probability of the weights before the last inner update of the sample, nats",
-    "ref": "log-probability of the reference, nats",
+    "sampler": "log-probability by the sampler, nats",
+    "old": "log-probability by the old policy, nats",
+    "new": "log-probability by the weights before the sample's last inner update, nats",
+    "ref": "log-probability by the reference, nats",
     "log_ratio": "new − old, nats; 0 on-policy",
-    "ratio": "exp(new − old), or of the sequence for a sequence objective",
+    "ratio": "exp(new − old); for a sequence objective the ratio of the whole sequence",
     "kl": "k3 of new against reference, nats",
     "entropy": "of the sampling distribution, nats",
     "raw_entropy": "of the model's output, nats",
-    "advantage": "reward above the baseline",
+    "advantage": "advantage A: > 0 makes the token more likely",
     "value": "V of the state before the token",
     "return": "target of V",
     "pull": "−∂loss/∂log-prob: > 0 raises the token's probability",

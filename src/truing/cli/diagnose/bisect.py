@@ -30,7 +30,7 @@ def bisect_run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Find which part of the trainer differs, at one update: swap each for a second implementation.
+    """Find the part of the trainer that computes a wrong value: swap each for a second implementation.
 
     Exit code 0: no part differs, and no rule finds anything. 1: otherwise.
     """

@@ -1,4 +1,4 @@
-"""`truing check`: whether a recipe is sound, or a run right."""
+"""`truing check`: faults of a recipe, a run or another trainer's log."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
         bool, typer.Option("--verbose", "-v", help="Name the unchecked rules, and their missing inputs.")
     ] = False,
 ) -> None:
-    """Before training, check whether a recipe is sound; after, whether a run is right.
+    """Check a recipe before training, or a run or another trainer's log after it, for faults.
 
     Exit code 0: no fault is proven. 1: one is, or with --strict suspected. 2: it could not run.
     """

@@ -29,7 +29,7 @@ def show_scorecard(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh until the run ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show whether RUN meets its success criteria, during training or after.
+    """Judge RUN by success criteria (ratio, KL, tool calls …), during training or after.
 
     Exit code 0: no criterion fails. 1: one does.
     """
@@ -53,12 +53,12 @@ def show_scorecard(
 
 
 def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bool) -> Table:
-    """Return a table with a line per criterion; with readings, two more: as reported, and expected."""
+    """Return a table with a line per criterion; with readings, two more: as published, and expected."""
     shown = Table.grid(padding=(0, 2))
     for each in criteria:
         shown.add_row(Text(each.verdict, COLOURS[each.verdict]), Text(each.name, "bold"), Text(each.measured))
         if with_readings:
-            shown.add_row("", Text("as reported", "dim"), Text(each.report, "dim"))
+            shown.add_row("", Text("as published", "dim"), Text(each.report, "dim"))
             shown.add_row("", Text("expected", "dim"), Text(each.reading, "dim"))
     return shown
 

@@ -19,7 +19,7 @@ def init(
         str | None, typer.Option(help="The baseline: a recipe's file or name; by default the template's.")
     ] = None,
 ) -> None:
-    """Create a lab: a problem statement, hypotheses to fill in or to run, a baseline."""
+    """Create a lab: a problem statement, a baseline, and hypotheses to fill in or to run."""
     from truing.lab.store.create import create_lab
 
     for path in create_lab(folder, template, recipe):

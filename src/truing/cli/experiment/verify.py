@@ -19,7 +19,7 @@ def verify_recipe(
     out: Annotated[Path | None, typer.Option(help="Run directory; by default a new one under runs/.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
 ) -> None:
-    """Accept RECIPE in phases: checks, 10 updates, 100 updates.
+    """Accept or reject RECIPE before a long run: checks, then 10 updates, then 100 updates.
 
     Exit code 0: accepted. 1: rejected. 2: it could not run.
     """

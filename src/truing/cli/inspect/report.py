@@ -11,7 +11,7 @@ def write_report(
     run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
     out: Annotated[Path | None, typer.Option(help="The file; by default RUN.html, next to the run.")] = None,
 ) -> None:
-    """Write RUN as one HTML file to send: the board's pages as of now, self-contained."""
+    """Write the board's pages of RUN as one self-contained HTML file, to send."""
     from truing.board.html_report import html_report
     from truing.record import RunReader
     from truing.utils.atomic_files import write_atomically

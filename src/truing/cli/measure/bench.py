@@ -13,8 +13,8 @@ from truing.errors import RecipeError
 if TYPE_CHECKING:
     from truing.bench.cases import Case
 
-CASE_HELP = "short, long or agent; with CUDA gpu-0.6b, gpu-4b"
-COST_HELP = "; on 2 cores a turn of both sides takes 2, 8 and 6 minutes, and TRL's memory is 6, 20 and 19 GB"
+CASE_HELP = "short, long or agent; with CUDA also gpu-0.6b and gpu-4b"
+COST_HELP = ". On 2 cores one pair takes 2, 8 and 6 minutes, and TRL needs 6, 20 and 19 GB of memory."
 
 app = typer.Typer(
     help="Measure speed and memory on this machine, against other trainers and against its limits.",
@@ -30,9 +30,9 @@ def bench() -> None:
 @app.command()
 def trl(
     case: Annotated[str, typer.Option(help=CASE_HELP + COST_HELP)] = "short",
-    pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 3,
-    steps: Annotated[int, typer.Option(min=2, help="steps of a turn; the last one counts")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of runs, one of each side.")] = 3,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of each run; the last one counts.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Time a GRPO step against TRL's GRPOTrainer at its fastest: same model, prompts, group, lengths."""
     from truing.bench.compare import compare
@@ -43,8 +43,8 @@ def trl(
         typer.echo(json.dumps(found))
         return
     caption = (
-        f"medians of {pairs} turns, each the last of its {steps} steps; {found['threads']} threads; peak"
-        " memory is that of the side's process. Above 1 Truing is faster, or smaller"
+        f"medians of {pairs} pairs, each the last of its {steps} steps; {found['threads']} threads; peak"
+        " memory is that of the side's process; above 1 Truing is faster or smaller"
     )
     table = Table("", "Truing", "TRL", "TRL ÷ Truing", title=f"{case}: {chosen.description}", caption=caption)
     for name, unit in (("step", "s"), ("generate", "s"), ("train", "s"), ("peak_memory", "GB")):
@@ -55,11 +55,11 @@ def trl(
 
 @app.command()
 def limit(
-    case: Annotated[str, typer.Option(help=CASE_HELP)] = "short",
-    steps: Annotated[int, typer.Option(min=3, help="steps to run; all but the first two count")] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    case: Annotated[str, typer.Option(help=CASE_HELP + ".")] = "short",
+    steps: Annotated[int, typer.Option(min=3, help="Steps to run; all but the first two count.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Compare the parts of a step with what this machine can do, and name the slowest to improve."""
+    """Compare the parts of a step with the limits of this machine, and name the part with most to gain."""
     from truing.bench.roofline import measure_roofline as measure
 
     chosen = _find_case(case)
@@ -95,21 +95,21 @@ def limit(
 
 @app.command()
 def generate(
-    rows: Annotated[int, typer.Option(min=1, help="prompts of a batch")] = 64,
-    pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 2,
+    rows: Annotated[int, typer.Option(min=1, help="Prompts of a batch.")] = 64,
+    pairs: Annotated[int, typer.Option(min=1, help="Pairs of runs, one of each side.")] = 2,
     vllm: Annotated[
-        Path | None, typer.Option(exists=True, help="the Python of an environment with vLLM's CPU build")
+        Path | None, typer.Option(exists=True, help="The Python of an environment with vLLM's CPU build.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Time generation alone, with prompts and answers of many lengths, against transformers and vLLM."""
+    """Time generation, with prompts and answers of many lengths, against transformers and vLLM."""
     from truing.bench.generation import compare
 
     found = compare(rows, pairs, vllm)
     if as_json:
         typer.echo(json.dumps(found))
         return
-    title, caption = f"{rows} rows", f"medians of {pairs} turns; above 1 Truing is faster"
+    title, caption = f"{rows} rows", f"medians of {pairs} pairs; above 1 Truing is faster"
     table = Table("", "tokens/s", "mean tokens of an answer", "Truing ÷ side", title=title, caption=caption)
     for name in ("truing", "hf", "vllm"):
         if name in found:
@@ -121,10 +121,10 @@ def generate(
 
 @app.command()
 def scale(
-    steps: Annotated[int, typer.Option(min=2, help="steps of a measurement; the last one counts")] = 2,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of a measurement; the last one counts.")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Time a step as group, prompt, turns or model grow."""
+    """Time a step for growing groups, prompts, turns and models."""
     from truing.bench.scaling import BASE
     from truing.bench.scaling import measure_scaling as measure
 
@@ -143,9 +143,9 @@ def scale(
 
 @app.command()
 def doctor(
-    case: Annotated[str, typer.Option(help=CASE_HELP)] = "short",
-    steps: Annotated[int, typer.Option(min=3, help="steps to run")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+    case: Annotated[str, typer.Option(help=CASE_HELP + ".")] = "short",
+    steps: Annotated[int, typer.Option(min=3, help="Steps to run.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Measure the doctor's share of the time of a run's steps."""
     from truing.bench.doctor_cost import measure_doctor_cost as measure

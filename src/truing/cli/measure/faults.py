@@ -19,7 +19,7 @@ def faults(
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run's last stage.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
-    """Plant each known fault in a run, and show what the doctor finds, in healthy runs too.
+    """Run each planted fault and each healthy run, and show what the doctor finds.
 
     Exit code 0: it finds each fault, and none in a healthy run. 1: otherwise.
     """

@@ -15,7 +15,7 @@ def probes(
     algo: Annotated[list[str] | None, typer.Option(help="Only this algorithm; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each result.")] = False,
 ) -> None:
-    """Solve small problems with known answers, through the trainer's own code, on the CPU.
+    """Run the trainer's own code on small problems with known answers, on the CPU.
 
     Exit code 0: every number is as expected. 1: one is not.
     """

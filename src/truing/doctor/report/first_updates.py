@@ -64,7 +64,7 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
     each = token_decoder(tokenizer)
     lines = [
         (
-            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, which end:"
+            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, ending in:"
             f" {_text(prompt, tokenizer, last=True)}",
             "TOK002",
         ),
@@ -78,17 +78,18 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
             "TPL002",
         ),
         (
-            f"trained: {trained} of {with_count(in_turns, 'token')} of turns; {entropy_text(step, [part])}",
+            f"trained: {trained} of {with_count(in_turns, 'token')} of the policy's turns;"
+            f" {entropy_text(step, [part])}",
             "MSK001, MSK002",
         ),
         (
-            f"stop ids: {stops[0]} in the prompt, {stops[1]} in the first answer, which ended by"
+            f"stop ids: {stops[0]} in the prompt, {stops[1]} in the first answer; finish reason"
             f" {first.finish_reason}",
             "MSK004, MSK005",
         ),
     ]
     if last.finish_reason != first.finish_reason:
-        lines.append((f"the last answer ended by {last.finish_reason}", "MSK004"))
+        lines.append((f"finish reason of the last answer: {last.finish_reason}", "MSK004"))
     return [*lines, *((text, "MSK005") for text in header_lines(step, row, part, tokenizer))]
 
 

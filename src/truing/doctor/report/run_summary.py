@@ -36,8 +36,10 @@ STATE_OF_ERROR: Mapping[str, RunState] = {
 }
 """The state of a run by the error that ended it; any other error is a crash."""
 
-UNDONE_TEXT = "a guard undid these updates, and kept them"
-KILLED_TEXT = "no process writes it, and it recorded no reason: it was killed, or the machine went down"
+UNDONE_TEXT = "the guard rolled back these updates"
+KILLED_TEXT = (
+    "no process writes it, and it recorded no error: the process was killed, or the machine went down"
+)
 
 
 @dataclass(frozen=True)

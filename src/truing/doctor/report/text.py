@@ -128,7 +128,7 @@ def _summary(results: Sequence[RuleResult], verbose: bool) -> Iterator[tuple[str
     for need, codes in _by_need(unchecked):
         yield f"not checked: needs {need}: {', '.join(codes)}", "dim"
     if any(len(each.missing) > 1 for each in unchecked):
-        yield "some of these lack more; --json lists all missing inputs", "dim"
+        yield "some of these lack more inputs; --json lists all", "dim"
 
 
 def _by_need(unchecked: Sequence[RuleResult]) -> Iterator[tuple[str, list[str]]]:

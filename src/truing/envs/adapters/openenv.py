@@ -38,7 +38,7 @@ class OpenEnvConfig(FrozenModel):
     eval: PositiveInt = 64
     """How many tasks to evaluate on, none of them trained on."""
     seed: int = 0
-    """Another seed generates other tasks, and keeps others for evaluation."""
+    """Another seed generates other tasks and another split."""
     timeout: PositiveFloat = 60.0
     """Time limit of connecting and of each step, in seconds."""
     system: str = ""

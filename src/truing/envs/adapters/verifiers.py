@@ -30,9 +30,9 @@ class VerifiersConfig(FrozenModel):
     limit: PositiveInt = 1024
     """Maximum number of its tasks: the first ones."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Tasks whose SHA-256 of (seed, prompt), as a number in [0, 1), is below this are for evaluation."""
+    """Share of tasks for evaluation: those whose SHA-256 of (seed, prompt), in [0, 1), is below it."""
     seed: int = 0
-    """Another seed keeps other tasks for evaluation."""
+    """Another seed selects other tasks for evaluation."""
     timeout: PositiveFloat = 60.0
     """Time limit of grading an attempt and of each tool call, in seconds."""
 

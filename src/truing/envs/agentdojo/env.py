@@ -29,9 +29,9 @@ class AgentDojoConfig(FrozenModel):
     )
     """Suites of the package `agentdojo`, version v1.2.2."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Groups of related tasks whose SHA-256, as a number in [0, 1), is below this are for evaluation."""
+    """Share of groups of related tasks for evaluation: those whose SHA-256, in [0, 1), is below it."""
     seed: int = 0
-    """Another seed keeps other tasks for evaluation."""
+    """Another seed selects other tasks for evaluation."""
 
 
 class AgentDojo:

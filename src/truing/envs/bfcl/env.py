@@ -27,9 +27,9 @@ class BFCLConfig(FrozenModel):
     data: str | Annotated[tuple[str, ...], Field(min_length=1)]
     """One spec or several, pooled: rows, and for multi-turn rows the documents of their functions."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Groups of variants whose SHA-256, as a number in [0, 1), is below this are for evaluation."""
+    """Share of groups of variants for evaluation: those whose SHA-256, in [0, 1), is below it."""
     seed: int = 0
-    """Another seed keeps other tasks for evaluation."""
+    """Another seed selects other tasks for evaluation."""
 
 
 class BFCL:

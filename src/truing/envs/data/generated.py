@@ -34,7 +34,7 @@ def draw_distinct(
         draw: Returns the question of a draw: its text, and its data.
         split: The split.
         count: The number of questions.
-        seed: Another seed keeps other questions for evaluation.
+        seed: Another seed selects other questions for evaluation.
         kind: The questions' kind, for errors.
         split_key: The key of the split, if questions with different texts must be in one split.
 

@@ -39,11 +39,11 @@ class DualConfig(FrozenModel):
     data_halueval: Data
     """HaluEval's qa or general rows, or both, as specs."""
     weights: Weights = Weights()
-    """How often `fairness` and `hallucination` come; the order of tasks keeps to it throughout."""
+    """Proportions of `fairness` and `hallucination` tasks, kept throughout the order of tasks."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Share of each family's texts to evaluate on, by hash; questions of a BBQ template are one text."""
+    """Share of each family's texts for evaluation, by hash; questions of a BBQ template are one text."""
     seed: int = 0
-    """Another seed keeps other questions for evaluation."""
+    """Another seed selects other questions for evaluation."""
     train_limit: Annotated[int, Field(ge=1)] | None = None
     """Maximum number of training tasks: the first of their order."""
     eval_limit: Annotated[int, Field(ge=1)] | None = None
@@ -53,7 +53,7 @@ class DualConfig(FrozenModel):
     correct_weight: Annotated[float, Field(ge=0)] = 1.0
     """Weight of the right answer."""
     format_weight: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of saying one line and stopping."""
+    """Weight of replying with one line and stopping."""
     judge: JudgeConfig | None = None
     """The judge of answers to `hallucination/qa`; without it a rule grades. Keys: docs/judges.md."""
 

@@ -41,7 +41,7 @@ class MusiqueConfig(FrozenModel):
     paragraph_chars: Annotated[int, Field(ge=1)] = 600
     """Maximum number of characters per paragraph in a search; the result states how many are cut."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Questions whose SHA-256 of (seed, text), as a number in [0, 1), is below this are for evaluation."""
+    """Share of questions for evaluation: those whose SHA-256 of (seed, text), in [0, 1), is below it."""
     seed: int = 0
     """Another seed selects other questions for evaluation."""
     train_limit: Annotated[int, Field(ge=1)] | None = None

@@ -37,7 +37,7 @@ class TauBenchConfig(FrozenModel):
     data: str
     """The folder with tasks.jsonl, tools.jsonl, retail_policy.md and the retail_db_*.jsonl tables."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Customers whose SHA-256 of (seed, user id), as a number in [0, 1), is below this are for evaluation."""
+    """Share of customers for evaluation: those whose SHA-256 of (seed, user id), in [0, 1), is below it."""
     seed: int = 0
     """Another seed selects other customers for evaluation."""
 

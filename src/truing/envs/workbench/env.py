@@ -39,7 +39,7 @@ class WorkBenchConfig(FrozenModel):
     tools: Literal["all", "domains"] = "all"
     """Whether a task shows all tools, or those of its own domains and the company directory."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Templates whose SHA-256 of (seed, text), as a number in [0, 1), is below this are for evaluation."""
+    """Share of templates for evaluation: those whose SHA-256 of (seed, text), in [0, 1), is below it."""
     seed: int = 0
     """Another seed selects other templates for evaluation."""
     system: str = SYSTEM

@@ -129,7 +129,7 @@ def why_no_tree(causal: PreTrainedModel, longest: int) -> str:
     if causal._is_stateful:
         return f"{config.model_type} carries a state from token to token"
     if not (causal._supports_attention_backend and causal._supports_sdpa):
-        return f"{config.model_type} has an attention of its own"
+        return f"{config.model_type} has a custom attention"
     window = getattr(config, "sliding_window", None)
     slides = "sliding_attention" in kinds or not getattr(config, "layer_types", None)
     if window is not None and slides and longest > window:

@@ -52,7 +52,8 @@ def compare_rows(found: Tensor, trainer: dict[str, Tensor], tolerance: float) ->
     """
     distances = {name: _largest(found - scores) for name, scores in trainer.items()}
     published, *others = trainer
-    receipt = {"largest": distances[published], "tolerance": tolerance}
+    median = float((found - trainer[published]).abs().median())
+    receipt = {"largest": distances[published], "median": median, "tolerance": tolerance}
     if distances[published] <= tolerance:
         moved = {name: _largest(trainer[published] - trainer[name]) for name in others}
         told_apart = [name for name, distance in moved.items() if distance > 2 * tolerance]

@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",
     "cli": (
-        "errors utils types config record analysis models checks doctor terminal learner trainer api"
+        "errors utils types config record analysis models engines checks doctor terminal learner trainer api"
         " bench probes faults lab board docgen"
     ),
     "__main__": "cli",

@@ -53,7 +53,9 @@ def compare_rows(
     distance = largest(found - published)
     if distance <= tolerance:
         told_apart = [name for name, scores in others.items() if largest(published - scores) > 2 * tolerance]
-        return {"largest": distance, "tolerance": tolerance, "told_apart_from": told_apart}
+        median = float((found - published).abs().median())
+        receipt = {"largest": distance, "median": median, "tolerance": tolerance}
+        return receipt | {"told_apart_from": told_apart}
     distances = {name: largest(found - scores) for name, scores in others.items()}
     stale = [name for name, each in distances.items() if each <= tolerance]
     cause = f"it scores with {stale[0]}" if stale else "its scores are of no version that was published"

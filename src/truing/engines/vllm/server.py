@@ -13,7 +13,13 @@ from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient, check_server, wait_until_alive
 from truing.engines.vllm.proof import load, prove
 from truing.engines.vllm.publication import Publication
-from truing.engines.vllm.server_process import ServerProcess, free_port, server_command, server_environment
+from truing.engines.vllm.server_process import (
+    CHILD_SERVER,
+    ServerProcess,
+    free_port,
+    server_command,
+    server_variables,
+)
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
 
@@ -47,6 +53,13 @@ class Server:
         self.model, self.context_length = facts["model"], facts["context_length"]
         self.max_logprobs, self._pid = facts["max_logprobs"], facts["pid"]
         self.dtype: torch.dtype = getattr(torch, facts["dtype"])
+        if self.cfg.dtype not in ("auto", facts["dtype"]):
+            raise EngineError(
+                f"the vLLM server {self.url} runs in another dtype",
+                got=facts["dtype"],
+                expected=f"{self.cfg.dtype}, engine.dtype",
+                remedy="`truing engine start RECIPE` starts it with --dtype; or change engine.dtype",
+            )
         held = facts["lora"]["max_rank"] if facts["lora"] else 0
         if held < self._lora_rank:
             raise EngineError(
@@ -103,7 +116,7 @@ def open_servers(recipe: Recipe, model: Path, context_length: int, device: str) 
             raise EngineError("the vLLM servers have different dtypes", got=sorted(dtypes), expected="one")
         return servers
     port = free_port()
-    command = server_command(recipe, model, context_length, device, port, "truing_vllm_serve")
+    command = server_command(recipe, model, device, port, CHILD_SERVER)
     url, log = f"http://127.0.0.1:{port}", Path(tempfile.mkstemp(prefix="truing-vllm-", suffix=".log")[1])
-    start = partial(ServerProcess, command, server_environment(device), url, log)
+    start = partial(ServerProcess, command, server_variables(device), url, log)
     return [Server(recipe, url, context_length, start)]

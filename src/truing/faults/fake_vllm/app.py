@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ class FakeServer:
     """A model with its adapters, the version of its weights, and requests in flight."""
 
     def __init__(self, options: Options) -> None:
-        self.options = options
         self.model = HeldModel(options.model, options.dtype, options.max_lora_rank)
+        longest = self.model.base.config.max_position_embeddings
+        self.options = replace(options, context=options.context or longest)
         self.worker = FakeWorker(self.model, next(NUMBERS), options.max_logprobs)
         self.adapters: dict[str, str] = {}  # folders by name
         self.version = "default"

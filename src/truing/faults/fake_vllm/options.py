@@ -16,7 +16,7 @@ class Options:
     name: str  # of the model in requests
     port: int = 0
     dtype: torch.dtype = torch.float32
-    context: int = 2048  # tokens
+    context: int = 0  # tokens; 0 is the model's
     max_lora_rank: int = 0  # 0 is a server without adapters
     max_logprobs: int = 20
     version: str = "0.32.0"
@@ -29,7 +29,7 @@ def read_options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--served-model-name", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--max-model-len", type=int, default=2048)
+    parser.add_argument("--max-model-len", type=int, default=0)
     parser.add_argument("--max-lora-rank", type=int, default=0)
     parser.add_argument("--max-logprobs", type=int, default=20)
     known, _ = parser.parse_known_args(arguments)

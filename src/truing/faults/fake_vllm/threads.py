@@ -38,7 +38,7 @@ class ServerThread:
 class StartedThread:
     """What the engine starts in place of a process; see ``server_process.ServerProcess``."""
 
-    def __init__(self, command: list[str], environment: Mapping[str, str], url: str, log: Path) -> None:
+    def __init__(self, command: list[str], variables: Mapping[str, str], url: str, log: Path) -> None:
         self._thread = ServerThread(read_options(command))
 
     def wait_until_ready(self, timeout: float) -> None:

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "bench": "errors utils types models rewards engines learner api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types models doctor instrumentation",
-    "faults": "errors utils types config ops record models rewards rollouts doctor trainer api",
+    "faults": "errors utils types config ops record models rewards engines rollouts doctor trainer api",
     "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",

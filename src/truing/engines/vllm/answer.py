@@ -43,6 +43,10 @@ def read_completion(
         raise _invalid(
             f"{type(error).__name__}: {error} in {str(answer)[:300]}", "an answer of vLLM"
         ) from error
+    if answer.get("prompt_token_ids") != request.prompt_ids.tolist():
+        raise _invalid(
+            "an answer to another prompt", f"one to the {len(request.prompt_ids)} ids that were sent"
+        )
     _check_ids(ids, scored, finish, params)
     if version is not None and versions != {str(version)}:
         raise _invalid(f"tokens of weights {sorted(versions)}", f"weights {version} alone")

@@ -10,7 +10,7 @@ from truing.errors import EngineError, PublicationError
 MIN_VERSION = (0, 32)
 """Oldest vLLM whose endpoints and log-probabilities are known to work."""
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the answers of ``worker/truing_vllm_worker.py``."""
 
 START = "`truing engine start RECIPE` starts a server with the arguments that it needs"

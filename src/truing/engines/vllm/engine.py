@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from truing.engines.base import Completion, Request
 from truing.engines.vllm.answer import read_completion
 from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
-from truing.engines.vllm.params import check_expressible, to_vllm
-from truing.engines.vllm.publication import GENERATE, Publication, prepare
+from truing.engines.vllm.params import check_expressible, to_request
+from truing.engines.vllm.proof import GENERATE
+from truing.engines.vllm.publication import Publication, prepare
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers
 from truing.errors import EngineError
@@ -37,16 +39,25 @@ class VllmEngine:
         self._folder = folder  # of this engine alone, within engine.exchange
         self._publication: Publication | None = None
         self._policy: nn.Module | None = None
-        self._sampling_params = SamplingParams()  # of the last batch, to prove them too
+        self._sampling_params = SamplingParams()  # of training, to prove them too
         self._receipt: Mapping[str, Any] = {}
         self._losses = 0
         self._incidents: list[str] = []
 
     def check_params(self, params: SamplingParams) -> None:
-        """Raise unless every server samples with these parameters."""
+        """Raise unless every server samples with these parameters, and has room for them."""
         for server in self.servers:
             check_expressible(params, server.max_logprobs)
-        self._sampling_params = params
+        params.max_prompt_length(self.context_length)
+
+    def prove_with(self, params: SamplingParams) -> None:
+        """Sample with these parameters when a publication is proven; not greedily, since ties may differ."""
+        self._sampling_params = replace(
+            params,
+            temperature=params.temperature or 1.0,
+            max_new_tokens=NEW_TOKENS,
+            min_new_tokens=min(params.min_new_tokens, NEW_TOKENS),
+        )
 
     def publish(self, policy: nn.Module, version: int, weight_digest: str) -> Mapping[str, Any]:
         """Send the trained weights to each server and prove them; weights that are proven are not sent again.
@@ -77,12 +88,9 @@ class VllmEngine:
     def _loaded(self, server: Server) -> Mapping[str, Any]:
         """Let a server load and prove the publication; a lost server is replaced."""
         assert self._publication is not None
-        params = SamplingParams(
-            **{**vars(self._sampling_params), "max_new_tokens": NEW_TOKENS, "min_new_tokens": 0}
-        )
         while True:
             try:
-                return server.publish(self._publication, self._policy, params)
+                return server.publish(self._publication, self._policy, self._sampling_params)
             except ServerLostError as error:
                 self._replace(server, error)
 
@@ -111,14 +119,8 @@ class VllmEngine:
         """Return one completion; blocks."""
         server = self.server_of(request)
         assert self._publication is not None
-        answer = server.client.post(
-            GENERATE,
-            {
-                "model": self._publication.adapter or server.model,
-                "token_ids": request.prompt_ids.tolist(),
-                "sampling_params": to_vllm(params, request.rng_key),
-            },
-        )
+        model = self._publication.adapter or server.model
+        answer = server.client.post(GENERATE, to_request(request, params, model))
         return read_completion(answer, request, params, self.version, self.weight_digest)
 
     @contextmanager

@@ -11,8 +11,8 @@ from torch import nn
 
 from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient, check_server, wait_until_alive
-from truing.engines.vllm.probe import Expected
-from truing.engines.vllm.publication import Publication, load, prove
+from truing.engines.vllm.proof import load, prove
+from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.server_process import (
     CHILD_SERVER,
     ServerProcess,
@@ -38,7 +38,7 @@ class Server:
         self._process: ServerProcess | None = None
         self.client = VllmClient(url, self.cfg.timeout, self.cfg.max_requests)
         self._adapters: Sequence[str] = ()  # that it has loaded
-        self._expected: Expected | None = None  # of the publication that was proven last
+        self._proven: Publication | None = None  # the publication that was proven last
         self._pid = 0  # of its worker
         self.start()
 
@@ -68,7 +68,7 @@ class Server:
                 expected=f"at least {self._lora_rank}, lora.rank",
                 remedy="`truing engine start RECIPE` starts a server with the arguments that it needs",
             )
-        self._adapters, self._expected = facts["adapters"], None
+        self._adapters, self._proven = facts["adapters"], None
 
     def restart(self) -> None:
         """Start it again; one that Truing did not start is waited for."""
@@ -82,15 +82,15 @@ class Server:
         """Load a publication, prove it, and return the receipt."""
         load(self.client, publication, self._adapters)
         self._adapters = [publication.adapter] if publication.adapter else []
-        receipt = prove(self.client, self.model, publication, self._expected, policy, sampling_params)
-        self._expected = publication.expected
+        receipt = prove(self.client, self.model, publication, policy, sampling_params)
+        self._proven = publication
         return receipt
 
     def holds(self, publication: Publication | None) -> bool:
         """Whether the server is the one that proved this publication, and answers."""
         return (
             publication is not None
-            and self._expected is publication.expected
+            and self._proven is publication
             and self.client.is_alive()
             and self.client.call_worker("truing_hello").get("pid") == self._pid
         )

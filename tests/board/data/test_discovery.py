@@ -94,7 +94,7 @@ def test_a_run_with_a_link_that_leads_out_is_not_shown(tmp_path, file):
     (run / file).symlink_to(tmp_path / "secret")
     found = FolderIndex(tmp_path / "root")
     assert found.runs == {}
-    assert "holds links that lead out" in found.notes[-1]
+    assert "contains links that lead out" in found.notes[-1]
     with pytest.raises(RecordError, match="there is no run"):
         Board(tmp_path / "root").answer("run", {"run": "run"})
 
@@ -215,4 +215,4 @@ def test_a_pipe_in_a_run_keeps_nobody_waiting(tmp_path):
         board.answer("run", {"run": "bad"})
     told = Board(tmp_path).answer("runs", {})
     assert [each["run"] for each in told["runs"]] == ["good"]
-    assert "bad holds something that is neither a file nor a folder; it is not shown" in told["notes"][0]
+    assert "bad contains something that is neither a file nor a folder; it is not shown" in told["notes"][0]

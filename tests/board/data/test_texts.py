@@ -87,7 +87,7 @@ def test_answers_that_there_was_no_time_for_are_read_later(tmp_path, monkeypatch
 
 
 def test_no_more_answers_are_kept_than_are_meant_to_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(said, "MAX_HELD_ANSWERS", 2)
+    monkeypatch.setattr(said, "MAX_CACHED_ANSWERS", 2)
     board = answered(tmp_path / "run", 2, ["yes", "no", "maybe"])
     for _ in range(2):
         asked(board, "samples")

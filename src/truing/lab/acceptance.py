@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import is_significant, supposed
+from truing.analysis.intervals import assumption_text, is_significant
 from truing.analysis.scorecard import SuccessCriterion, scorecard
 from truing.api import check, new_run_dir, train
 from truing.config import PolicyStage, Recipe
@@ -119,7 +119,9 @@ def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = No
             lines.append(f"the stage: {gain.signed}")
             worse = gain.mean < 0 and is_significant(gain, list(pair[1].task_gains(pair[0]).values()))
             if worse:
-                lines.append(f"it made the policy worse{supposed(gain)}: the whole interval is below 0")
+                lines.append(
+                    f"it made the policy worse{assumption_text(gain)}: the whole interval is below 0"
+                )
     passed = not worse and all(criterion.verdict != "fail" for criterion in criteria)
     return Phase(name, passed, tuple(lines), tuple(criteria))
 

@@ -301,16 +301,12 @@ def native_format(
         prompt = write(PROBE_QUESTION, prompt=True)
         conversation = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)
         answer = tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER)
-        prompt_after_answer = write([*PROBE_QUESTION, PROBE_CALL.to_dict(), answer], prompt=True)
+        answered = write([*PROBE_QUESTION, PROBE_CALL.to_dict(), answer], prompt=True)
     except DataError:
         return None
     # reasoning that the prompt opens is not part of the call, though both may begin with "<"
     call_text = conversation[common_prefix_length(without_opened_reasoning(prompt), conversation) :].rstrip()
-    if (
-        PROBE_TOOL.name not in prompt
-        or PROBE_TOOL.name not in call_text
-        or PROBE_ANSWER not in prompt_after_answer
-    ):
+    if PROBE_TOOL.name not in prompt or PROBE_TOOL.name not in call_text or PROBE_ANSWER not in answered:
         return None
     for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
         call_text = call_text.removesuffix(stop)

@@ -60,11 +60,9 @@ class MarkedMessages:
         match = re.fullmatch(form, content, re.DOTALL) if role == "assistant" else None
         if match is None:
             return self._marker(role, "the text") if content.strip() else content
-        tag_open, reasoning, tag_close, text = match.groups(default="")
-        reasoning = (
-            f"\n{self._marker(role, 'the reasoning', thought=True)}\n" if reasoning.strip() else reasoning
-        )
-        return tag_open + reasoning + tag_close + (self._marker(role, "the text") if text.strip() else text)
+        tag_open, inner, tag_close, text = match.groups(default="")
+        inner = f"\n{self._marker(role, 'the reasoning', thought=True)}\n" if inner.strip() else inner
+        return tag_open + inner + tag_close + (self._marker(role, "the text") if text.strip() else text)
 
     def _call(self, index: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
         function = call["function"]

@@ -70,7 +70,7 @@ def test_its_own_pairs_count_whatever_they_show(lab):
     assert found.measured
 
 
-def test_arms_are_centered_each_about_its_own_mean(tmp_path):
+def test_arms_are_center_each_about_its_own_mean(tmp_path):
     both = HEADER + 'second = ["grpo.learning_rate=4e-3"]\n'
     lab = lab_in(tmp_path, {"h01": both})
     hypothesis = lab.hypothesis("h01")
@@ -91,10 +91,10 @@ def test_pairs_that_lack_the_metric_or_have_no_number_tell_nothing(lab):
 
 def test_unbiased_on_average():
     """The mean square of what is pooled is the variance of the draws, however few pairs an arm has."""
-    from truing.lab.stats.noise import _centered
+    from truing.lab.stats.noise import _center
 
     r = np.random.default_rng(2)
-    squares = [np.mean(np.square(_centered(r.normal(7, 2, 3)))) for _ in range(4000)]
+    squares = [np.mean(np.square(_center(r.normal(7, 2, 3)))) for _ in range(4000)]
     assert np.mean(squares) == pytest.approx(4, rel=0.06)
 
 

@@ -73,9 +73,7 @@ def run(
                     retry=retry,
                 )
     except KeyboardInterrupt:
-        command = (
-            f"truing lab run {first.id}{f' --with {with_hypothesis}' if with_hypothesis else ''}"
-        )
+        command = f"truing lab run {first.id}{f' --with {with_hypothesis}' if with_hypothesis else ''}"
         text = f"stopped; resume with: {command}"
         Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None

@@ -51,8 +51,8 @@ def correction_weights(
         return log_BT.exp().clamp(max=high)
     if method == "mask":
         return torch.where(within_bounds(log_BT, low, high), log_BT.exp(), 0.0)
-    kept_BT = within_bounds(importance_log_ratio(log_BT, mask_BT, "sequence"), low, high)
-    return torch.where(kept_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
+    inside_BT = within_bounds(importance_log_ratio(log_BT, mask_BT, "sequence"), low, high)
+    return torch.where(inside_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
 
 
 def effective_share(log_weight_N: Tensor) -> Tensor:

@@ -50,25 +50,25 @@ def test_the_weights_of_answers_against_plain_arithmetic(logs):
 @pytest.mark.parametrize("method", get_args(Method))
 def test_policies_that_agree_need_no_correction_and_no_gradient_flows(method):
     old_BT = torch.tensor([[-1.0, -2.0, -3.0, NAN]], requires_grad=True)
-    found = correction_weights(old_BT, old_BT.detach(), MASK_BT, method, 0.5, 2.0)
-    assert torch.equal(found, torch.ones(1, 4))
-    assert not found.requires_grad
+    result = correction_weights(old_BT, old_BT.detach(), MASK_BT, method, 0.5, 2.0)
+    assert torch.equal(result, torch.ones(1, 4))
+    assert not result.requires_grad
 
 
 @given(st.lists(st.floats(-3, 3), min_size=3, max_size=3))
 def test_correction_weights_against_plain_arithmetic(logs):
     ratios = [math.exp(x) for x in logs]
     assert weights(ratios, "truncate")[:3] == pytest.approx([min(r, 2.0) for r in ratios])
-    found = weights(ratios, "mask")[:3]
-    assert found == pytest.approx([r if 0.5 <= r <= 2 else 0.0 for r in ratios], abs=1e-9)
+    result = weights(ratios, "mask")[:3]
+    assert result == pytest.approx([r if 0.5 <= r <= 2 else 0.0 for r in ratios], abs=1e-9)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=20))
 def test_effective_share_is_between_one_token_and_all(logs):
     log_weight_N = torch.tensor(logs, dtype=torch.float64)
-    found = effective_share(log_weight_N).item()
-    assert 1 / len(logs) - 1e-9 <= found <= 1 + 1e-9
-    assert effective_share(log_weight_N + 5).item() == pytest.approx(found)
+    result = effective_share(log_weight_N).item()
+    assert 1 / len(logs) - 1e-9 <= result <= 1 + 1e-9
+    assert effective_share(log_weight_N + 5).item() == pytest.approx(result)
 
 
 def test_effective_share_hand_worked():

@@ -60,8 +60,8 @@ def correction_weights(
         return torch.where(log_BT > math.log(high), high, log_BT.exp())  # an overflow is above it
     if method.endswith("mask"):
         return torch.where(within_bounds(log_BT, low, high), log_BT.exp(), 0.0)
-    kept_BT = within_bounds(importance_log_ratio(log_BT, mask_BT, "sequence"), low, high)
-    return torch.where(kept_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
+    inside_BT = within_bounds(importance_log_ratio(log_BT, mask_BT, "sequence"), low, high)
+    return torch.where(inside_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
 
 
 def effective_share(log_weight_N: Tensor) -> Tensor:

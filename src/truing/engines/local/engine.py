@@ -59,7 +59,7 @@ class LocalEngine:
         return {}
 
     def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
-        """Return what publishes the weights; without an adapter they are the policy's own, so none is copied."""
+        """Return what publishes the weights: none is copied, since they are merged when it is called."""
         return partial(self.publish, policy, version, weight_digest)
 
     def reset_prefix_cache(self) -> None:

@@ -33,6 +33,7 @@ class Setup:
     )
     advantage_eps: float | None = None  # added to the deviation, reward units
     inner_steps: int | None = None  # updates per step
+    ahead: int = 0  # declared updates between the weights that sample and those that train
     on_policy: bool | None = None  # the first update has the sampler's weights and distribution
     surrogate: str | None = None  # clip, cispo, reinforce
     ratio: str | None = None  # token, sequence

@@ -1,6 +1,7 @@
 """The training loop: stages, steps, evaluations, checkpoints, guard rollbacks and resume of a run."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.session import Session
 from truing.learner.step import train_step
-from truing.learner.step_samples import StepSamples, collect_step_samples
 from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, archive_undone
+from truing.trainer.collector import CollectedStep, Collector
 from truing.trainer.events import EventLog, logs_boundary
 from truing.trainer.guard import REPORT_FILE, instability, last_good_step, rollback_report
 from truing.trainer.interrupts import DeferredInterrupt
@@ -65,7 +66,7 @@ class Loop:
         )
         self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget)
         self.pending_facts: dict[str, Any] = {}  # facts between two updates, recorded with the next
-        self.receipt: Mapping[str, Any] = {}  # of the last publication; {} if the engine needs none
+        self.collector: Collector | None = None  # of the current stage
         self.interrupt = DeferredInterrupt()
         self.rollbacks = 0  # of the current stage
         self.history: list[Mapping[str, float]] = []  # metrics of the current stage, by step
@@ -122,6 +123,18 @@ class Loop:
                 if step == steps or due or self.interrupt.requested:
                     self.save(learner, stage, step)
             self.interrupt.raise_if_requested()
+        self.open_collector(None, stage)
+
+    def open_collector(self, learner: Learner | None, stage: str) -> None:
+        """Collect with the current session and recipe from now on; without a learner, no further step."""
+        if self.collector is not None:
+            self.collector.close()
+        self.collector = learner and Collector(
+            self.session,
+            learner,
+            stage,
+            lambda step: self.coefficients.setting(self.recipe, stage, step),
+        )
 
     def open_stage(self, stage: str, step: int) -> Learner:
         """Return the learner of a stage, new or restored from the checkpoint after ``step`` steps."""
@@ -138,6 +151,7 @@ class Loop:
         learner = open_learner(self.session, stage, self.memory_budget, folder if folder.exists() else None)
         if self.recipe.guard and not folder.exists():
             self.save(learner, stage, 0)
+        self.open_collector(learner, stage)
         return learner
 
     def restore_doctor(self, stage: str, steps: Sequence[StepRow]) -> None:
@@ -196,6 +210,7 @@ class Loop:
         self.restore_doctor(stage, RunReader(self.out).steps())
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
+        self.open_collector(learner, stage)
         self.pending_facts = dict(state.between)
         self.clock.pop_seconds()  # drop the time of the undone steps
         return to
@@ -244,12 +259,14 @@ class Loop:
         reset_peak(causal_model(learner.model).device)
 
         with self.clock.running():
-            step_samples = self.collect_samples(learner, stage, step)
+            step_samples, receipt = self.collect_samples(learner, stage, step)
             all_samples = [*step_samples.samples, *step_samples.untrained]
             update_index = self.weights_version(stage, step)
 
             with update_facts(learner, update_index) as facts, moment_facts(learner, update_index, facts):
-                facts |= self.pending_facts | self.publication_fact(learner)
+                facts |= self.pending_facts
+                if receipt:
+                    facts["publication"] = {**receipt, "behind": update_index - receipt["version"]}
                 audit = self.audit_schedule.next_audit(self.session, stage, update_index, step_samples, facts)
                 traces = train_step(learner, step_samples.samples, (self.recipe.seed, stage, step), audit)
 
@@ -303,13 +320,12 @@ class Loop:
         if self.declared_recipe.doctor.stop:
             stop_if_proven(findings)
 
-    def collect_samples(self, learner: Learner, stage: str, step: int) -> StepSamples:
+    def collect_samples(self, learner: Learner, stage: str, step: int) -> CollectedStep:
         """Publish the weights and return the samples of a step; if that fails, save the steps before."""
+        assert self.collector is not None
         try:
-            if learner.algorithm.source == "rollouts":
-                self.publish(self.weights_version(stage, step), stage, step)
-            with self.interrupt.interruptible():
-                return collect_step_samples(self.session, learner.algorithm, learner.setting, stage, step)
+            with self.interrupt.interruptible(), self.publication_findings(stage, step):
+                return self.collector.collect(step, self.weights_version(stage, step))
         except Unstable:  # the policy is broken: do not save it
             raise
         except BaseException:  # Ctrl-C included: the parameters are consistent here
@@ -318,23 +334,21 @@ class Loop:
                 self.save(learner, stage, step)
             raise
 
-    def publish(self, version: int, stage: str, step: int) -> None:
-        """Publish the policy's weights to the engine; a publication that fails its proof is a finding."""
+    @contextmanager
+    def publication_findings(self, stage: str, step: int) -> Iterator[None]:
+        """Log a publication within the block that fails its proof as a finding."""
         try:
-            self.receipt = self.session.publish(version)
+            yield
         except PublicationError as error:
             self.event_log.log("finding", **publication_finding(error, stage, step))
             raise
 
-    def publication_fact(self, learner: Learner) -> dict[str, Any]:
-        """Return the fact ``publication``: the receipt of the weights that sampled this step's rollouts."""
-        sampled = self.receipt and learner.algorithm.source == "rollouts"
-        return {"publication": self.receipt} if sampled else {}
-
     def evaluate(self, name: str, version: int) -> None:
         """Evaluate the current policy and log the evaluation with every answer."""
-        stage = self.recipe.stages[0]
-        self.publish(version, stage, 0)
+        if self.collector is not None:
+            self.collector.wait()
+        with self.publication_findings(self.recipe.stages[0], 0):
+            self.session.publish(version)
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation

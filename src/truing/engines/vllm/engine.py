@@ -44,6 +44,7 @@ class VllmEngine:
         self._sampling_params = SamplingParams()  # of training, to prove them too
         self._receipt: Mapping[str, Any] = {}
         self._losses = 0
+        self._closed = False
         self._incidents: list[str] = []
 
     def check_params(self, params: SamplingParams) -> None:
@@ -110,6 +111,8 @@ class VllmEngine:
     def _replace(self, server: Server, error: ServerLostError) -> None:
         """Start a lost server again, or wait for one that others start; raise after too many losses."""
         self._losses += 1
+        if self._closed:
+            raise error
         if self._losses > self.cfg.restarts:
             error.add_note(f"engine.restarts = {self.cfg.restarts} lost servers were replaced before")
             raise error
@@ -158,6 +161,7 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop the servers that Truing started, and remove published weights."""
+        self._closed = True
         for server in self.servers:
             server.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -146,6 +146,8 @@ def step_record(
     metrics |= gate_metrics(tokens, learner.setting, skipped, step_samples.equal_groups)
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
+    if publication := measured_facts.get("publication"):
+        metrics["mismatch/updates_behind"] = float(publication["behind"])
     metrics |= _term_weights(learner.setting) | _memory(learner, traces)
     metrics |= cut_share(rows) if step_samples.prompts_limited else {}
     metrics |= audit_metrics(measured_facts, audits, compared="mismatch/max_abs" in metrics)

@@ -98,8 +98,12 @@ class VllmEngine:
         """Start a lost server again, or wait for one that others start; raise after too many losses."""
         self._losses += 1
         if self._losses > self.cfg.restarts:
-            error.add_note(f"engine.restarts = {self.cfg.restarts} lost servers were replaced before")
-            raise error
+            raise EngineError(
+                f"the vLLM server {server.url} is lost, after {self._losses - 1} losses before: {error.what}",
+                got=error.got,
+                expected=f"at most {self.cfg.restarts} losses in a run, engine.restarts",
+                remedy="see the server's log for why it ends; `truing train --resume` continues the run",
+            ) from error
         server.restart()
         self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
 

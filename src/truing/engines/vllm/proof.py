@@ -18,11 +18,11 @@ from truing.engines.base import Request
 from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
 from truing.engines.vllm.canary import TOLERANCE, compare_rows
 from truing.engines.vllm.canary_turns import Turn, compare_turns
-from truing.engines.vllm.client import VllmClient
+from truing.engines.vllm.client import ServerLostError, VllmClient
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.probe import compare
 from truing.engines.vllm.publication import Publication
-from truing.errors import PublicationError
+from truing.errors import EngineError, PublicationError
 from truing.types.sampling_params import SamplingParams
 
 GENERATE = "/inference/v1/generate"
@@ -39,21 +39,22 @@ def load(client: VllmClient, publication: Publication, held: Sequence[str]) -> N
         PublicationError: The server refuses them.
     """
     client.post("/abort_requests", {})  # of a collection that was interrupted
-    if publication.adapter:
-        client.load(
-            "/v1/load_lora_adapter",
-            {
-                "lora_name": publication.adapter,
-                "lora_path": str(publication.folder),
-                "load_inplace": publication.adapter in held,
-            },
-        )
-        for name in held:
-            if name != publication.adapter:
-                client.post("/v1/unload_lora_adapter", {"lora_name": name})
-    else:
-        client.call_worker("reload_weights", weights_path=str(publication.folder))
-        client.call_worker("truing_refresh_packed")
+    try:
+        if publication.adapter:
+            _load_adapter(client, publication, held)
+        else:
+            client.call_worker("reload_weights", weights_path=str(publication.folder))
+            client.call_worker("truing_refresh_packed")
+    except ServerLostError:
+        raise
+    except EngineError as error:
+        raise PublicationError(
+            f"the vLLM server {client.url} did not load what was published",
+            got=error.got,
+            expected="names and shapes of the served model, in a folder that the server sees",
+            remedy="serve the recipe's model; if the server runs on another machine, set engine.exchange"
+            " to a folder that both see",
+        ) from error
     deadline = time.monotonic() + ABORT_SECONDS
     while not client.post("/reset_prefix_cache").get("success"):
         if time.monotonic() > deadline:
@@ -64,6 +65,16 @@ def load(client: VllmClient, publication: Publication, held: Sequence[str]) -> N
                 remedy="no other program may send requests to this server",
             )
         time.sleep(0.1)
+
+
+def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
+    """Load the adapter, in place of one of its name; unload others."""
+    name = publication.adapter
+    body = {"lora_name": name, "lora_path": str(publication.folder), "load_inplace": name in held}
+    client.post("/v1/load_lora_adapter", body)
+    for other in held:
+        if other != name:
+            client.post("/v1/unload_lora_adapter", {"lora_name": other})
 
 
 def prove(

@@ -7,6 +7,7 @@ import torch
 
 from truing.engines.base import Request
 from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
+from truing.engines.vllm.client import ServerLostError
 from truing.errors import EngineError, NonFiniteError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
@@ -73,7 +74,7 @@ MALFORMED = {
         logprob=None
     ),
     "no reason": lambda answer, choice: choice.pop("finish_reason"),
-    "aborted": lambda answer, choice: choice.update(finish_reason="abort"),
+    "another reason": lambda answer, choice: choice.update(finish_reason="tired"),
     "spans that are none": lambda answer, choice: choice.update(weight_versions=[3]),
 }
 
@@ -84,6 +85,11 @@ def test_a_malformed_answer_is_refused(name):
         read(changed(MALFORMED[name]))
     assert error.value.expected == "an answer of vLLM"
     assert "--resume" in error.value.remedy
+
+
+def test_an_aborted_answer_is_sent_again():
+    with pytest.raises(ServerLostError, match="aborted a request"):
+        read(changed(lambda answer, choice: choice.update(finish_reason="abort")))
 
 
 WRONG = {

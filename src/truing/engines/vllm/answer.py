@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from truing.engines.base import Completion, Request
+from truing.engines.vllm.client import ServerLostError
 from truing.errors import EngineError, NonFiniteError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
@@ -29,6 +30,7 @@ def read_completion(
         EngineError: It is no answer to the request: ids without log-probabilities, other lengths, an
             undeclared stop, weights of another version.
         NonFiniteError: A log-probability is NaN or infinite.
+        ServerLostError: The server aborted the request, as one does that is stopped.
     """
     try:
         (choice,) = answer["choices"]
@@ -37,7 +39,7 @@ def read_completion(
         scored = [int(token["token_id"]) for token in content]
         logprobs = [float(token["logprob"]) for token in content]
         supports = [_support(token["top_logprobs"]) for token in content] if params.top_k else []
-        finish = FINISHES[choice["finish_reason"]]
+        finish = _finish(choice["finish_reason"])
         versions = {span["version"] for span in choice["weight_versions"] or ()}
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid(
@@ -78,6 +80,19 @@ def read_prompt_logprobs(answer: Mapping[str, Any], row: Tensor) -> Tensor:
             "a log-probability of each id of the prompt",
         ) from error
     return torch.tensor(logprobs)
+
+
+def _finish(reason: str) -> FinishReason:
+    """Return why a turn ended; raise if the server aborted it."""
+    if reason == "abort":
+        raise ServerLostError(
+            "a vLLM server aborted a request",
+            got="finish reason abort",
+            expected="stop or length",
+            remedy="no other program may stop the server or abort its requests;"
+            " `truing train --resume` continues the run",
+        )
+    return FINISHES[reason]
 
 
 def _support(top_logprobs: Sequence[Mapping[str, Any]]) -> Tensor:

@@ -103,7 +103,7 @@ def wait_until_alive(client: VllmClient, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while not client.is_alive():
         if time.monotonic() > deadline:
-            raise ServerLostError(
+            raise EngineError(
                 f"no vLLM server answers at {client.url}",
                 got=f"nothing within engine.timeout = {timeout:g} s",
                 expected="a running server",

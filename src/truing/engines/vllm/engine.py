@@ -104,8 +104,12 @@ class VllmEngine:
                 expected=f"at most {self.cfg.restarts} losses in a run, engine.restarts",
                 remedy="see the server's log for why it ends; `truing train --resume` continues the run",
             ) from error
-        server.restart()
-        self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
+        try:
+            server.restart()
+        except ServerLostError as again:
+            self._replace(server, again)
+        else:
+            self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
 
     def recover(self, server: Server, error: ServerLostError) -> None:
         """Replace a lost server, and prove the published weights again."""

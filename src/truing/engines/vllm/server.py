@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from truing.config import Recipe
-from truing.engines.vllm.client import START, VllmClient, wait_until_alive
+from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
 from truing.engines.vllm.proof import load, prove
 from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.server_facts import ServerFacts, check_server
@@ -113,16 +114,16 @@ class Server:
 
     def holds(self, publication: Publication | None) -> bool:
         """Whether the server is the one that proved this publication, and answers."""
-        return (
-            publication is not None
-            and self._proven is publication
-            and self.client.is_alive()
-            and self.client.call_worker("truing_hello").get("pid") == self._facts.pid
-        )
+        if publication is None or self._proven is not publication:
+            return False
+        try:
+            return self.client.call_worker("truing_hello").get("pid") == self._facts.pid
+        except ServerLostError:
+            return False
 
     def abort(self) -> None:
         """Abort all requests of a server that answers."""
-        if self.client.is_alive():
+        with suppress(ServerLostError):
             self.client.post("/abort_requests", {})
 
     def close(self) -> None:

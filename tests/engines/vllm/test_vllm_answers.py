@@ -138,7 +138,7 @@ WRONG = {
     "weights of no version": (lambda answer, choice: choice.update(weight_versions=None), r"weights \[\]"),
     "the answer to another request": (
         lambda answer, choice: answer.update(prompt_token_ids=[1, 3]),
-        "an answer to another prompt",
+        "an answer to another request",
     ),
 }
 

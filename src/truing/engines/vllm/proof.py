@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
 from truing.engines.vllm.canary import TOLERANCE, compare_rows
 from truing.engines.vllm.canary_turns import Turn, compare_turns
 from truing.engines.vllm.client import ServerLostError, VllmClient
+from truing.engines.vllm.expected_responses import Responses, expected_responses
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.probe import compare
 from truing.engines.vllm.publication import Publication
@@ -102,12 +104,18 @@ def prove(
         "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
     )
     earlier = [(past.version, past.expected) for past in publication.earlier]
+
+    def rounded() -> Responses:
+        if policy is None:
+            return {}
+        return expected_responses(policy, torch.bfloat16, publication.seed, None).linear
+
     receipt: dict[str, Any] = {
         "version": publication.version,
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": compare(probe, publication.expected, publication.dtype, earlier),
+        "layers": compare(probe, publication.expected, publication.dtype, earlier, rounded),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     sample = partial(_sample_turns, client, name, publication, sampling_params)
@@ -115,7 +123,7 @@ def prove(
     found = torch.cat([_row_logprobs(client, name, row) for row in rows])
     receipt["rows"] = compare_rows(found, publication.scores, publication.other_scores(), tolerance)
     if policy is not None:
-        uncached = partial(sample, cache_salt=f"truing-{publication.seed}")
+        uncached = partial(sample, cache_salt=uuid4().hex)
         receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
     return receipt
@@ -133,7 +141,8 @@ def _sample_turns(
     client: VllmClient, name: str, publication: Publication, params: SamplingParams, **options: Any
 ) -> list[Turn]:
     """Return turns that the engine samples after the rows, all at one time."""
-    requests = [Request(row, (publication.seed, i)) for i, row in enumerate(publication.rows)]
+    key = publication.version, publication.weight_digest
+    requests = [Request(row, (*key, i)) for i, row in enumerate(publication.rows)]
 
     def turn(request: Request) -> Turn:
         answer = client.post(GENERATE, {**to_request(request, params, name), **options})

@@ -100,7 +100,7 @@ class Session:
     def episode_context(self, sampling_params: SamplingParams) -> EpisodeContext:
         """Return what episodes need besides tasks."""
         return EpisodeContext(
-            self.chat, self.env, sampling_params, self.recipe.episode, self.loaded.context_length
+            self.chat, self.env, sampling_params, self.recipe.episode, self.engine.context_length
         )
 
     def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:

@@ -6,6 +6,7 @@ Raw log-probabilities, a temperature or a penalty of the server's own, shifted i
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
+from operator import itemgetter
 from typing import Any
 
 from torch import nn
@@ -44,7 +45,7 @@ def compare_turns(
         return {"largest": distance, "tokens": sum(len(turn.token_ids) for _, turn in turns)}
     fitting = [(each, name) for each, name in _alternatives(policy, turns, params) if each <= tolerance]
     if fitting:
-        cause = min(fitting)[1]
+        cause = min(fitting, key=itemgetter(0))[1]
     elif _distance(policy, uncached(), params) <= tolerance:
         cause = "its prefix cache answers with keys and values of other weights"
     else:

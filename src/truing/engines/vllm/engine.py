@@ -114,10 +114,18 @@ class VllmEngine:
         if self._closed:
             raise error
         if self._losses > self.cfg.restarts:
-            error.add_note(f"engine.restarts = {self.cfg.restarts} lost servers were replaced before")
-            raise error
-        server.restart()
-        self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
+            raise EngineError(
+                f"the vLLM server {server.url} is lost, after {self._losses - 1} losses before: {error.what}",
+                got=error.got,
+                expected=f"at most {self.cfg.restarts} losses in a run, engine.restarts",
+                remedy="see the server's log for why it ends; `truing train --resume` continues the run",
+            ) from error
+        try:
+            server.restart()
+        except ServerLostError as again:
+            self._replace(server, again)
+        else:
+            self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
 
     def recover(self, server: Server, error: ServerLostError) -> None:
         """Replace a lost server, and prove the published weights again."""

@@ -7,9 +7,6 @@ from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Responses
 
-BFLOAT16_ROUNDING = 0.5
-"""Units of bfloat16's eps · Σ|W| by which weights that are rounded to bfloat16 differ at most."""
-
 Explain = Callable[[Mapping[str, Tensor], Responses, Sequence[str]], str]
 """From the engine's responses, the expected ones, and the wrong layers to a cause."""
 
@@ -40,11 +37,11 @@ def stale_cause(
     return ""
 
 
-def base_cause(found: Mapping[str, Tensor], expected: Responses, wrong: Sequence[str]) -> str:
-    """Say how base weights differ."""
-    eps = torch.finfo(torch.bfloat16).eps
-    rounded = (layer_error(found[name], *expected[name], eps) <= BFLOAT16_ROUNDING for name in wrong)
-    if len(wrong) > len(found) / 2 and all(rounded):
+def base_cause(
+    found: Mapping[str, Tensor], rounded: Responses, wrong: Sequence[str], eps: float, bound: float
+) -> str:
+    """Say how base weights differ; ``rounded`` are the responses of the trainer's weights in bfloat16."""
+    if all(name in rounded and layer_error(found[name], *rounded[name], eps) <= bound for name in wrong):
         return "they are rounded to bfloat16, which loses small updates"
     return "they are of another model, or of a base that was changed after it was loaded"
 

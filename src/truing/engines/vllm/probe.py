@@ -4,7 +4,7 @@ The engine sends its layers' responses to a vector r of ±1 (``worker/truing_vll
 computes W r in float64, and the difference is measured in units of eps · Σ|W|, the rounding of one output.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,11 @@ Earlier = Sequence[tuple[int, Expected]]
 
 
 def compare(
-    probe: Mapping[str, Any], expected: Expected, dtype: torch.dtype, earlier: Earlier
+    probe: Mapping[str, Any],
+    expected: Expected,
+    dtype: torch.dtype,
+    earlier: Earlier,
+    rounded: Callable[[], Responses],
 ) -> dict[str, Any]:
     """Return the receipt: how many layers agree, and by how much the worst one differs.
 
@@ -35,6 +39,7 @@ def compare(
         expected: the trainer's responses.
         dtype: of the engine.
         earlier: what the engine held before, to recognise stale layers.
+        rounded: returns the responses of the trainer's weights in bfloat16, to recognise rounded ones.
 
     Raises:
         PublicationError: A layer computes with other weights, or has no adapter or another one.
@@ -43,9 +48,13 @@ def compare(
     eps = torch.finfo(dtype).eps
     receipt: dict[str, Any] = {}
     before = [(version, each.linear) for version, each in earlier]
+
+    def explain(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
+        return base_cause(found, rounded(), wrong, eps, BOUND)
+
     _check_tied_head(answer.linear, expected, eps)
-    receipt["linear"] = _compare_layers(answer.linear, expected.linear, before, eps, base_cause)
-    receipt["tables"] = _compare_layers(answer.tables, expected.linear, before, eps, base_cause)
+    receipt["linear"] = _compare_layers(answer.linear, expected.linear, before, eps, explain)
+    receipt["tables"] = _compare_layers(answer.tables, expected.linear, before, eps, explain)
     receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, earlier)
     optional = {*expected.tied, "lm_head"}
     _check_complete(expected.linear.keys() - answer.linear.keys() - optional, len(expected.linear), "weights")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
@@ -18,11 +19,12 @@ from truing.engines.base import Request
 from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
 from truing.engines.vllm.canary import TOLERANCE, compare_rows
 from truing.engines.vllm.canary_turns import Turn, compare_turns
-from truing.engines.vllm.client import VllmClient
+from truing.engines.vllm.client import ServerLostError, VllmClient
+from truing.engines.vllm.expected_responses import Responses, expected_responses
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.probe import compare
 from truing.engines.vllm.publication import Publication
-from truing.errors import PublicationError
+from truing.errors import EngineError, PublicationError
 from truing.types.sampling_params import SamplingParams
 
 GENERATE = "/inference/v1/generate"
@@ -39,21 +41,22 @@ def load(client: VllmClient, publication: Publication, held: Sequence[str]) -> N
         PublicationError: The server refuses them.
     """
     client.post("/abort_requests", {})  # of a collection that was interrupted
-    if publication.adapter:
-        client.load(
-            "/v1/load_lora_adapter",
-            {
-                "lora_name": publication.adapter,
-                "lora_path": str(publication.folder),
-                "load_inplace": publication.adapter in held,
-            },
-        )
-        for name in held:
-            if name != publication.adapter:
-                client.post("/v1/unload_lora_adapter", {"lora_name": name})
-    else:
-        client.call_worker("reload_weights", weights_path=str(publication.folder))
-        client.call_worker("truing_refresh_packed")
+    try:
+        if publication.adapter:
+            _load_adapter(client, publication, held)
+        else:
+            client.call_worker("reload_weights", weights_path=str(publication.folder))
+            client.call_worker("truing_refresh_packed")
+    except ServerLostError:
+        raise
+    except EngineError as error:
+        raise PublicationError(
+            f"the vLLM server {client.url} did not load what was published",
+            got=error.got,
+            expected="names and shapes of the served model, in a folder that the server sees",
+            remedy="serve the recipe's model; if the server runs on another machine, set engine.exchange"
+            " to a folder that both see",
+        ) from error
     deadline = time.monotonic() + ABORT_SECONDS
     while not client.post("/reset_prefix_cache").get("success"):
         if time.monotonic() > deadline:
@@ -64,6 +67,16 @@ def load(client: VllmClient, publication: Publication, held: Sequence[str]) -> N
                 remedy="no other program may send requests to this server",
             )
         time.sleep(0.1)
+
+
+def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
+    """Load the adapter, in place of one of its name; unload others."""
+    name = publication.adapter
+    body = {"lora_name": name, "lora_path": str(publication.folder), "load_inplace": name in held}
+    client.post("/v1/load_lora_adapter", body)
+    for other in held:
+        if other != name:
+            client.post("/v1/unload_lora_adapter", {"lora_name": other})
 
 
 def prove(
@@ -91,12 +104,18 @@ def prove(
         "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
     )
     earlier = [(past.version, past.expected) for past in publication.earlier]
+
+    def rounded() -> Responses:
+        if policy is None:
+            return {}
+        return expected_responses(policy, torch.bfloat16, publication.seed, None).linear
+
     receipt: dict[str, Any] = {
         "version": publication.version,
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": compare(probe, publication.expected, publication.dtype, earlier),
+        "layers": compare(probe, publication.expected, publication.dtype, earlier, rounded),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     sample = partial(_sample_turns, client, name, publication, sampling_params)
@@ -104,7 +123,7 @@ def prove(
     found = torch.cat([_row_logprobs(client, name, row) for row in rows])
     receipt["rows"] = compare_rows(found, publication.scores, publication.other_scores(), tolerance)
     if policy is not None:
-        uncached = partial(sample, cache_salt=f"truing-{publication.seed}")
+        uncached = partial(sample, cache_salt=uuid4().hex)
         receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
     return receipt
@@ -122,7 +141,8 @@ def _sample_turns(
     client: VllmClient, name: str, publication: Publication, params: SamplingParams, **options: Any
 ) -> list[Turn]:
     """Return turns that the engine samples after the rows, all at one time."""
-    requests = [Request(row, (publication.seed, i)) for i, row in enumerate(publication.rows)]
+    key = publication.version, publication.weight_digest
+    requests = [Request(row, (*key, i)) for i, row in enumerate(publication.rows)]
 
     def turn(request: Request) -> Turn:
         answer = client.post(GENERATE, {**to_request(request, params, name), **options})

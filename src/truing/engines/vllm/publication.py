@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from truing.engines.vllm.canary import canary_rows, row_scores
 from truing.engines.vllm.expected_responses import Expected, expected_responses
 from truing.engines.vllm.sent_weights import surviving_share, trained_weights, write_weights
-from truing.models.lora import without_adapter
+from truing.models.lora import adapter_is_zero, without_adapter
 from truing.utils.rng import seed_of
 
 EARLIER = 4
@@ -66,12 +66,10 @@ def prepare(
     sent_digest = write_weights(policy, weights, folder)
     has_adapter = isinstance(policy, PeftModel)
     rows = canary_rows(policy)
+    scores = row_scores(policy, rows)
     if before is None:
         seed = seed_of("probe", version, weight_digest) % 2**20  # the hash of the indices is in 64 bits
-        base_scores, base, earlier = None, None, ()
-        if has_adapter:
-            with without_adapter(policy):
-                base_scores = row_scores(policy, rows)
+        base_scores, base, earlier = _base_scores(policy, rows, scores), None, ()
     else:
         seed, base_scores = before.seed, before.base_scores
         base = before.expected if has_adapter else None
@@ -86,8 +84,18 @@ def prepare(
         dtype=dtype,
         expected=expected_responses(policy, dtype, seed, base),
         rows=rows,
-        scores=row_scores(policy, rows),
+        scores=scores,
         base_scores=base_scores,
         earlier=earlier,
         surviving=surviving_share(before and before.folder, weights, dtype),
     )
+
+
+def _base_scores(policy: nn.Module, rows: Sequence[Tensor], scores: Tensor) -> Tensor | None:
+    """Return the rows' scores without the adapter, ``scores`` if it is zero; None without an adapter."""
+    if not isinstance(policy, PeftModel):
+        return None
+    if adapter_is_zero(policy):
+        return scores
+    with without_adapter(policy):
+        return row_scores(policy, rows)

@@ -18,9 +18,9 @@ from truing.faults.fault import patched
 class ServerThread:
     """A server that answers at ``url`` until it is stopped, or killed as a process may be."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, make: Callable[[Options], FakeServer] = FakeServer) -> None:
         port = options.port or free_port()
-        self.url, self.fake = f"http://127.0.0.1:{port}", FakeServer(options)
+        self.url, self.fake = f"http://127.0.0.1:{port}", make(options)
         config = uvicorn.Config(self.fake.app(), port=port, log_level="critical", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)

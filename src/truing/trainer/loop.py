@@ -351,6 +351,7 @@ class Loop:
             self.session.publish(version)
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
+        self.session.engine.release_memory()
         self.evaluations[name] = evaluation
         estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())
         self.event_log.log("eval", **asdict(evaluation), estimate=estimate, pass_at=pass_at)

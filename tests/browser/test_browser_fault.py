@@ -101,10 +101,10 @@ def test_every_run_tells_first_what_was_found_or_that_nothing_was(visit, rich, c
     for run in (rich, critic, agent, planted):
         page = visit.go(f"#/run?run={run.name}")
         expect(page.locator("h1")).to_have_text(run.name)
-        told = page.locator(".finding:not(.clean) .row b").all_inner_texts()
+        result = page.locator(".finding:not(.clean) .row b").all_inner_texts()
         findings, facts = (
             [f"{each.code} {each.name}" for each in recorded_findings(RunReader(run).events(), kind)]
             for kind in ("finding", "fact")
         )
-        assert told == findings + facts
+        assert result == findings + facts
         assert page.locator(".finding.clean").count() == (not findings)

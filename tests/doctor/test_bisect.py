@@ -57,10 +57,10 @@ def test_another_template_is_seen_token_by_token(mini, tmp_path):
 
     with patched("truing.chat.chat:apply_template", otherwise):
         run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
-    found = first_differing(bisect(run, stage="grpo", step=0)[1])
-    assert found.part == "template"
-    assert "token 1" in found.told
-    assert "should read 'system" in found.told
+    part = first_differing(bisect(run, stage="grpo", step=0)[1])
+    assert part.part == "template"
+    assert "token 1" in part.told
+    assert "should read 'system" in part.told
 
 
 def test_a_healthy_run_has_no_guilty_part(mini, tmp_path):

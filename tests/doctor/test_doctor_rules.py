@@ -196,19 +196,19 @@ def test_a_fact_is_no_finding_and_is_told_apart():
     (fact,) = [each for each in diagnosis.results() if each.code == "LEN003"]
     assert fact.verdict is Verdict.FACT
     assert not is_finding(fact)
-    told = report_facts(diagnosis)
-    assert ([each["code"] for each in told["facts"]], told["findings"]) == (["LEN003"], [])
-    shown = [text for text, _ in report_lines(diagnosis, "RUN")]
-    assert shown[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
-    assert any(text.startswith("0 rules found something") for text in shown)
-    assert not any("affects" in text for text in shown)
+    facts = report_facts(diagnosis)
+    assert ([each["code"] for each in facts["facts"]], facts["findings"]) == (["LEN003"], [])
+    texts = [text for text, _ in report_lines(diagnosis, "RUN")]
+    assert texts[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
+    assert any(text.startswith("0 rules found something") for text in texts)
+    assert not any("affects" in text for text in texts)
 
 
 @pytest.mark.parametrize(("before", "verdict"), [(0.5, Verdict.FACT), (0.0, Verdict.SUSPECT)])
 def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_them(before, verdict):
     weights = {"before": "a", "after": "b", "next": "b"}
-    told = [Past("grpo", 0, {"grad/norm": before}, {})]
-    step = changed_step(example_step(), past=told, numbers={"grad/norm": 0.0}, facts={"weights": weights})
+    entries = [Past("grpo", 0, {"grad/norm": before}, {})]
+    step = changed_step(example_step(), past=entries, numbers={"grad/norm": 0.0}, facts={"weights": weights})
     (found,) = examine(step, [RULES["OPT001"]])[0]
     assert found.claim.verdict is verdict
 

@@ -114,7 +114,7 @@ def url(script):
 
 
 def ask(episode, name, **arguments):
-    """What the world answers to one call."""
+    """What the server answers to one call."""
     (message,) = episode.reply(AssistantMessage(calls=(ToolCall(name, arguments),)))
     return message["content"]
 

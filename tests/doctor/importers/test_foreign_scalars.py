@@ -15,7 +15,7 @@ def verdicts(target):
     return {each.code: each.verdict for each in results if each.findings}
 
 
-def found(target):
+def findings_of(target):
     return {
         code for code, verdict in verdicts(target).items() if verdict in (*FINDING_VERDICTS, Verdict.FACT)
     }
@@ -33,7 +33,7 @@ def test_nothing_is_found_in_a_healthy_run(tmp_path, name, config_class):
 def test_a_fault_is_named_where_a_scalar_shows_it_and_no_other_cause_is(tmp_path, name):
     series, expected = FAULTY[name]
     for seed in SEEDS:
-        assert found(trainer_state(tmp_path / str(seed), healthy(seed, **series))) == expected
+        assert findings_of(trainer_state(tmp_path / str(seed), healthy(seed, **series))) == expected
 
 
 def test_a_kl_below_zero_is_proven_where_it_is_k3_and_suspect_where_nobody_tells(tmp_path):
@@ -70,7 +70,7 @@ def test_a_gradient_of_zero_is_suspect_where_groups_differ(tmp_path):
         "OPT005": Verdict.SUSPECT
     }
     alike = healthy(0, grad_norm=constant(0.0), frac_reward_zero_std=constant(1.0), reward=flat)
-    assert found(trainer_state(tmp_path / "b", alike)) == {"ADV004"}
+    assert findings_of(trainer_state(tmp_path / "b", alike)) == {"ADV004"}
 
 
 def test_a_gradient_that_is_no_number_is_told(tmp_path):

@@ -85,7 +85,7 @@ def everything(run):
 
 
 @pytest.mark.parametrize("run", ["segment", "tokenizer", "absolute", "file", "folder", "linked"])
-def test_a_run_that_points_out_of_the_folder_tells_nothing_from_there(board, run):
+def test_a_run_that_points_out_of_the_folder_reports_nothing_from_there(board, run):
     entries = [ask(board, target)[2] for target in everything(run)]
     assert not any(CANARY.encode() in each for each in entries)
     assert any(b'"reward"' in each or b"error" in each for each in entries)

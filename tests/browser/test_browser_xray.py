@@ -46,7 +46,7 @@ def test_every_token_has_its_origin_and_is_underlined_where_it_was_trained(sampl
     assert sample.locator(".turn").count() >= 2 * len(row.sample.turns)
 
 
-def test_what_was_clipped_is_told(sample, row):
+def test_what_was_clipped_is_reported(sample, row):
     log = row.new_logprob - row.sample.old_logprob
     ratio, up = log.exp(), row.sample.advantage > 0
     clipped = row.sample.policy_mask & ((up & (ratio > 1.28)) | (~up & (ratio < 0.8)))

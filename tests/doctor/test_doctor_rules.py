@@ -96,7 +96,7 @@ def test_rules_are_chosen_by_code_and_family():
         select_rules(["XYZ"])
 
 
-def test_a_suppressed_finding_is_kept_and_not_told():
+def test_a_suppressed_finding_is_kept_and_not_reported():
     rule = RULES["MSK001"]
     diagnosis = Diagnosis([rule], {"MSK001": "meant"})
     assert diagnosis.add(rule.example()) == []
@@ -189,7 +189,7 @@ def test_the_chance_that_cut_attempts_are_the_best_is_that_of_all_ways_to_give_o
     assert rwd001.chance_of(tables) == pytest.approx(expected)
 
 
-def test_a_fact_is_no_finding_and_is_told_apart():
+def test_a_fact_is_no_finding_and_is_distinguished():
     step = RULES["LEN003"].example()
     diagnosis = Diagnosis(select_rules(["LEN003", "MSK001"]))
     diagnosis.add(step)

@@ -43,7 +43,7 @@ def test_an_event_has_the_remedy_of_its_claim_and_its_odds():
     assert event["remedy"] == RULES["SMP007"].section("Fix") != ""
 
 
-def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_path, monkeypatch):
+def test_a_rule_that_fails_itself_is_reported_once_and_ends_nothing(mini, tmp_path, monkeypatch):
     def fails(step):
         raise KeyError("alone")
 
@@ -63,7 +63,7 @@ def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):
     assert [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"] == []
 
 
-def test_where_it_may_not_stop_it_tells(mini, tmp_path):
+def test_where_it_may_not_stop_it_reports(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
             mini(doctor={"stop": False}),
@@ -103,7 +103,7 @@ def test_a_resumed_run_may_be_watched_otherwise(mini, tmp_path):
     assert events(out, "resumed")[0]["suppress"] == {"LEN003": "answers are short on purpose"}
 
 
-def test_the_first_updates_are_told_in_words(mini, tmp_path):
+def test_the_first_updates_are_reported_in_words(mini, tmp_path):
     run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     result = events(run, "boundary")
     assert [(each["stage"], each["step"]) for each in result] == [

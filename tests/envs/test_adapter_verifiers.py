@@ -164,7 +164,7 @@ def test_what_needs_the_runner_of_verifiers_is_refused(made, name, was, instead,
 
 
 @pytest.mark.parametrize("keys", [{"taskset": "no_such_taskset"}, {"options": {"no_such_key": 1}}])
-def test_what_cannot_be_loaded_is_told(made, keys):
+def test_what_cannot_be_loaded_is_reported(made, keys):
     with pytest.raises(RecipeError, match=r"verifiers cannot load[\s\S]*no_such"):
         made(**keys)
 

@@ -79,7 +79,7 @@ def test_what_was_recorded_elsewhere_is_what_the_package_gives(env, references, 
         assert bool(references[row["id"]][1]["changes"]) == bool(row["state_diff"])
 
 
-def test_a_wrong_argument_is_told_and_earns_nothing(env):
+def test_a_wrong_argument_is_reported_and_earns_nothing(env):
     task = every(env)["agentdojo-workspace-user_task_35"]  # find and delete the largest file
     wrong = [AssistantMessage(calls=(ToolCall("delete_file", {"file_id": "0"}),)), AssistantMessage("Done.")]
     reward, outcome, _ = run_episode(env, task, wrong)

@@ -299,7 +299,7 @@ BOOK = spec(
 )
 
 
-def test_a_world_that_keeps_the_lists_of_a_call_changes_no_demonstration(lamps, run_episode):
+def test_an_environment_that_keeps_the_lists_of_a_call_changes_no_demonstration(lamps, run_episode):
     row = talk("base", 9, ("Tag it.", ["tag(['a'])", "tag(names=['b'])"]))
     task = every(lamps(*DOCUMENTS, row, *OTHERS))["multi_turn_base_9"]
     assert task.demonstration == (call("tag", names=["a"]), call("tag", names=["b"]), END)

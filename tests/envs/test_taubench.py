@@ -232,7 +232,7 @@ def test_an_item_that_came_in_may_be_the_next_to_go(shop):
     assert [item["item_id"] for item in done["items"]] == ["gold", "red", "blue"]
 
 
-def test_an_argument_that_a_tool_does_not_have_is_told_to_the_model(shop):
+def test_an_argument_that_a_tool_does_not_have_is_reported_to_the_model(shop):
     call = ToolCall("get_order_details", {"order_id": "#P", "verbose": "yes"})
     (message,) = shop.reply(AssistantMessage(calls=(call,)))
     assert message["content"].startswith("Error: wrong arguments for get_order_details")

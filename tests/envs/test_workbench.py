@@ -57,7 +57,7 @@ def reward_of(env, task, outcome, status=Status.DONE):
     return tuple(env.rewards[name][0](rollout, task) for name in ("solved", "side_effects"))
 
 
-def test_tools_are_told_with_plain_braces_and_what_they_need(small):
+def test_tools_are_described_with_plain_braces_and_what_they_need(small):
     spec = next(spec for spec in small.tasks("train")[0].tools if spec.name == "calendar.create_event")
     assert spec.description == "Gives {}."
     assert spec.parameters["required"] == TOOLS["calendar.create_event"]
@@ -155,7 +155,7 @@ def test_the_outcome_is_what_changed(small):
         ("company_directory.find_email_address", ["Cy"], "nobody is called 'Cy'"),
     ],
 )
-def test_the_model_is_told_why_a_call_fails(small, name, arguments, told):
+def test_the_model_learns_why_a_call_fails(small, name, arguments, told):
     episode = small.open(small.tasks("train")[0])
     answer = call_tool(episode, name, **dict(zip(TOOLS[name], arguments, strict=False)))
     assert answer.startswith("Error: ")

@@ -150,7 +150,7 @@ def test_an_event_that_is_asked_for_is_the_only_one_of_its_title_that_day(env, t
             assert sum(f"'{event['title']}'" in task.messages[-1]["content"] for event in events) == 1
 
 
-def test_a_task_opens_the_same_world_every_time_and_shares_it_with_nobody(env):
+def test_a_task_opens_the_same_episode_every_time_and_shares_it_with_nobody(env):
     task = env.tasks("train")[0]
     before = json.dumps(task.answer)
     first = run_episode(env, task, task.demonstration)
@@ -240,7 +240,7 @@ def test_a_tool_that_the_prompt_does_not_show_is_not_there():
     assert answer == "Error: there is no tool 'list_files', only send_slack_message."
 
 
-def test_the_kinds_for_tiny_are_short_and_told_by_one_letter():
+def test_the_kinds_for_tiny_are_short_and_distinguished_by_one_letter():
     for task in make(kinds=tuple(TINY_KINDS), train=60, eval=30, system="").tasks("train"):
         assert len(task.messages) == 1
         assert len(task.messages[0]["content"]) <= 30

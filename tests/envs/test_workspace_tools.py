@@ -49,7 +49,7 @@ def test_the_tools_are_these():
     ]
 
 
-def test_every_tool_is_told_of_in_a_sentence_and_all_parameters_are_required():
+def test_every_tool_is_described_in_a_sentence_and_all_parameters_are_required():
     for name, spec in TOOLS.items():
         assert spec.description == inspect.getdoc(getattr(OfficeTools, name))
         assert 10 < len(spec.description) < 110

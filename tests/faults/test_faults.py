@@ -28,7 +28,7 @@ def test_the_sample_is_as_it_should_be(quick, name):
     assert passed(quick[name]), [(each.code, each.claim.what) for each in quick[name].fired]
 
 
-def test_the_page_tells_what_was_caught(quick):
+def test_the_page_reports_what_was_caught(quick):
     result = page(list(quick.values()))
     assert "9 planted faults: the doctor catches 9; its first finding names the cause of 9." in result
     assert "3 healthy runs: 0 with a PROVEN or EVIDENCE" in result

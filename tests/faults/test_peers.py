@@ -168,7 +168,7 @@ def test_the_last_line_is_the_answer_whatever_a_peer_prints(run, fake):
     assert Answer.from_json(answer.to_json()) == answer
 
 
-def test_a_peer_that_falls_is_told_with_its_last_word(run, fake):
+def test_a_peer_that_falls_is_reported_with_its_last_word(run, fake):
     python = fake("echo 'Traceback' >&2; echo 'KeyError: step' >&2; exit 1")
     assert ask(PEERS["rlwatch"], python, run) == Answer("", failed="KeyError: step")
 

@@ -219,7 +219,7 @@ def test_a_step_above_its_budget_is_reported_once(mini, tmp_path, monkeypatch):
     assert "used up to 9.00 GB" in payloads[0]["text"]
 
 
-def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):
+def test_a_run_reports_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):
     def stop(kind, facts):
         if kind == "checkpoint":
             raise KeyboardInterrupt

@@ -38,7 +38,7 @@ FELL = {
 
 
 @pytest.mark.parametrize("name", FELL)
-def test_a_reward_that_fell_is_told_with_step_from_and_to(tmp_path, name):
+def test_a_reward_that_fell_is_reported_with_step_from_and_to(tmp_path, name):
     reward, update = FELL[name]
     for seed in range(5):
         claim = findings_of(trainer_state(tmp_path / str(seed), healthy(seed, reward=reward)))["RWD010"].claim
@@ -81,7 +81,7 @@ def test_a_reward_that_did_not_fall_is_left_alone(tmp_path, name):
         assert said == {}, said
 
 
-def test_a_kl_that_jumps_once_is_told_with_what_it_was_before(tmp_path):
+def test_a_kl_that_jumps_once_is_reported_with_what_it_was_before(tmp_path):
     def jump(t, rng):
         return 14.7 if 0.5 <= t < 0.51 else 0.06 * t
 
@@ -199,7 +199,7 @@ def test_a_suspicion_says_how_often_healthy_runs_show_it(tmp_path):
     assert truing("check", tmp_path, "--strict").code == 1
 
 
-def test_published_logs_are_told_as_they_are_labelled(data):
+def test_published_logs_are_reported_as_they_are_labelled(data):
     logs = [json.loads(line) for line in (data / "training_logs" / "index.jsonl").read_text().splitlines()]
     said = {
         each["run"]: (each["label_from_reward"], set(findings_of(data / "training_logs" / each["file"])))

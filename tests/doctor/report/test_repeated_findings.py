@@ -46,7 +46,7 @@ def test_what_is_suppressed_taints_nothing(diagnosis):
     assert tainted_checkpoints(diagnosis, RECIPE) == []
 
 
-def test_a_finding_is_told_once_in_every_form(diagnosis):
+def test_a_finding_is_reported_once_in_every_form(diagnosis):
     texts = [text for text, _ in report_lines(diagnosis, "RUN")]
     heads = [text for text in texts if "REF003 a-name" in text]
     assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 updates"]
@@ -75,7 +75,7 @@ def test_a_report_counts_one_as_one():
     assert "suppressed REF003 (1 update): by hand" in [text for text, _ in report_lines(one, "RUN")]
 
 
-def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
+def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_another(monkeypatch):
     live = LiveDoctor.__new__(LiveDoctor)
     live.reported, live.past, live.sampling_params, live.bos_id, live.tools, live.rewards = (
         set(),

@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_after_it_was_stopped_is_running(tmp_path):
         assert summary_of(tmp_path / "run").state == "running"
 
 
-def test_real_runs_end_as_they_are_told(tmp_path, mini, monkeypatch):
+def test_real_runs_end_as_they_are_reported(tmp_path, mini, monkeypatch):
     with pytest.raises(Interrupt):
         truing.train(mini(), out=tmp_path / "crashed", on_event=crash_at("grpo", 1))
     now = summary_of(tmp_path / "crashed")
@@ -239,7 +239,7 @@ def test_findings_are_folded_the_strongest_of_each_rule_first(tmp_path):
     )
 
 
-def test_what_was_undone_is_told_so_and_what_still_holds_goes_first(tmp_path):
+def test_what_was_undone_is_reported_so_and_what_still_holds_goes_first(tmp_path):
     rollback = {"stage": "grpo", "step": 6, "to": 3, "reason": "it broke", "kept": "abandoned/grpo-1"}
     entries = [
         ("finding", finding("LEN001", "SUSPECT", step=4)),
@@ -268,7 +268,7 @@ def test_facts_are_no_findings(tmp_path):
     assert [(each.code, each.step, each.undone) for each in now.facts] == [("LEN003", 2, "")]
 
 
-def test_a_finding_that_is_made_again_after_a_resume_is_told_once(tmp_path):
+def test_a_finding_that_is_made_again_after_a_resume_is_reported_once(tmp_path):
     same = ("finding", finding("LEN001", "SUSPECT", step=4))
     now = ended(tmp_path / "run", same, ("resumed", {"stage": "grpo", "step": 2}), same)
     assert [(each.step, each.undone) for each in now.findings] == [(4, "")]

@@ -196,7 +196,7 @@ def test_episodes_do_not_share_what_was_found(env):
     assert second.outcome()["queries"] == second.outcome()["found"] == []
 
 
-def test_wrong_calls_are_told_and_the_episode_goes_on(env):
+def test_wrong_calls_are_reported_and_the_episode_goes_on(env):
     environment = env([row(1)])
     episode = environment.open(all_tasks(environment)["musique/2hop__1"])
     (message,) = episode.reply(AssistantMessage(calls=(ToolCall("search", {"q": "x"}),)))

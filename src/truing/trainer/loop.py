@@ -46,7 +46,7 @@ from truing.utils.phase_clock import PhaseClock, phase
 
 
 class Loop:
-    """Trains the stages of a recipe and records every step; holds the state of the run between steps."""
+    """Trains the stages of a recipe and records every step; keeps the state of the run between steps."""
 
     def __init__(
         self, session: Session, writer: RunWriter, out: Path, memory_budget: MemoryBudget, event_log: EventLog

@@ -71,16 +71,16 @@ LIBRARIES = {"ops": {"torch"}, "types": {"torch"}, "errors": set(), "utils": {"n
 
 def modules(path: Path) -> set[str]:
     """Every module that a file imports, wherever in it; ``from truing import x`` counts as truing.x."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import, which this test cannot follow"
-            found |= (
+            result |= (
                 {f"truing.{alias.name}" for alias in node.names} if node.module == "truing" else {node.module}
             )
-    return found
+    return result
 
 
 def room(path: Path) -> str:

@@ -24,6 +24,8 @@ class EngineConfig(FrozenModel):
     """Other arguments that a server is started with, such as `{ gpu-memory-utilization = 0.5 }`."""
     exchange: str | None = None
     """Folder for published weights that trainer and servers both see; by default a temporary one."""
+    ahead: int = Field(default=0, ge=0)
+    """Steps whose rollouts are sampled while earlier ones train, with weights as many updates old."""
     max_requests: PositiveInt = 256
     """Requests in flight per server."""
     timeout: PositiveFloat = 600.0

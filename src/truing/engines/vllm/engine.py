@@ -5,13 +5,14 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from truing.config import Recipe
-from truing.engines.base import Completion, Request
+from truing.engines.base import Completion, Publish, Request
 from truing.engines.vllm.answer import read_completion
 from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
@@ -37,11 +38,13 @@ class VllmEngine:
         self.cfg, self.servers, self.context_length = recipe.engine, servers, context_length
         self.version, self.weight_digest = 0, ""
         self._folder = folder  # of this engine alone, within engine.exchange
-        self._publication: Publication | None = None
-        self._policy: nn.Module | None = None
+        self._prepared: Publication | None = None  # the newest
+        self._publication: Publication | None = None  # that the servers hold
+        self._policy: nn.Module | None = None  # with these weights; None once it may have moved on
         self._sampling_params = SamplingParams()  # of training, to prove them too
         self._receipt: Mapping[str, Any] = {}
         self._losses = 0
+        self._closed = False
         self._incidents: list[str] = []
 
     def check_params(self, params: SamplingParams) -> None:
@@ -66,21 +69,32 @@ class VllmEngine:
             PublicationError: A server computes something else.
             EngineError: A server cannot be reached.
         """
-        if self._publication and (version, weight_digest) == (self.version, self.weight_digest):
-            return self._receipt
+        return self._load(self._prepare(policy, version, weight_digest), policy)
+
+    def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
+        """Copy the trained weights; return what sends and proves them, without sampled turns."""
+        return partial(self._load, self._prepare(policy, version, weight_digest), None)
+
+    def _prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publication:
+        """Return the publication of these weights; the newest one again if they are its."""
+        newest = self._prepared
+        if newest is None or (version, weight_digest) != (newest.version, newest.weight_digest):
+            folder = self._folder / f"{version}-{weight_digest}"
+            dtype = self.servers[0].dtype
+            self._prepared = prepare(policy, version, weight_digest, folder, dtype, newest)
+        assert self._prepared is not None
+        return self._prepared
+
+    def _load(self, publication: Publication, policy: nn.Module | None) -> Mapping[str, Any]:
+        """Let each server load and prove a publication, unless it holds it; return the receipt."""
         before = self._publication
-        publication = prepare(
-            policy,
-            version,
-            weight_digest,
-            self._folder / f"{version}-{weight_digest}",
-            self.servers[0].dtype,
-            before,
-        )
+        if publication is before:
+            return self._receipt
         self._publication, self._policy = publication, policy
         receipts = [self._loaded(server) for server in self.servers]
-        self.version, self.weight_digest = version, weight_digest
+        self.version, self.weight_digest = publication.version, publication.weight_digest
         self._receipt = {"engine": "vllm", "servers": len(receipts), **max(receipts, key=_worst)}
+        self._policy = None
         if before is not None and before.folder != publication.folder:
             shutil.rmtree(before.folder)
         return self._receipt
@@ -97,6 +111,8 @@ class VllmEngine:
     def _replace(self, server: Server, error: ServerLostError) -> None:
         """Start a lost server again, or wait for one that others start; raise after too many losses."""
         self._losses += 1
+        if self._closed:
+            raise error
         if self._losses > self.cfg.restarts:
             raise EngineError(
                 f"the vLLM server {server.url} is lost, after {self._losses - 1} losses before: {error.what}",
@@ -153,6 +169,7 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop the servers that Truing started, and remove published weights."""
+        self._closed = True
         for server in self.servers:
             server.close()
         shutil.rmtree(self._folder, ignore_errors=True)

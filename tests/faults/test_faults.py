@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from command import truing
@@ -30,7 +31,7 @@ def test_the_sample_is_as_it_should_be(quick, name):
 
 def test_the_page_reports_what_was_caught(quick):
     result = page(list(quick.values()))
-    assert "9 planted faults: the doctor catches 9; its first finding names the cause of 9." in result
+    assert "13 planted faults: the doctor catches 13; its first finding names the cause of 13." in result
     assert "3 healthy runs: 0 with a PROVEN or EVIDENCE" in result
     for name in QUICK:
         assert f"| {name}" in result
@@ -62,6 +63,13 @@ def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
     ill = quick["mask-shifted"]
     assert "MSK003" in false_alarms(ill)
     assert not passed(type(ill)(Fault("x", (), "", harmless.plant, (), healthy=True), ill.fired, ""))
+
+
+def test_a_refusal_that_names_another_cause_does_not_pass(quick):
+    outcome = quick["vllm-own-temperature"]
+    assert outcome.caught
+    other = replace(outcome, fault=replace(outcome.fault, refusal="another cause"))
+    assert not passed(other)
 
 
 def test_what_was_replaced_is_put_back():

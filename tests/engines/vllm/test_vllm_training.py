@@ -4,9 +4,9 @@ import threading
 import time
 
 import pytest
+from runs import assert_same_run
 
 import truing
-from runs import assert_same_run
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS
 from truing.errors import EngineError

@@ -24,6 +24,11 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.05}
 ROWS, LENGTH, NEW_TOKENS = 3, 40, 8
 """Canary rows, tokens of each, and tokens sampled after each."""
 
+OTHER_FORWARD = (
+    "its layers have these weights, so its forward is another one: positions, attention, or another"
+    " configuration of the model"
+)
+
 REMEDY = "nothing was sampled for training: docs/vllm.md says what each cause means"
 
 
@@ -58,7 +63,7 @@ def compare_rows(
         return receipt | {"told_apart_from": told_apart}
     distances = {name: largest(found - scores) for name, scores in others.items()}
     stale = [name for name, each in distances.items() if each <= tolerance]
-    cause = f"it scores with {stale[0]}" if stale else "its scores are of no version that was published"
+    cause = f"it scores with {stale[0]}" if stale else OTHER_FORWARD
     raise PublicationError(
         f"the engine does not score with the published weights: {cause}",
         got=f"canary rows differ by up to {distance:.3g} nats from the published weights"

@@ -168,12 +168,12 @@ def _measures(model_type: str, kind: type[PreTrainedConfig], parts: Mapping[str,
     named = kind(**parts).to_dict()
     layers = next((named[name] for name in LISTS if isinstance(named.get(name), int)), 0)
     lists = {k: v for k, v in named.items() if isinstance(v, list) and len(v) == layers > 2}
-    found = {name: value for name, value in TINY.items() if name in named}
+    table = {name: value for name, value in TINY.items() if name in named}
     if "kv_lora_rank" in named:
-        found |= ALIKE
+        table |= ALIKE
     if lists:
         kinds = {repr(each): i for i, each in reversed(list(enumerate(zip(*lists.values(), strict=True))))}
         chosen = sorted(kinds.values()) if len(kinds) > 1 else [0, 1]
-        found |= {name: [values[i] for i in chosen] for name, values in lists.items()}
-        found |= {name: len(chosen) for name in LISTS if name in named}
-    return found | OWN.get(model_type, {})
+        table |= {name: [values[i] for i in chosen] for name, values in lists.items()}
+        table |= {name: len(chosen) for name in LISTS if name in named}
+    return table | OWN.get(model_type, {})

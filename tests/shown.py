@@ -51,9 +51,9 @@ def opened_run(folder, **changes) -> RunWriter:
 
 def changed(row: SampleRow, **streams) -> SampleRow:
     """A row with other numbers, of the sample or of the trainer; lists become tensors."""
-    told = {name: torch.tensor(each) if isinstance(each, list) else each for name, each in streams.items()}
-    own = {name: told.pop(name) for name in list(told) if name not in Sample.__dataclass_fields__}
-    return SampleRow(**vars(row) | own | {"sample": Sample(**vars(row.sample) | told)})
+    facts = {name: torch.tensor(each) if isinstance(each, list) else each for name, each in streams.items()}
+    own = {name: facts.pop(name) for name in list(facts) if name not in Sample.__dataclass_fields__}
+    return SampleRow(**vars(row) | own | {"sample": Sample(**vars(row.sample) | facts)})
 
 
 def write(writer, step, stage="grpo", rows=None, facts=None, seconds=None, **metrics):

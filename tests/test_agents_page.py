@@ -22,8 +22,8 @@ ELSEWHERE = re.compile(r"\.venv/|\.\./shared/")
 
 def paths(text: str) -> list[str]:
     """The paths between backticks."""
-    found = (name for span in re.findall(r"`([^`\n]+)`", text) for name in PATH.findall(span))
-    return sorted({name for name in found if not ELSEWHERE.match(name)})
+    names = (name for span in re.findall(r"`([^`\n]+)`", text) for name in PATH.findall(span))
+    return sorted({name for name in names if not ELSEWHERE.match(name)})
 
 
 def is_file_or_folder(name: str, homes: list[Path]) -> bool:

@@ -23,7 +23,7 @@ STANDS_FOR = {
 """What the reader puts there."""
 
 
-def printed():
+def printed_commands():
     for page in PAGES:
         text = page.read_text(encoding="utf-8").replace("\\\n", " ")
         for line in text.splitlines():
@@ -36,7 +36,9 @@ def parts(command):
     return recipe, [STANDS_FOR.get(word, word) for word in words if re.match(r"[a-z_.]+=", word)]
 
 
-@pytest.mark.parametrize(("page", "command"), sorted(set(printed())), ids=lambda each: str(each)[:60])
+@pytest.mark.parametrize(
+    ("page", "command"), sorted(set(printed_commands())), ids=lambda each: str(each)[:60]
+)
 def test_a_printed_command_line_is_read_with_the_keys_of_its_environment(page, command, monkeypatch):
     monkeypatch.chdir(ROOT)
     recipe, changes = parts(command)
@@ -46,5 +48,5 @@ def test_a_printed_command_line_is_read_with_the_keys_of_its_environment(page, c
 
 
 def test_the_presets_print_one_each():
-    presets = {str(page) for page, _ in printed() if page.parts[:2] == ("recipes", "presets")}
+    presets = {str(page) for page, _ in printed_commands() if page.parts[:2] == ("recipes", "presets")}
     assert presets == {str(path.relative_to(ROOT)) for path in (ROOT / "recipes" / "presets").glob("*.toml")}

@@ -58,11 +58,11 @@ def test_the_recipes_of_the_project_resolve(name):
     ],
 )
 def test_an_override_is_a_toml_value_at_a_dotted_key(toml, override, key, value):
-    found = load_recipe(toml, [override])
+    result = load_recipe(toml, [override])
     for name in key:
-        found = found[name] if isinstance(found, dict) else getattr(found, name)
-    assert found == value
-    assert type(found) is type(value)
+        result = result[name] if isinstance(result, dict) else getattr(result, name)
+    assert result == value
+    assert type(result) is type(value)
 
 
 def test_later_overrides_win_and_may_replace_a_value_by_a_table(toml):

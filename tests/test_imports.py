@@ -53,12 +53,12 @@ MAY_IMPORT = {
     "bench": "errors utils types models rewards engines learner api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types models doctor instrumentation",
-    "faults": "errors utils types config ops record models rewards rollouts doctor trainer api",
+    "faults": "errors utils types config ops record models rewards engines rollouts doctor trainer api",
     "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",
     "cli": (
-        "errors utils types config record analysis models checks doctor terminal learner trainer api"
+        "errors utils types config record analysis models engines checks doctor terminal learner trainer api"
         " bench probes faults lab board docgen"
     ),
     "__main__": "cli",
@@ -71,16 +71,16 @@ LIBRARIES = {"ops": {"torch"}, "types": {"torch"}, "errors": set(), "utils": {"n
 
 def modules(path: Path) -> set[str]:
     """Every module that a file imports, wherever in it; ``from truing import x`` counts as truing.x."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import, which this test cannot follow"
-            found |= (
+            result |= (
                 {f"truing.{alias.name}" for alias in node.names} if node.module == "truing" else {node.module}
             )
-    return found
+    return result
 
 
 def room(path: Path) -> str:

@@ -19,8 +19,8 @@ def suffixes(source: str) -> set[str]:
         match node:
             case ast.Name(id=name) | ast.arg(arg=name) | ast.keyword(arg=str(name)):
                 names.add(name)
-    found = (re.fullmatch(r"_?[a-z][a-z0-9_]*_([A-Z]+)\d*", name) for name in names)
-    return {match[1] for match in found if match}
+    results = (re.fullmatch(r"_?[a-z][a-z0-9_]*_([A-Z]+)\d*", name) for name in names)
+    return {match[1] for match in results if match}
 
 
 def test_suffixes_are_found_wherever_a_name_stands():

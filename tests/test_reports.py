@@ -23,6 +23,6 @@ def test_variables_of_another_trainer_are_answered_at_the_start(mini, tmp_path, 
     for name in ENVIRONMENT_VARIABLES:
         monkeypatch.setenv(name, "1")
     run = truing.train(mini(stages=["sft"], sft={"steps": 1}), out=tmp_path / "run").run
-    told = [event.payload["text"] for event in RunReader(run).events() if event.kind == "note"]
+    texts = [event.payload["text"] for event in RunReader(run).events() if event.kind == "note"]
     for name in ENVIRONMENT_VARIABLES:
-        assert any(text.startswith(f"{name} is set: ") for text in told)
+        assert any(text.startswith(f"{name} is set: ") for text in texts)

@@ -187,7 +187,7 @@ def _recipe_and_env(
         env = env_from_recipe(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
-        env = with_rewards(env, _named(rewards))
+        env = with_rewards(env, _rewards_by_name(rewards))
     if tools is not None:
         env = with_tools(env, tools)
     return recipe, env
@@ -210,7 +210,7 @@ def _env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
     return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
 
 
-def _named(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
+def _rewards_by_name(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
     """Return rewards by name; functions with equal names, or none, need a mapping."""
     if isinstance(rewards, Mapping):
         return rewards
@@ -224,10 +224,10 @@ def _named(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
     return {name: (function, 1.0) for name, function in zip(names, rewards, strict=True)}
 
 
-def _recipe(given: RecipeSource) -> Recipe:
-    if isinstance(given, Recipe):
-        return given
-    return resolve(given) if isinstance(given, Mapping) else load_recipe(given)
+def _recipe(source: RecipeSource) -> Recipe:
+    if isinstance(source, Recipe):
+        return source
+    return resolve(source) if isinstance(source, Mapping) else load_recipe(source)
 
 
 def new_run_dir(name: str) -> Path:

@@ -37,12 +37,12 @@ def rows(*rewards, group="g", lengths=None):
 
 def advantages(samples):
     """The one advantage of each sample."""
-    found = []
+    results = []
     for row in samples:
         (value,) = set(row.advantage[row.policy_mask].tolist())
         assert row.advantage[~row.policy_mask].isnan().all()
-        found.append(value)
-    return found
+        results.append(value)
+    return results
 
 
 def loss_of(samples, new, config):
@@ -154,11 +154,11 @@ def test_an_advantage_per_turn_counts_the_rewards_from_that_turn_on(cut):
     config = update_config(advantage_per="turn", advantage_scale="none")
     credited = GRPO.compute_advantages(rows, config)
     assert [row.sample_id for row in credited] == [row.sample_id for row in rows]
-    found = {"a": [], "b": []}
+    table = {"a": [], "b": []}
     for row in credited:
-        found[row.rollout_id] += row.advantage[row.policy_mask].tolist()
+        table[row.rollout_id] += row.advantage[row.policy_mask].tolist()
         assert row.advantage[~row.policy_mask].isnan().all()
-    assert found == {"a": [0.5, 0.25, 0.25], "b": [-0.5]}
+    assert table == {"a": [0.5, 0.25, 0.25], "b": [-0.5]}
 
 
 def test_turns_without_reward_have_the_advantage_of_their_episode():

@@ -95,9 +95,9 @@ def test_a_rewritten_history_keeps_one_trajectory(cut):
     values = iter([0.1, 0.2, 0.3])
     parts = [valued(part, [next(values) for _ in range(int(part.value_mask.sum()))]) for part in parts]
     config = update_config(gamma=0.9, lam=0.8)
-    found = [x for part in PPO.compute_advantages(parts, config) for x in at(part, "advantage")]
+    results = [x for part in PPO.compute_advantages(parts, config) for x in at(part, "advantage")]
     (expected,) = PPO.compute_advantages([valued(whole[0], [0.1, 0.2, 0.3])], config)
-    assert found == at(expected, "advantage")
+    assert results == at(expected, "advantage")
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (0.99, 0.95), (0.5, 0.0)])
@@ -107,8 +107,8 @@ def test_advantages_are_polgrads(gamma, lam):
     for i, length in enumerate((4, 1, 6)):
         values = torch.rand(length, generator=generator).tolist()
         rows.append(valued(sample([1], [5] * length, name=f"r{i}", reward=float(i)), values))
-    found = PPO.compute_advantages(rows, update_config(gamma=gamma, lam=lam))
-    for row, credited in zip(rows, found, strict=True):
+    result = PPO.compute_advantages(rows, update_config(gamma=gamma, lam=lam))
+    for row, credited in zip(rows, result, strict=True):
         rewards = torch.zeros(1, int(row.value_mask.sum()), dtype=torch.float64)
         rewards[0, -1] = row.reward
         value = row.value[row.value_mask][None].double()

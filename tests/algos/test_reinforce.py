@@ -93,10 +93,10 @@ def test_leave_one_out_is_polgrads():
     rows = [
         sample([1], [5], name=f"r{i}", group=f"g{i // 3}", reward=reward) for i, reward in enumerate(rewards)
     ]
-    found = [row.advantage[-1].item() for row in RLOO.compute_advantages(rows, rloo())]
+    results = [row.advantage[-1].item() for row in RLOO.compute_advantages(rows, rloo())]
     groups = torch.arange(6) // 3
     theirs = polgrad.rloo_advantages(torch.tensor(rewards, dtype=torch.float64), groups)
-    assert found == pytest.approx(theirs.tolist())
+    assert results == pytest.approx(theirs.tolist())
 
 
 def test_the_cost_of_kl_is_taken_off_before_the_baseline():
@@ -106,8 +106,8 @@ def test_the_cost_of_kl_is_taken_off_before_the_baseline():
     in_reward = {"coef": 0.5, "where": "reward", "estimator": "k1"}
     # the first pays 2 × 0.5 × 0.5 = 0.5, the second nothing
     assert trained(RLOO.compute_advantages(rows, rloo(in_reward))) == [[-0.5] * 2, [0.5] * 2]
-    found = trained(REINFORCE.compute_advantages(rows, reinforce(in_reward, baseline="none")))
-    assert found == [[0.5, 0.75], [1.0, 1.0]]
+    result = trained(REINFORCE.compute_advantages(rows, reinforce(in_reward, baseline="none")))
+    assert result == [[0.5, 0.75], [1.0, 1.0]]
     assert RLOO.needs_reference(rloo(in_reward))
     assert [term.name for term in RLOO.terms(rloo(in_reward))] == ["policy"]
     assert [term.name for term in RLOO.terms(rloo({"coef": 0.5}))] == ["policy", "kl"]

@@ -109,8 +109,8 @@ def test_truncated_and_long_answers_have_a_lower_reward_where_declared():
         ({"overlong_tokens": 4, "overlong_penalty": 0.5}, [0.75, 0.5]),
         ({"truncated": "mask"}, [1.0, 1.0]),
     ]:
-        found = [shaped_reward([row], GatesConfig(**gates)) for row in (done, cut)]
-        assert found == pytest.approx(expected)
+        results = [shaped_reward([row], GatesConfig(**gates)) for row in (done, cut)]
+        assert results == pytest.approx(expected)
         config = UpdateConfig(None, gates=GatesConfig(**gates))
         assert [token_rewards([row], config).sum().item() for row in (done, cut)] == pytest.approx(expected)
     assert cut.reward == 1.0  # the recorded reward is the grader's

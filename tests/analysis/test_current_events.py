@@ -42,11 +42,11 @@ def line(kind, payload, time=1.0):
 
 def test_what_the_doctor_tells_is_what_is_recalled():
     claim = Claim(Verdict.PROVEN, "what", "got", "expected", "remedy", start=1, end=3)
-    told = told_of(Finding("LEN001", "length-collapse", "grpo", 4, claim, "s"))
+    result = told_of(Finding("LEN001", "length-collapse", "grpo", 4, claim, "s"))
     assert REQUIRED_FIELDS["finding"].keys() == {
         item.name for item in dataclasses.fields(RecordedFinding)
     } - {"time", "undone"}
-    assert REQUIRED_FIELDS["finding"].keys() <= told.keys()
+    assert REQUIRED_FIELDS["finding"].keys() <= result.keys()
     assert tuple(map(str, Verdict)) == VERDICTS
 
 
@@ -152,8 +152,8 @@ def test_the_name_of_an_evaluation_says_where_it_was_made(name, is_at):
 
 
 def test_many_rollbacks_of_many_findings_take_no_time_that_grows_with_their_product():
-    told = finding(stage="grpo", step=0)
-    events = [Event(1.0, "finding", told | {"step": step}) for step in range(20_000)]
+    result = finding(stage="grpo", step=0)
+    events = [Event(1.0, "finding", result | {"step": step}) for step in range(20_000)]
     cut = {"stage": "grpo", "step": 30_000, "to": 30_000, "reason": "", "kept": ""}
     events += [Event(1.0, "rollback", cut)] * 20_000
     begun = time.process_time()
@@ -173,11 +173,11 @@ def test_a_run_that_goes_back_a_stage_undoes_what_later_stages_told():
 
 
 def test_an_evaluation_of_a_stage_that_is_to_begin_anew_does_not_stand():
-    told = [
+    entries = [
         Event(0.0, "stage", {"stage": "sft"}),
         Event(0.0, "eval", {"name": "after_sft"}),
         Event(0.0, "stage", {"stage": "grpo"}),
         Event(0.0, "eval", {"name": "grpo@2"}),
         Event(0.0, "resumed", {"stage": "sft", "step": 2}),
     ]
-    assert list(current_evaluations(told)) == ["after_sft"]
+    assert list(current_evaluations(entries)) == ["after_sft"]

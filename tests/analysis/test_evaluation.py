@@ -51,18 +51,18 @@ def test_evaluations_of_different_tasks_have_no_difference():
 @pytest.mark.parametrize(("right", "tasks"), [(0, 200), (1, 200), (86, 200), (200, 200), (3, 8), (0, 2)])
 def test_of_outcomes_it_is_the_interval_of_clopper_and_pearson(right, tasks):
     """A second implementation: scipy's, by the binomial distribution."""
-    found = evaluation("x", [1.0] * right + [0.0] * (tasks - right), (0.0, 1.0)).estimate()
+    result = evaluation("x", [1.0] * right + [0.0] * (tasks - right), (0.0, 1.0)).estimate()
     exact = stats.binomtest(right, tasks).proportion_ci(method="exact")
-    assert interval(found) == pytest.approx(interval(exact), abs=1e-6)
-    assert (found.mean, found.tasks) == (right / tasks, tasks)
+    assert interval(result) == pytest.approx(interval(exact), abs=1e-6)
+    assert (result.mean, result.tasks) == (right / tasks, tasks)
 
 
 def test_where_all_tasks_earned_the_same_others_may_earn_anything_else():
     """By hand: 1 − 0.025^(1/16) = 0.20591 of all tasks may differ, and earn the least or the most."""
-    found = evaluation("x", [0.3] * 16, (0.0, 1.0)).estimate()
-    assert interval(found) == pytest.approx((0.3 - 0.20591 * 0.3, 0.3 + 0.20591 * 0.7), abs=1e-5)
+    result = evaluation("x", [0.3] * 16, (0.0, 1.0)).estimate()
+    assert interval(result) == pytest.approx((0.3 - 0.20591 * 0.3, 0.3 + 0.20591 * 0.7), abs=1e-5)
     twice = evaluation("x", [0.6] * 16, (0.0, 2.0)).estimate()
-    assert interval(twice) == pytest.approx([2 * each for each in interval(found)], abs=1e-5)
+    assert interval(twice) == pytest.approx([2 * each for each in interval(result)], abs=1e-5)
 
 
 def test_one_task_that_earns_a_little_makes_no_narrower_interval():
@@ -107,9 +107,9 @@ def test_a_gain_of_nothing_has_an_interval_where_bounds_are_known():
 
 
 def test_an_earlier_record_does_not_say_what_can_be_earned():
-    told = {"name": "x", "reward": {"a": 0.0}, "parts": {}, "answers": {}, "failed": {}}
-    assert read_evaluation(told).bounds is None
-    assert read_evaluation(told | {"bounds": [0.0, 1.5]}).bounds == (0.0, 1.5)
+    facts = {"name": "x", "reward": {"a": 0.0}, "parts": {}, "answers": {}, "failed": {}}
+    assert read_evaluation(facts).bounds is None
+    assert read_evaluation(facts | {"bounds": [0.0, 1.5]}).bounds == (0.0, 1.5)
 
 
 def test_an_estimate_is_printed_with_its_interval_and_what_it_rests_on():
@@ -124,9 +124,9 @@ def test_an_estimate_is_printed_with_its_interval_and_what_it_rests_on():
     [None, "x", [1.0], [1.0, 0.0], [0.2, 1.0], [-5.0, -6.0], [float("nan"), 1.0], [0.0, float("inf")]],
 )
 def test_bounds_that_do_not_hold_what_was_earned_are_not_known(bounds):
-    told = {"reward": {"a": 0.0, "b": 1.0}, "bounds": bounds}
-    assert read_bounds(told) is None
-    assert read_bounds(told | {"bounds": [0, 1]}) == (0, 1)
+    facts = {"reward": {"a": 0.0, "b": 1.0}, "bounds": bounds}
+    assert read_bounds(facts) is None
+    assert read_bounds(facts | {"bounds": [0, 1]}) == (0, 1)
 
 
 # pass@k.
@@ -141,10 +141,10 @@ def several(counts, answers=4, **facts):
 
 
 def test_pass_at_k_is_a_mean_over_tasks_with_the_interval_of_one():
-    found = several([0, 1, 4, 2]).pass_at()
-    assert list(found) == [1, 2, 4]
-    assert found[2].mean == pytest.approx((0 + 0.5 + 1 + 5 / 6) / 4)
-    assert found[4] == bounded_interval([0.0, 1.0, 1.0, 1.0], (0.0, 1.0), 4)
+    result = several([0, 1, 4, 2]).pass_at()
+    assert list(result) == [1, 2, 4]
+    assert result[2].mean == pytest.approx((0 + 0.5 + 1 + 5 / 6) / 4)
+    assert result[4] == bounded_interval([0.0, 1.0, 1.0, 1.0], (0.0, 1.0), 4)
 
 
 def test_an_answer_passes_from_a_reward_on():
@@ -166,9 +166,9 @@ def test_attempts_that_failed_leave_fewer_to_choose_from():
 
 def test_gains_of_pass_at_k_are_paired():
     before, after = several([0, 1, 2, 0]), several([1, 1, 4, 0])
-    found = after.pass_at_gains(before)
-    assert found[1].mean == pytest.approx((1 / 4 + 0 + 2 / 4 + 0) / 4)
-    assert found[4] == bounded_interval([1.0, 0.0, 0.0, 0.0], (-1.0, 1.0))
+    result = after.pass_at_gains(before)
+    assert result[1].mean == pytest.approx((1 / 4 + 0 + 2 / 4 + 0) / 4)
+    assert result[4] == bounded_interval([1.0, 0.0, 0.0, 0.0], (-1.0, 1.0))
     assert several([0, 1], earned={}).pass_at_gains(several([0, 1])) == {}
 
 
@@ -177,15 +177,15 @@ def test_pass_at_k_covers_the_truth_as_often_as_it_says():
     rng, covered = np.random.default_rng(3), 0
     truth = float((1 - (1 - rng.beta(0.3, 1.5, 10**6)) ** 2).mean())
     for _ in range(200):
-        found = several(rng.binomial(4, rng.beta(0.3, 1.5, 12))).pass_at()[2]
-        covered += found.low <= truth <= found.high
+        result = several(rng.binomial(4, rng.beta(0.3, 1.5, 12))).pass_at()[2]
+        covered += result.low <= truth <= result.high
     assert covered / 200 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 200)
 
 
 def test_an_event_tells_pass_at_k_and_an_earlier_one_does_not():
-    told = asdict(several([0, 1]))
-    assert read_evaluation(told) == several([0, 1])
-    earlier = {name: value for name, value in told.items() if name not in ("earned", "passes_at")}
+    result = asdict(several([0, 1]))
+    assert read_evaluation(result) == several([0, 1])
+    earlier = {name: value for name, value in result.items() if name not in ("earned", "passes_at")}
     assert read_evaluation(earlier).pass_at() == {}
     event = {"pass_at": pass_at_json(several([0, 1]).pass_at())}
     assert read_pass_at(event) == several([0, 1]).pass_at()

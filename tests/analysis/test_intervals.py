@@ -67,8 +67,8 @@ def test_a_gain_is_covered_as_often_as_it_says(kind, tasks):
     expected = truth(draw)
     for seed in range(DRAWS):
         before, after = draw(np.random.default_rng([seed, tasks]), tasks)
-        found = evaluation(after).gain_over(evaluation(before))
-        covered += found.low <= expected <= found.high
+        result = evaluation(after).gain_over(evaluation(before))
+        covered += result.low <= expected <= result.high
     assert covered / DRAWS >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / DRAWS)
 
 
@@ -89,9 +89,9 @@ def test_a_gain_of_outcomes_is_told_where_the_exact_sign_test_finds_one():
     for up in range(12):
         for down in range(up + 1):
             data = [1.0] * up + [-1.0] * down + [0.0] * 9
-            found = bounded_interval(data, (-1.0, 1.0))
+            result = bounded_interval(data, (-1.0, 1.0))
             tested = stats.binomtest(up, up + down, alternative="greater").pvalue if up else 1.0
-            assert (found.low > 0) == (tested <= 0.025), (up, down)
+            assert (result.low > 0) == (tested <= 0.025), (up, down)
 
 
 def test_bounds_of_a_gain_are_the_differences_of_what_can_be_earned():
@@ -101,11 +101,11 @@ def test_bounds_of_a_gain_are_the_differences_of_what_can_be_earned():
 
 def test_a_mirror_image_has_the_mirrored_interval():
     data = np.random.default_rng(0).uniform(-1, 1, 30).tolist()
-    found, turned = (
+    result, turned = (
         bounded_interval(data, (-1.0, 1.0)),
         bounded_interval([-each for each in data], (-1.0, 1.0)),
     )
-    assert (found.low, found.high) == pytest.approx((-turned.high, -turned.low), abs=1e-9)
+    assert (result.low, result.high) == pytest.approx((-turned.high, -turned.low), abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "rare", "equal"])
@@ -120,9 +120,9 @@ def test_of_many_tasks_the_approximation_is_the_exact_bound(kind, monkeypatch):
 
 @pytest.mark.parametrize("tasks", [20_000, 200_000])
 def test_of_very_many_tasks_it_is_the_interval_of_clopper_and_pearson(tasks):
-    found = bounded_interval([1.0] * 3 + [0.0] * (tasks - 3), (0.0, 1.0))
+    result = bounded_interval([1.0] * 3 + [0.0] * (tasks - 3), (0.0, 1.0))
     exact = stats.binomtest(3, tasks).proportion_ci(method="exact")
-    assert (found.low, found.high) == pytest.approx((exact.low, exact.high), rel=0.01)
+    assert (result.low, result.high) == pytest.approx((exact.low, exact.high), rel=0.01)
 
 
 # Where nobody knows what can be earned.
@@ -131,8 +131,8 @@ def test_of_very_many_tasks_it_is_the_interval_of_clopper_and_pearson(tasks):
 @pytest.mark.parametrize("tasks", [2, 4, 16, 64])
 def test_of_normal_gains_students_interval_covers_as_often_as_it_says(tasks):
     rng = np.random.default_rng(tasks)
-    found = [student_interval(rng.normal(0.3, 2.0, tasks).tolist()) for _ in range(2000)]
-    covered = np.mean([each.low <= 0.3 <= each.high for each in found])
+    results = [student_interval(rng.normal(0.3, 2.0, tasks).tolist()) for _ in range(2000)]
+    covered = np.mean([each.low <= 0.3 <= each.high for each in results])
     assert abs(covered - 0.95) <= 3.5 * math.sqrt(0.95 * 0.05 / 2000)
 
 
@@ -151,9 +151,9 @@ def test_without_bounds_equal_values_say_nothing(values):
 
 
 def test_an_interval_of_an_earlier_version_says_that_it_was_a_bootstrap():
-    told = told_evaluation("x", 0.5)
-    assert read_estimate(told).supposes == "many tasks"
-    assert read_estimate(told | {"bounds": [0.0, 1.0]}).supposes == ""
+    result = told_evaluation("x", 0.5)
+    assert read_estimate(result).supposes == "many tasks"
+    assert read_estimate(result | {"bounds": [0.0, 1.0]}).supposes == ""
     assert math.isnan(read_estimate({"estimate": {"mean": 0.5, "low": 0.5, "high": 0.5}}).low)
 
 

@@ -12,10 +12,10 @@ FIRST = {f"t{i}": 0.25 * (i % 4) for i in range(12)}
 BETTER = {task: reward + 0.5 for task, reward in FIRST.items()}
 
 
-def judged(name, reward, failed=()):
+def evaluation_event(name, reward, failed=()):
     """What the event of an evaluation says that knows its tasks."""
-    told = {"reward": reward, "parts": {}, "answers": {}, "failed": dict.fromkeys(failed, "e")}
-    return evaluation(name, 0.5) | told
+    facts = {"reward": reward, "parts": {}, "answers": {}, "failed": dict.fromkeys(failed, "e")}
+    return evaluation(name, 0.5) | facts
 
 
 @pytest.fixture
@@ -41,18 +41,22 @@ def only(two, first, second):
 
 
 def test_the_difference_is_paired_by_task(two):
-    found = only(two, judged("after_grpo", FIRST), judged("after_grpo", dict(reversed(BETTER.items()))))
-    told = [Evaluation("after_grpo", each, {}, {}, {}, None) for each in (FIRST, BETTER)]
-    assert found.paired == told[1].gain_over(told[0])
-    assert found.difference == pytest.approx(0.5)
-    assert (found.up, found.down, found.says) == (12, 0, "the second is better, if differences are symmetric")
-    assert found.first == Estimate(**evaluation("", 0.5)["estimate"], samples=None, supposes="many tasks")
+    gain = only(
+        two,
+        evaluation_event("after_grpo", FIRST),
+        evaluation_event("after_grpo", dict(reversed(BETTER.items()))),
+    )
+    entries = [Evaluation("after_grpo", each, {}, {}, {}, None) for each in (FIRST, BETTER)]
+    assert gain.paired == entries[1].gain_over(entries[0])
+    assert gain.difference == pytest.approx(0.5)
+    assert (gain.up, gain.down, gain.says) == (12, 0, "the second is better, if differences are symmetric")
+    assert gain.first == Estimate(**evaluation("", 0.5)["estimate"], samples=None, supposes="many tasks")
 
 
 def test_who_is_better_turns_with_the_sides(two):
-    found = only(two, judged("base", BETTER), judged("base", FIRST))
-    assert (found.difference, found.up, found.down) == (pytest.approx(-0.5), 0, 12)
-    assert found.says == "the first is better, if differences are symmetric"
+    gain = only(two, evaluation_event("base", BETTER), evaluation_event("base", FIRST))
+    assert (gain.difference, gain.up, gain.down) == (pytest.approx(-0.5), 0, 12)
+    assert gain.says == "the first is better, if differences are symmetric"
 
 
 @pytest.mark.parametrize(
@@ -68,36 +72,42 @@ def test_who_is_better_turns_with_the_sides(two):
     ],
 )
 def test_no_more_is_said_than_tasks_can_tell(two, moved, says):
-    assert only(two, judged("base", FIRST), judged("base", FIRST | moved)).says == says
+    assert only(two, evaluation_event("base", FIRST), evaluation_event("base", FIRST | moved)).says == says
 
 
 def test_a_task_that_failed_in_one_is_in_neither(two):
     fewer = {task: reward for task, reward in BETTER.items() if task != "t0"}
-    found = only(two, judged("base", FIRST), judged("base", fewer, failed=["t0"]))
-    assert (found.paired.tasks, found.up) == (11, 11)
+    gain = only(two, evaluation_event("base", FIRST), evaluation_event("base", fewer, failed=["t0"]))
+    assert (gain.paired.tasks, gain.up) == (11, 11)
 
 
 def test_one_task_alone_is_not_compared(two):
-    found = only(two, judged("base", {"t0": 1.0}, failed=["t1"]), judged("base", {"t1": 1.0}, failed=["t0"]))
-    assert (found.paired, found.difference) == (None, None)
-    assert "fewer than two" in found.says
+    gain = only(
+        two,
+        evaluation_event("base", {"t0": 1.0}, failed=["t1"]),
+        evaluation_event("base", {"t1": 1.0}, failed=["t0"]),
+    )
+    assert (gain.paired, gain.difference) == (None, None)
+    assert "fewer than two" in gain.says
 
 
 def test_other_tasks_are_not_compared(two):
-    found = only(two, judged("base", FIRST), judged("base", {f"u{task}": 0.0 for task in FIRST}))
-    assert (found.paired, found.difference) == (None, None)
-    assert "different tasks" in found.says
+    gain = only(
+        two, evaluation_event("base", FIRST), evaluation_event("base", {f"u{task}": 0.0 for task in FIRST})
+    )
+    assert (gain.paired, gain.difference) == (None, None)
+    assert "different tasks" in gain.says
 
 
 @pytest.mark.parametrize("reward", [None, [], {"t0": "1", "t1": "2"}, {"t0": None}, {"t0": 1e999, "t1": 0.0}])
 def test_means_alone_have_a_difference_without_an_interval(two, reward):
     told = evaluation("base", 0.7) | ({} if reward is None else {"reward": reward, "failed": {}})
-    found = only(two, judged("base", FIRST), told)
-    assert (found.difference, found.paired, found.says) == (pytest.approx(0.2), None, MEANS_ONLY)
+    gain = only(two, evaluation_event("base", FIRST), told)
+    assert (gain.difference, gain.paired, gain.says) == (pytest.approx(0.2), None, MEANS_ONLY)
 
 
 def test_other_rewards_are_not_compared(two):
-    first, second = two([judged("base", FIRST)], [judged("base", BETTER)])
+    first, second = two([evaluation_event("base", FIRST)], [evaluation_event("base", BETTER)])
     second.__dict__["run_json"] = facts_of() | {"judged": {"rewards": {"exact": 2.0}}}
     (found,) = paired_gains(first, second)
     assert (found.difference, found.paired) == (None, None)
@@ -106,10 +116,10 @@ def test_other_rewards_are_not_compared(two):
 
 def test_what_one_has_alone_is_left_out_and_so_are_early_ones_of_a_stage(two):
     names = ["base", *(f"grpo@{i}" for i in range(1, MAX_MID_STAGE + 4)), "after_grpo"]
-    found = paired_gains(
+    gains = paired_gains(
         *two([evaluation(name, 0.1) for name in (*names, "x")], [evaluation(name, 0.2) for name in names])
     )
-    assert [each.name for each in found] == ["base", *names[4:-1], "after_grpo"]
+    assert [each.name for each in gains] == ["base", *names[4:-1], "after_grpo"]
 
 
 def test_seeds_are_told(two):
@@ -124,10 +134,13 @@ def test_other_seeds_may_be_the_difference(two):
 
 
 def test_the_terminal_has_a_line_for_each(two):
-    found = paired_gains(
-        *two([judged("base", FIRST), evaluation("x", 0.5)], [judged("base", BETTER), evaluation("x", 0.75)])
+    gains = paired_gains(
+        *two(
+            [evaluation_event("base", FIRST), evaluation("x", 0.5)],
+            [evaluation_event("base", BETTER), evaluation("x", 0.75)],
+        )
     )
-    head, *told = [text for text, _ in gain_lines(found, "both runs have seed 0")]
+    head, *told = [text for text, _ in gain_lines(gains, "both runs have seed 0")]
     assert "both runs have seed 0" in head
     assert [" ".join(line.split()) for line in told] == [
         "base +0.500 over 12 tasks, up on 12, down on 0: the second is better, if differences are symmetric",
@@ -139,15 +152,17 @@ def answered(counts, **facts):
     """An evaluation of which so many of four answers to each task pass."""
     earned = {f"t{i}": [1.0] * c + [0.0] * (4 - c) for i, c in enumerate(counts)}
     reward = {task: sum(each) / 4 for task, each in earned.items()}
-    return judged("base", reward) | {"bounds": [0.0, 1.0], "earned": earned, "passes_at": 1.0} | facts
+    return (
+        evaluation_event("base", reward) | {"bounds": [0.0, 1.0], "earned": earned, "passes_at": 1.0} | facts
+    )
 
 
 def test_several_answers_have_pass_at_k_side_by_side(two):
-    found = paired_gains(*two([answered([0] * 12)], [answered([1] * 12)]))
-    assert [each.name for each in found] == ["base", "base pass@1", "base pass@2", "base pass@4"]
-    assert [each.difference for each in found] == pytest.approx([0.25, 0.25, 0.5, 1.0])
-    assert found[-1].says == "the second is better"
-    assert (found[-1].up, found[-1].down, found[-1].paired.tasks) == (12, 0, 12)
+    gains = paired_gains(*two([answered([0] * 12)], [answered([1] * 12)]))
+    assert [each.name for each in gains] == ["base", "base pass@1", "base pass@2", "base pass@4"]
+    assert [each.difference for each in gains] == pytest.approx([0.25, 0.25, 0.5, 1.0])
+    assert gains[-1].says == "the second is better"
+    assert (gains[-1].up, gains[-1].down, gains[-1].paired.tasks) == (12, 0, 12)
 
 
 @pytest.mark.parametrize(

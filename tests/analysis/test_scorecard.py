@@ -12,12 +12,12 @@ def Step(metrics=None, stage="grpo", loss_label="on_policy"):
     return StepRow(0, stage, loss_label, metrics or {}, {}, Segment("x.arrow", 1, ""))
 
 
-def judged(recipe, *steps, device="cpu"):
+def criteria_of(recipe, *steps, device="cpu"):
     return {criterion.name: criterion for criterion in scorecard(columns_of(steps), recipe, device)}
 
 
 def verdict(recipe, name, *steps, **given):
-    return judged(recipe, *steps, **given)[name].verdict
+    return criteria_of(recipe, *steps, **given)[name].verdict
 
 
 def of(name, *values):
@@ -25,7 +25,7 @@ def of(name, *values):
 
 
 def test_nothing_is_judged_without_a_number(recipe):
-    card = judged(recipe(), Step({"alignment": 0.5}, stage="sft"))  # steps of other stages are left out
+    card = criteria_of(recipe(), Step({"alignment": 0.5}, stage="sft"))  # steps of other stages are left out
     assert {criterion.verdict for criterion in card.values()} == {"not checked"}
     assert len(card) == 10
 
@@ -89,9 +89,9 @@ def test_a_learnable_share_is_a_fact_unless_it_was_asked_for(recipe):
 
 def test_a_loss_is_judged_by_its_label_and_progress_shown_by_reward(recipe):
     steps = [Step({"reward/mean": 0.1}), Step({"reward/mean": 0.6}, loss_label="no_signal")]
-    found = judged(recipe(), *steps)["policy loss"]
-    assert found.verdict == "pass"
-    assert found.measured == "on_policy 1, no_signal 1; reward 0.100 → 0.600"
+    result = criteria_of(recipe(), *steps)["policy loss"]
+    assert result.verdict == "pass"
+    assert result.measured == "on_policy 1, no_signal 1; reward 0.100 → 0.600"
     assert verdict(recipe(), "policy loss", *steps, Step(loss_label="zero_gradient")) == "fail"
 
 

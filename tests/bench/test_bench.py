@@ -36,9 +36,9 @@ def test_ratios_are_of_medians_and_above_one_where_truing_is_better(monkeypatch)
         return {"step": taken["now"][name == "trl"]}
 
     monkeypatch.setattr(compare_module, "run_side", side)
-    found = compare(SMALL, pairs=3, steps=2)
-    assert found["ratio_step"] == 2.5  # medians 2 and 5
-    assert found["truing"] == {"step": 2.0}
+    comparison = compare(SMALL, pairs=3, steps=2)
+    assert comparison["ratio_step"] == 2.5  # medians 2 and 5
+    assert comparison["truing"] == {"step": 2.0}
     assert taken["trl"] == [(SMALL, 2)] * 3
 
 
@@ -62,10 +62,10 @@ def test_bounds_by_hand():
     samples = [SimpleNamespace(token_ids=each, turns=[SimpleNamespace(start=3)]) for each in ids]
     record = SimpleNamespace(metrics={"tokens/computed": 50.0, "tokens/scored": 20.0}, samples=samples)
     weights, rates = WeightCounts(body=100, head=10, queries=6), MachineRates(gemm=1000.0, read=440.0)
-    found = lower_bounds(SMALL, record, weights, rates)
+    result = lower_bounds(SMALL, record, weights, rates)
     products = 2 * (100 * 50 + 10 * 20) / 1000
     attention = 50 * 4 * 6 * (1 + 2 + 3 + 4 + 4 + 3 + 4) / 7 / 1000  # the tree of 1 2 (3 (9, 8), 4 7)
-    assert found == pytest.approx(
+    assert result == pytest.approx(
         {
             # the prompts' distinct tokens: 1 2 (3, 4)
             "prefill": (2 * (100 * 4 + 10 * 8) + 4 * 4 * 6 * (1 + 2 + 3 + 3) / 4) / 1000,
@@ -120,15 +120,15 @@ def test_shares_use_the_better_rate_around_a_step(monkeypatch, tmp_path):
     monkeypatch.setattr(limit_module, "run_case", run)
     monkeypatch.setattr(limit_module, "lower_bounds", lambda *args: given.append(args[3]) or least)
     monkeypatch.setattr(limit_module, "count_weights", lambda folder: WeightCounts(1, 1, 1))
-    found = measure_roofline(replace(SMALL, model=str(tmp_path)), steps=5)
+    result = measure_roofline(replace(SMALL, model=str(tmp_path)), steps=5)
     assert [rate.gemm for rate in given] == [300.0, 350.0, 350.0]
     assert {(rate.read, rate.weight) for rate in given} == {(9.0, 4)}
-    assert found["step"] == 30.0
-    assert found["parts"]["prefill"] == {"seconds": 4.0, "bound": 1.0, "share": 0.25}
-    assert found["share_forward_backward"]["oneDNN"] == pytest.approx(0.45)
-    assert found["share_forward_backward"]["torch"] == pytest.approx(0.675)
-    assert found["share_record"] == pytest.approx(0.1 / 30)
-    assert (found["next"], found["steps"]) == ("optimizer", 3)
+    assert result["step"] == 30.0
+    assert result["parts"]["prefill"] == {"seconds": 4.0, "bound": 1.0, "share": 0.25}
+    assert result["share_forward_backward"]["oneDNN"] == pytest.approx(0.45)
+    assert result["share_forward_backward"]["torch"] == pytest.approx(0.675)
+    assert result["share_record"] == pytest.approx(0.1 / 30)
+    assert (result["next"], result["steps"]) == ("optimizer", 3)
 
 
 @pytest.mark.slow
@@ -146,9 +146,9 @@ def test_the_cost_of_the_doctor_is_a_share_of_steps():
         seconds = {"doctor": doctor, "forward": other}
         return truing_side.TimedStep(0.0, SimpleNamespace(seconds=seconds, facts=facts))
 
-    found = cost_of([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
-    assert (found.steps, found.looked_at, found.step_seconds) == (3, 2, 3.0)
-    assert (found.first, found.later, found.whole) == (0.5, pytest.approx(0.1), pytest.approx(1.5 / 7))
+    result = cost_of([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
+    assert (result.steps, result.looked_at, result.step_seconds) == (3, 2, 3.0)
+    assert (result.first, result.later, result.whole) == (0.5, pytest.approx(0.1), pytest.approx(1.5 / 7))
 
 
 def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatch, tmp_path):
@@ -162,9 +162,9 @@ def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatc
 
     monkeypatch.setattr(generation, "run_and_read_json", run)
     monkeypatch.setattr(generation, "MODEL", "tiny")
-    found = generation.compare(rows=4, pairs=3, vllm=tmp_path / "python")
-    assert (found["ratio_hf"], found["ratio_vllm"]) == (4.0, 0.5)
-    assert found["truing"] == {"tokens_per_s": 20.0, "mean_length": 10.0}
+    comparison = generation.compare(rows=4, pairs=3, vllm=tmp_path / "python")
+    assert (comparison["ratio_hf"], comparison["ratio_vllm"]) == (4.0, 0.5)
+    assert comparison["truing"] == {"tokens_per_s": 20.0, "mean_length": 10.0}
     assert [job["seed"] for job in jobs] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert len({len(ids) for ids in jobs[0]["prompts"]}) == 4, "ragged"
 
@@ -245,6 +245,6 @@ def test_an_unknown_case_is_an_error(command):
 @pytest.mark.slow
 def test_a_step_has_its_limits():
     result = CliRunner().invoke(app, ["bench", "limit", "--case", "short", "--json"])
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert set(found["parts"]) == {"prefill", "decode", "forward", "backward", "optimizer"}
-    assert all(0 < part["share"] < 1 for part in found["parts"].values())
+    output = json.loads(result.stdout.splitlines()[-1])
+    assert set(output["parts"]) == {"prefill", "decode", "forward", "backward", "optimizer"}
+    assert all(0 < part["share"] < 1 for part in output["parts"].values())

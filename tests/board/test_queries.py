@@ -94,15 +94,15 @@ def test_arguments_that_nobody_reads_change_nothing(board):
 
 def everything(board, name, at=AT):
     """Every view of a run; what each answers, or why it does not."""
-    told = {}
+    facts = {}
     asked = {each: SAMPLE | at | {"run": name, "chart": "lr", "number": "lr"} for each in RUN_VIEWS}
     asked |= {each: {"a": name, "b": name} for each in RUN_PAIR_VIEWS} | {"runs": {}}
     for view, query in asked.items():
         try:
-            told[view] = json.loads(dump_json(board.answer(view, query)))
+            facts[view] = json.loads(dump_json(board.answer(view, query)))
         except TruingError as error:
-            told[view] = str(error)
-    return told
+            facts[view] = str(error)
+    return facts
 
 
 def failed(told):
@@ -110,13 +110,13 @@ def failed(told):
 
 
 def test_all_views_of_a_sound_run_answer(board):
-    told = everything(board, "mini")
-    assert failed(told) == []
-    assert [(each["run"], each["state"], each["updates"]) for each in told["runs"]["runs"]] == [
+    answers = everything(board, "mini")
+    assert failed(answers) == []
+    assert [(each["run"], each["state"], each["updates"]) for each in answers["runs"]["runs"]] == [
         ("critic", "finished", 17),
         ("mini", "finished", 17),
     ]
-    assert told["run"]["trouble"] == ""
+    assert answers["run"]["trouble"] == ""
 
 
 def test_a_torn_line_was_never_recorded(copied):
@@ -124,8 +124,8 @@ def test_a_torn_line_was_never_recorded(copied):
         handle.write(b'{"step": 2, "sta')
     with open(copied / "events.jsonl", "ab") as handle:
         handle.write(b'{"time": 1, "ki')
-    told = everything(Board(copied.parent), "mini")
-    assert (failed(told), told["run"]["updates"], told["run"]["trouble"]) == ([], 17, "")
+    answers = everything(Board(copied.parent), "mini")
+    assert (failed(answers), answers["run"]["updates"], answers["run"]["trouble"]) == ([], 17, "")
 
 
 def test_a_damaged_event_is_told_and_everything_else_works(copied):
@@ -134,10 +134,10 @@ def test_a_damaged_event_is_told_and_everything_else_works(copied):
     with open(copied / "events.jsonl", "ab") as handle:
         for kind, payload in (("finding", {"code": "X"}), ("eval", {}), ("rollback", {}), ("stopped", {})):
             handle.write(dump_json({"time": 2.0, "kind": kind, "payload": payload}) + b"\n")
-    told = everything(Board(copied.parent), "mini")
-    assert failed(told) == []
-    assert told["run"]["state"] == "finished"
-    odd = told["run"]["trouble"].splitlines()
+    answers = everything(Board(copied.parent), "mini")
+    assert failed(answers) == []
+    assert answers["run"]["state"] == "finished"
+    odd = answers["run"]["trouble"].splitlines()
     assert odd[0].startswith("line 2 of events.jsonl is left out")
     assert [each.rpartition(": ")[2].split(",")[0] for each in odd[1:]] == [
         "finding without name",
@@ -152,10 +152,10 @@ def test_a_damaged_line_of_steps_is_told_in_the_runs_place(copied):
     lines = (copied / "steps.jsonl").read_bytes().splitlines(True)
     (copied / "steps.jsonl").write_bytes(b"".join([*lines[:3], b'{"step": 3}\n', *lines[4:]]))
     board = Board(copied.parent)
-    told = everything(board, "mini")
-    assert failed(told) == sorted([*RUN_VIEWS, *RUN_PAIR_VIEWS])
-    assert "line 4 of" in told["run"]
-    assert {each["run"]: each["state"] for each in told["runs"]["runs"]} == {
+    answers = everything(board, "mini")
+    assert failed(answers) == sorted([*RUN_VIEWS, *RUN_PAIR_VIEWS])
+    assert "line 4 of" in answers["run"]
+    assert {each["run"]: each["state"] for each in answers["runs"]["runs"]} == {
         "mini": "cannot be read",
         "sound": "finished",
     }
@@ -164,11 +164,11 @@ def test_a_damaged_line_of_steps_is_told_in_the_runs_place(copied):
 
 def test_an_update_whose_rows_are_missing_or_damaged_costs_itself_alone(copied):
     (copied / "rollouts.parquet").unlink()
-    told = everything(Board(copied.parent), "mini")
-    assert failed(told) == ["group", "parting", "sample", "update"]
-    assert "of step 0 is missing" in told["update"]
-    assert told["samples"]["unreadable_count"] == 17
-    assert told["run"]["updates"] == 17
+    answers = everything(Board(copied.parent), "mini")
+    assert failed(answers) == ["group", "parting", "sample", "update"]
+    assert "of step 0 is missing" in answers["update"]
+    assert answers["samples"]["unreadable_count"] == 17
+    assert answers["run"]["updates"] == 17
 
 
 @pytest.mark.parametrize("how", ["other bytes", "no parquet"])
@@ -177,9 +177,9 @@ def test_a_compacted_file_that_is_damaged_is_told(copied, how):
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 255
     path.write_bytes(bytes(data) if how == "other bytes" else b"nothing")
-    told = everything(Board(copied.parent), "mini")
-    assert set(failed(told)) <= {"group", "parting", "sample", "samples", "tasks", "update"}
-    assert how == "other bytes" or failed(told)
+    answers = everything(Board(copied.parent), "mini")
+    assert set(failed(answers)) <= {"group", "parting", "sample", "samples", "tasks", "update"}
+    assert how == "other bytes" or failed(answers)
 
 
 def test_a_segment_with_a_wrong_checksum_is_told(tmp_path):
@@ -207,12 +207,12 @@ def test_a_recipe_that_cannot_be_read_is_told_and_the_curves_are_there(copied, h
     facts = json.loads((copied / "run.json").read_text())
     RECIPES[how](facts)
     (copied / "run.json").write_text(json.dumps(facts))
-    told = everything(Board(copied.parent), "mini")
-    assert set(failed(told)) <= {"compare", "parting"}
-    assert "the recipe in run.json" in told["run"]["trouble"]
-    assert told["run"]["bounds"].get("grpo") is None
-    assert told["chart"]["series"][0]["y"]
-    assert not any(told["sample"]["tokens"]["clipped"])
+    answers = everything(Board(copied.parent), "mini")
+    assert set(failed(answers)) <= {"compare", "parting"}
+    assert "the recipe in run.json" in answers["run"]["trouble"]
+    assert answers["run"]["bounds"].get("grpo") is None
+    assert answers["chart"]["series"][0]["y"]
+    assert not any(answers["sample"]["tokens"]["clipped"])
 
 
 @pytest.mark.parametrize(
@@ -220,17 +220,17 @@ def test_a_recipe_that_cannot_be_read_is_told_and_the_curves_are_there(copied, h
 )
 def test_facts_of_another_version_are_no_obstacle(copied, facts):
     (copied / "run.json").write_text(json.dumps(facts))
-    told = everything(Board(copied.parent), "mini")
-    assert set(failed(told)) <= {"compare", "parting"}
-    assert told["run"]["updates"] == 17
-    assert told["run"]["scorecard"] == []
+    answers = everything(Board(copied.parent), "mini")
+    assert set(failed(answers)) <= {"compare", "parting"}
+    assert answers["run"]["updates"] == 17
+    assert answers["run"]["scorecard"] == []
 
 
 def test_a_recipe_file_that_is_gone_is_told(copied):
     (copied / "recipe.toml").unlink()
-    told = everything(Board(copied.parent), "mini")
-    assert failed(told) == []
-    assert "recipe.toml" in told["run"]["trouble"]
+    answers = everything(Board(copied.parent), "mini")
+    assert failed(answers) == []
+    assert "recipe.toml" in answers["run"]["trouble"]
 
 
 @pytest.mark.parametrize("name", ["run.json", "steps.jsonl", "events.jsonl"])
@@ -247,10 +247,10 @@ def test_facts_of_a_line_that_are_not_as_they_should_be_are_told(copied):
     for facts in ({"ratios": 5}, {"ratios": {"edges": [1], "epochs": [{"scored": 1}]}}):
         lines[-1]["facts"] = facts
         (copied / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        told = everything(Board(copied.parent), "mini")
-        assert told["run"]["ratios"] is None
-        assert "the record of the ratios of the last update is malformed" in told["run"]["trouble"]
-        assert not {"run", "chart"} & set(failed(told))
+        answers = everything(Board(copied.parent), "mini")
+        assert answers["run"]["ratios"] is None
+        assert "the record of the ratios of the last update is malformed" in answers["run"]["trouble"]
+        assert not {"run", "chart"} & set(failed(answers))
 
 
 def test_runs_are_held_up_to_a_number_and_the_rest_is_read_again(tmp_path, monkeypatch):
@@ -278,8 +278,8 @@ def test_runs_that_there_was_no_time_for_are_counted_and_come_later(tmp_path, mo
     board = Board(tmp_path)
     assert (board.answer("runs", {})["waiting"], board.answer("runs", {})["runs"]) == (3, [])
     monkeypatch.setattr(overview, "READ_SECONDS", 1.0)
-    told = board.answer("runs", {})
-    assert (told["waiting"], len(told["runs"])) == (0, 3)
+    answer = board.answer("runs", {})
+    assert (answer["waiting"], len(answer["runs"])) == (0, 3)
 
 
 def test_a_run_is_read_again_only_where_it_moved(tmp_path, monkeypatch):
@@ -309,9 +309,9 @@ def test_those_that_spoke_last_come_first_and_those_that_never_did_by_their_step
     with opened_run(tmp_path / "silent") as writer:
         write(writer, 0)
     (tmp_path / "silent/events.jsonl").write_bytes(b"")
-    told = Board(tmp_path).answer("runs", {})["runs"]
-    assert [each["run"] for each in told] == ["silent", "new", "old"]
-    assert told[0]["last"] > 1e9
+    answer = Board(tmp_path).answer("runs", {})["runs"]
+    assert [each["run"] for each in answer] == ["silent", "new", "old"]
+    assert answer[0]["last"] > 1e9
 
 
 def live(folder, done):
@@ -333,8 +333,8 @@ def live(folder, done):
             step += 1
             if step > 8 and rng.random() < 0.15:
                 back = step - rng.randrange(1, 6)
-                told = {"stage": "grpo", "step": step - 1, "to": back, "reason": "r", "kept": "abandoned/x"}
-                writer.write_event("rollback", **told)
+                facts = {"stage": "grpo", "step": step - 1, "to": back, "reason": "r", "kept": "abandoned/x"}
+                writer.write_event("rollback", **facts)
                 writer.truncate_to("grpo", back)
                 step = back
         writer.write_event("finished")
@@ -382,9 +382,9 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
         each.join()
     assert wrong == []
     assert len(asked) > 20
-    told = everything(Board(tmp_path), "mini", AT | {"group": "g0"})
-    assert failed(told) == []
-    assert told["run"]["state"] == "finished"
+    answers = everything(Board(tmp_path), "mini", AT | {"group": "g0"})
+    assert failed(answers) == []
+    assert answers["run"]["state"] == "finished"
 
 
 def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch):
@@ -403,8 +403,8 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
             return real(opened, step)
 
         monkeypatch.setattr(RunView, "rows", rows)
-        told = board.answer("update", AT | {"update": "3"})
-        assert next(each["value"] for each in told["numbers"] if each["name"] == "reward/mean") == 0.75
+        answer = board.answer("update", AT | {"update": "3"})
+        assert next(each["value"] for each in answer["numbers"] if each["name"] == "reward/mean") == 0.75
         assert asked == [0.25, 0.75]
         monkeypatch.setattr(RunView, "rows", lambda opened, step: asked.append(1) or (tmp_path / "x").stat())
         with pytest.raises(RecordError, match="No such file"):  # nothing moved: it is asked once

@@ -29,12 +29,12 @@ class Parts(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        told = dict(attrs)
+        result = dict(attrs)
         if tag == "script":
-            self.scripts.append([told, ""])
+            self.scripts.append([result, ""])
             self._within = tag
-        if told.get("http-equiv") == "Content-Security-Policy":
-            self.policy = told["content"]
+        if result.get("http-equiv") == "Content-Security-Policy":
+            self.policy = result["content"]
 
     def handle_endtag(self, tag):
         self._within = None
@@ -49,7 +49,7 @@ class Parts(HTMLParser):
 
 
 @pytest.fixture
-def nasty(tmp_path):
+def hostile_run(tmp_path):
     """A run whose every text would end a script, with findings, one of them undone."""
     with opened_run(tmp_path / "runs" / "a ~*run", name=NASTY) as writer:
         for step in range(3):
@@ -91,8 +91,8 @@ def asked_by_pages(views, run):
 
     head = views[js("run", run=run)]
     yield js("run", run=run)
-    for room in head["rooms"]:
-        for chart in room["charts"]:
+    for group in head["rooms"]:
+        for chart in group["charts"]:
             yield js("chart", run=run, chart=chart["name"])
     for each in head["findings"]:
         yield js("rule", code=each["code"])
@@ -109,19 +109,19 @@ def asked_by_pages(views, run):
         yield js("group", **last, group=each["group"])
 
 
-def test_a_report_holds_what_its_pages_ask_for(nasty):
-    parts = Parts(html_report(nasty))
+def test_a_report_holds_what_its_pages_ask_for(hostile_run):
+    parts = Parts(html_report(hostile_run))
     views, run = parts.data("views"), parts.data("reported")["run"]
     assert run == "a ~*run"
-    wanted = list(asked_by_pages(views, run))
-    assert len(wanted) > 25
-    assert [each for each in wanted if each not in views] == []
-    assert any("%7E" in each and "chart" in each for each in wanted)  # charts of "everything else"
+    expected = list(asked_by_pages(views, run))
+    assert len(expected) > 25
+    assert [each for each in expected if each not in views] == []
+    assert any("%7E" in each and "chart" in each for each in expected)  # charts of "everything else"
 
 
-def test_its_answers_are_the_boards(nasty):
-    views = Parts(html_report(nasty)).data("views")
-    board = Board(nasty)
+def test_its_answers_are_the_boards(hostile_run):
+    views = Parts(html_report(hostile_run)).data("views")
+    board = Board(hostile_run)
     for asked, told in views.items():
         view, _, query = asked.partition("?")
         again = json.loads(dump_json(board.answer(view, dict(parse_qsl(query)))))
@@ -137,8 +137,8 @@ def test_a_trained_run_is_reported_whole(trained, name):
     assert str(trained) not in text.replace(json.dumps(str(trained)), "")
 
 
-def test_no_text_of_a_run_ends_its_script(nasty):
-    text = html_report(nasty)
+def test_no_text_of_a_run_ends_its_script(hostile_run):
+    text = html_report(hostile_run)
     parts = Parts(text)
     assert [told.get("type", "") for told, _ in parts.scripts] == ["application/json"] * 2 + ["", "module"]
     assert "alert(1)</script>" not in text
@@ -148,8 +148,8 @@ def test_no_text_of_a_run_ends_its_script(nasty):
         assert "<!--" not in script or told.get("type") != "application/json"
 
 
-def test_its_policy_allows_its_own_scripts_and_nothing_else(nasty):
-    parts = Parts(html_report(nasty))
+def test_its_policy_allows_its_own_scripts_and_nothing_else(hostile_run):
+    parts = Parts(html_report(hostile_run))
     for told, script in parts.scripts:
         if told.get("type") != "application/json":
             digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -162,9 +162,9 @@ def test_its_policy_allows_its_own_scripts_and_nothing_else(nasty):
     assert rules.keys() == {"default-src", "img-src", "style-src", "script-src"}
 
 
-def test_what_cannot_be_answered_is_left_out(nasty):
-    (nasty / "rollouts/grpo-000002.arrow").unlink()
-    views = Parts(html_report(nasty)).data("views")
+def test_what_cannot_be_answered_is_left_out(hostile_run):
+    (hostile_run / "rollouts/grpo-000002.arrow").unlink()
+    views = Parts(html_report(hostile_run)).data("views")
     kinds = [each.partition("?")[0] for each in views]
     assert kinds.count("update") == 2
     assert not [each for each in views if each.startswith("update") and "update=3" in each]
@@ -175,8 +175,8 @@ def test_what_was_undone_is_no_page_of_the_report(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
         writer.write_event("finding", **finding("MSK001", step=0, sample_id="0/grpo/0/0/7"))
-        told = {"stage": "grpo", "step": 1, "to": 0, "reason": "r", "kept": "abandoned/grpo-1"}
-        writer.write_event("rollback", **told)
+        facts = {"stage": "grpo", "step": 1, "to": 0, "reason": "r", "kept": "abandoned/grpo-1"}
+        writer.write_event("rollback", **facts)
     views = Parts(html_report(tmp_path / "run")).data("views")
     assert not [each for each in views if "0%2Fgrpo%2F0%2F0%2F7" in each]
 
@@ -202,10 +202,10 @@ def test_what_is_no_run_is_told(tmp_path):
 
 @pytest.mark.parametrize("value", ["a b", "~x", "a*b", "é/→", "a+b&c=d", "-._", "%", "'()!"])
 def test_questions_are_written_as_a_browser_writes_them(value):
-    told = question("v", {"b": value, "a": "1", "c": ""})
-    assert dict(parse_qsl(told.partition("?")[2])) == {"a": "1", "b": value}
+    result = question("v", {"b": value, "a": "1", "c": ""})
+    assert dict(parse_qsl(result.partition("?")[2])) == {"a": "1", "b": value}
     expected = urlencode({"b": value}).replace("%2A", "*").replace("~", "%7E")
-    assert told == f"v?a=1&{expected}"
+    assert result == f"v?a=1&{expected}"
 
 
 def test_a_bundle_is_every_module_behind_what_it_imports():

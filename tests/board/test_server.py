@@ -27,7 +27,7 @@ from truing.board.server import HEADERS, LOOPBACK, make_app, run_changes, static
 LOCAL = frozenset(LOOPBACK)
 
 
-def asked(board, token="", hosts=LOCAL, base="http://127.0.0.1:8484"):
+def client_of(board, token="", hosts=LOCAL, base="http://127.0.0.1:8484"):
     app = make_app(board, token=token, hosts=hosts)
     return TestClient(app, base_url=base, follow_redirects=False, raise_server_exceptions=True)
 
@@ -75,21 +75,21 @@ PATHS = [
 
 @pytest.mark.parametrize(("path", "status"), PATHS, ids=lambda each: str(each)[:40])
 def test_every_answer_has_its_status_and_its_headers(board, path, status):
-    with asked(board) as client:
+    with client_of(board) as client:
         for method in ("GET", "HEAD"):
             answer = client.request(method, path)
             assert (answer.status_code, guarded(answer)) == (status, True)
         answer = client.get(path)
     if path.startswith("/api/") and status in (400, 404) and path.count("/") == 2 and path != "/api/":
-        told = answer.json()
-        assert list(told) == ["error"]
-        assert "Traceback" not in told["error"]
+        result = answer.json()
+        assert list(result) == ["error"]
+        assert "Traceback" not in result["error"]
         assert answer.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize("path", ["/", "/main.js", "/plotly.js"])
 def test_a_file_that_is_still_the_same_is_not_sent_again(board, path):
-    with asked(board) as client:
+    with client_of(board) as client:
         first = client.get(path)
         again = client.get(path, headers={"if-none-match": first.headers["etag"]})
         other = client.get(path, headers={"if-none-match": '"of another version"'})
@@ -101,7 +101,7 @@ def test_a_file_that_is_still_the_same_is_not_sent_again(board, path):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/main.js", "/api/live", "/nothing"])
 def test_nothing_but_reading_is_allowed(board, method, path):
-    with asked(board) as client:
+    with client_of(board) as client:
         answer = client.request(method, path)
     assert (answer.status_code, answer.text, guarded(answer)) == (405, "the board is read-only\n", True)
 
@@ -125,19 +125,19 @@ def test_nothing_but_reading_is_allowed(board, method, path):
     ],
 )
 def test_another_name_is_turned_away(board, host, status):
-    with asked(board) as client:
+    with client_of(board) as client:
         answer = client.get("/api/rules", headers={"host": host})
     assert (answer.status_code, guarded(answer)) == (status, True)
 
 
 def test_any_name_is_known_where_none_is_given(board):
-    with asked(board, hosts=frozenset()) as client:
+    with client_of(board, hosts=frozenset()) as client:
         assert client.get("/api/rules", headers={"host": "evil.example"}).status_code == 200
 
 
 @pytest.mark.parametrize("token", ["secret", "é", '→ with spaces & ünïcode=;,"', "a" * 500])
 def test_a_token_is_brought_once_and_then_in_a_cookie(board, token):
-    with asked(board, token) as client:
+    with client_of(board, token) as client:
         for given in ({}, {"token": ""}, {"token": "wrong"}, {"token": token + " "}, {"token": "wröng→"}):
             answer = client.get("/api/rules", params=given)
             assert (answer.status_code, guarded(answer)) == (401, True)
@@ -156,7 +156,7 @@ def test_a_token_is_brought_once_and_then_in_a_cookie(board, token):
 
 
 def test_where_a_token_leads_is_always_here(board):
-    with asked(board, "t") as client:
+    with client_of(board, "t") as client:
         for path in ("//evil.example/", "/\\evil.example", "/api/rules"):
             client.cookies.clear()
             answer = client.get(f"http://127.0.0.1:8484{path}?token=t")
@@ -165,7 +165,7 @@ def test_where_a_token_leads_is_always_here(board):
 
 
 def test_large_answers_are_packed_and_small_ones_are_not(board):
-    with asked(board) as client:
+    with client_of(board) as client:
         packed = client.get("/api/run", params={"run": "mini"}, headers={"accept-encoding": "gzip"})
         assert packed.headers["content-encoding"] == "gzip"
         plain = client.get("/api/run", params={"run": "mini"}, headers={"accept-encoding": "identity"})
@@ -197,8 +197,8 @@ def test_pages_ask_for_nothing_from_elsewhere():
         if path != "/plotly.js":
             text = data.decode()
             for word in ("http://", "https://", "//cdn", "<script>", "eval(", "innerHTML"):
-                found = text.replace("http://www.w3.org/2000/svg", "")
-                assert word not in found, (path, word)
+                result = text.replace("http://www.w3.org/2000/svg", "")
+                assert word not in result, (path, word)
 
 
 def events_of(board, act):
@@ -297,7 +297,7 @@ def test_the_command_listens_and_ends_with_ctrl_c(tmp_path):
 
 def test_gzip_of_the_charts_library_is_whole(board):
     with (
-        asked(board) as client,
+        client_of(board) as client,
         client.stream("GET", "/plotly.js", headers={"accept-encoding": "gzip"}) as answer,
     ):
         data = b"".join(answer.iter_raw())

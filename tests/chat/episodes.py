@@ -57,19 +57,19 @@ def stop_ids(tokenizer):
     return tokenizer.convert_tokens_to_ids(stops)
 
 
-def play(chat, *draws, task=TASK, reply="moon"):
-    """An episode: ``draws`` make the ids of a turn from the seat, and ``reply`` answers each call."""
-    seat = Attempt(task, "g", ("key",), *start_dialogue(chat, task), None)
+def run_episode(chat, *draws, task=TASK, reply="moon"):
+    """An episode: ``draws`` make the ids of a turn from the attempt, and ``reply`` answers each call."""
+    attempt = Attempt(task, "g", ("key",), *start_dialogue(chat, task), None)
     for i, draw in enumerate(draws):
         if i:
-            calls = enumerate(seat.last_message.calls)
+            calls = enumerate(attempt.last_message.calls)
             replies = [tool_message(call, k, reply) for k, call in calls] or [
                 {"role": "user", "content": reply}
             ]
-            seat.observe(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
-        seat.add_turn(chat, completion(draw(seat)))
-    seat.end(Status.DONE, EndedBy.ENVIRONMENT)
-    return seat.to_rollout(RAW, 0)
+            attempt.observe(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
+        attempt.add_turn(chat, completion(draw(attempt)))
+    attempt.end(Status.DONE, EndedBy.ENVIRONMENT)
+    return attempt.to_rollout(RAW, 0)
 
 
 def completion(ids):
@@ -82,8 +82,8 @@ def completion(ids):
 def as_written(chat, said, change=lambda ids: ids):
     """A turn as the template writes it, with its ids changed."""
 
-    def draw(seat):
-        dialogue = seat.dialogue
+    def draw(attempt):
+        dialogue = attempt.dialogue
         return change(encode_reply(chat, dialogue.messages, said, dialogue.tools).tolist())
 
     return draw
@@ -91,7 +91,7 @@ def as_written(chat, said, change=lambda ids: ids):
 
 def in_words(chat, text):
     """A turn of that text, stop token and all."""
-    return lambda seat: chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return lambda attempt: chat.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def samples(chat, rollout):

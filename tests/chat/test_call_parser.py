@@ -261,10 +261,10 @@ def test_64_levels_are_read():
 
 def test_one_malformed_call_stops_the_others_and_each_is_told():
     good, bad = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>', "<tool_call>clock</tool_call>"
-    said = parse_calls(f"{bad}{good}{bad}", "hermes").message
-    assert [problem[:7] for problem in said.parse_errors] == ["Call 1 ", "Call 3 "]
-    assert said.calls == ()
-    assert said.content == f"{bad}{good}{bad}"  # the model sees what it wrote
+    message = parse_calls(f"{bad}{good}{bad}", "hermes").message
+    assert [problem[:7] for problem in message.parse_errors] == ["Call 1 ", "Call 3 "]
+    assert message.calls == ()
+    assert message.content == f"{bad}{good}{bad}"  # the model sees what it wrote
 
 
 def test_only_the_first_malformed_calls_are_told():
@@ -292,9 +292,9 @@ CALL = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
     ],
 )
 def test_a_call_in_a_thought_is_no_call(text, thinking, calls):
-    said = parse_calls(text, "hermes", thinking=thinking).message
-    assert len(said.calls) == calls
-    assert said.parse_errors == ()
+    message = parse_calls(text, "hermes", thinking=thinking).message
+    assert len(message.calls) == calls
+    assert message.parse_errors == ()
 
 
 def test_a_thought_in_an_argument_is_an_argument():
@@ -303,8 +303,8 @@ def test_a_thought_in_an_argument_is_an_argument():
 
 
 def test_a_thought_before_a_whole_answer():
-    said = parse_calls('<think>hm</think>\n{"name": "clock", "parameters": {}}', "llama3").message
-    assert said == AssistantMessage("<think>hm</think>", (CLOCK,))
+    message = parse_calls('<think>hm</think>\n{"name": "clock", "parameters": {}}', "llama3").message
+    assert message == AssistantMessage("<think>hm</think>", (CLOCK,))
 
 
 def test_a_final_message_is_said_without_its_analysis():

@@ -74,9 +74,9 @@ def test_a_tag_that_is_one_token_is_scaffolding_and_a_straddling_token_is_not(da
     tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / "minimind")
     ids = torch.tensor(tokenizer(CALL, add_special_tokens=False)["input_ids"])
     structure = read_turn_with_tools(tokenizer, ids, [], "hermes").structure
-    told = dict(zip(tokenizer.convert_ids_to_tokens(ids), structure.tolist(), strict=True))
-    assert told["<tool_call>"]
-    assert told["</tool_call>"]
+    result = dict(zip(tokenizer.convert_ids_to_tokens(ids), structure.tolist(), strict=True))
+    assert result["<tool_call>"]
+    assert result["</tool_call>"]
     pieces = token_bytes(tokenizer, ids.tolist())
     expected, at = [], 0
     mask = chosen(CALL, "say", TEXT, "1")

@@ -1,7 +1,7 @@
 """Values of every type that go through a template and come back as they were, or are refused."""
 
 import pytest
-from episodes import USER, as_written, play
+from episodes import USER, as_written, run_episode
 from families import FORMAT_OF, chat_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,8 +90,10 @@ def test_a_value_of_any_type_comes_back(family):
     chat = chat_of(family)
     assert (chat.tool_format, chat.tool_prompt) == (FORMAT_OF[family], None)
     for key, value in (*(("text", text) for text in TEXTS), *OTHERS):
-        said = AssistantMessage(calls=(ToolCall(TOOL.name, {key: value}),))
-        rollout = play(chat, as_written(chat, said), as_written(chat, AssistantMessage("done")), task=TASK)
+        message = AssistantMessage(calls=(ToolCall(TOOL.name, {key: value}),))
+        rollout = run_episode(
+            chat, as_written(chat, message), as_written(chat, AssistantMessage("done")), task=TASK
+        )
         [call] = rollout.messages[0]["tool_calls"]
         assert call["function"]["arguments"] == {key: value}
         assert type(call["function"]["arguments"][key]) is type(value), "1 is not 1.0, nor True"
@@ -102,8 +104,10 @@ def test_a_value_of_any_type_comes_back(family):
 def test_quotes_and_backslashes_come_back(family):
     chat = chat_of(family)
     for key, value in ESCAPED:
-        said = AssistantMessage(calls=(ToolCall(TOOL.name, {key: value}),))
-        rollout = play(chat, as_written(chat, said), as_written(chat, AssistantMessage("done")), task=TASK)
+        message = AssistantMessage(calls=(ToolCall(TOOL.name, {key: value}),))
+        rollout = run_episode(
+            chat, as_written(chat, message), as_written(chat, AssistantMessage("done")), task=TASK
+        )
         assert rollout.messages[0]["tool_calls"][0]["function"]["arguments"] == {key: value}
 
 
@@ -116,7 +120,9 @@ def test_several_calls_and_the_text_beside_them_come_back():
     for family in FORMAT_OF:
         chat = chat_of(family)
         said = AssistantMessage("Let me see.", calls)
-        rollout = play(chat, as_written(chat, said), as_written(chat, AssistantMessage("done")), task=TASK)
+        rollout = run_episode(
+            chat, as_written(chat, said), as_written(chat, AssistantMessage("done")), task=TASK
+        )
         first = rollout.messages[0]
         read = [(one["function"]["name"], one["function"]["arguments"]) for one in first["tool_calls"]]
         assert read == [(call.name, call.arguments) for call in calls], family

@@ -193,10 +193,10 @@ BAD = {
 
 @pytest.mark.parametrize(("format", "text", "problem"), BAD.values(), ids=BAD)
 def test_what_is_wrong_with_a_call_goes_back_to_the_model(format, text, problem):
-    said = parse_calls(text, format, TOOLS).message
-    assert said.calls == ()
-    assert problem in said.parse_errors[0]
-    assert not re.search(r"<\w|</|<\|", said.parse_errors[0]), "no tag, which would be a special token"
+    message = parse_calls(text, format, TOOLS).message
+    assert message.calls == ()
+    assert problem in message.parse_errors[0]
+    assert not re.search(r"<\w|</|<\|", message.parse_errors[0]), "no tag, which would be a special token"
 
 
 @pytest.mark.parametrize("format", sorted({format for format, *_ in GOOD.values()}))

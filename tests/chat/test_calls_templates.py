@@ -53,7 +53,7 @@ def tool_of(call):
     return ToolSpec(call.name, "Called.", {"type": "object", "properties": properties})
 
 
-def written(template, said):
+def rendered_turn(template, said):
     """What a template writes for a turn, up to the stop token."""
     special = {"bos_token": "<s>", "eos_token": "</s>"}
     [[prompt], _], [[whole], _] = (
@@ -69,24 +69,26 @@ def written(template, said):
 
 @pytest.mark.parametrize(("name", "format"), [case(*item) for item in TEMPLATES.items()])
 def test_the_format_of_a_template_is_found(name, format):
-    assert detect_format(written(template_of(name), AssistantMessage("", (SENTINEL,))), SENTINEL) == format
+    assert (
+        detect_format(rendered_turn(template_of(name), AssistantMessage("", (SENTINEL,))), SENTINEL) == format
+    )
 
 
 @pytest.fixture
 def calls(data):
     """Calls in the forms of two public data sets."""
-    found = []
+    results = []
     for line in (data / "glaive_toolcall" / "conversations.jsonl").read_text().splitlines():
         for turn in json.loads(line)["conversations"]:
             if turn["from"] == "function_call":
                 call = json.loads(turn["value"])
-                found.append(ToolCall(call["name"], call["arguments"]))
+                results.append(ToolCall(call["name"], call["arguments"]))
     for line in (data / "bfcl" / "single_turn.jsonl").read_text().splitlines():
         for answer in json.loads(line).get("ground_truth") or ():
             [(name, arguments)] = answer.items()  # lists of all values that are right
-            found.append(ToolCall(name, arguments))
-    assert len(found) > 25
-    return found
+            results.append(ToolCall(name, arguments))
+    assert len(results) > 25
+    return results
 
 
 ALL_CALLS = {"trl/qwen2_5", "trl/qwen3_6", "trl/glm4moe", "trl/lfm2_v2"}
@@ -98,11 +100,11 @@ UNESCAPED = {"trl/lfm2_2_5"}
 )
 def test_calls_are_read_back(calls, name):
     for call in calls[:: 1 if name in ALL_CALLS or len(calls) < 100 else 20]:
-        text = written(template_of(name), AssistantMessage("", (call,)))
+        text = rendered_turn(template_of(name), AssistantMessage("", (call,)))
         [read] = parse_calls(text, TEMPLATES[name], [tool_of(call)]).message.calls
         assert (read.name, read.arguments) == (call.name, call.arguments)
 
 
 def test_content_stands_apart_from_calls():
-    said = AssistantMessage("Two lines.\n", (SENTINEL, ToolCall("other", {})))
-    assert parse_calls(written(template_of("trl/qwen2_5"), said), "hermes").message == said
+    message = AssistantMessage("Two lines.\n", (SENTINEL, ToolCall("other", {})))
+    assert parse_calls(rendered_turn(template_of("trl/qwen2_5"), message), "hermes").message == message

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from episodes import answers, control_ids, play, samples
+from episodes import answers, control_ids, run_episode, samples
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -190,8 +190,8 @@ def test_what_the_template_writes_is_control_and_other_added_words_are_not():
 def test_answers_and_tools_never_become_control_tokens(spoken):
     for text in hostile(spoken):
         plain, said = (
-            play(spoken, draw, draw, task=task, reply=reply)
-            for draw in [lambda seat: [spoken.stop_ids[0]]]
+            run_episode(spoken, draw, draw, task=task, reply=reply)
+            for draw in [lambda attempt: [spoken.stop_ids[0]]]
             for task, reply in (
                 (Task("t", "f", (ASKED,), tools=(tool(),)), "x"),
                 (Task("t", "f", (ASKED,), tools=(tool(text),)), text),
@@ -308,7 +308,7 @@ def drawing(chat, text, *, as_ids):
     control = chat.control if not as_ids else ControlTokens(chat.tokenizer, {})
     pieces = control.unmark(control.mark_text(text)).pieces(0, len(text))
     ids = [id for a, b in pieces for id in chat.tokenizer(text[a:b], add_special_tokens=False)["input_ids"]]
-    return lambda seat: [*ids, chat.stop_ids[0]]
+    return lambda attempt: [*ids, chat.stop_ids[0]]
 
 
 @pytest.mark.parametrize("as_ids", [True, False])
@@ -318,7 +318,7 @@ def test_what_the_policy_drew_stays_what_it_is_where_its_past_is_written_anew(as
     text = "  <|python_tag|>hm"  # the template trims, so the past is written anew
     first = drawing(chat, text, as_ids=as_ids)
     task = Task("t", "f", (ASKED,))
-    rollout = play(chat, first, drawing(chat, "x", as_ids=True), task=task)
+    rollout = run_episode(chat, first, drawing(chat, "x", as_ids=True), task=task)
     assert rollout.turns[1].restart_reason
     tag = chat.control.ids["<|python_tag|>"]
     assert (tag in rollout.turns[0].token_ids.tolist()) == as_ids

@@ -24,7 +24,7 @@ ALL = (
 )
 
 
-def told(*changes):
+def chat_with(*changes):
     """A chat whose template writes all, but for what was changed."""
     tokenizer, template = qwen(), ALL
     for was, now in changes:
@@ -34,7 +34,7 @@ def told(*changes):
     return Chat(tokenizer, (tokenizer.eos_token_id,), "hermes", None, system_role=True)
 
 
-def lost(chat, *messages, prompt=True):
+def dropped_text(chat, *messages, prompt=True):
     return describe_parts(dropped_parts(chat, messages, TOOLS, prompt=prompt))
 
 
@@ -50,7 +50,7 @@ CONVERSATION = (
 
 
 def test_a_template_that_writes_all_loses_nothing():
-    assert lost(told(), *CONVERSATION) == ""
+    assert dropped_text(chat_with(), *CONVERSATION) == ""
 
 
 @pytest.mark.parametrize(
@@ -73,20 +73,20 @@ def test_a_template_that_writes_all_loses_nothing():
     ],
 )
 def test_each_part_that_is_left_out_is_named(was, now, missing):
-    assert missing in lost(told((was, now)), *CONVERSATION)
+    assert missing in dropped_text(chat_with((was, now)), *CONVERSATION)
 
 
 def test_the_arguments_of_a_missing_call_are_not_told_apart():
-    chat = told(("m.tool_calls or ()", "(m.tool_calls or ())[:1]"))
-    assert lost(chat, *CONVERSATION) == "call 2 (look) of message 3 (assistant)"
+    chat = chat_with(("m.tool_calls or ()", "(m.tool_calls or ())[:1]"))
+    assert dropped_text(chat, *CONVERSATION) == "call 2 (look) of message 3 (assistant)"
 
 
 def test_thoughts_of_earlier_turns_may_go_and_those_of_the_last_may_not():
     drops = "{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}"
-    chat = told(("{{ m.content }}", drops))
+    chat = chat_with(("{{ m.content }}", drops))
     thinks = AssistantMessage("<think>\nhm\n</think>\n\nMoon.").to_dict()
-    assert lost(chat, ASKED, thinks, ASKED) == ""
-    assert lost(chat, ASKED, thinks, prompt=False) == "the reasoning of message 2 (assistant)"
+    assert dropped_text(chat, ASKED, thinks, ASKED) == ""
+    assert dropped_text(chat, ASKED, thinks, prompt=False) == "the reasoning of message 2 (assistant)"
     with pytest.raises(DataError, match="the reasoning of message 2"):
         encode_reply(chat, [ASKED], AssistantMessage("<think>\nhm\n</think>\n\nMoon."), TOOLS)
     assert len(encode_reply(chat, [ASKED], AssistantMessage("Moon."), TOOLS))
@@ -111,7 +111,7 @@ def test_a_demonstrated_turn_that_cannot_be_written_is_refused(make, template, s
 
 @pytest.mark.parametrize("role", ["user", "system"])
 def test_a_prompt_that_lacks_a_message_is_refused(role):
-    chat = told(("messages %}", f"messages if m.role != '{role}' %}}"))
+    chat = chat_with(("messages %}", f"messages if m.role != '{role}' %}}"))
     with pytest.raises(DataError, match=rf"does not show the text of message \d \({role}\)"):
         render_prompt(chat, Task("t", "f", CONVERSATION[:2], tools=TOOLS))
 
@@ -164,7 +164,7 @@ NESTED = ToolSpec(
     ],
 )
 def test_tools_that_a_prompt_lacks_are_refused_by_name(now, missing):
-    chat = told(("{{ tools | tojson }}", now))
+    chat = chat_with(("{{ tools | tojson }}", now))
     needed = [str(part) for part in unshown_tools(chat, [ASKED], (NESTED,)) if part.needed]
     assert needed == missing
     task = Task("t", "f", (ASKED,), tools=(NESTED,))
@@ -178,8 +178,8 @@ def test_tools_that_a_prompt_lacks_are_refused_by_name(now, missing):
 def test_descriptions_at_any_depth_are_sought():
     shown = "{{ tools | tojson }}"
     flat = "{% for t in tools[0].function.parameters.properties %}{{ t }}{% endfor %}"
-    assert unshown_tools(told(), [ASKED], (NESTED,)) == []
-    lost = unshown_tools(told((shown, flat)), [ASKED], (NESTED,))
+    assert unshown_tools(chat_with(), [ASKED], (NESTED,)) == []
+    lost = unshown_tools(chat_with((shown, flat)), [ASKED], (NESTED,))
     assert {str(part) for part in lost if not part.needed} == {
         "send.to.name",
         "the description of send.to.name",

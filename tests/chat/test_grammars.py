@@ -76,7 +76,7 @@ ENDS = {
 LETTERS = set(b"abcxyz 0129.-,:<>/'\"{}[]()\n")
 
 
-def begun(family, tags, tools=TOOLS):
+def start_turn(family, tags, tools=TOOLS):
     """A turn that is drawn, and the ids of a text."""
     if (family, tags) not in MADE:
         chat = chat_of(family, tags=tags)
@@ -86,11 +86,11 @@ def begun(family, tags, tools=TOOLS):
     return chat, grammars.turn_matcher(Dialogue((), tools, 0, "", empty), empty)
 
 
-def written(chat, name, arguments):
+def call_ids(chat, name, arguments):
     """A call's ids as the template writes it, without what stands around it."""
-    said = AssistantMessage(calls=(ToolCall(name, arguments),))
+    message = AssistantMessage(calls=(ToolCall(name, arguments),))
     tag, closing = FORMATS[chat.tool_format].opening_tag, FORMATS[chat.tool_format].closing
-    whole = chat.render_text([{"role": "user", "content": "q"}, said.to_dict()], prompt=False)
+    whole = chat.render_text([{"role": "user", "content": "q"}, message.to_dict()], prompt=False)
     text = tag + whole.partition(tag)[2].rpartition(closing)[0] + closing
     return chat.tokenizer(text, add_special_tokens=False)["input_ids"]
 
@@ -110,26 +110,26 @@ def test_what_the_template_writes_may_be_drawn(family, tags):
     for arguments in RIGHT:
         if family == "lfm2_5":  # its template cannot write a quote
             arguments = {**arguments, "text": arguments["text"].replace("'", "")}
-        chat, walk = begun(family, tags)
-        assert goes_through(walk, written(chat, "look", arguments)), arguments
-    chat, walk = begun(family, tags)
-    assert goes_through(walk, written(chat, "nap", {}))
+        chat, walk = start_turn(family, tags)
+        assert goes_through(walk, call_ids(chat, "look", arguments)), arguments
+    chat, walk = start_turn(family, tags)
+    assert goes_through(walk, call_ids(chat, "nap", {}))
 
 
 @pytest.mark.parametrize(("family", "tags"), CASES)
 def test_what_a_tool_would_refuse_may_not(family, tags):
     for arguments in WRONG:
-        chat, walk = begun(family, tags)
-        assert not goes_through(walk, written(chat, "look", arguments)), arguments
+        chat, walk = start_turn(family, tags)
+        assert not goes_through(walk, call_ids(chat, "look", arguments)), arguments
     for name, arguments in (("peek", {}), ("nap", {"text": "x"}), ("loo", {"text": "x"})):
-        chat, walk = begun(family, tags)
-        assert not goes_through(walk, written(chat, name, arguments))
+        chat, walk = start_turn(family, tags)
+        assert not goes_through(walk, call_ids(chat, name, arguments))
 
 
 @pytest.mark.parametrize(("family", "tags"), CASES)
 def test_no_stop_comes_within_a_call(family, tags):
-    chat, walk = begun(family, tags)
-    ids = written(chat, "look", {"text": "ab", "whole": 5})
+    chat, walk = start_turn(family, tags)
+    ids = call_ids(chat, "look", {"text": "ab", "whole": 5})
     for id in ids[:-1]:
         walk.accept_token(id)
         if (allowed := walk.allowed_ids()) is not None:
@@ -139,7 +139,7 @@ def test_no_stop_comes_within_a_call(family, tags):
 @pytest.mark.parametrize(("family", "tags"), CASES)
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
-    chat, walk = begun(family, tags)
+    chat, walk = start_turn(family, tags)
     ids = chat.tokenizer(FORMATS[chat.tool_format].opening_tag, add_special_tokens=False)["input_ids"]
     for id in ids:
         walk.accept_token(id)
@@ -152,9 +152,9 @@ def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
         ids.append(ends.pop(0) if ends and ends[0] in free else source.choice(plain or free))
         walk.accept_token(ids[-1])
     text = chat.tokenizer.decode(ids)
-    said = parse_calls(text, chat.tool_format, TOOLS).message
-    assert said.parse_errors == ()
-    for call in said.calls:
+    message = parse_calls(text, chat.tool_format, TOOLS).message
+    assert message.parse_errors == ()
+    for call in message.calls:
         schema = {"additionalProperties": False, **(LOOK if call.name == "look" else NAP).parameters}
         assert list(Draft202012Validator(schema).iter_errors(dict(call.arguments))) == [], text
 
@@ -173,9 +173,9 @@ def test_other_keys_are_written_where_the_schema_says_so():
             ({"b": "x"}, False),
             ({"a": 5}, None),
         ):
-            chat, walk = begun(family, True, tools)
+            chat, walk = start_turn(family, True, tools)
             if right is not None:
-                assert goes_through(walk, written(chat, "look", arguments)) is right, (family, arguments)
+                assert goes_through(walk, call_ids(chat, "look", arguments)) is right, (family, arguments)
 
 
 BEYOND = (
@@ -190,18 +190,18 @@ BEYOND = (
 def test_what_a_grammar_cannot_hold_to_is_refused(family, name, schema):
     tool = ToolSpec("look", "Look.", {"type": "object", "properties": {"text": schema}})
     with pytest.raises(RecipeError, match="schema of a tool"):
-        begun(family, True, (tool,))
+        start_turn(family, True, (tool,))
 
 
 def test_a_name_that_could_not_be_read_back_is_refused():
     for name in ("look at", "look>"):
         with pytest.raises(RecipeError, match="a name cannot be written"):
-            begun("qwen3_6", True, (ToolSpec(name, "Look.", {"type": "object", "properties": {}}),))
+            start_turn("qwen3_6", True, (ToolSpec(name, "Look.", {"type": "object", "properties": {}}),))
 
 
 def test_a_turn_that_breaks_the_grammar_is_an_error():
-    chat, walk = begun("qwen3_6", True)
-    ids = written(chat, "peek", {})
+    chat, walk = start_turn("qwen3_6", True)
+    ids = call_ids(chat, "peek", {})
     with pytest.raises(InvalidValueError, match="does not allow"):
         list(map(walk.accept_token, ids))
 
@@ -214,8 +214,8 @@ def test_formats_without_a_grammar_are_named():
 
 
 def test_json_values_keep_the_white_space_of_templates():
-    chat, walk = begun("glm_4_7", True)
-    ids = written(chat, "look", {"text": "x", "object": {"k": [1, 2]}})
+    chat, walk = start_turn("glm_4_7", True)
+    ids = call_ids(chat, "look", {"text": "x", "object": {"k": [1, 2]}})
     assert json.dumps({"k": [1, 2]}) in chat.tokenizer.decode(ids)
     tight = chat.tokenizer.decode(ids).replace(", 2]", ",2]")
     assert not goes_through(walk, chat.tokenizer(tight, add_special_tokens=False)["input_ids"])

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from episodes import TASK, USER, as_written, play
+from episodes import TASK, USER, as_written, run_episode
 from families import FORMAT_OF, chat_of
 
 from truing.chat import encode_reply, render_prompt
@@ -60,7 +60,7 @@ def test_a_demonstration_is_what_the_policy_has_to_draw(family, mode):
     """The prompt is the template's, and the answer goes on from there, stop and all."""
     chat = chat_of(family, **(ON if mode == "on" else OFF))
     opened, call, done = WRITTEN[family, mode]
-    rollout = play(chat, as_written(chat, CALL), as_written(chat, DONE))
+    rollout = run_episode(chat, as_written(chat, CALL), as_written(chat, DONE))
     texts = [text_of(chat, turn.token_ids) for turn in rollout.turns]
     assert texts == [call, done]
     for turn in rollout.turns:
@@ -76,7 +76,7 @@ def test_a_sample_has_the_prompts_ids_and_then_the_demonstration(family, mode):
     chat = chat_of(family, **(ON if mode == "on" else OFF))
     prompt = render_prompt(chat, TASK)
     said = encode_reply(chat, TASK.messages, CALL, TASK.tools)
-    sample = flatten(play(chat, as_written(chat, CALL), as_written(chat, DONE)))[0]
+    sample = flatten(run_episode(chat, as_written(chat, CALL), as_written(chat, DONE)))[0]
     both = torch.cat([prompt.token_ids, said])
     assert torch.equal(sample.token_ids[: len(both)], both)
     assert (sample.origin[: len(prompt.token_ids)] != Origin.SAMPLED).all()
@@ -88,7 +88,7 @@ def test_a_sample_has_the_prompts_ids_and_then_the_demonstration(family, mode):
 def test_a_turn_that_was_opened_extends(family, mode):
     """The message holds the whole thought, so the template writes the past as it was said."""
     chat = chat_of(family, **(ON if mode == "on" else OFF))
-    rollout = play(chat, as_written(chat, CALL), as_written(chat, CALL), as_written(chat, DONE))
+    rollout = run_episode(chat, as_written(chat, CALL), as_written(chat, CALL), as_written(chat, DONE))
     assert [turn.restart_reason for turn in rollout.turns] == ["", "", ""]
 
 
@@ -98,7 +98,7 @@ def test_a_demonstrated_thought_goes_on_from_the_opened_one(family):
     thought = AssistantMessage("<think>\nhm\n</think>\n\nIt is a.")
     ids = encode_reply(chat, [USER], thought)
     assert text_of(chat, ids) == "hm\n</think>\n\nIt is a.<|im_end|>"
-    rollout = play(chat, as_written(chat, thought), task=Task("t", "f", (USER,)))
+    rollout = run_episode(chat, as_written(chat, thought), task=Task("t", "f", (USER,)))
     assert rollout.messages[0]["content"] == "<think>\nhm\n</think>\n\nIt is a."
 
 
@@ -157,6 +157,6 @@ def test_what_a_template_does_not_read_is_refused(told):
 def test_a_call_in_a_thought_that_the_prompt_opened_is_not_carried_out():
     chat = chat_of("qwen3_6")
     text = f"or {QWEN_CALL}?</think>\n\nno<|im_end|>"
-    rollout = play(chat, lambda seat: chat.tokenizer(text, add_special_tokens=False)["input_ids"])
+    rollout = run_episode(chat, lambda attempt: chat.tokenizer(text, add_special_tokens=False)["input_ids"])
     assert "tool_calls" not in rollout.messages[0]
     assert rollout.messages[0]["content"].startswith("<think>\nor So.")

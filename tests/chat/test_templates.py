@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from episodes import TASK, as_written, in_words, play, stop_ids
+from episodes import TASK, as_written, in_words, run_episode, stop_ids
 from folders import ROOT
 from published_templates import case, cases, template_of
 
@@ -54,10 +54,12 @@ def test_a_row_of_the_table(speak, name, calls, own, at):
     assert native_format(chat.tokenizer, chat.stop_ids) == (None if calls == "supplied" else calls)
     if own == "refuses":
         with pytest.raises(DataError, match=at):
-            play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")))
+            run_episode(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")))
         return
     restarts = (
-        play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye"))).turns[1].restart_reason
+        run_episode(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")))
+        .turns[1]
+        .restart_reason
     )
     assert ("restarts" if restarts else "extends") == own
     assert at in restarts
@@ -65,7 +67,9 @@ def test_a_row_of_the_table(speak, name, calls, own, at):
 
 def test_a_supplied_prompt_writes_tools_calls_and_answers_as_text(speak):
     chat = speak("written/smollm2")
-    rollout = play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")), reply="white")
+    rollout = run_episode(
+        chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")), reply="white"
+    )
     whole = chat.render_text([*TASK.messages, *rollout.messages], TASK.tools)
     assert PAGE.count("```text") == 1
     shown = PAGE.partition("```text\n")[2].partition("\n```")[0]
@@ -95,21 +99,21 @@ def test_what_a_system_message_says_is_always_shown(speak, name):
 )
 def test_malformed_calls_in_a_row_are_answered(speak, name):
     chat = speak(name)
-    said = AssistantMessage("a call, badly written", parse_errors=("Call 1 is malformed.", "Call 2 too."))
+    message = AssistantMessage("a call, badly written", parse_errors=("Call 1 is malformed.", "Call 2 too."))
     dialogue, _ = start_dialogue(chat, TASK)
     for _ in range(3):
-        drawn = encode_reply(chat, dialogue.messages, said, dialogue.tools)
-        dialogue = add_turn(chat, dialogue, torch.tensor([]).long(), drawn, said)
-        dialogue, context = observe(chat, dialogue, ToolEpisode([]).reply(said))
-        told = text_of(chat, context.token_ids[context.origin == Origin.TOOL])
-        assert "Error: Call 1 is malformed." in told
-        assert "Error: Call 2 too." in told
+        drawn = encode_reply(chat, dialogue.messages, message, dialogue.tools)
+        dialogue = add_turn(chat, dialogue, torch.tensor([]).long(), drawn, message)
+        dialogue, context = observe(chat, dialogue, ToolEpisode([]).reply(message))
+        text = text_of(chat, context.token_ids[context.origin == Origin.TOOL])
+        assert "Error: Call 1 is malformed." in text
+        assert "Error: Call 2 too." in text
 
 
 def test_a_harmony_turn_without_tools_is_read_as_its_final_message(speak):
     chat, task = speak("trl/gptoss"), replace(TASK, tools=())
     drawn = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>ok<|return|>"
-    rollout = play(chat, in_words(chat, drawn), in_words(chat, drawn), task=task)
+    rollout = run_episode(chat, in_words(chat, drawn), in_words(chat, drawn), task=task)
     assert [m["content"] for m in rollout.messages] == ["ok", "moon", "ok"]
 
 

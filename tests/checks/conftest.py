@@ -13,9 +13,11 @@ from truing.types.sampling_params import SamplingParams
 def report(chat):
     """``report(env)`` checks it; chat, max_new_tokens and context can be set."""
 
-    def made(env, chat=chat, room=128, context=2048, **limits):
+    def made(env, chat=chat, max_new_tokens=128, context=2048, **limits):
         return check(
-            EpisodeContext(chat, env, SamplingParams(max_new_tokens=room), EpisodeConfig(**limits), context)
+            EpisodeContext(
+                chat, env, SamplingParams(max_new_tokens=max_new_tokens), EpisodeConfig(**limits), context
+            )
         )
 
     return made

@@ -45,7 +45,7 @@ class Shop(Quiz):
     def __init__(self, reward=exact, *, open_episode=lambda task: ToolEpisode([price]), **changes):
         self.changes = changes
         super().__init__(reward)
-        self.world = open_episode
+        self.open_task = open_episode
 
     def task(self, item):
         asked = ({"role": "user", "content": f"What costs a {item}?"},)
@@ -57,4 +57,4 @@ class Shop(Quiz):
         return Task(item, "shop", asked, str(PRICES[item]), **facts)
 
     def open(self, task):
-        return self.world(task)
+        return self.open_task(task)

@@ -12,7 +12,7 @@ from truing.types.message import AssistantMessage, ToolCall
 TASKS = len(PRICES)
 
 
-def found(report, name):
+def finding_locations(report, name):
     """Return the locations of a check's findings, which must be complete."""
     findings = report[name].findings
     assert all(each.what and each.got and each.expected and each.remedy for each in findings)
@@ -73,14 +73,14 @@ def test_a_demonstrated_call_that_the_environment_rejects_is_shown(report):
 
 def test_a_poor_demonstration_is_found(report):
     half = report(Quiz(lambda rollout, task: exact(rollout, task) / 2))
-    assert len(found(half, "the demonstration scores full")) == TASKS
+    assert len(finding_locations(half, "the demonstration scores full")) == TASKS
     assert half["the demonstration scores full"].findings[0].got == "0.5 {'reward': 0.5}"
 
 
 def test_full_is_the_sum_of_the_weights_above_0(report):
     env = Quiz(weight=2.0)
     env.rewards |= {"length": (lambda rollout, task: 0.0, -0.5), "told": (always, 0.0)}
-    assert not found(report(env), "the demonstration scores full")
+    assert not finding_locations(report(env), "the demonstration scores full")
 
 
 def test_tasks_without_a_demonstration_are_counted(report):
@@ -90,27 +90,27 @@ def test_tasks_without_a_demonstration_are_counted(report):
 
 def test_a_reward_of_any_size_is_measured_by_what_demonstrations_earn(report):
     results = report(Quiz(lambda rollout, task: 10 * exact(rollout, task) + 3))
-    assert found(results, "the demonstration scores full") == []
-    assert found(results, "saying nothing does not score full") == []
-    assert found(results, "shuffled answers do not score full") == []
+    assert finding_locations(results, "the demonstration scores full") == []
+    assert finding_locations(results, "saying nothing does not score full") == []
+    assert finding_locations(results, "shuffled answers do not score full") == []
 
 
 def test_a_reward_for_silence_is_found(report):
-    assert len(found(report(Quiz(always)), "saying nothing does not score full")) == TASKS
+    assert len(finding_locations(report(Quiz(always)), "saying nothing does not score full")) == TASKS
 
 
 def test_tasks_that_silence_solves_by_the_data_are_counted(report):
     env = Quiz(always)
     env.idle = list(PRICES)[1:]
     result = report(env)
-    assert found(result, "saying nothing does not score full") == list(PRICES)[:1]
+    assert finding_locations(result, "saying nothing does not score full") == list(PRICES)[:1]
     assert result["saying nothing does not score full"].notes[0].endswith(f"any action: {TASKS - 1}")
 
 
 def test_a_reward_for_any_answer_is_found(report):
     results = report(Quiz(lambda rollout, task: float(rollout.text != "")))
-    assert found(results, "shuffled answers do not score full") == ["quiz"]
-    assert not found(results, "saying nothing does not score full")
+    assert finding_locations(results, "shuffled answers do not score full") == ["quiz"]
+    assert not finding_locations(results, "saying nothing does not score full")
 
 
 def test_answers_are_shuffled_among_those_that_differ(report):
@@ -127,7 +127,7 @@ def test_answers_are_shuffled_among_those_that_differ(report):
 def test_a_reward_that_changes_is_found(report):
     calls = itertools.count()
     results = report(Quiz(lambda rollout, task: 1 / (1 + next(calls))))
-    assert len(found(results, "grading twice agrees")) == 3 * TASKS
+    assert len(finding_locations(results, "grading twice agrees")) == 3 * TASKS
 
 
 @pytest.mark.parametrize("differs", ["answers", "outcome"])
@@ -161,23 +161,23 @@ class Drifting(ToolEpisode):
 
 
 def test_prompts_that_leave_no_room_are_found(report):
-    results = report(Quiz(), context=30, room=20)
+    results = report(Quiz(), context=30, max_new_tokens=20)
     (finding,) = results["prompts fit the context"].findings
     assert finding.what.startswith(f"{TASKS} of {TASKS} prompts")
     longest = max(PRICES, key=len)
     assert len(finding.where) == len(longest)
     assert finding.expected.startswith("≤ 10: ")
-    assert not found(results, "demonstrations fit")  # their one turn comes right after the prompt
+    assert not finding_locations(results, "demonstrations fit")  # their one turn comes right after the prompt
 
 
 def test_a_demonstrated_turn_longer_than_max_new_tokens_is_found(report):
-    assert len(found(report(Shop(), room=5), "demonstrations fit")) == 1
+    assert len(finding_locations(report(Shop(), max_new_tokens=5), "demonstrations fit")) == 1
 
 
 def test_a_demonstration_longer_than_the_context_is_found(report):
     prompt = int(report(Shop())["prompts fit the context"].notes[0].split()[-2])
     results = report(Shop(), context=prompt + 128)
-    assert not found(results, "prompts fit the context")
+    assert not finding_locations(results, "prompts fit the context")
     (finding,) = results["demonstrations fit"].findings
     assert "no room for their last turn" in finding.what
-    assert not found(results, "the demonstration scores full")
+    assert not finding_locations(results, "the demonstration scores full")

@@ -16,7 +16,7 @@ ASKED = (
 
 @pytest.mark.parametrize("family", FORMAT_OF)
 def test_a_template_in_the_published_shape_passes(report, family):
-    told = report(Shop(), chat_of(family))
+    result = report(Shop(), chat_of(family))
     for name in ASKED:
-        assert told[name].findings == (), (family, name)
-        assert told[name].count > 0
+        assert result[name].findings == (), (family, name)
+        assert result[name].count > 0

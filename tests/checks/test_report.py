@@ -16,10 +16,10 @@ def test_nothing_is_found_where_nothing_is_wrong(report, env):
 
 
 def test_every_check_counts_its_items_or_names_what_is_missing(report):
-    told = report_json(report(Shop()))
-    assert list(told["checked"]) == [SPLITS, *CHECKS]
-    assert told["not_checked"] == [BOS]
-    assert [name for name, count in told["checked"].items() if count == 0] == [BOS["check"]]
+    result = report_json(report(Shop()))
+    assert list(result["checked"]) == [SPLITS, *CHECKS]
+    assert result["not_checked"] == [BOS]
+    assert [name for name, count in result["checked"].items() if count == 0] == [BOS["check"]]
 
 
 def test_single_turns_have_no_episodes_and_no_tools_to_check(report):
@@ -32,10 +32,10 @@ def test_single_turns_have_no_episodes_and_no_tools_to_check(report):
 def test_tasks_that_cannot_be_used_are_the_one_finding(report):
     env = Quiz()
     env.made["eval"] = env.made["train"]
-    told = report_json(report(env))
-    (finding,) = told["findings"]
+    result = report_json(report(env))
+    (finding,) = result["findings"]
     assert (finding["check"], finding["what"]) == (SPLITS, "two tasks have one id")
-    assert {each["check"] for each in told["not_checked"]} == set(CHECKS)
+    assert {each["check"] for each in result["not_checked"]} == set(CHECKS)
 
 
 def test_a_long_split_is_sampled_from_its_start_to_its_end(report):
@@ -44,7 +44,7 @@ def test_a_long_split_is_sampled_from_its_start_to_its_end(report):
     env.made["train"] = [
         Task(str(i), f"half {2 * i // count}", asked[i], str(i), str(i)) for i in range(count)
     ]
-    told = report(env)["the demonstration scores full"]
-    assert told.count == TASKS_PER_SPLIT + len(env.made["eval"])
+    result = report(env)["the demonstration scores full"]
+    assert result.count == TASKS_PER_SPLIT + len(env.made["eval"])
     env.made["train"][-2] = Task("wrong", "half 1", asked[-2], "1", "2")
     assert [each.where for each in report(env)["the demonstration scores full"].findings] == ["wrong"]

@@ -25,7 +25,7 @@ def spec(name, description="Does what its name says.", **properties):
     return ToolSpec(name, description, {"type": "object", "properties": properties})
 
 
-def found(*, system="", user="Which?", tools=(), demonstration=()):
+def unknown_names(*, system="", user="Which?", tools=(), demonstration=()):
     messages = ({"role": "system", "content": system}, {"role": "user", "content": user})
     made = (*map(spec, TOOLS), *tools)
     task = Task("t", "f", messages, tools=made, demonstration=demonstration)
@@ -59,7 +59,7 @@ def found(*, system="", user="Which?", tools=(), demonstration=()):
     "prose", ["You can call {} for that.", "Tools:\n- {}: does it", "First **{}**, then stop."]
 )
 def test_a_tool_that_the_system_message_names_otherwise(name, tool, prose):
-    assert [right for _, right in found(system=prose.format(name))] == [tool]
+    assert [right for _, right in unknown_names(system=prose.format(name))] == [tool]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_tool_that_the_system_message_names_otherwise(name, tool, prose):
     ],
 )
 def test_prose_that_names_no_other_tool(text):
-    assert found(system=text) == []
+    assert unknown_names(system=text) == []
 
 
 def test_parameters_values_and_arguments_are_no_tools():
@@ -83,15 +83,15 @@ def test_parameters_values_and_arguments_are_no_tools():
         AssistantMessage(calls=(ToolCall("count", {"get_order_detail": "message_slack_send"}),)),
     )
     system = "Give get_order_detail, send_message or message_slack_send."
-    assert found(system=system, tools=(tool,), demonstration=demonstration) == []
-    assert len(found(system=system)) == 3, "else this tests nothing"
+    assert unknown_names(system=system, tools=(tool,), demonstration=demonstration) == []
+    assert len(unknown_names(system=system)) == 3, "else this tests nothing"
 
 
 def test_what_the_user_and_a_demonstration_say_is_read_closely():
     """There, a name has to be made of the very words of a tool's."""
-    assert found(user="send_message said order_details") == []
-    assert found(user="use slack_send_message") == [("slack_send_message", "send_slack_message")]
-    assert found(demonstration=(AssistantMessage("I use sendSlackMessage."),)) == [
+    assert unknown_names(user="send_message said order_details") == []
+    assert unknown_names(user="use slack_send_message") == [("slack_send_message", "send_slack_message")]
+    assert unknown_names(demonstration=(AssistantMessage("I use sendSlackMessage."),)) == [
         ("sendSlackMessage", "send_slack_message")
     ]
 
@@ -100,12 +100,12 @@ def test_descriptions_of_tools_name_other_tools():
     about = spec(
         "reply", "Answers. Use slack_send_message for channels.", to={"description": "from search_mail"}
     )
-    assert found(tools=(about,)) == [
+    assert unknown_names(tools=(about,)) == [
         ("slack_send_message", "send_slack_message"),
         ("search_mail", "search_email"),
     ]
     title = spec("get_average_session_duration", "Gives average_session_duration.")
-    assert found(tools=(title,)) == []
+    assert unknown_names(tools=(title,)) == []
 
 
 def test_check_finds_the_name_once_and_tells_the_tool(report):

@@ -9,7 +9,7 @@ import truing as package
 from truing.cli import PANELS
 
 COMMANDS = {
-    "Train": ["train", "eval"],
+    "Train": ["train", "eval", "engine"],
     "Inspect": ["board", "tail", "tokens", "profile", "report"],
     "Diagnose": ["check", "why", "bisect", "compare", "scorecard", "rules", "explain"],
     "Experiment": ["lab", "verify"],

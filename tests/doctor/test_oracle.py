@@ -74,6 +74,8 @@ WEIGHTS = {
     "truncate": {"correction": "truncate", "correction_low": 0.5, "correction_high": 1.2},
     "mask": {"correction": "mask", "correction_low": 0.7, "correction_high": 1.4},
     "sequence": {"correction": "sequence", "correction_low": 0.9, "correction_high": 1.1},
+    "product-cut": {"correction": "sequence_truncate", "correction_low": 0.5, "correction_high": 1.2},
+    "product-mask": {"correction": "sequence_mask", "correction_low": 0.7, "correction_high": 1.4},
 }
 
 

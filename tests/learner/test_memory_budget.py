@@ -33,13 +33,13 @@ def of_lengths(*lengths):
 
 
 def test_what_fits_by_hand():
-    room = MemoryBudget.from_bytes(NEED, budget=1205, most=64)
+    room = MemoryBudget.from_bytes(NEED, budget=1205, max_tokens=64)
     assert (room.fits, room.fits_recomputed) == (20, 102)
     assert NEED.peak_bytes(MicroBatch([], 7)) == 1070
     assert NEED.peak_bytes(MicroBatch([], 7, recompute=True)) == 1014
-    assert MemoryBudget.from_bytes(MemoryNeed(1000, 10), budget=1205, most=64).fits_recomputed == 0
+    assert MemoryBudget.from_bytes(MemoryNeed(1000, 10), budget=1205, max_tokens=64).fits_recomputed == 0
     with pytest.raises(RecipeError, match="memory is less than a step needs"):
-        MemoryBudget.from_bytes(NEED, budget=1009, most=64)
+        MemoryBudget.from_bytes(NEED, budget=1009, max_tokens=64)
 
 
 def test_samples_that_do_not_fit_are_computed_twice(tiny):

@@ -9,7 +9,7 @@ from truing.algos import ALGORITHMS, UpdateConfig
 from truing.api import env_from_recipe
 from truing.errors import DataError
 from truing.learner.session import open_session
-from truing.learner.step_samples import draw_step_samples
+from truing.learner.step_samples import collect_step_samples
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
@@ -23,7 +23,7 @@ def session(recipe):
 
 
 def draw(session, stage, step=0):
-    return draw_step_samples(
+    return collect_step_samples(
         session, ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage), stage, step
     )
 

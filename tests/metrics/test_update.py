@@ -286,11 +286,11 @@ def label(rows, objective=GRPO, loss=0.0, grad_norm=0.5):
 
 
 def test_an_on_policy_loss_near_zero_is_expected():
-    found = label([policy_row([1.0, 1.00004], [1.0, -1.0])], loss=1e-5)
-    assert found.label == "on_policy"
-    assert "ratios are 1 to 4e-05" in found.text
-    assert "mean advantage (0 over tokens), weighted by the objective: a value near 0 is" in found.text
-    assert found.text.endswith("loss 1e-05, gradient norm 0.5")
+    result = label([policy_row([1.0, 1.00004], [1.0, -1.0])], loss=1e-5)
+    assert result.label == "on_policy"
+    assert "ratios are 1 to 4e-05" in result.text
+    assert "mean advantage (0 over tokens), weighted by the objective: a value near 0 is" in result.text
+    assert result.text.endswith("loss 1e-05, gradient norm 0.5")
 
 
 def test_the_value_of_a_cispo_loss_is_not_explained_away():
@@ -298,9 +298,9 @@ def test_the_value_of_a_cispo_loss_is_not_explained_away():
 
 
 def test_equal_rewards_are_no_signal():
-    found = label([policy_row([1.0, 1.5], [0.0, 0.0])], grad_norm=0.0)
-    assert found.label == "no_signal"
-    assert "2 advantages are 0" in found.text
+    result = label([policy_row([1.0, 1.5], [0.0, 0.0])], grad_norm=0.0)
+    assert result.label == "no_signal"
+    assert "2 advantages are 0" in result.text
 
 
 def test_tokens_that_could_be_no_other_are_no_signal():
@@ -309,20 +309,23 @@ def test_tokens_that_could_be_no_other_are_no_signal():
 
 
 def test_nothing_trained_is_all_masked():
-    found = label([row(mask=[False] * 3)], grad_norm=0.0)
-    assert (found.label, found.text) == ("all_masked", "none of 3 tokens is trained; loss 0, gradient norm 0")
+    result = label([row(mask=[False] * 3)], grad_norm=0.0)
+    assert (result.label, result.text) == (
+        "all_masked",
+        "none of 3 tokens is trained; loss 0, gradient norm 0",
+    )
 
 
 def test_advantages_without_gradient_are_a_fault():
-    found = label([policy_row([1.0, 1.5], [1.0, 1.0])], grad_norm=0.0)
-    assert found.label == "zero_gradient"
-    assert "1 of 2 tokens should have a gradient" in found.text  # the other one is clipped
+    result = label([policy_row([1.0, 1.5], [1.0, 1.0])], grad_norm=0.0)
+    assert result.label == "zero_gradient"
+    assert "1 of 2 tokens should have a gradient" in result.text  # the other one is clipped
 
 
 def test_a_zero_gradient_is_right_where_all_is_clipped():
-    found = label([policy_row([1.5, 1.5], [1.0, 1.0])], grad_norm=0.0)
-    assert found.label == "off_policy"
-    assert "2 of 2 tokens are clipped" in found.text
+    result = label([policy_row([1.5, 1.5], [1.0, 1.0])], grad_norm=0.0)
+    assert result.label == "off_policy"
+    assert "2 of 2 tokens are clipped" in result.text
 
 
 def test_moved_ratios_are_off_policy():

@@ -61,18 +61,18 @@ def test_whole_numbers_are_no_points():
 
 @given(st.lists(st.floats(-2, 2), min_size=2, max_size=12), st.floats(-2, 2), st.floats(0.5, 3))
 def test_the_mirror_image_is_the_rest_and_units_do_not_matter(points, mean, unit):
-    found = gaffke_tail(f64(*points), mean)
-    assert 0 <= found <= 1
+    result = gaffke_tail(f64(*points), mean)
+    assert 0 <= result <= 1
     if all(not math.isclose(point, mean, rel_tol=1e-6, abs_tol=1e-6) for point in points):
-        assert found + gaffke_tail(-f64(*points), -mean) == pytest.approx(1, abs=1e-9)
-        assert gaffke_tail(unit * f64(*points), unit * mean) == pytest.approx(found, abs=1e-9)
+        assert result + gaffke_tail(-f64(*points), -mean) == pytest.approx(1, abs=1e-9)
+        assert gaffke_tail(unit * f64(*points), unit * mean) == pytest.approx(result, abs=1e-9)
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12), st.floats(0, 1), st.floats(0, 0.5))
 def test_it_falls_as_the_mean_rises_and_rises_with_every_point(points, mean, more):
-    found = gaffke_tail(f64(*points), mean)
-    assert gaffke_tail(f64(*points), mean + more) <= found + 1e-12
-    assert gaffke_tail(f64(*points[:-1], points[-1] + more), mean) >= found - 1e-12
+    result = gaffke_tail(f64(*points), mean)
+    assert gaffke_tail(f64(*points), mean + more) <= result + 1e-12
+    assert gaffke_tail(f64(*points[:-1], points[-1] + more), mean) >= result - 1e-12
 
 
 POINTS = {"alike": [0.0] * 500, "few": [0.0] * 498 + [1.0] * 2, "spread": torch.rand(500).tolist()}

@@ -49,9 +49,9 @@ def function(module, name):
 
 def documented_argument(doc, name):
     """The text of one argument: from its name to the next argument or section."""
-    found = re.search(rf"^    {name}: (.*?)(?=^    \w+: |^\w+:|\Z)", doc.split("Args:")[1], re.M | re.S)
-    assert found, f"{name} is not documented"
-    return found[1]
+    result = re.search(rf"^    {name}: (.*?)(?=^    \w+: |^\w+:|\Z)", doc.split("Args:")[1], re.M | re.S)
+    assert result, f"{name} is not documented"
+    return result[1]
 
 
 @pytest.mark.parametrize(("module", "name"), FORMULAS)

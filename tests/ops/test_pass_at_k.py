@@ -35,18 +35,18 @@ def test_it_is_the_share_of_all_choices(answers, data):
 @given(st.integers(1, 300), st.data())
 def test_it_rises_with_what_passes_and_with_k(answers, data):
     passed, k = data.draw(st.integers(0, answers - 1)), data.draw(st.integers(1, answers))
-    found = pass_at_k(answers, passed, k)
-    assert 0 <= found <= pass_at_k(answers, passed + 1, k) <= 1
-    assert k == answers or found <= pass_at_k(answers, passed, k + 1)
+    estimate = pass_at_k(answers, passed, k)
+    assert 0 <= estimate <= pass_at_k(answers, passed + 1, k) <= 1
+    assert k == answers or estimate <= pass_at_k(answers, passed, k + 1)
 
 
 @pytest.mark.parametrize(("probability", "k"), [(0.1, 4), (0.5, 2), (0.02, 8)])
 def test_its_mean_is_the_probability_that_one_of_k_passes(probability, k):
     """The plug-in 1 − (1 − c ÷ n)^k of the same draws is too low."""
     drawn = np.random.default_rng(0).binomial(8, probability, 20_000)
-    found = np.mean([pass_at_k(8, int(c), k) for c in drawn])
+    result = np.mean([pass_at_k(8, int(c), k) for c in drawn])
     truth = 1 - (1 - probability) ** k
-    assert found == pytest.approx(truth, abs=4 * 0.5 / np.sqrt(20_000))
+    assert result == pytest.approx(truth, abs=4 * 0.5 / np.sqrt(20_000))
     assert np.mean(1 - (1 - drawn / 8) ** k) < truth - 0.01
 
 

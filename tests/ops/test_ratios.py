@@ -132,5 +132,5 @@ def test_within_bounds_hand_worked():
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=9), st.floats(0.05, 0.95), st.floats(1.05, 20))
 def test_within_bounds_against_plain_arithmetic(logs, low, high):
-    found = within_bounds(torch.tensor(logs, dtype=torch.float64), low, high).tolist()
-    assert found == [math.log(low) <= each <= math.log(high) for each in logs]
+    result = within_bounds(torch.tensor(logs, dtype=torch.float64), low, high).tolist()
+    assert result == [math.log(low) <= each <= math.log(high) for each in logs]

@@ -13,6 +13,7 @@ import truing.algos.policy_algorithm
 import truing.algos.ppo
 import truing.algos.reinforce
 import truing.chat.dialogue
+import truing.engines.open_engine
 import truing.learner.session
 import truing.learner.step
 import truing.learner.step_samples
@@ -248,7 +249,7 @@ def test_a_planted_fault_breaks_its_rung(folder, monkeypatch, name, algo, fault)
         with pytest.raises(ModelError, match="differs from this model's own"):
             run_probe(probe, algo, folder)
         monkeypatch.setattr(truing.learner.session, "prove_forward", lambda policy: None)
-        monkeypatch.setattr(truing.learner.session, "prove_sampler", lambda policy, sampler: None)
+        monkeypatch.setattr(truing.engines.open_engine, "prove_sampler", lambda policy, sampler: None)
     assert not run_probe(probe, algo, folder).passed
 
 

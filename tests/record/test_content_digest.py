@@ -48,8 +48,8 @@ def test_every_column_is_in_the_digest():
         for i in range(2)
     ]
     table = table_of("grpo", 0, rows)
-    found = {content_digest(table)}
+    values = {content_digest(table)}
     for at, field in enumerate(SCHEMA):
         other = table.set_column(at, field, [table[field.name].combine_chunks().take(pa.array([1, None]))])
-        found.add(content_digest(other))
-    assert len(found) == len(SCHEMA) + 1
+        values.add(content_digest(other))
+    assert len(values) == len(SCHEMA) + 1

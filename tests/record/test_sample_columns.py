@@ -22,13 +22,13 @@ def places(run):
     return [SegmentRef.from_step(row) for row in RunReader(run).steps()]
 
 
-def told(run, unreadable=()):
+def expected_table(run, unreadable=()):
     """The same table by way of the verified rows."""
-    found = []
+    results = []
     for update, step in enumerate(RunReader(run).steps()):
         for row in [] if update in unreadable else RunReader(run).rows(step):
             s = row.sample
-            found.append(
+            results.append(
                 {
                     "update": update,
                     "stage": step.stage,
@@ -41,16 +41,16 @@ def told(run, unreadable=()):
                     "finish_reason": str(s.turns[-1].finish_reason) if s.turns else "",
                 }
             )
-    return found
+    return results
 
 
 def same(known: SampleSnapshot, run):
     assert known.table.schema == COLUMNS
-    assert repr(known.table.to_pylist()) == repr(told(run, known.unreadable))
+    assert repr(known.table.to_pylist()) == repr(expected_table(run, known.unreadable))
     return True
 
 
-def turned(name, *spans, reward=math.nan):
+def row_with_turns(name, *spans, reward=math.nan):
     """A row of six tokens with these turns."""
     row = make_row(name, 6, reward=reward)
     turns = tuple(TurnSpan(a, b, reason, 0, "d") for a, b, reason in spans)
@@ -65,9 +65,9 @@ def odd(tmp_path):
     with RunWriter(tmp_path / "odd") as writer:
         writer.write_step(make_record(0, []), [])
         rows = [
-            turned("none"),
-            turned("two", (1, 3, FinishReason.TOOL), (4, 6, FinishReason.LENGTH), reward=-0.5),
-            turned("one", (2, 3, FinishReason.STOP), reward=math.inf),
+            row_with_turns("none"),
+            row_with_turns("two", (1, 3, FinishReason.TOOL), (4, 6, FinishReason.LENGTH), reward=-0.5),
+            row_with_turns("one", (2, 3, FinishReason.STOP), reward=math.inf),
         ]
         writer.write_step(make_record(1, rows), rows)
         write_steps(writer, [2])
@@ -103,27 +103,27 @@ def test_the_table_says_what_the_rows_say(odd, monkeypatch, compacted, batch):
 
 
 def test_of_a_run_that_grows_only_what_is_new_is_read(run, read):
-    found = SampleColumns(run)
-    found.refresh(places(run))
+    result = SampleColumns(run)
+    result.refresh(places(run))
     read.clear()
     with RunWriter(run, resume=True) as writer:
         for step in (3, 4):
             write_steps(writer, [step])
-            assert same(found.refresh(places(run)), run)
-            assert same(found.refresh(places(run)), run)
+            assert same(result.refresh(places(run)), run)
+            assert same(result.refresh(places(run)), run)
     assert read == [("grpo", 3), ("grpo", 4)]
     compact(run)
-    assert same(found.refresh(places(run)), run)
+    assert same(result.refresh(places(run)), run)
     assert len(read) == 2  # the same rows lie elsewhere
 
 
 def test_a_table_that_grew_often_is_made_whole_and_shares_its_texts(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
-        found = SampleColumns(tmp_path / "run")
+        result = SampleColumns(tmp_path / "run")
         for step in range(sample_columns.MAX_CHUNKS + 3):
             rows = [make_row(f"{step}", seed=step)]
             writer.write_step(make_record(step, rows), rows)
-            known = found.refresh(places(tmp_path / "run"))
+            known = result.refresh(places(tmp_path / "run"))
     family = known.table["family"]
     assert family.num_chunks < sample_columns.MAX_CHUNKS
     assert all(chunk.dictionary.to_pylist() == ["sums"] for chunk in family.chunks)
@@ -131,22 +131,22 @@ def test_a_table_that_grew_often_is_made_whole_and_shares_its_texts(tmp_path):
 
 
 def test_rows_of_steps_that_were_undone_go(run, read):
-    found = SampleColumns(run)
+    result = SampleColumns(run)
     compact(run)
-    found.refresh(places(run))
+    result.refresh(places(run))
     read.clear()
     with RunWriter(run, resume=True) as writer:
         writer.truncate_to("grpo", 1)
-        assert found.refresh(places(run)).table.num_rows == 2
+        assert result.refresh(places(run)).table.num_rows == 2
         rows = [make_row("other")]
         writer.write_step(make_record(1, rows), rows)  # of the same name, and not the same
-    known = found.refresh(places(run))
+    known = result.refresh(places(run))
     assert known.table["sample_id"].to_pylist() == ["s0", "s1", "other"]
     assert same(known, run)
     assert read == [("grpo", 1)]
     with RunWriter(run, resume=True) as writer:
         writer.clear()
-    assert found.refresh(places(run)).table.num_rows == 0
+    assert result.refresh(places(run)).table.num_rows == 0
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "other", "nothing"])
@@ -159,20 +159,20 @@ def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_shown(run, har
         bare = make_row("alone")
         other = {"cut": data[: len(data) // 2], "nothing": b"", "other": encode("grpo", 1, [bare])}[harm]
         path.write_bytes(other)
-    found = SampleColumns(run)
+    result = SampleColumns(run)
     for _ in range(2):
-        known = found.refresh(places(run))
+        known = result.refresh(places(run))
         assert list(known.unreadable) == [1]
         assert "step 1 of stage grpo" in known.unreadable[1]
         assert same(known, run)
     with RunWriter(run, resume=True) as writer:
         write_steps(writer, [3])
-    known = found.refresh(places(run))
+    known = result.refresh(places(run))
     assert (list(known.unreadable), known.table["step"].to_pylist()) == ([1], [0, 0, 2, 2, 3, 3])
     path.write_bytes(data)
     compact(run)
-    assert same(found.refresh(places(run)), run)
-    assert not found.snapshot.unreadable
+    assert same(result.refresh(places(run)), run)
+    assert not result.snapshot.unreadable
 
 
 def test_a_damaged_row_group_spares_the_others(tmp_path, monkeypatch):
@@ -196,13 +196,13 @@ def test_a_damaged_row_group_spares_the_others(tmp_path, monkeypatch):
 
 def test_of_a_file_that_cannot_be_opened_every_step_is_told(run):
     compact(run)
-    found = SampleColumns(run)
+    result = SampleColumns(run)
     data = (run / "rollouts.parquet").read_bytes()
     (run / "rollouts.parquet").write_bytes(data[:-9])
-    assert sorted(found.refresh(places(run)).unreadable) == [0, 1, 2]
+    assert sorted(result.refresh(places(run)).unreadable) == [0, 1, 2]
     (run / "rollouts.parquet").write_bytes(data)
-    assert same(found.refresh(places(run)), run)
-    assert not found.snapshot.unreadable
+    assert same(result.refresh(places(run)), run)
+    assert not result.snapshot.unreadable
 
 
 def test_a_run_that_is_compacted_while_it_is_read_is_read_whole(run, monkeypatch):
@@ -220,17 +220,17 @@ def test_a_run_that_is_compacted_while_it_is_read_is_read_whole(run, monkeypatch
 
 
 def test_without_time_the_rest_is_left_to_the_next_call(run):
-    found, left = SampleColumns(run), []
+    result, left = SampleColumns(run), []
     while not left or left[-1]:
-        left.append(found.refresh(places(run), seconds=0).unread)
+        left.append(result.refresh(places(run), seconds=0).unread)
     assert left == [2, 1, 0]
-    assert same(found.snapshot, run)
+    assert same(result.snapshot, run)
 
 
 def test_refreshes_of_several_threads_are_made_one_after_the_other(run):
     compact(run)
-    found, known = SampleColumns(run), []
-    threads = [threading.Thread(target=lambda: known.append(found.refresh(places(run)))) for _ in range(4)]
+    result, known = SampleColumns(run), []
+    threads = [threading.Thread(target=lambda: known.append(result.refresh(places(run)))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -265,8 +265,8 @@ def test_of_a_step_whose_columns_cannot_be_read_it_is_told_why(run):
 def test_columns_of_steps_of_a_row_group_are_read_once(run, read):
     compact(run)
     every = places(run)
-    found = list(SampleColumns(run).read_steps([every[0], every[2]], ["text"]))
-    assert [table.num_rows for table in found] == [every[0].rows, every[2].rows]
+    result = list(SampleColumns(run).read_steps([every[0], every[2]], ["text"]))
+    assert [table.num_rows for table in result] == [every[0].rows, every[2].rows]
     assert len(read) == 1
 
 

@@ -25,12 +25,12 @@ def same_as_the_lines(series, run):
         (row.stage, row.step) for row in rows
     ]
     for i, row in enumerate(rows):
-        told = {**row.metrics, **{f"seconds/{name}": value for name, value in row.seconds.items()}}
+        facts = {**row.metrics, **{f"seconds/{name}": value for name, value in row.seconds.items()}}
         assert columns.loss_label[i].as_py() == row.loss_label
         for name, values in columns.numbers.items():
-            expected = told.get(name, math.nan)
+            expected = facts.get(name, math.nan)
             assert values[i] == expected or (math.isnan(values[i]) and math.isnan(expected)), name
-        assert {name for name, value in told.items() if not math.isnan(value)} <= columns.numbers.keys()
+        assert {name for name, value in facts.items() if not math.isnan(value)} <= columns.numbers.keys()
 
 
 def write(writer, step, stage="grpo", **metrics):
@@ -125,9 +125,9 @@ def test_names_are_told_once_and_before_the_line(tmp_path):
         write_steps(writer, range(2))
     with RunWriter(run, resume=True) as writer:
         write_steps(writer, [2])
-    told = [event for event in RunReader(run).events() if event.kind == "numbers"]
-    assert len(told) == 1
-    assert set(told[0].payload["names"]) == {
+    events = [event for event in RunReader(run).events() if event.kind == "numbers"]
+    assert len(events) == 1
+    assert set(events[0].payload["names"]) == {
         name
         for row in RunReader(run).steps()
         for name in (*row.metrics, *(f"seconds/{phase}" for phase in row.seconds))
@@ -185,8 +185,8 @@ def test_however_many_bytes_are_read_at_a_time_columns_are_the_lines(tmp_path, m
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         for step in range(6):
-            told = {"ratio/max": math.inf if step == 2 else float(step), "lr": step / 7}
-            write(writer, step, **told)
+            facts = {"ratio/max": math.inf if step == 2 else float(step), "lr": step / 7}
+            write(writer, step, **facts)
             if step % 2:
                 same_as_the_lines(opened(run), run)
         series = opened(run)

@@ -11,7 +11,7 @@ from truing.terminal.progress import EventPrinter, ProgressDisplay
 HOSTILE = "\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e"
 
 
-def said(kind, **facts):
+def printed_line(kind, **facts):
     """The line of an event on a terminal."""
     out = io.StringIO()
     EventPrinter(Console(file=out, width=80, force_terminal=True, highlight=False))(kind, facts)
@@ -43,34 +43,36 @@ def said(kind, **facts):
     ],
 )
 def test_what_comes_from_a_run_is_inert(kind, facts):
-    line = said(kind, **facts)
+    line = printed_line(kind, **facts)
     assert all(char.isprintable() or char == "\n" for char in line)
     assert r"\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e" in line
 
 
 def test_a_sync_of_the_reference_is_a_line_and_one_without_text_is_none():
     text = "reference set to the policy: 0 of 210 tensors differ"
-    assert said("reference", stage="grpo", step=19, text=text, differing=0) == f"  grpo 20: {text}\n"
-    assert said("reference", stage="grpo", step=19, differing=0) == ""  # of a run of an earlier version
+    assert printed_line("reference", stage="grpo", step=19, text=text, differing=0) == f"  grpo 20: {text}\n"
+    assert (
+        printed_line("reference", stage="grpo", step=19, differing=0) == ""
+    )  # of a run of an earlier version
 
 
 def test_a_text_of_lines_stays_one_of_lines():
-    assert said("note", text="one\ntwo \\n") == "note: one\ntwo \\n\n"
+    assert printed_line("note", text="one\ntwo \\n") == "note: one\ntwo \\n\n"
 
 
 def test_a_run_that_is_refused_shows_no_panel_of_whatever_lies_there(tmp_path, monkeypatch):
     monkeypatch.setattr("truing.terminal.progress.has_terminal", lambda console: True)
-    with ProgressDisplay(tmp_path) as shown:
+    with ProgressDisplay(tmp_path) as display:
         pass
-    assert shown.watcher is None
+    assert display.watcher is None
 
 
 def test_a_record_that_cannot_be_read_ends_the_panel_and_not_the_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("truing.terminal.progress.has_terminal", lambda console: True)
-    with ProgressDisplay(tmp_path) as shown:
-        shown("note", {"text": "one"})
-        shown("note", {"text": "two"})
-    assert shown.live_region is None
+    with ProgressDisplay(tmp_path) as display:
+        display("note", {"text": "one"})
+        display("note", {"text": "two"})
+    assert display.live_region is None
     err = capsys.readouterr().err
     assert err.startswith("note: one\npanel off: ")
     assert err.count("panel off") == 1

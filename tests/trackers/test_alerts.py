@@ -23,7 +23,7 @@ class Record:
 
 
 @pytest.fixture
-def called(monkeypatch):
+def sent_alerts(monkeypatch):
     calls = []
     monkeypatch.setattr(Alerts, "send", lambda self, alert: calls.append(alert))
     return calls
@@ -33,20 +33,20 @@ def alerts(tmp_path, **cfg):
     return Alerts(AlertsConfig(command="true", **cfg), "wheel", tmp_path)
 
 
-def test_a_condition_calls_when_it_begins_to_hold_and_again_after_it_did_not(tmp_path, called):
+def test_a_condition_calls_when_it_begins_to_hold_and_again_after_it_did_not(tmp_path, sent_alerts):
     follower = alerts(tmp_path, when=["reward/mean < 0.5 for 2"])
     for step, value in enumerate([0.1, 0.9, 0.1, 0.1, 0.1, 0.9, 0.2, 0.2]):
         follower("step", {"record": Record(step, reward__mean=value)})
-    assert [call["step"] for call in called] == [3, 7]
-    assert called[0]["text"] == "wheel: reward/mean < 0.5 for 2: it is 0.1 in step 4 of grpo"
-    assert (called[0]["metric"], called[0]["value"]) == ("reward/mean", 0.1)
+    assert [call["step"] for call in sent_alerts] == [3, 7]
+    assert sent_alerts[0]["text"] == "wheel: reward/mean < 0.5 for 2: it is 0.1 in step 4 of grpo"
+    assert (sent_alerts[0]["metric"], sent_alerts[0]["value"]) == ("reward/mean", 0.1)
 
 
-def test_a_step_without_the_metric_changes_nothing(tmp_path, called):
+def test_a_step_without_the_metric_changes_nothing(tmp_path, sent_alerts):
     follower = alerts(tmp_path, when=["reward/mean < 0.5 for 2"])
     for record in (Record(0, reward__mean=0.1), Record(1), Record(2, reward__mean=0.1)):
         follower("step", {"record": record})
-    assert [call["step"] for call in called] == [2]
+    assert [call["step"] for call in sent_alerts] == [2]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_condition_of_which_nobody_would_hear_is_refused():
         resolve({"name": "x", "stages": ["sft"], "model": {"name": "tiny"}, "alerts": {"when": ["lr < 1"]}})
 
 
-def test_events_call_by_kind(tmp_path, called):
+def test_events_call_by_kind(tmp_path, sent_alerts):
     follower = alerts(tmp_path)
     follower("rollback", {"stage": "grpo", "step": 4, "reason": "the reward fell"})
     follower("incident", {"what": "failed", "text": "not asked for"})
     follower("stopped", {"run": "x", "reason": "Ctrl-C"})
-    assert [(call["kind"], call["text"]) for call in called] == [
+    assert [(call["kind"], call["text"]) for call in sent_alerts] == [
         ("rollback", "wheel: rollback: the reward fell"),
         ("stopped", "wheel: stopped: Ctrl-C"),
     ]

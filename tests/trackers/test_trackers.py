@@ -40,15 +40,15 @@ class Kept:
 
 
 @pytest.fixture
-def kept(monkeypatch):
+def recorded_trackers(monkeypatch):
     MADE.clear()
     monkeypatch.setattr(dispatch, "BACKENDS", {"tensorboard": ("math", Kept)})
     return MADE
 
 
-def test_a_tracker_gets_each_step_and_each_evaluation(mini, tmp_path, kept):
+def test_a_tracker_gets_each_step_and_each_evaluation(mini, tmp_path, recorded_trackers):
     run = truing.train(mini(track={"to": ["tensorboard"]}, eval={"every": 2}), out=tmp_path / "run").run
-    (tracker,) = kept
+    (tracker,) = recorded_trackers
     steps = [(update, n) for update, n in tracker.numbers if "loss/total" in n]
     assert [update for update, _ in steps] == [1, 2, 3, 4, 5, 6]
     for (_, numbers), row in zip(steps, RunReader(run).steps(), strict=True):
@@ -60,14 +60,16 @@ def test_a_tracker_gets_each_step_and_each_evaluation(mini, tmp_path, kept):
 
 
 @pytest.mark.slow
-def test_updates_go_back_with_a_rollback(mini, tmp_path, kept, monkeypatch):
+def test_updates_go_back_with_a_rollback(mini, tmp_path, recorded_trackers, monkeypatch):
     not_finite_at(monkeypatch)
     truing.train(mini(**HOT, track={"to": ["tensorboard"]}), out=tmp_path / "run")
-    updates = [update for update, numbers in kept[0].numbers if "loss/total" in numbers]
+    updates = [update for update, numbers in recorded_trackers[0].numbers if "loss/total" in numbers]
     assert updates == [1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9, 10]  # step 5 of GRPO fails: back to after 2
 
 
-def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(mini, tmp_path, kept, monkeypatch):
+def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(
+    mini, tmp_path, recorded_trackers, monkeypatch
+):
     def failing(self, numbers, update):
         raise ConnectionError("no network")
 
@@ -79,10 +81,10 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(mini, tmp_path
     assert len(RunReader(run).steps()) == 6
 
 
-def test_a_run_that_stops_lets_its_trackers_go(mini, tmp_path, kept):
+def test_a_run_that_stops_lets_its_trackers_go(mini, tmp_path, recorded_trackers):
     with pytest.raises(Interrupt):
         truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run", on_event=crash_at("grpo", 1))
-    assert kept[0].closed
+    assert recorded_trackers[0].closed
 
 
 def test_what_is_not_installed_is_said_before_anything_is_loaded(mini, tmp_path, monkeypatch):
@@ -94,7 +96,7 @@ def test_what_is_not_installed_is_said_before_anything_is_loaded(mini, tmp_path,
         resolve(mini(track={"to": ["comet"]}))
 
 
-def test_a_tracker_that_cannot_be_started_is_an_error(mini, tmp_path, kept, monkeypatch):
+def test_a_tracker_that_cannot_be_started_is_an_error(mini, tmp_path, recorded_trackers, monkeypatch):
     def failing(self, *given):
         raise ValueError("no API key")
 

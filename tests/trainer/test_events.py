@@ -40,7 +40,7 @@ def test_first_tokens_of_later_updates_are_recorded_and_not_passed_on(mini, tmp_
     run = truing.train(mini(), out=tmp_path / "run", on_event=watch).run
     assert list(dumps(run)) == [(stage, step) for stage in ("sft", "grpo") for step in range(3)]
     assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(SHOWN_UPDATES)]
-    assert any("prompt tokens, which end" in text for text, _ in dumps(run)["grpo", 2])
+    assert any("prompt tokens, ending in" in text for text, _ in dumps(run)["grpo", 2])
 
 
 def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):

@@ -60,8 +60,8 @@ def entropy_term(weight: float, aggregation: Aggregation) -> LossTerm:
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         return entropy_loss(scores.entropy, batch.policy_mask, aggregation, divisor)
 
-    counted = _denominator_of("policy_mask", aggregation)
-    return LossTerm("entropy", weight, lambda row: bool(row.policy_mask.any()), counted, loss)
+    denominator_of = _denominator_of("policy_mask", aggregation)
+    return LossTerm("entropy", weight, lambda row: bool(row.policy_mask.any()), denominator_of, loss)
 
 
 def value_term(weight: float, clip_range: float | None) -> LossTerm:
@@ -71,8 +71,8 @@ def value_term(weight: float, clip_range: float | None) -> LossTerm:
         assert scores.value is not None  # an algorithm with this term has a critic
         return value_loss(scores.value, batch.returns, batch.value, batch.value_mask, clip_range, divisor)
 
-    counted = _denominator_of("value_mask", "token_mean")
-    return LossTerm("value", weight, lambda row: bool(row.value_mask.any()), counted, loss)
+    denominator_of = _denominator_of("value_mask", "token_mean")
+    return LossTerm("value", weight, lambda row: bool(row.value_mask.any()), denominator_of, loss)
 
 
 def supervised_term(weight: float) -> LossTerm:

@@ -49,9 +49,9 @@ def policy_terms(config: UpdateConfig) -> tuple[LossTerm, ...]:
 
 def objective(cfg: PolicyStage) -> Objective:
     """Return the named objective, with the limits that the recipe sets."""
-    given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
+    limits = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
     return replace(
-        OBJECTIVES[cfg.objective], **{name: value for name, value in given.items() if value is not None}
+        OBJECTIVES[cfg.objective], **{name: value for name, value in limits.items() if value is not None}
     )
 
 

@@ -14,9 +14,11 @@ from truing.types.sample import Sample
 def good_as_demonstrations(rollouts: Sequence[Rollout], cfg: RftConfig, mask: MaskPolicy) -> list[Sample]:
     """Return rollouts with at least ``min_reward`` as demonstrations; the others stay SAMPLED, untrained."""
     good = [rollout.reward >= cfg.min_reward for rollout in rollouts]
-    kept = [s for r, ok in zip(rollouts, good, strict=True) if ok for s in flatten(as_demonstration(r))]
-    rejected = [s for r, ok in zip(rollouts, good, strict=True) if not ok for s in flatten(r, mask)]
-    return kept + [without_loss_terms(sample) for sample in rejected]
+    demonstrations = [
+        s for r, is_good in zip(rollouts, good, strict=True) if is_good for s in flatten(as_demonstration(r))
+    ]
+    rejected = [s for r, is_good in zip(rollouts, good, strict=True) if not is_good for s in flatten(r, mask)]
+    return demonstrations + [without_loss_terms(sample) for sample in rejected]
 
 
 RFT = replace(SFT, source="rollouts", to_samples=good_as_demonstrations)

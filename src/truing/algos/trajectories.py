@@ -38,14 +38,14 @@ class Trajectories:
         rollouts = list(group_by_rollout(samples).values())
         return cls(
             rollouts,
-            mask_RT=_joined(rollouts, "value_mask"),
-            trained_RT=_joined(rollouts, "policy_mask"),
+            mask_RT=_join(rollouts, "value_mask"),
+            trained_RT=_join(rollouts, "policy_mask"),
             reward_RT=pad_sequence([token_rewards(parts, config) for parts in rollouts], batch_first=True),
         )
 
     def stream(self, name: str) -> Tensor:
         """Return a stream of the samples: [R, T], 0 in the padding."""
-        return _joined(self.rollouts, name)
+        return _join(self.rollouts, name)
 
     def on_trained_tokens(self, advantage_RT: Tensor, *, whitened: bool) -> Tensor:
         """Return advantages at trained tokens, NaN elsewhere; optionally with mean 0 and deviation 1.
@@ -58,12 +58,12 @@ class Trajectories:
 
     def with_streams(self, samples: Sequence[Sample], **streams_RT: Tensor) -> list[Sample]:
         """Return the samples in their order, each with its part of streams [R, T]."""
-        updated = {}
+        by_id = {}
         for row, parts in enumerate(self.rollouts):
             for start, sample in zip(_starts(parts), parts, strict=False):
                 part = {name: stream[row, start : start + len(sample)] for name, stream in streams_RT.items()}
-                updated[sample.sample_id] = replace(sample, **{name: x.float() for name, x in part.items()})
-        return [updated[sample.sample_id] for sample in samples]
+                by_id[sample.sample_id] = replace(sample, **{name: x.float() for name, x in part.items()})
+        return [by_id[sample.sample_id] for sample in samples]
 
 
 def group_by_rollout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
@@ -81,9 +81,9 @@ def kl_cost(sample: Sample, cfg: KlConfig) -> Tensor:
     """
     cost_T = torch.zeros(len(sample), dtype=torch.float64)
     if cfg.coef > 0 and cfg.where == "reward":
-        chosen_T = sample.kl_mask
-        old, ref = (stream[chosen_T].double() for stream in (sample.old_logprob, sample.ref_logprob))
-        cost_T[chosen_T] = cfg.coef * kl(old, ref, cfg.estimator)
+        mask_T = sample.kl_mask
+        old, ref = (stream[mask_T].double() for stream in (sample.old_logprob, sample.ref_logprob))
+        cost_T[mask_T] = cfg.coef * kl(old, ref, cfg.estimator)
     return cost_T
 
 
@@ -106,21 +106,21 @@ def token_rewards(parts: Sequence[Sample], config: UpdateConfig) -> Tensor:
     of the rollout's reward at the last SAMPLED token. Without any, all rewards are 0.
     """
     reward_T = -torch.cat([kl_cost(sample, config.kl) for sample in parts])
-    chosen = torch.cat([sample.value_mask for sample in parts]).nonzero()[:, 0]
-    if not len(chosen):
+    indices = torch.cat([sample.value_mask for sample in parts]).nonzero()[:, 0]
+    if not len(indices):
         return reward_T
     remaining = shaped_reward(parts, config.gates)
     for start, sample in zip(_starts(parts), parts, strict=False):
         for turn in sample.turns:
             if not math.isnan(turn.reward):  # turns are judged
-                last = int(torch.searchsorted(chosen, start + turn.end)) - 1
-                reward_T[chosen[max(last, 0)]] += turn.reward
+                last = int(torch.searchsorted(indices, start + turn.end)) - 1
+                reward_T[indices[max(last, 0)]] += turn.reward
                 remaining -= turn.reward
-    reward_T[chosen[-1]] += remaining
+    reward_T[indices[-1]] += remaining
     return reward_T
 
 
-def _joined(rollouts: Sequence[Sequence[Sample]], name: str) -> Tensor:
+def _join(rollouts: Sequence[Sequence[Sample]], name: str) -> Tensor:
     """Return a stream of samples by rollout: [R, T]."""
     rows = [torch.cat([getattr(sample, name) for sample in parts]) for parts in rollouts]
     return pad_sequence(rows, batch_first=True)

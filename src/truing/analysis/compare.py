@@ -89,15 +89,15 @@ class Comparison:
         return bool(self.recipe or self.parting)
 
 
-def compare(run: Path, other: Path) -> Comparison:
+def compare(first: Path, second: Path) -> Comparison:
     """Compare two run directories: recipes, facts, then update by update, bit for bit."""
-    runs = IncrementalReader(run), IncrementalReader(other)
+    runs = IncrementalReader(first), IncrementalReader(second)
     for each in runs:
         each.refresh()
     recipe, facts = config_differences(*runs)
-    same, parting = first_difference(*runs)
-    pairs = () if parting is None else side_by_side(*runs)
-    return Comparison(recipe, facts, same, parting, pairs, paired_gains(*runs), seed_note(*runs))
+    same_updates, difference = first_difference(*runs)
+    results = () if difference is None else side_by_side(*runs)
+    return Comparison(recipe, facts, same_updates, difference, results, paired_gains(*runs), seed_note(*runs))
 
 
 def config_differences(
@@ -118,21 +118,21 @@ def first_difference(
     """Return the number of equal updates and the first difference, within ``max_updates``."""
     counts = [len(run.columns) for run in (first, second)]
     shorter = min(counts)
-    compared = shorter if max_updates is None else min(max_updates, shorter)
-    for done in range(compared):
-        pair = [run.steps_reader.step_row(done) for run in (first, second)]
-        places = [(row.stage, row.step) for row in pair]
-        if places[0] != places[1]:
-            return done, UpdateDifference(
-                *places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places)
+    limit = shorter if max_updates is None else min(max_updates, shorter)
+    for index in range(limit):
+        pair = [run.steps_reader.step_row(index) for run in (first, second)]
+        locations = [(row.stage, row.step) for row in pair]
+        if locations[0] != locations[1]:
+            return index, UpdateDifference(
+                *locations[0], "order of updates", *(f"{a} {b + 1}" for a, b in locations)
             )
         rows = [run.reader.rows(row) for run, row in zip((first, second), pair, strict=True)]
         if difference := _update_difference(*pair, *rows):
-            return done, difference
-    if compared == shorter and counts[0] != counts[1]:
+            return index, difference
+    if limit == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).steps_reader.step_row(shorter)
         return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", *counts)
-    return compared, None
+    return limit, None
 
 
 def first_text_difference(
@@ -140,60 +140,62 @@ def first_text_difference(
 ) -> TextDifference | None:
     """Return the first sample of one name and task whose tokens differ, among updates from ``start`` on."""
     end = min(start + max_updates, len(first.columns), len(second.columns))
-    for at in range(start, end):
-        pair = [run.steps_reader.step_row(at) for run in (first, second)]
-        where = [(row.stage, row.step) for row in pair]
-        if where[0] != where[1]:
+    for index in range(start, end):
+        pair = [run.steps_reader.step_row(index) for run in (first, second)]
+        locations = [(row.stage, row.step) for row in pair]
+        if locations[0] != locations[1]:
             return None
-        rows, others = (run.reader.rows(row) for run, row in zip((first, second), pair, strict=True))
-        others_by_id = {(row.sample.sample_id, row.sample.task_id): row for row in others}
+        rows, second_rows = (run.reader.rows(row) for run, row in zip((first, second), pair, strict=True))
+        second_by_id = {(row.sample.sample_id, row.sample.task_id): row for row in second_rows}
         for row in rows:
-            other = others_by_id.get((row.sample.sample_id, row.sample.task_id))
-            if other is not None and (difference := _stream_difference(where[0], "token_ids", row, other)):
+            other = second_by_id.get((row.sample.sample_id, row.sample.task_id))
+            if other is not None and (
+                difference := _stream_difference(locations[0], "token_ids", row, other)
+            ):
                 assert difference.token is not None
                 return TextDifference(pair[0], (row, other), difference.token)
     return None
 
 
 def _update_difference(
-    first: StepRow, second: StepRow, rows: Sequence[SampleRow], others: Sequence[SampleRow]
+    first: StepRow, second: StepRow, rows: Sequence[SampleRow], other_rows: Sequence[SampleRow]
 ) -> UpdateDifference | None:
     """Return the first stream (in order of computation) or fact in which two updates differ."""
-    where = first.stage, first.step
-    ids = [row.sample.sample_id for row in rows], [row.sample.sample_id for row in others]
+    location = first.stage, first.step
+    ids = [row.sample.sample_id for row in rows], [row.sample.sample_id for row in other_rows]
     if ids[0] != ids[1]:
         at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
         values = ids if at is None else (ids[0][at], ids[1][at])
-        return UpdateDifference(*where, "rows", *(len(each) if at is None else each for each in values))
+        return UpdateDifference(*location, "rows", *(len(each) if at is None else each for each in values))
     for name in STREAMS:
-        for row, other in zip(rows, others, strict=True):
-            if difference := _stream_difference(where, name, row, other):
+        for row, other in zip(rows, other_rows, strict=True):
+            if difference := _stream_difference(location, name, row, other):
                 return difference
-    for row, other in zip(rows, others, strict=True):
+    for row, other in zip(rows, other_rows, strict=True):
         if not _equal(row.sample.reward, other.sample.reward):
             return UpdateDifference(
-                *where, "reward", row.sample.reward, other.sample.reward, row.sample.sample_id
+                *location, "reward", row.sample.reward, other.sample.reward, row.sample.sample_id
             )
     weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
     if weights[0] != weights[1]:
-        return UpdateDifference(*where, "weights after the update", *weights)
+        return UpdateDifference(*location, "weights after the update", *weights)
     return None
 
 
 def _stream_difference(
-    where: tuple[str, int], name: str, row: SampleRow, other: SampleRow
+    location: tuple[str, int], name: str, row: SampleRow, other: SampleRow
 ) -> UpdateDifference | None:
     """Return the first token of a sample at which a stream differs."""
     first, second = (_stream(each, name) for each in (row, other))
-    shared = min(len(first), len(second))
-    equal_T = (first[:shared] == second[:shared]) | (_missing(first[:shared]) & _missing(second[:shared]))
+    length = min(len(first), len(second))
+    equal_T = (first[:length] == second[:length]) | (_missing(first[:length]) & _missing(second[:length]))
     if equal_T.all() and len(first) == len(second):
         return None
     differences = (~equal_T).nonzero()[:, 0].tolist()
-    at = differences[0] if differences else shared
-    values = [each[at].item() if at < len(each) else None for each in (first, second)]
+    token = differences[0] if differences else length
+    values = [each[token].item() if token < len(each) else None for each in (first, second)]
     count = len(differences) + abs(len(first) - len(second))
-    return UpdateDifference(*where, name, *values, row.sample.sample_id, at, count)
+    return UpdateDifference(*location, name, *values, row.sample.sample_id, token, count)
 
 
 def _stream(row: SampleRow, name: str) -> Tensor:
@@ -230,11 +232,11 @@ SEEDS_DIFFER = "different seeds: no token-by-token comparison; to find a change,
 def comparison_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """Yield each line with its style."""
     for name, deltas in (("recipe", comparison.recipe), ("run", comparison.facts)):
-        for each in deltas:
-            yield f"{name:<7} {each.key}: {each.first!r} | {each.second!r}", "yellow"
+        for delta in deltas:
+            yield f"{name:<7} {delta.key}: {delta.first!r} | {delta.second!r}", "yellow"
     if comparison.parting is None:
-        same = with_count(comparison.same_updates, "update is", "updates are")
-        yield f"all {same} the same, token by token", "green"
+        updates = with_count(comparison.same_updates, "update is", "updates are")
+        yield f"all {updates} the same, token by token", "green"
     elif comparison.seeds_differ:
         yield SEEDS_DIFFER, "bold yellow"
     else:
@@ -243,16 +245,19 @@ def comparison_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     yield from gain_lines(comparison.gains, comparison.seeds)
 
 
-def _difference_lines(each: UpdateDifference, same: int) -> Iterator[tuple[str, str]]:
+def _difference_lines(difference: UpdateDifference, same_updates: int) -> Iterator[tuple[str, str]]:
     """Yield the location of the first difference."""
-    if same:
-        are = "update is" if same == 1 else f"{same} updates are"
+    if same_updates:
+        are = "update is" if same_updates == 1 else f"{same_updates} updates are"
         yield f"the first {are} the same, token by token", "green"
-    place = f" of sample {each.sample_id}" if each.sample_id else ""
+    sample = f" of sample {difference.sample_id}" if difference.sample_id else ""
     token = (
-        f" at token {each.token} ({with_count(each.tokens, 'token')} of that sample)"
-        if each.token is not None
+        f" at token {difference.token} ({with_count(difference.tokens, 'token')} of that sample)"
+        if difference.token is not None
         else ""
     )
-    yield f"update {each.step + 1} of {each.stage} differs: {each.what}{place}{token}", "bold red"
-    yield f"  {each.first!r} | {each.second!r}", ""
+    yield (
+        f"update {difference.step + 1} of {difference.stage} differs: {difference.what}{sample}{token}",
+        "bold red",
+    )
+    yield f"  {difference.first!r} | {difference.second!r}", ""

@@ -9,15 +9,15 @@ from truing.record.reader import Event
 MAX_DIGITS = 12  # of an update's number in an evaluation's name
 
 
-def mid_stage_name(stage: str, done: int) -> str:
-    """Return the name of an evaluation after ``done`` steps within a stage."""
-    return f"{stage}@{done}"
+def mid_stage_name(stage: str, steps: int) -> str:
+    """Return the name of an evaluation after ``steps`` steps within a stage."""
+    return f"{stage}@{steps}"
 
 
 def parse_mid_stage_name(name: str) -> tuple[str, int] | None:
     """Return stage and steps of an evaluation within a stage; None for others."""
-    stage, _, done = name.rpartition("@")
-    return (stage, int(done)) if done.isdecimal() and len(done) <= MAX_DIGITS else None
+    stage, _, steps = name.rpartition("@")
+    return (stage, int(steps)) if steps.isdecimal() and len(steps) <= MAX_DIGITS else None
 
 
 class UndoTracker:
@@ -29,23 +29,23 @@ class UndoTracker:
 
     def __init__(self) -> None:
         self._latest: dict[str, list[tuple[int, Hashable]]] = {}  # a heap per stage, last update first
-        self._begun: dict[str, None] = {}  # stages in their order
+        self._stages: dict[str, None] = {}  # stages in their order
 
-    def add(self, stage: str, step: int, what: Hashable) -> None:
+    def add(self, stage: str, step: int, record: Hashable) -> None:
         """Add a record of an update."""
-        heappush(self._latest.setdefault(stage, []), (-step, what))
+        heappush(self._latest.setdefault(stage, []), (-step, record))
 
     def undone(self, event: Event) -> list[Hashable]:
         """Return the records that an event undoes, each once."""
         match event.kind:
             case "stage":
-                self._begun[event.payload["stage"]] = None
+                self._stages[event.payload["stage"]] = None
             case "rollback":
                 return self._from(event.payload["stage"], event.payload["to"])
             case "resumed":
-                stage, begun = event.payload["stage"], list(self._begun)
-                later = begun[begun.index(stage) + 1 :] if stage in begun else []
-                dependents = [what for each in later for what in self._from(each, 0)]
+                stage, stages = event.payload["stage"], list(self._stages)
+                later = stages[stages.index(stage) + 1 :] if stage in stages else []
+                dependents = [record for name in later for record in self._from(name, 0)]
                 return self._from(stage, event.payload["step"]) + dependents
             case _:
                 pass
@@ -67,8 +67,8 @@ def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]
         if event.kind == "eval":
             name = event.payload["name"]
             evaluations[name] = event.payload
-            if at := parse_mid_stage_name(name):
-                tracker.add(at[0], at[1] - 1, name)
+            if place := parse_mid_stage_name(name):
+                tracker.add(place[0], place[1] - 1, name)
         for name in tracker.undone(event):
             evaluations.pop(str(name), None)  # a name may be recorded twice
     return evaluations

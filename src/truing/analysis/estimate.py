@@ -28,18 +28,18 @@ class Interval:
 
     def __str__(self) -> str:
         """Return the mean, and its bounds if known."""
-        return f"{self.mean:.3f}{self._ends('.3f')}"
+        return f"{self.mean:.3f}{self._bounds_text('.3f')}"
 
     @property
     def signed(self) -> str:
         """The same with signs, for a difference."""
-        return f"{self.mean:+.3f}{self._ends('+.3f')}"
+        return f"{self.mean:+.3f}{self._bounds_text('+.3f')}"
 
-    def _ends(self, form: str) -> str:
+    def _bounds_text(self, form: str) -> str:
         if math.isnan(self.low):
             return ""
-        supposed = f" (if {self.supposes})" if self.supposes else ""
-        return f" [{self.low:{form}}, {self.high:{form}}]{supposed}"
+        assumption = f" (if {self.supposes})" if self.supposes else ""
+        return f" [{self.low:{form}}, {self.high:{form}}]{assumption}"
 
 
 @dataclass(frozen=True)

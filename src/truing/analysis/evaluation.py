@@ -61,18 +61,18 @@ class Evaluation:
     def pass_at_ks(self) -> list[int]:
         """The k of pass@k, up to the answers of each graded task; empty for single answers."""
         counts = [len(self.earned[task]) for task in self.reward if task in self.earned]
-        whole = self.passes_at is not None and len(counts) == len(self.reward) > 0
-        return ks_up_to(min(counts)) if whole else []
+        complete = self.passes_at is not None and len(counts) == len(self.reward) > 0
+        return ks_up_to(min(counts)) if complete else []
 
     def task_pass_at(self, k: int) -> dict[str, float]:
         """Return pass@k of each task."""
         assert self.passes_at is not None
-        least = self.passes_at - REWARD_TOLERANCE
+        pass_reward = self.passes_at - REWARD_TOLERANCE
         counts = {
-            task: (len(self.earned[task]), sum(each >= least for each in self.earned[task]))
+            task: (len(self.earned[task]), sum(reward >= pass_reward for reward in self.earned[task]))
             for task in self.reward
         }
-        return {task: pass_at_k(answers, passed, k) for task, (answers, passed) in counts.items()}
+        return {task: pass_at_k(answers, passes, k) for task, (answers, passes) in counts.items()}
 
     def pass_at(self) -> dict[int, Estimate]:
         """Return the mean of pass@k over tasks, by k."""
@@ -92,8 +92,8 @@ class Evaluation:
 
     def task_pass_at_gains(self, before: "Evaluation", k: int) -> dict[str, float]:
         """Return the difference of pass@k of each task that is graded in both."""
-        now, then = self.task_pass_at(k), before.task_pass_at(k)
-        return {task: now[task] - then[task] for task in self.task_gains(before)}
+        after_k, before_k = self.task_pass_at(k), before.task_pass_at(k)
+        return {task: after_k[task] - before_k[task] for task in self.task_gains(before)}
 
 
 def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
@@ -104,13 +104,13 @@ def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
 
 def read_bounds(payload: Mapping[str, Any]) -> Bounds | None:
     """Return the reward bounds of an event; None if they are missing or wrong."""
-    earned = payload["reward"].values()
+    rewards = payload["reward"].values()
     match payload.get("bounds"):
-        case [int() | float() as least, int() | float() as most] if earned:
-            holds = (
-                least - REWARD_TOLERANCE <= min(earned) and max(earned) <= most + REWARD_TOLERANCE
+        case [int() | float() as low, int() | float() as high] if rewards:
+            consistent = (
+                low - REWARD_TOLERANCE <= min(rewards) and max(rewards) <= high + REWARD_TOLERANCE
             )  # false of NaN, too
-            return (least, most) if holds and math.isfinite(most - least) else None
+            return (low, high) if consistent and math.isfinite(high - low) else None
         case _:
             return None
 

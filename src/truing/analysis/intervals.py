@@ -43,18 +43,18 @@ def bounded_interval(values: Sequence[float], bounds: Bounds, samples: int | Non
     exact sign test, at 2.5 % a side, finds a difference.
     """
     value_N, tail = torch.tensor(values, dtype=torch.float64), (1 - CONFIDENCE) / 2
-    least, most = (value_N.new_tensor([end]) for end in bounds)
-    low = -_mean_passed(torch.cat([-value_N, -least]), tail)
-    high = _mean_passed(torch.cat([value_N, most]), tail)
+    low_bound, high_bound = (value_N.new_tensor([end]) for end in bounds)
+    low = -_mean_exceeded(torch.cat([-value_N, -low_bound]), tail)
+    high = _mean_exceeded(torch.cat([value_N, high_bound]), tail)
     return Estimate(float(np.mean(values)), low, high, len(values), samples)
 
 
-def _mean_passed(point_E: Tensor, share: float) -> float:
+def _mean_exceeded(point_E: Tensor, share: float) -> float:
     """Return the mean that this share of draws exceeds, with random weights of the points."""
-    least, most = float(point_E.min()), float(point_E.max())
-    if least == most:
-        return least
-    unit_E = (point_E - least) / (most - least)
+    low, high = float(point_E.min()), float(point_E.max())
+    if low == high:
+        return low
+    unit_E = (point_E - low) / (high - low)
     point_U, count_U = torch.unique(unit_E, return_counts=True)
     tilt = brentq(
         lambda t: gaffke_tail_saddlepoint(point_U, count_U, t)[1] - share, 1e-9, 1 - 1e-15, xtol=1e-15
@@ -65,10 +65,10 @@ def _mean_passed(point_E: Tensor, share: float) -> float:
         def beyond(mean: float) -> float:
             return gaffke_tail(unit_E, mean) - share
 
-        near = root - APPROXIMATION_ERROR * (1 - root), root + APPROXIMATION_ERROR * (1 - root)
-        ends = near if beyond(near[0]) > 0 > beyond(near[1]) else (0.0, 1.0)
+        bracket = root - APPROXIMATION_ERROR * (1 - root), root + APPROXIMATION_ERROR * (1 - root)
+        ends = bracket if beyond(bracket[0]) > 0 > beyond(bracket[1]) else (0.0, 1.0)
         root = float(brentq(beyond, *ends, xtol=1e-9))
-    return least + (most - least) * root
+    return low + (high - low) * root
 
 
 def student_interval(values: Sequence[float], samples: int | None = None) -> Estimate:
@@ -76,8 +76,8 @@ def student_interval(values: Sequence[float], samples: int | None = None) -> Est
     mean, count = float(np.mean(values)), len(values)
     if count < 2 or max(values) - min(values) <= REWARD_TOLERANCE:
         return Estimate(mean, math.nan, math.nan, count, samples)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * float(stats.sem(values))
-    return Estimate(mean, mean - half, mean + half, count, samples, supposes="normal")
+    half_width = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * float(stats.sem(values))
+    return Estimate(mean, mean - half_width, mean + half_width, count, samples, supposes="normal")
 
 
 def is_significant(paired: Estimate, differences: Sequence[float]) -> bool:
@@ -87,20 +87,20 @@ def is_significant(paired: Estimate, differences: Sequence[float]) -> bool:
     difference is as likely to have the other sign, so the mean must be farther from 0 than in 95 % of all
     choices of signs.
     """
-    bare = math.isnan(paired.low)  # all differences are equal: the interval is unknown
-    beyond = bare or paired.low > 0 or paired.high < 0
-    if not beyond or not (bare or paired.supposes) or len(differences) > MAX_FLIPPED_TASKS:
-        return beyond
-    flipped = stats.permutation_test(
+    no_width = math.isnan(paired.low)  # all differences are equal: the interval is unknown
+    excludes_zero = no_width or paired.low > 0 or paired.high < 0
+    if not excludes_zero or not (no_width or paired.supposes) or len(differences) > MAX_FLIPPED_TASKS:
+        return excludes_zero
+    sign_flip_test = stats.permutation_test(
         (differences, np.zeros(len(differences))),
         lambda x, y, axis: np.mean(x - y, axis=axis),
         permutation_type="samples",
         batch=500,
         rng=generator("signs"),
     )
-    return bool(flipped.pvalue <= 1 - CONFIDENCE)
+    return bool(sign_flip_test.pvalue <= 1 - CONFIDENCE)
 
 
-def supposed(paired: Estimate) -> str:
+def assumption_text(paired: Estimate) -> str:
     """Return the assumption of ``is_significant`` beyond bounds as text: symmetric differences."""
     return ", if differences are symmetric" if paired.supposes or math.isnan(paired.low) else ""

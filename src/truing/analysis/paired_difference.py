@@ -9,7 +9,7 @@ from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import Estimate, read_estimate
 from truing.analysis.evaluation import Evaluation, read_evaluation
 from truing.analysis.incremental_reader import IncrementalReader
-from truing.analysis.intervals import is_significant, supposed
+from truing.analysis.intervals import assumption_text, is_significant
 from truing.analysis.valid_events import NUMBER_TYPES
 from truing.errors import DataError
 
@@ -48,29 +48,32 @@ def paired_gains(first: IncrementalReader, second: IncrementalReader) -> tuple[G
         for name in shared
         if name not in skipped
     ]
-    return tuple(gain for each in gains for gain in each)
+    return tuple(gain for group in gains for gain in group)
 
 
 def _gains(first: Mapping[str, Any], second: Mapping[str, Any], other_rewards: str) -> Iterator[Gain]:
     """Yield second − first, paired by task if both have the same tasks and reward functions."""
     name, estimates = first["name"], [read_estimate(each) for each in (first, second)]
-    judged = [_evaluation_of(each) for each in (first, second)]
-    why_not = other_rewards or _why_unpaired(*judged)
-    if why_not:
+    evaluations = [_evaluation_of(each) for each in (first, second)]
+    reason = other_rewards or _unpaired_reason(*evaluations)
+    if reason:
         difference = estimates[1].mean - estimates[0].mean
-        difference = difference if why_not == MEANS_ONLY and math.isfinite(difference) else None
-        yield Gain(name, *estimates, difference, None, 0, 0, why_not)
+        difference = difference if reason == MEANS_ONLY and math.isfinite(difference) else None
+        yield Gain(name, *estimates, difference, None, 0, 0, reason)
         return
-    before, after = (each for each in judged if each is not None)
+    before, after = (each for each in evaluations if each is not None)
     yield _gain(name, estimates, after.gain_over(before), after.task_gains(before))
     for k, paired in after.pass_at_gains(before).items():
-        both = [each.pass_at()[k] for each in (before, after)]
-        yield _gain(f"{name} pass@{k}", both, paired, after.task_pass_at_gains(before, k))
+        pass_at_k = [each.pass_at()[k] for each in (before, after)]
+        yield _gain(f"{name} pass@{k}", pass_at_k, paired, after.task_pass_at_gains(before, k))
 
 
-def _gain(name: str, both: Sequence[Estimate], paired: Estimate, differences: Mapping[str, float]) -> Gain:
-    up, down = sum(each > 0 for each in differences.values()), sum(each < 0 for each in differences.values())
-    return Gain(name, *both, paired.mean, paired, up, down, _conclusion(paired, list(differences.values())))
+def _gain(
+    name: str, estimates: Sequence[Estimate], paired: Estimate, differences: Mapping[str, float]
+) -> Gain:
+    values = list(differences.values())
+    up, down = sum(value > 0 for value in values), sum(value < 0 for value in values)
+    return Gain(name, *estimates, paired.mean, paired, up, down, _conclusion(paired, values))
 
 
 def _evaluation_of(payload: Mapping[str, Any]) -> Evaluation | None:
@@ -82,12 +85,12 @@ def _evaluation_of(payload: Mapping[str, Any]) -> Evaluation | None:
         return None
     evaluation = read_evaluation(payload | {"parts": {}, "answers": {}})
     earned, passes_at = payload.get("earned"), payload.get("passes_at")
-    known = isinstance(earned, dict) and all(
-        isinstance(each, list) and all(map(_is_finite_number, each)) for each in earned.values()
+    has_rewards = isinstance(earned, dict) and all(
+        isinstance(rewards, list) and all(map(_is_finite_number, rewards)) for rewards in earned.values()
     )
     return (
         evaluation
-        if known and _is_finite_number(passes_at)
+        if has_rewards and _is_finite_number(passes_at)
         else replace(evaluation, earned={}, passes_at=None)
     )
 
@@ -96,27 +99,27 @@ def _is_finite_number(value: object) -> bool:
     return isinstance(value, NUMBER_TYPES) and math.isfinite(value)
 
 
-def _why_unpaired(first: Evaluation | None, second: Evaluation | None) -> str:
+def _unpaired_reason(first: Evaluation | None, second: Evaluation | None) -> str:
     """Return why there is no paired difference; "" if there is one."""
     if first is None or second is None:
         return MEANS_ONLY
     try:
-        judged = second.task_gains(first)
+        gains = second.task_gains(first)
     except DataError:
         return "not compared: different tasks"
-    return "" if len(judged) > 1 else "not compared: fewer than two tasks are graded in both"
+    return "" if len(gains) > 1 else "not compared: fewer than two tasks are graded in both"
 
 
 def _conclusion(paired: Estimate, differences: Sequence[float]) -> str:
     """Return the conclusion of the interval."""
-    differ = sum(each != 0 for each in differences)
+    differ = sum(value != 0 for value in differences)
     if not differ:
         return "the same on every task"
     if differ < MIN_DIFFERING_TASKS:
         return "too few tasks differ to tell"
     if not is_significant(paired, differences):
         return "no difference that these tasks can tell"
-    return f"the {'second' if paired.mean > 0 else 'first'} is better{supposed(paired)}"
+    return f"the {'second' if paired.mean > 0 else 'first'} is better{assumption_text(paired)}"
 
 
 def seed_note(first: IncrementalReader, second: IncrementalReader) -> str:
@@ -136,9 +139,9 @@ def gain_lines(gains: Sequence[Gain], seed_note: str) -> Iterator[tuple[str, str
             f"second − first, paired by task, 95 % interval over tasks, each line separately ({seed_note}):",
             "bold",
         )
-    for each in gains:
-        amount = "–" if each.difference is None else f"{each.difference:+.3f}"
-        if each.paired:
-            over = f"over {each.paired.tasks} tasks, up on {each.up}, down on {each.down}"
-            amount = f"{each.paired.signed} {over}"
-        yield f"  {each.name:<32} {amount}: {each.says}", ""
+    for gain in gains:
+        amount = "–" if gain.difference is None else f"{gain.difference:+.3f}"
+        if gain.paired:
+            counts = f"over {gain.paired.tasks} tasks, up on {gain.up}, down on {gain.down}"
+            amount = f"{gain.paired.signed} {counts}"
+        yield f"  {gain.name:<32} {amount}: {gain.says}", ""

@@ -52,17 +52,17 @@ def scorecard(
         events: kinds of the events of the run.
     """
     stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
-    judged = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
-    once = [name for name in judged if stages[name].inner_epochs * stages[name].minibatches == 1]
-    steps, singles = updates.select_stages(judged), updates.select_stages(once)
-    several = updates.select_stages(set(judged) - set(once))
+    policy_stages = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
+    once = [name for name in policy_stages if stages[name].inner_epochs * stages[name].minibatches == 1]
+    steps, single = updates.select_stages(policy_stages), updates.select_stages(once)
+    multiple = updates.select_stages(set(policy_stages) - set(once))
     return [
         _learnable(steps, recipe),
         _alignment(steps),
         _first_ratio(steps, recipe, device),
-        _later_ratio(several, singles),
-        _kl(steps, singles, device),
-        _active(steps, singles),
+        _later_ratio(multiple, single),
+        _kl(steps, single, device),
+        _active(steps, single),
         _loss(steps),
         _tools(steps),
         _critic(steps),
@@ -71,10 +71,10 @@ def scorecard(
 
 
 def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
-    shares, least = steps.known_values("tokens/learnable_share"), recipe.gates.min_trained_share
+    shares, min_share = steps.known_values("tokens/learnable_share"), recipe.gates.min_trained_share
     verdict: CriterionVerdict = "fact" if shares else "not checked"
-    if shares and least:
-        verdict = "pass" if min(shares) >= least else "fail"
+    if shares and min_share:
+        verdict = "pass" if min(shares) >= min_share else "fail"
     return SuccessCriterion(
         "learnable tokens",
         "> 30 % of tokens are learnable",
@@ -96,33 +96,33 @@ def _alignment(steps: UpdateColumns) -> SuccessCriterion:
 
 
 def _first_ratio(steps: UpdateColumns, recipe: Recipe, device: str) -> SuccessCriterion:
-    most = steps.known_values("mismatch/max_abs")
-    verdict = _judge(most, max(most, default=0.0) <= MAX_MISMATCH_NATS[device])
+    max_gaps = steps.known_values("mismatch/max_abs")
+    verdict = _judge(max_gaps, max(max_gaps, default=0.0) <= MAX_MISMATCH_NATS[device])
     dropout = bool(recipe.lora and recipe.lora.dropout)
     return SuccessCriterion(
         "ratio at the first update",
         "mean in [0.8, 1.2], std < 0.5",
         f"1 to rounding per token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[device]:g} nats, same weights",
-        f"largest {max(most):.2g} nats{', with lora.dropout' * dropout}" if most else "",
-        "fact" if dropout and most else verdict,
+        f"largest {max(max_gaps):.2g} nats{', with lora.dropout' * dropout}" if max_gaps else "",
+        "fact" if dropout and max_gaps else verdict,
     )
 
 
-def _later_ratio(several: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
-    spread, still = several.known_values("ratio/std"), once.known_values("ratio/std")
-    measured = f"std {_span(spread, '{:.2g}')}" if spread else "one update per step"
+def _later_ratio(multiple: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
+    spreads, single_std = multiple.known_values("ratio/std"), single.known_values("ratio/std")
+    text = f"std {_span(spreads, '{:.2g}')}" if spreads else "one update per step"
     return SuccessCriterion(
         "ratio at later updates",
         "std 0.1 to 0.3, or nothing can be learned",
         "changes from the second update of a step on; with one update it is 1, as expected",
-        measured if spread or still else "",
-        "fact" if still and not spread else _judge(spread, any(std > 1e-7 for std in spread)),
+        text if spreads or single_std else "",
+        "fact" if single_std and not spreads else _judge(spreads, any(std > 1e-7 for std in spreads)),
     )
 
 
-def _kl(steps: UpdateColumns, once: UpdateColumns, device: str) -> SuccessCriterion:
+def _kl(steps: UpdateColumns, single: UpdateColumns, device: str) -> SuccessCriterion:
     tokens, sequences = steps.known_values("kl_all/k3"), steps.known_values("kl_sequence/k1")
-    first = [float(once.column("kl_all/k3")[start]) for _, start, _ in once.stages]
+    first = [float(single.column("kl_all/k3")[start]) for _, start, _ in single.stages]
     starts = [kl for kl in first if not math.isnan(kl)]
     return SuccessCriterion(
         "KL to the reference",
@@ -133,9 +133,9 @@ def _kl(steps: UpdateColumns, once: UpdateColumns, device: str) -> SuccessCriter
     )
 
 
-def _active(steps: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
+def _active(steps: UpdateColumns, single: UpdateColumns) -> SuccessCriterion:
     clipped, active = steps.known_values("clip/clipped_share"), steps.known_values("clip/active_share")
-    first = once.known_values("clip/clipped_share")
+    first = single.known_values("clip/clipped_share")
     return SuccessCriterion(
         "active tokens",
         "> 60 % inside the clip range",
@@ -148,57 +148,60 @@ def _active(steps: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
 def _loss(steps: UpdateColumns) -> SuccessCriterion:
     labels: list[str] = steps.loss_label.to_pylist()
     counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
-    taught = any(label not in (*FAULT_LABELS, *IDLE_LABELS) for label in labels)
+    trained = any(label not in (*FAULT_LABELS, *IDLE_LABELS) for label in labels)
     return SuccessCriterion(
         "policy loss",
         "falls steadily",
         "does not measure progress (≈ 0 on-policy); required: updates change weights",
         f"{counts}; reward {_ends(steps.known_values('reward/mean'))}" if labels else "",
-        _judge(labels, taught and not any(label in FAULT_LABELS for label in labels)),
+        _judge(labels, trained and not any(label in FAULT_LABELS for label in labels)),
     )
 
 
 def _tools(steps: UpdateColumns) -> SuccessCriterion:
-    valid, early = steps.known_values("tools/valid_share"), len(steps) < FIRST_CALL_STEPS
+    valid, too_early = steps.known_values("tools/valid_share"), len(steps) < FIRST_CALL_STEPS
     shares = steps.column("tools/valid_share")[:FIRST_CALL_STEPS]
-    some = bool((shares > 0).any())
+    any_valid = bool((shares > 0).any())
     return SuccessCriterion(
         "tool calls",
         f"valid by step {FIRST_CALL_STEPS}",
         f"some tool call is valid within the first {FIRST_CALL_STEPS} steps, and at the end",
         f"valid share {_ends(valid)}" if valid else "no call was made",
-        "fact" if valid and early and not some else _judge(valid, some and any(_last(valid))),
+        "fact" if valid and too_early and not any_valid else _judge(valid, any_valid and any(_last(valid))),
     )
 
 
 def _critic(steps: UpdateColumns) -> SuccessCriterion:
-    moved, explained = steps.known_values("value/head_step"), steps.known_values("value/explained_variance")
+    moves, explained = (
+        steps.known_values("value/head_step"),
+        steps.known_values("value/explained_variance"),
+    )
     returns = [*steps.known_values("returns/mean"), *steps.known_values("returns/std")]
     return SuccessCriterion(
         "critic",
         "its loss falls",
         "the value head changes; explained variance measures the critic (0: a constant)",
-        f"head moved by {_span(moved, '{:.2g}')}, explained variance {_ends(explained)}" if moved else "",
-        "fact" if moved and not any(returns) else _judge(moved, any(moved)),
+        f"head moved by {_span(moves, '{:.2g}')}, explained variance {_ends(explained)}" if moves else "",
+        "fact" if moves and not any(returns) else _judge(moves, any(moves)),
     )
 
 
 def _stability(steps: UpdateColumns, events: Sequence[str]) -> SuccessCriterion:
-    undone, gave_up = events.count("rollback"), "gave_up" in events
+    rollbacks, gave_up = events.count("rollback"), "gave_up" in events
     return SuccessCriterion(
         "stability",
         "roll back an unstable run",
         "the guard did not end the run; rollbacks are listed",
-        f"{undone} rollbacks{', then given up' * gave_up}" if len(steps) or undone else "",
-        "fact" if undone and not gave_up else _judge([*range(len(steps)), *events], not gave_up),
+        f"{rollbacks} rollbacks{', then given up' * gave_up}" if len(steps) or rollbacks else "",
+        "fact" if rollbacks and not gave_up else _judge([*range(len(steps)), *events], not gave_up),
     )
 
 
-def _judge(measured: Sequence[object], right: bool) -> CriterionVerdict:
+def _judge(measured: Sequence[object], passes: bool) -> CriterionVerdict:
     """Return pass or fail; not checked without a measurement."""
     if not measured:
         return "not checked"
-    return "pass" if right else "fail"
+    return "pass" if passes else "fail"
 
 
 def _span(values: Sequence[float], form: str) -> str:

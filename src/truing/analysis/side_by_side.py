@@ -44,11 +44,13 @@ def side_by_side(first: IncrementalReader, second: IncrementalReader) -> tuple[C
 
 def _evaluations(run: IncrementalReader) -> dict[str, Any]:
     """Return each evaluation with its interval, in order."""
-    values = current_evaluations(run.events)
+    payloads = current_evaluations(run.events)
     evaluations: dict[str, Any] = {}
-    for name, each in values.items():
-        evaluations[f"eval {name}"] = str(read_estimate(each))
-        evaluations |= {f"eval {name} pass@{k}": str(estimate) for k, estimate in read_pass_at(each).items()}
+    for name, payload in payloads.items():
+        evaluations[f"eval {name}"] = str(read_estimate(payload))
+        evaluations |= {
+            f"eval {name} pass@{k}": str(estimate) for k, estimate in read_pass_at(payload).items()
+        }
     return evaluations
 
 
@@ -68,9 +70,9 @@ def _findings(run: IncrementalReader) -> dict[str, Any]:
     findings: dict[str, Any] = {}
     for event in run.events:
         if event.kind in ("finding", "fact") and "code" in event.payload:
-            each = event.payload
-            place = f"{each['verdict']} at {each['stage']} {each['step'] + 1}"
-            findings.setdefault(f"{event.kind} {each['code']}", place)
+            finding = event.payload
+            description = f"{finding['verdict']} at {finding['stage']} {finding['step'] + 1}"
+            findings.setdefault(f"{event.kind} {finding['code']}", description)
     return findings
 
 
@@ -78,6 +80,6 @@ def side_by_side_lines(pairs: tuple[ComparedValue, ...]) -> Iterator[tuple[str, 
     """Yield each line with its style."""
     if pairs:
         yield f"results (metrics: means over the last {LAST_UPDATES} updates of a stage):", "bold"
-    for each in pairs:
-        texts = ("–" if value is None else str(value) for value in (each.first, each.second))
-        yield f"  {each.name:<32} {' | '.join(texts)}", ""
+    for pair in pairs:
+        texts = ("–" if value is None else str(value) for value in (pair.first, pair.second))
+        yield f"  {pair.name:<32} {' | '.join(texts)}", ""

@@ -46,11 +46,11 @@ def read_events(path: Path) -> tuple[list[Event], list[str]]:
     for number, line in enumerate(complete_lines(path), start=1):
         try:
             event = Event.from_json(json.loads(line, parse_int=_parse_int, parse_constant=_refuse_constant))
-            wrong = _problem(event)
+            problem = _problem(event)
         except (ValueError, TypeError, RecursionError) as error:
-            wrong = str(error)
-        if wrong:
-            problems.append(f"line {number} of {path.name} is left out: {wrong[:200]}")
+            problem = str(error)
+        if problem:
+            problems.append(f"line {number} of {path.name} is left out: {problem[:200]}")
         else:
             events.append(event)
     return events, problems
@@ -74,10 +74,10 @@ def _problem(event: Event) -> str:
     if not (isinstance(event.kind, str) and isinstance(payload, dict)):
         return "it is no event"
     needs = {} if event.kind == "finding" and "code" not in payload else REQUIRED_FIELDS.get(event.kind, {})
-    if wrong := [
+    if invalid := [
         name for name, kind in needs.items() if name not in payload or not _is_of_type(payload[name], kind)
     ]:
-        return f"{event.kind} without {', '.join(wrong)}"
+        return f"{event.kind} without {', '.join(invalid)}"
     if "verdict" in needs and payload["verdict"] not in VERDICTS:
         return f"{event.kind} with the verdict {payload['verdict']}"
     if "marks" in needs and not all(
@@ -96,8 +96,8 @@ def _evaluation_problem(payload: Mapping[str, Any]) -> str:
     passing = payload.get("pass_at", {})
     if not (isinstance(passing, dict) and all(k.isdecimal() and len(k) <= MAX_DIGITS for k in passing)):
         return "eval with pass_at that is none"
-    every = (payload["estimate"], *passing.values())
-    return next(filter(None, map(_estimate_problem, every)), "")
+    estimates = (payload["estimate"], *passing.values())
+    return next(filter(None, map(_estimate_problem, estimates)), "")
 
 
 def _estimate_problem(payload: object) -> str:

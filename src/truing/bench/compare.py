@@ -30,12 +30,12 @@ def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
         for side in SIDES
     }
     ratios = {
-        f"ratio_{name}": round(medians["trl"][name] / ours, 2) for name, ours in medians["truing"].items()
+        f"ratio_{name}": round(medians["trl"][name] / value, 2) for name, value in medians["truing"].items()
     }
-    rounded = {side: {name: round(v, 2) for name, v in found.items()} for side, found in medians.items()}
+    values = {side: {name: round(v, 2) for name, v in numbers.items()} for side, numbers in medians.items()}
     settings: dict[str, Any] = {"pairs": pairs, "steps": steps, "threads": torch.get_num_threads()}
     settings["versions"] = {name: version(name) for name in PEERS}
-    return {"case": case.name, **ratios, **settings, **rounded}
+    return {"case": case.name, **ratios, **settings, **values}
 
 
 def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
@@ -45,10 +45,10 @@ def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
     return run_and_read_json(f"the {side} side of case {case.name!r}", command, remedy)
 
 
-def run_and_read_json(what: str, command: Sequence[str], remedy: str = "") -> dict[str, float]:
+def run_and_read_json(title: str, command: Sequence[str], remedy: str = "") -> dict[str, float]:
     """Return the last JSON object that a process prints; print its start, as it takes minutes."""
-    print(f"{what} …", file=sys.stderr, flush=True)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BenchError(f"{what} failed", got=done.stderr[-2000:], remedy=remedy)
-    return json.loads(next(line for line in done.stdout.splitlines()[::-1] if line.startswith("{")))
+    print(f"{title} …", file=sys.stderr, flush=True)
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise BenchError(f"{title} failed", got=process.stderr[-2000:], remedy=remedy)
+    return json.loads(next(line for line in process.stdout.splitlines()[::-1] if line.startswith("{")))

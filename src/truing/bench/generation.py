@@ -50,11 +50,11 @@ def compare(rows: int, pairs: int, vllm: Path | None) -> dict[str, Any]:
     }
     length = {name: statistics.mean(turn[name]["tokens"] / rows for turn in turns) for name in commands}
     ratios = {f"ratio_{name}": round(rate["truing"] / rate[name], 2) for name in commands if name != "truing"}
-    sides = {
+    results = {
         name: {"tokens_per_s": round(rate[name], 1), "mean_length": round(length[name], 1)}
         for name in commands
     }
-    return {"rows": rows, "pairs": pairs, **ratios, **sides}
+    return {"rows": rows, "pairs": pairs, **ratios, **results}
 
 
 def _run_sides(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -81,7 +81,7 @@ def generation_job(rows: int, seed: int) -> dict[str, Any]:
     ]
     return {
         "model": str(resolve_model(MODEL)),
-        "prompts": [render(each) for each in conversations],
+        "prompts": [render(conversation) for conversation in conversations],
         "stops": [tokenizer(stop).input_ids[0] for stop in STOPS],
         "max_new_tokens": MAX_NEW_TOKENS,
         "seed": seed,
@@ -95,12 +95,12 @@ def measure_truing(job: dict[str, Any]) -> dict[str, float]:
     sampler = LocalEngine(loaded.model, context_length=loaded.context_length)
     sampling_params = SamplingParams(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
 
-    def draw(turn: int) -> int:
+    def generate(turn: int) -> int:
         key = job["seed"], turn
         requests = [Request(torch.tensor(ids), (*key, i)) for i, ids in enumerate(job["prompts"])]
-        return sum(len(drawn.token_ids) for drawn in sampler.generate(requests, sampling_params))
+        return sum(len(completion.token_ids) for completion in sampler.generate(requests, sampling_params))
 
-    return _timed(draw)
+    return _time(generate)
 
 
 def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
@@ -111,10 +111,10 @@ def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
     mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in job["prompts"]])
     stops = torch.tensor(job["stops"])
 
-    def draw(turn: int) -> int:
+    def generate(turn: int) -> int:
         torch.manual_seed(2 * job["seed"] + turn)
         with torch.inference_mode():
-            out = model.generate(
+            answers = model.generate(
                 ids,
                 attention_mask=mask,
                 do_sample=True,
@@ -123,17 +123,17 @@ def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
                 eos_token_id=job["stops"],
                 pad_token_id=job["stops"][0],
             )[:, longest:]
-        stopped = torch.isin(out, stops).int()
-        return int(torch.where(stopped.any(1), stopped.argmax(1) + 1, out.shape[1]).sum())
+        is_stop = torch.isin(answers, stops).int()
+        return int(torch.where(is_stop.any(1), is_stop.argmax(1) + 1, answers.shape[1]).sum())
 
-    return _timed(draw)
+    return _time(generate)
 
 
-def _timed(draw: Any) -> dict[str, float]:
+def _time(generate: Any) -> dict[str, float]:
     """Return tokens and seconds of the second call; the first warms up."""
-    draw(0)
+    generate(0)
     started = time.perf_counter()
-    return {"tokens": draw(1), "seconds": time.perf_counter() - started}
+    return {"tokens": generate(1), "seconds": time.perf_counter() - started}
 
 
 if __name__ == "__main__":

@@ -17,15 +17,15 @@ def gemm_rates(gpu: bool) -> dict[str, float]:
 
     float32 on the CPU, bfloat16 on CUDA.
     """
-    side, device = (8192, "cuda") if gpu else (2048, "cpu")
-    a = torch.randn(side, side, device=device, dtype=torch.bfloat16 if gpu else torch.float32)
-    linear = nn.Linear(side, side, bias=False, device=device, dtype=a.dtype).requires_grad_(False)
-    found = {"torch": lambda: linear(a)}
+    size, device = (8192, "cuda") if gpu else (2048, "cpu")
+    a = torch.randn(size, size, device=device, dtype=torch.bfloat16 if gpu else torch.float32)
+    linear = nn.Linear(size, size, bias=False, device=device, dtype=a.dtype).requires_grad_(False)
+    products = {"torch": lambda: linear(a)}
     if not gpu:
         onednn = nn.Sequential(copy.deepcopy(linear))
         use_onednn(onednn)
-        found["oneDNN"] = lambda: onednn(a)
-    return {name: 2 * side**3 / _best(product, gpu) for name, product in found.items()}
+        products["oneDNN"] = lambda: onednn(a)
+    return {name: 2 * size**3 / _best(product, gpu) for name, product in products.items()}
 
 
 def read_rate(gpu: bool) -> float:

@@ -51,36 +51,38 @@ def measure_roofline(case: Case, steps: int) -> dict[str, Any]:
     Medians over all steps but the first two, which still allocate memory. The machine varies: a step's bound
     uses the better rate of those right before and right after.
     """
-    measured: list[dict[str, float]] = []
+    rates: list[dict[str, float]] = []
 
     def between() -> None:
-        print(f"step {len(measured) + 1} of {steps} done", file=sys.stderr, flush=True)
-        measured.append(_machine_rates(case.gpu))
+        print(f"step {len(rates) + 1} of {steps} done", file=sys.stderr, flush=True)
+        rates.append(_machine_rates(case.gpu))
 
-    timed = run_case(case, steps, between)
+    timed_steps = run_case(case, steps, between)
     weights = count_weights(model_folder(case.model))
-    around = [_better_rates(*pair) for pair in pairwise(measured[1:])]
-    each = [_compare_step(case, *given, weights) for given in zip(timed[2:], around, strict=True)]
-    found = {name: _median([facts[name] for facts in each]) for name in each[0]}
-    parts = found["parts"]
+    around = [_better_rates(*pair) for pair in pairwise(rates[1:])]
+    compared = [
+        _compare_step(case, *rate_pair, weights) for rate_pair in zip(timed_steps[2:], around, strict=True)
+    ]
+    medians = {name: _median([facts[name] for facts in compared]) for name in compared[0]}
+    parts = medians["parts"]
     excess = {name: part["seconds"] - part["bound"] for name, part in parts.items()}
     return {
         "case": case.name,
         "threads": torch.get_num_threads(),
-        "steps": len(each),
-        **found,
+        "steps": len(compared),
+        **medians,
         "next": max(excess, key=excess.__getitem__),
     }
 
 
 def _compare_step(
-    case: Case, step: TimedStep, measured: Mapping[str, float], weights: WeightCounts
+    case: Case, step: TimedStep, machine_rates: Mapping[str, float], weights: WeightCounts
 ) -> dict[str, Any]:
     """Return one step compared with the machine's rates around it."""
-    products = {name: rate for name, rate in measured.items() if name != "read"}
-    rates = MachineRates(max(products.values()), measured["read"], 2 if case.gpu else 4)
+    products = {name: rate for name, rate in machine_rates.items() if name != "read"}
+    rates = MachineRates(max(products.values()), machine_rates["read"], 2 if case.gpu else 4)
     bound, seconds = lower_bounds(case, step.record, weights, rates), step.record.seconds
-    both = (bound["forward"] + bound["backward"]) / (seconds["forward"] + seconds["backward"])
+    bound_share = (bound["forward"] + bound["backward"]) / (seconds["forward"] + seconds["backward"])
     return {
         "step": step.seconds,
         "read_gb_s": rates.read / 1e9,
@@ -89,7 +91,7 @@ def _compare_step(
             for name, lower in bound.items()
         },
         "gemm_gflops": {name: rate / 1e9 for name, rate in products.items()},
-        "share_forward_backward": {name: both * rates.gemm / rate for name, rate in products.items()},
+        "share_forward_backward": {name: bound_share * rates.gemm / rate for name, rate in products.items()},
         "share_record": seconds["record"] / step.seconds,
     }
 
@@ -97,7 +99,7 @@ def _compare_step(
 def _median(facts: Sequence[Any]) -> Any:
     """Return the median of each number over tables with the same keys."""
     if isinstance(facts[0], Mapping):
-        return {name: _median([each[name] for each in facts]) for name in facts[0]}
+        return {name: _median([table[name] for table in facts]) for name in facts[0]}
     return statistics.median(facts)
 
 
@@ -115,25 +117,27 @@ def lower_bounds(
     case: Case, record: StepRecord, weights: WeightCounts, rates: MachineRates
 ) -> dict[str, float]:
     """Return the least seconds of each part of a step."""
-    rows, whole = case.prompts * case.group_size, weights.body + weights.head
+    rows, weight_count = case.prompts * case.group_size, weights.body + weights.head
     computed, scored = record.metrics["tokens/computed"], record.metrics["tokens/scored"]
     tree = build_tree([sample.token_ids[:-1] for sample in record.samples])
     attention = 4 * weights.queries * mean_keys_per_query(tree) * computed
     products = 2 * (weights.body * computed + weights.head * scored)
-    shown = build_tree([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
-    prompt_tokens = len(shown.token_ids_L) - rows * (case.turns - 1) * case.new_tokens  # not the policy's
+    prompt_tree = build_tree([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
+    policy_tokens = rows * (case.turns - 1) * case.new_tokens
+    prompt_tokens = len(prompt_tree.token_ids_L) - policy_tokens
     prefill = 2 * (weights.body * prompt_tokens + weights.head * rows * case.turns)
-    token_seconds = max(rates.weight * whole / rates.read, 2 * whole * rows / rates.gemm)
-    found = {
-        "prefill": (prefill + 4 * weights.queries * mean_keys_per_query(shown) * prompt_tokens) / rates.gemm,
+    token_seconds = max(rates.weight * weight_count / rates.read, 2 * weight_count * rows / rates.gemm)
+    bounds = {
+        "prefill": (prefill + 4 * weights.queries * mean_keys_per_query(prompt_tree) * prompt_tokens)
+        / rates.gemm,
         "decode": case.turns * (case.new_tokens - 1) * token_seconds,  # prefill gives a turn's first id
         "forward": (products + attention) / rates.gemm,
         # frozen weights need the gradient of their input only; attention needs both
         "backward": ((1 if case.lora else 2) * products + 2 * attention) / rates.gemm,
     }
     if not case.lora:  # reads weight, gradient and two moments; writes all but the gradient
-        found["optimizer"] = 7 * 4 * whole / rates.read
-    return found
+        bounds["optimizer"] = 7 * 4 * weight_count / rates.read
+    return bounds
 
 
 def mean_keys_per_query(tree: TokenTree) -> float:

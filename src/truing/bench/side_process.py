@@ -35,11 +35,11 @@ class PeakGpuMemory(Thread):
 
 def main(side: str, case: str, steps: str) -> None:
     """Print the measurements as the last line: seconds, and gigabytes (on CUDA, of the GPU)."""
-    parsed = Case(**json.loads(case))
-    gpu_peak = PeakGpuMemory() if parsed.gpu else None
-    measured = import_module(SIDES[side]).measure(parsed, int(steps))
+    parsed_case = Case(**json.loads(case))
+    gpu_peak = PeakGpuMemory() if parsed_case.gpu else None
+    result = import_module(SIDES[side]).measure(parsed_case, int(steps))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if gpu_peak is None else gpu_peak.bytes
-    print(json.dumps({**measured, "peak_memory": peak / 1e9}))
+    print(json.dumps({**result, "peak_memory": peak / 1e9}))
 
 
 if __name__ == "__main__":

@@ -58,13 +58,13 @@ class MultiTurnRollout:
             histories = [
                 prompt + completion for prompt, completion in zip(prompt_ids, completions, strict=True)
             ]
-            drawn, _ = trainer._generate_single_turn(
+            sampled, _ = trainer._generate_single_turn(
                 histories, None, {}, self.case.group_size if turn == 0 else 1
             )
-            added = reply if turn < self.case.replies else []
-            for completion, mask, ids in zip(completions, masks, drawn, strict=True):
-                completion += [*ids, *added]
-                mask += [1] * len(ids) + [0] * len(added)
+            reply_ids = reply if turn < self.case.replies else []
+            for completion, mask, ids in zip(completions, masks, sampled, strict=True):
+                completion += [*ids, *reply_ids]
+                mask += [1] * len(ids) + [0] * len(reply_ids)
         return {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": None, "env_mask": masks}
 
 

@@ -106,12 +106,12 @@ class StopAppendingBatch:
         self.batch.release(episode)
 
 
-def _with_stop(drawn: Completion, stop: int) -> Completion:
+def _with_stop(completion: Completion, stop: int) -> Completion:
     return replace(
-        drawn,
-        token_ids=torch.cat([drawn.token_ids, torch.tensor([stop])]),
-        origin=torch.cat([drawn.origin, torch.tensor([Origin.FORCED], dtype=torch.uint8)]),
-        logprob=torch.cat([drawn.logprob, torch.zeros(1)]),
+        completion,
+        token_ids=torch.cat([completion.token_ids, torch.tensor([stop])]),
+        origin=torch.cat([completion.origin, torch.tensor([Origin.FORCED], dtype=torch.uint8)]),
+        logprob=torch.cat([completion.logprob, torch.zeros(1)]),
         finish_reason=FinishReason.STOP,
     )
 
@@ -134,14 +134,14 @@ def measure(case: Case, steps: int) -> dict[str, float]:
 def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None) -> list[TimedStep]:
     """Return the steps of a run in a temporary folder; their seconds exclude the calls of ``between``."""
     steps_done: list[TimedStep] = []
-    since = time.perf_counter()
+    start = time.perf_counter()
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
-        nonlocal since
+        nonlocal start
         if kind == "step":
-            steps_done.append(TimedStep(time.perf_counter() - since, facts["record"]))
+            steps_done.append(TimedStep(time.perf_counter() - start, facts["record"]))
             between()
-            since = time.perf_counter()
+            start = time.perf_counter()
 
     env = MultiTurnSums(case, steps) if case.replies else Sums(case, steps)
     original, session.LocalEngine = session.LocalEngine, StopAppendingEngine if case.replies else LocalEngine

@@ -17,7 +17,7 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
     longest = max(map(len, job["prompts"])) + job["max_new_tokens"]
     options = {"dtype": "float32", "max_model_len": longest, "enable_prefix_caching": True}
     llm = LLM(job["model"], seed=job["seed"], **options)
-    found = {}
+    result = {}
     for order in (-1, 1):  # the first call reversed: its cached prefixes must not serve the second
         prompts = [{"prompt_token_ids": ids[::order]} for ids in job["prompts"]]
         params = SamplingParams(
@@ -30,8 +30,8 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
         started = time.perf_counter()
         outputs = llm.generate(prompts, params, use_tqdm=False)
         seconds = time.perf_counter() - started
-        found = {"tokens": sum(len(out.outputs[0].token_ids) for out in outputs), "seconds": seconds}
-    return found
+        result = {"tokens": sum(len(out.outputs[0].token_ids) for out in outputs), "seconds": seconds}
+    return result
 
 
 if __name__ == "__main__":

@@ -18,15 +18,15 @@ def required_text(query: Query, name: str) -> str:
     return query[name]
 
 
-def integer(query: Query, name: str, default: int | None = None, least: int = 0) -> int:
-    """Return an integer argument of at least ``least``."""
+def integer(query: Query, name: str, default: int | None = None, minimum: int = 0) -> int:
+    """Return an integer argument of at least ``minimum``."""
     text = query.get(name, "") or ("" if default is None else str(default))
     try:
         value = int(text)
     except ValueError as error:
         raise BadRequestError(f"{name} is no integer", got=repr(text[:50])) from error
-    if not least <= value <= MAX_INTEGER:
-        raise BadRequestError(f"{name} is out of range", got=text[:50], expected=f"at least {least}")
+    if not minimum <= value <= MAX_INTEGER:
+        raise BadRequestError(f"{name} is out of range", got=text[:50], expected=f"at least {minimum}")
     return value
 
 

@@ -31,7 +31,7 @@ def html_report(run_dir: Path) -> str:
         raise RecordError(f"{run_dir} is no readable run", got="; ".join(board.folders.notes) or None)
     views = dict(_answers(board, _questions(board, name)))
     scripts = [get_plotlyjs(), bundle()]
-    policy = " ".join(f"'sha256-{_digest(each)}'" for each in scripts)
+    policy = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
     style = (files("truing.board") / "pages" / "style.css").read_text(encoding="utf-8")
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -48,18 +48,19 @@ def html_report(run_dir: Path) -> str:
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
-def _answers(board: Board, asked: Iterable[Question]) -> Iterator[tuple[str, Any]]:
+def _answers(board: Board, questions: Iterable[Question]) -> Iterator[tuple[str, Any]]:
     """Yield questions with their answers; those without are left out, and the page shows that."""
-    for each in asked:
+    for each in questions:
         with suppress(TruingError):
             yield question(*each), board.answer(*each)
 
 
 def question(view: str, query: dict[str, str]) -> str:
     """Return a question as the pages encode it: as browsers encode forms."""
-    asked = sorted((name, value) for name, value in query.items() if value)
+    arguments = sorted((name, value) for name, value in query.items() if value)
     text = urlencode(
-        asked, quote_via=lambda value, *_: quote_plus(value, safe="*", errors="replace").replace("~", "%7E")
+        arguments,
+        quote_via=lambda value, *_: quote_plus(value, safe="*", errors="replace").replace("~", "%7E"),
     )
     return f"{view}?{text}" if text else view
 
@@ -74,47 +75,48 @@ def _questions(board: Board, name: str) -> Iterator[Question]:
         for chart in group["charts"]:
             yield "chart", run | {"chart": chart["name"]}
     updates: dict[tuple[str, int], list[tuple[str, int]]] = {}  # samples of each update, with a token of each
-    for each in head["findings"]:
-        yield "rule", {"code": each["code"]}
-        if not each["undone"]:
-            named = updates.setdefault((each["stage"], each["update"]), [])
-            named.append((each["sample_id"], each["start"]))
-            named += [
-                (sample["sample"], sample["token"] or 0) for sample in each["samples"][:LAST_UPDATE_SAMPLES]
+    for finding in head["findings"]:
+        yield "rule", {"code": finding["code"]}
+        if not finding["undone"]:
+            flagged = updates.setdefault((finding["stage"], finding["update"]), [])
+            flagged.append((finding["sample_id"], finding["start"]))
+            flagged += [
+                (sample["sample"], sample["token"] or 0)
+                for sample in finding["samples"][:LAST_UPDATE_SAMPLES]
             ]
-    last = [(each["stage"], each["end"] - each["start"] - 1 + each["first"]) for each in head["spans"][-1:]]
-    for each in last:
-        updates.setdefault(each, [])
+    last = [(span["stage"], span["end"] - span["start"] - 1 + span["first"]) for span in head["spans"][-1:]]
+    for key in last:
+        updates.setdefault(key, [])
     for key, samples in updates.items():
         yield from _update_questions(
-            board, _at(name, *key), samples, LAST_UPDATE_SAMPLES if key in last else 0
+            board, _update_query(name, *key), samples, LAST_UPDATE_SAMPLES if key in last else 0
         )
 
 
 def _update_questions(
-    board: Board, at: dict[str, str], named: Sequence[tuple[str, int]], more: int
+    board: Board, query: dict[str, str], flagged: Sequence[tuple[str, int]], last_count: int
 ) -> Iterator[Question]:
     """Yield an update, some of its samples with the tokens of findings, and their groups."""
-    yield "update", at
+    yield "update", query
     try:
-        listed = board.answer("update", at)["samples"]
+        samples_json = board.answer("update", query)["samples"]
     except TruingError:  # its page shows why
-        yield "numbers", at
+        yield "numbers", query
         return
-    groups = {each["sample"]: each["group"] for each in listed}
-    wanted = [*(sample for sample, _ in named), *list(groups)[:more]]
-    samples = [each for each in dict.fromkeys(wanted) if each in groups]
+    groups = {each["sample"]: each["group"] for each in samples_json}
+    candidates = [*(sample for sample, _ in flagged), *list(groups)[:last_count]]
+    samples = [each for each in dict.fromkeys(candidates) if each in groups]
     for sample in samples:
-        yield "sample", at | {"sample": sample}
-    for sample, token in named:
+        yield "sample", query | {"sample": sample}
+    for sample, token in flagged:
         if token >= WINDOW_TOKENS:  # a long sample: its first window, and those with findings
-            yield "sample", at | {"sample": sample, "token": str(token)}
+            yield "sample", query | {"sample": sample, "token": str(token)}
     for group in dict.fromkeys(groups[sample] for sample in samples):
-        yield "group", at | {"group": group}
+        yield "group", query | {"group": group}
 
 
-def _at(run: str, stage: str, update: int) -> dict[str, str]:
-    return {"run": run, "stage": stage, "update": str(update)}
+def _update_query(run: str, stage: str, number: int) -> dict[str, str]:
+    return {"run": run, "stage": stage, "update": str(number)}
 
 
 def _data(value: Any) -> str:

@@ -70,11 +70,11 @@ class Board:
 
 def _chart(run: RunView, query: Query) -> Any:
     end = integer(query, "to", 0) or None
-    return run_page.chart(run, required_text(query, "chart"), integer(query, "from", 1, least=1) - 1, end)
+    return run_page.chart(run, required_text(query, "chart"), integer(query, "from", 1, minimum=1) - 1, end)
 
 
 def _update_of(query: Query) -> tuple[str, int]:
-    return required_text(query, "stage"), integer(query, "update", least=1)
+    return required_text(query, "stage"), integer(query, "update", minimum=1)
 
 
 RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {

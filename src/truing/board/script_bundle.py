@@ -14,14 +14,14 @@ def bundle(entry: str = "main.js") -> str:
     )
 
 
-def _needed(name: str, done: dict[str, str]) -> dict[str, str]:
+def _needed(name: str, sources: dict[str, str]) -> dict[str, str]:
     """Return modules by name, each after its imports."""
     text = (files("truing.board") / "pages" / name).read_text(encoding="utf-8")
-    for _, other in IMPORT.findall(text):
-        if other not in done:
-            _needed(other, done)
-    done[name] = text
-    return done
+    for _, imported in IMPORT.findall(text):
+        if imported not in sources:
+            _needed(imported, sources)
+    sources[name] = text
+    return sources
 
 
 def _wrapped(name: str, text: str) -> str:

@@ -93,33 +93,35 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
 
 
 def _live(board: Board) -> Response:
-    ending = anyio.Event()
-    events = run_changes(board, ending)
-    return EventSourceResponse(events, ping=15, shutdown_event=ending, shutdown_grace_period=SHUTDOWN_SECONDS)
+    shutdown = anyio.Event()
+    events = run_changes(board, shutdown)
+    return EventSourceResponse(
+        events, ping=15, shutdown_event=shutdown, shutdown_grace_period=SHUTDOWN_SECONDS
+    )
 
 
-async def run_changes(board: Board, ending: anyio.Event) -> AsyncIterator[Mapping[str, str]]:
+async def run_changes(board: Board, shutdown: anyio.Event) -> AsyncIterator[Mapping[str, str]]:
     """Yield server-sent events with the names of changed runs until shutdown."""
-    before = await run_in_threadpool(board.overview.stamps)
+    stamps = await run_in_threadpool(board.overview.stamps)
     yield {"event": "hello", "data": "{}"}
     while True:
         with anyio.move_on_after(POLL_SECONDS):
-            await ending.wait()
+            await shutdown.wait()
             return
-        now = await run_in_threadpool(board.overview.stamps)
-        changed = [name for name in now if now[name] != before.get(name)]
-        if changed or now.keys() != before.keys():
+        new_stamps = await run_in_threadpool(board.overview.stamps)
+        changed = [name for name in new_stamps if new_stamps[name] != stamps.get(name)]
+        if changed or new_stamps.keys() != stamps.keys():
             yield {"event": "changed", "data": dump_json({"runs": changed, "at": time.time()}).decode()}
-        before = now
+        stamps = new_stamps
 
 
 def static_files() -> dict[str, tuple[bytes, str]]:
     """Return every static file by its path; no others are served."""
-    found = {"/plotly.js": (get_plotlyjs().encode(), TYPES["js"]), "/empty.css": (b"", TYPES["css"])}
-    for each in (files("truing.board") / "pages").iterdir():
-        kind = TYPES[each.name.rpartition(".")[2]]
-        found["/" if each.name == "index.html" else f"/{each.name}"] = (each.read_bytes(), kind)
-    return found
+    static = {"/plotly.js": (get_plotlyjs().encode(), TYPES["js"]), "/empty.css": (b"", TYPES["css"])}
+    for path in (files("truing.board") / "pages").iterdir():
+        kind = TYPES[path.name.rpartition(".")[2]]
+        static["/" if path.name == "index.html" else f"/{path.name}"] = (path.read_bytes(), kind)
+    return static
 
 
 class Guard:
@@ -137,14 +139,14 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [each for each in message["headers"] if each[0] not in SECURITY_HEADERS]
-                cached = any(name == b"cache-control" for name, _ in kept)
-                kept += [] if cached else [(b"cache-control", b"no-store")]
-                message["headers"] = [*kept, *SECURITY_HEADERS.items()]
+                headers = [each for each in message["headers"] if each[0] not in SECURITY_HEADERS]
+                cached = any(name == b"cache-control" for name, _ in headers)
+                headers += [] if cached else [(b"cache-control", b"no-store")]
+                message["headers"] = [*headers, *SECURITY_HEADERS.items()]
             await send(message)
 
-        refused = self._refused(Request(scope))
-        await (refused or self.app)(scope, receive, with_headers)
+        refusal = self._refused(Request(scope))
+        await (refusal or self.app)(scope, receive, with_headers)
 
     def _refused(self, request: Request) -> Response | None:
         """Return the response to a refused request; None if it is accepted."""
@@ -158,17 +160,17 @@ class Guard:
             return None
         if not hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode()):
             return PlainTextResponse("token required: open /?token=… with the token of the board\n", 401)
-        rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+        arguments = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         path = "/" + request.url.path.lstrip("/\\")  # two slashes would redirect to another host
-        answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
-        answer.set_cookie(COOKIE, self.cookie_value, httponly=True, samesite="strict")
-        return answer
+        response = RedirectResponse(path + (f"?{urlencode(arguments)}" if arguments else ""), 303)
+        response.set_cookie(COOKIE, self.cookie_value, httponly=True, samesite="strict")
+        return response
 
 
 def _host_name(host: str) -> str:
     """Return the name in a `Host` header; "" if it is malformed."""
-    found = HOST_PATTERN.fullmatch(host.lower())
-    return found[1].strip("[]") if found else ""
+    match = HOST_PATTERN.fullmatch(host.lower())
+    return match[1].strip("[]") if match else ""
 
 
 def _static(data: bytes, kind: str) -> Any:

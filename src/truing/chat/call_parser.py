@@ -47,17 +47,17 @@ def parse_calls(
     return ParsedCalls(AssistantMessage(content if content.strip() else "", calls), scaffolding)
 
 
-def detect_format(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) -> str | None:
+def detect_format(text: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) -> str | None:
     """Return the format in which a chat template wrote ``call``; None if no format reads it back.
 
     Args:
-        written: What the template wrote between the generation prompt and the stop token.
+        text: What the template wrote between the generation prompt and the stop token.
         call: The one call of that message.
         tools: The callable tools.
     """
     for name, family in FORMATS.items():
-        read = [(each.name, each.arguments) for each in parse_calls(written, name, tools).message.calls]
-        if read == [(call.name, call.arguments)] and family.canonical_text(call) in written:
+        calls = [(parsed.name, parsed.arguments) for parsed in parse_calls(text, name, tools).message.calls]
+        if calls == [(call.name, call.arguments)] and family.canonical_text(call) in text:
             return name
     return None
 
@@ -75,12 +75,12 @@ def _regions(
     """Return each call with its start, and a sentence for each malformed call."""
     regions: list[tuple[int, CallRegion]] = []
     problems: list[str] = []
-    begins, ends = family.reasoning_tags
-    marks = re.compile(f"(?P<thought>{re.escape(begins)})|{family.opening}")
-    at = _after(text, 0, ends) if thinking else 0
+    opening, closing = family.reasoning_tags
+    marks = re.compile(f"(?P<thought>{re.escape(opening)})|{family.opening}")
+    at = _after(text, 0, closing) if thinking else 0
     while len(problems) < MAX_PARSE_ERRORS and (mark := marks.search(text, at)):
         if mark["thought"]:
-            at = _after(text, mark.end(), ends)
+            at = _after(text, mark.end(), closing)
             continue
         try:
             region = family.read(text, mark.end(), tools)
@@ -96,10 +96,10 @@ def _regions(
     return regions, problems
 
 
-def _after(text: str, at: int, sign: str) -> int:
-    """Return the position after the next ``sign``, or the end of the text."""
-    index = text.find(sign, at)
-    return len(text) if index < 0 else index + len(sign)
+def _after(text: str, at: int, tag: str) -> int:
+    """Return the position after the next ``tag``, or the end of the text."""
+    index = text.find(tag, at)
+    return len(text) if index < 0 else index + len(tag)
 
 
 def _between(start: int, spans: list[Span] | tuple[Span, ...], end: int) -> list[Span]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.call_parser import parse_calls
-from truing.chat.token_bytes import escaped, readable, token_bytes
+from truing.chat.token_bytes import escape, readable, token_bytes
 from truing.types.message import AssistantMessage, ToolSpec
 
 
@@ -42,30 +42,30 @@ def read_turn_with_tools(
     """
     ids = token_ids.tolist()
     pieces = token_bytes(tokenizer, ids[:-1] if ids and ids[-1] in stop_ids else ids)
-    spelled = escaped(pieces)
-    text = readable(spelled)
+    escaped_text = escape(pieces)
+    text = readable(escaped_text)
     parsed = parse_calls(text, format, tools, thinking=thinking)
     edges = np.cumsum([0, *map(len, pieces)])
     inside = np.zeros(edges[-1] + 1, dtype=np.int64)
-    for start, end in _byte_spans(spelled, parsed.scaffolding):
+    for start, end in _byte_spans(escaped_text, parsed.scaffolding):
         inside[start + 1 : end + 1] = 1
-    dictated = np.cumsum(inside)[edges]
+    structure_bytes = np.cumsum(inside)[edges]
     structure = torch.zeros(len(ids), dtype=torch.bool)
-    whole = (np.diff(dictated) == np.diff(edges)) & (np.diff(edges) > 0)
-    structure[: len(pieces)] = torch.from_numpy(whole)
+    is_structure = (np.diff(structure_bytes) == np.diff(edges)) & (np.diff(edges) > 0)
+    structure[: len(pieces)] = torch.from_numpy(is_structure)
     return ParsedTurn(text, parsed.message, structure)
 
 
-def _byte_spans(spelled: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _byte_spans(escaped_text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return spans of characters as spans of bytes; the spans are in order and disjoint."""
     byte_spans, character, byte = [], 0, 0
     for start, end in spans:
-        first = byte + _size(spelled[character:start])
-        character, byte = end, first + _size(spelled[start:end])
+        first = byte + _size(escaped_text[character:start])
+        character, byte = end, first + _size(escaped_text[start:end])
         byte_spans.append((first, byte))
     return byte_spans
 
 
-def _size(spelled: str) -> int:
+def _size(escaped_text: str) -> int:
     """Return the number of bytes of those characters."""
-    return len(spelled.encode("utf-8", "surrogateescape"))
+    return len(escaped_text.encode("utf-8", "surrogateescape"))

@@ -31,7 +31,7 @@ PROBE_ANSWER = "7358113"
 """The tool's answer: a number, which templates render unchanged."""
 
 
-NO_DRAWN_TOKENS: Mapping[int, Iterable[str]] = {}
+NO_SAMPLED_TOKENS: Mapping[int, Iterable[str]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Chat:
         tools: Sequence[ToolSpec] = (),
         *,
         prompt: bool = True,
-        drawn_control_tokens: Mapping[int, Iterable[str]] = NO_DRAWN_TOKENS,
+        sampled_control_tokens: Mapping[int, Iterable[str]] = NO_SAMPLED_TOKENS,
     ) -> Rendering:
         """Return the rendered text with cuts, so that nothing in messages and tools becomes a control token.
 
@@ -73,17 +73,18 @@ class Chat:
             messages: of the conversation.
             tools: shown to the model.
             prompt: whether to add the generation prompt.
-            drawn_control_tokens: control tokens that the policy sampled, by message index: they stay.
+            sampled_control_tokens: control tokens that the policy sampled, by message index: they stay.
         """
         if tools and self.tool_format not in FORMATS:
             raise _unknown_format(self.tool_format)
         if self.separate_reasoning:
             messages = split_reasoning(messages, self.tool_format)
-        marked = [
-            self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)
+        marked_messages = [
+            self._marked_message(message, sampled_control_tokens.get(i, ()))
+            for i, message in enumerate(messages)
         ]
         marked_tools = [ToolSpec(**self.control.mark_data(vars(tool))) for tool in tools]
-        return self.control.unmark(self._rendered(marked, marked_tools, prompt=prompt))
+        return self.control.unmark(self._render_template(marked_messages, marked_tools, prompt=prompt))
 
     @cached_property
     def control(self) -> ControlTokens:
@@ -104,14 +105,14 @@ class Chat:
 
     @cached_property
     def special_tokens(self) -> ControlTokens:
-        """The control tokens that no text of a task may hold."""
-        added = self.tokenizer.added_tokens_decoder
-        plain = (text for text, id in self.control.ids.items() if not added[id].special)
+        """The control tokens that no text of a task may contain."""
+        tokens = self.tokenizer.added_tokens_decoder
+        plain = (text for text, id in self.control.ids.items() if not tokens[id].special)
         return self.control.without({*plain, *reasoning_tags(self.tool_format)})
 
     @cached_property
     def allowed_in_content(self) -> frozenset[str]:
-        """Control tokens that assistant content may hold: of reasoning, and of calls as text."""
+        """Control tokens that assistant content may contain: of reasoning, and of calls as text."""
         plain = self.control.ids.keys() - self.special_tokens.ids.keys()
         return frozenset(tag for tag in plain if tag in reasoning_tags(self.tool_format) or tag in self._call)
 
@@ -120,9 +121,11 @@ class Chat:
         """The template's text of a call; empty if it cannot be parsed."""
         if not self._probe:
             return ""
-        before = self._rendered(PROBE_QUESTION, self._probe, prompt=True)
-        called = self._rendered([*PROBE_QUESTION, PROBE_CALL.to_dict()], self._probe, prompt=False)
-        return called[common_prefix_length(before, called) :]
+        prompt = self._render_template(PROBE_QUESTION, self._probe, prompt=True)
+        conversation = self._render_template(
+            [*PROBE_QUESTION, PROBE_CALL.to_dict()], self._probe, prompt=False
+        )
+        return conversation[common_prefix_length(prompt, conversation) :]
 
     @property
     def _probe(self) -> tuple[ToolSpec, ...]:
@@ -143,9 +146,9 @@ class Chat:
         ):
             for prompt in (True, False):
                 with suppress(DataError):  # some templates reject some roles
-                    yield self._rendered(messages, tools, prompt=prompt)
+                    yield self._render_template(messages, tools, prompt=prompt)
 
-    def _marked(self, message: Message, drawn: Iterable[str]) -> Message:
+    def _marked_message(self, message: Message, sampled: Iterable[str]) -> Message:
         """Return a message whose texts become no control tokens, except those that the policy sampled.
 
         Raises:
@@ -158,14 +161,16 @@ class Chat:
                 expected='a word, such as "user" or "tool"',
                 remedy="name the role without it",
             )
-        control = self.control.without(drawn)
+        control = self.control.without(sampled)
         content = control.without(self.allowed_in_content) if message["role"] == "assistant" else control
         return {
             key: value if key == "role" else (content if key == "content" else control).mark_data(value)
             for key, value in message.items()
         }
 
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
+    def _render_template(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool
+    ) -> str:
         """Return messages rendered by the model's template, with the tool prompt if there is one."""
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
@@ -205,20 +210,20 @@ def make_chat(
     native = native_format(tokenizer, stop_ids, **variables) if tool_prompt == "auto" else None
     system_role = shows_system(tokenizer, **variables)
     if native is not None:
-        written = native if tool_format == "auto" else tool_format
+        call_format = native if tool_format == "auto" else tool_format
         orphan_tool_messages = takes_orphan_tool_messages(tokenizer, **variables)
-        separate_reasoning = takes_separate_reasoning(tokenizer, written, **variables)
+        separate_reasoning = takes_separate_reasoning(tokenizer, call_format, **variables)
         return Chat(
             tokenizer,
             tuple(stop_ids),
-            written,
+            call_format,
             None,
             system_role,
             orphan_tool_messages,
             separate_reasoning,
             variables,
         )
-    supplied = "hermes" if tool_prompt == "auto" else tool_prompt
+    prompt_style = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
             "a supplied tool prompt asks for calls in the form 'hermes'",
@@ -227,17 +232,17 @@ def make_chat(
         )
     separate_reasoning = takes_separate_reasoning(tokenizer, "hermes", **variables)
     return Chat(
-        tokenizer, tuple(stop_ids), "hermes", supplied, system_role, True, separate_reasoning, variables
+        tokenizer, tuple(stop_ids), "hermes", prompt_style, system_role, True, separate_reasoning, variables
     )
 
 
 def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
     """Raise for template variables that the template does not read: they would have no effect."""
-    taken = inspect.signature(tokenizer.apply_chat_template).parameters
+    parameters = inspect.signature(tokenizer.apply_chat_template).parameters
     sources = tokenizer.chat_template
     template = sources if isinstance(sources, str) else "".join((sources or {}).values())
     for name in variables:
-        if name in taken or not re.search(rf"\b{re.escape(name)}\b", template):
+        if name in parameters or not re.search(rf"\b{re.escape(name)}\b", template):
             raise ModelError(
                 "the chat template does not read this variable",
                 got=f"chat.template_kwargs.{name} = {variables[name]!r}",
@@ -273,8 +278,8 @@ def takes_orphan_tool_messages(tokenizer: PreTrainedTokenizerBase, **kwargs: Any
 def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **variables: Any) -> bool:
     """Whether a template renders ``reasoning_content`` once, and no reasoning within content."""
     opening, closing = reasoning_tags(tool_format)
-    thinks = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").to_dict()
-    forms = ([thinks], split_reasoning([thinks], tool_format))
+    message = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").to_dict()
+    forms = ([message], split_reasoning([message], tool_format))
     try:
         base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **variables).count(opening)
         texts = [
@@ -283,8 +288,8 @@ def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: st
         ]
     except DataError:
         return False
-    within, alone = (PROBE_ANSWER in text and text.count(opening) == base + 1 for text in texts)
-    return alone and not within
+    in_content, in_field = (PROBE_ANSWER in text and text.count(opening) == base + 1 for text in texts)
+    return in_field and not in_content
 
 
 def native_format(
@@ -294,18 +299,18 @@ def native_format(
     write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **variables)
     try:
         prompt = write(PROBE_QUESTION, prompt=True)
-        called = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)
+        conversation = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)
         answer = tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER)
         answered = write([*PROBE_QUESTION, PROBE_CALL.to_dict(), answer], prompt=True)
     except DataError:
         return None
     # reasoning that the prompt opens is not part of the call, though both may begin with "<"
-    writes = called[common_prefix_length(without_opened_reasoning(prompt), called) :].rstrip()
-    if PROBE_TOOL.name not in prompt or PROBE_TOOL.name not in writes or PROBE_ANSWER not in answered:
+    call_text = conversation[common_prefix_length(without_opened_reasoning(prompt), conversation) :].rstrip()
+    if PROBE_TOOL.name not in prompt or PROBE_TOOL.name not in call_text or PROBE_ANSWER not in answered:
         return None
     for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
-        writes = writes.removesuffix(stop)
-    return detect_format(writes, PROBE_CALL.calls[0], (PROBE_TOOL,)) or "unknown"
+        call_text = call_text.removesuffix(stop)
+    return detect_format(call_text, PROBE_CALL.calls[0], (PROBE_TOOL,)) or "unknown"
 
 
 def apply_template(
@@ -347,5 +352,5 @@ def _unknown_format(tool_format: str) -> ModelError:
 
 def common_prefix_length(a: str, b: str) -> int:
     """Return the length of the common prefix of two texts."""
-    both = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in both if x != y), min(len(a), len(b)))
+    pairs = enumerate(zip(a, b, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))

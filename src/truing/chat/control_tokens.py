@@ -29,18 +29,18 @@ class ControlTokens:
 
     def first_in(self, text: str) -> str | None:
         """Return the first control token in a text, if any."""
-        at = next(self._places(text), None)
-        return None if at is None else max(self._at(text, at), key=len)
+        start = next(self._starts(text), None)
+        return None if start is None else max(self._tokens_at(text, start), key=len)
 
     def without(self, allowed: Iterable[str]) -> "ControlTokens":
         """Return the same without some tokens."""
-        fewer = frozenset(self.ids.keys() & set(allowed))
-        if not fewer:
+        removed = frozenset(self.ids.keys() & set(allowed))
+        if not removed:
             return self
-        if fewer not in self._without:
-            left = {text: id for text, id in self.ids.items() if text not in fewer}
-            self._without[fewer] = ControlTokens(self.tokenizer, left)
-        return self._without[fewer]
+        if removed not in self._without:
+            remaining = {text: id for text, id in self.ids.items() if text not in removed}
+            self._without[removed] = ControlTokens(self.tokenizer, remaining)
+        return self._without[removed]
 
     def mark_data(self, data: Any) -> Any:
         """Return data with marks in all its texts, including the keys of objects."""
@@ -58,9 +58,12 @@ class ControlTokens:
         Raises:
             DataError: It contains a control token of one character, which cannot be split.
         """
-        cuts = {self._cut(text, at, at + len(min(self._at(text, at), key=len))) for at in self._places(text)}
+        cuts = {
+            self._cut(text, at, at + len(min(self._tokens_at(text, at), key=len)))
+            for at in self._starts(text)
+        }
         if self._normalises:
-            cuts |= self._normalised(text, cuts)
+            cuts |= self._normalised_cuts(text, cuts)
         marks = dict.fromkeys(self._edges(text), EDGE) | dict.fromkeys(cuts, BREAK)
         return with_marks(text, marks)
 
@@ -70,17 +73,17 @@ class ControlTokens:
         breaks = (at for at, mark in marks if mark == BREAK or self._reaches_across(text, at))
         return Rendering(text, tuple(dict.fromkeys(breaks)))
 
-    def _places(self, text: str) -> Iterator[int]:
+    def _starts(self, text: str) -> Iterator[int]:
         """Yield the starts of control tokens' texts, also within each other."""
         if self.ids:
             for lead in self._leads.finditer(text):
-                if self._at(text, lead.start()):
+                if self._tokens_at(text, lead.start()):
                     yield lead.start()
 
-    def _at(self, text: str, at: int) -> tuple[str, ...]:
+    def _tokens_at(self, text: str, at: int) -> tuple[str, ...]:
         """Return the tokens whose text is at a position."""
-        led = (self._by_lead.get(text[at : at + n], ()) for n in (1, 2))
-        return tuple(token for tokens in led for token in tokens if text.startswith(token, at))
+        candidates = (self._by_start.get(text[at : at + n], ()) for n in (1, 2))
+        return tuple(token for tokens in candidates for token in tokens if text.startswith(token, at))
 
     def _edges(self, text: str) -> Iterator[int]:
         """Return cuts at the start and end of a text, where a control token might reach across."""
@@ -101,20 +104,20 @@ class ControlTokens:
         """Return whether the text of a control token contains the characters on both sides of a position."""
         low = max(0, at - self._longest)
         return any(
-            low + place < at < low + place + len(token)
-            for place in self._places(text[low : at + self._longest])
-            for token in self._at(text, low + place)
+            low + start < at < low + start + len(token)
+            for start in self._starts(text[low : at + self._longest])
+            for token in self._tokens_at(text, low + start)
         )
 
-    def _normalised(self, text: str, cuts: set[int]) -> set[int]:
+    def _normalised_cuts(self, text: str, cuts: set[int]) -> set[int]:
         """Return more cuts where the tokenizer reads a control token from other letters than its own."""
-        known = set(self.ids.values()) - {self.tokenizer.unk_token_id}
+        control_ids = set(self.ids.values()) - {self.tokenizer.unk_token_id}
         all_cuts = set(cuts)
         for a, b in pairwise([0, *sorted(cuts), len(text)]):
-            encoded = self.tokenizer(text[a:b], add_special_tokens=False, return_offsets_mapping=True)
-            spans = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-            all_cuts |= {self._cut(text, a + i, a + j) for id, (i, j) in spans if id in known}
-        return all_cuts if all_cuts == cuts else self._normalised(text, all_cuts)
+            encoding = self.tokenizer(text[a:b], add_special_tokens=False, return_offsets_mapping=True)
+            spans = zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)
+            all_cuts |= {self._cut(text, a + i, a + j) for id, (i, j) in spans if id in control_ids}
+        return all_cuts if all_cuts == cuts else self._normalised_cuts(text, all_cuts)
 
     def _cut(self, text: str, first: int, end: int) -> int:
         """Return where to cut the letters of a control token."""
@@ -133,7 +136,7 @@ class ControlTokens:
         return {}
 
     @cached_property
-    def _by_lead(self) -> dict[str, tuple[str, ...]]:
+    def _by_start(self) -> dict[str, tuple[str, ...]]:
         by_lead: dict[str, tuple[str, ...]] = defaultdict(tuple)
         for token in self.ids:
             by_lead[token[:2]] += (token,)
@@ -143,12 +146,12 @@ class ControlTokens:
     def _leads(self) -> re.Pattern[str]:
         """The pattern of a control token's first two characters; it consumes none, since tokens overlap."""
         seconds: dict[str, set[str]] = defaultdict(set)
-        for lead in self._by_lead:
+        for lead in self._by_start:
             seconds[lead[0]].add(lead[1:])
         return re.compile(
             "|".join(
-                f"{re.escape(first)}{'' if '' in each else f'(?={_any_of(each).pattern})'}"
-                for first, each in seconds.items()
+                f"{re.escape(first)}{'' if '' in rest else f'(?={_any_of(rest).pattern})'}"
+                for first, rest in seconds.items()
             )
         )
 
@@ -176,13 +179,13 @@ class ControlTokens:
     def _normalises(self) -> bool:
         """Whether the tokenizer searches for control tokens in normalized text."""
         normalizer = self.tokenizer.backend_tokenizer.normalizer
-        stated: dict[str, Any] = {} if normalizer is None else json.loads(normalizer.__getstate__())
-        changes = bool(stated) and stated.get("normalizers") != []
-        added = self.tokenizer.added_tokens_decoder
-        return changes and any(added[id].normalized for id in self.ids.values())
+        state: dict[str, Any] = {} if normalizer is None else json.loads(normalizer.__getstate__())
+        changes = bool(state) and state.get("normalizers") != []
+        tokens = self.tokenizer.added_tokens_decoder
+        return changes and any(tokens[id].normalized for id in self.ids.values())
 
 
-def control_tokens(tokenizer: PreTrainedTokenizerBase, written: Iterable[str]) -> dict[str, int]:
+def control_tokens(tokenizer: PreTrainedTokenizerBase, template_texts: Iterable[str]) -> dict[str, int]:
     """Return the control tokens of a model: ids by text.
 
     All special added tokens, whether or not in ``all_special_tokens``, and the added tokens that the chat
@@ -190,9 +193,9 @@ def control_tokens(tokenizer: PreTrainedTokenizerBase, written: Iterable[str]) -
 
     Args:
         tokenizer: the model's.
-        written: texts with everything that the template may write.
+        template_texts: texts with everything that the template may write.
     """
-    texts = tuple(written)
+    texts = tuple(template_texts)
     return {
         token.content: id
         for id, token in tokenizer.added_tokens_decoder.items()

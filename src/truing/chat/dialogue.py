@@ -33,7 +33,7 @@ class Dialogue:
     text: str  # the text of the ids
     token_ids: Tensor  # [T] int64
     # sampled control tokens, by message index
-    drawn_control_tokens: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
+    sampled_control_tokens: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,44 +54,46 @@ def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
 
 
 def add_turn(
-    chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, reply: AssistantMessage
+    chat: Chat, dialogue: Dialogue, forced: Tensor, sampled: Tensor, reply: AssistantMessage
 ) -> Dialogue:
     """Return the dialogue extended by a turn: prefilled ids [F] and sampled ids [L]."""
-    ids = torch.cat([forced, drawn])
+    ids = torch.cat([forced, sampled])
     text = text_of(chat, ids)
     message, thought = reply.to_dict(), opened_reasoning(dialogue.text, chat.tool_format)
     return replace(
         dialogue,
         messages=(*dialogue.messages, {**message, "content": thought + reply.content}),
         text=dialogue.text + text,
-        token_ids=torch.cat([dialogue.token_ids, drawn]),
-        drawn_control_tokens={
-            **dialogue.drawn_control_tokens,
-            len(dialogue.messages): _drawn_control_tokens(chat, ids, text),
+        token_ids=torch.cat([dialogue.token_ids, sampled]),
+        sampled_control_tokens={
+            **dialogue.sampled_control_tokens,
+            len(dialogue.messages): _sampled_control_tokens(chat, ids, text),
         },
     )
 
 
-def _drawn_control_tokens(chat: Chat, ids: Tensor, text: str) -> frozenset[str]:
+def _sampled_control_tokens(chat: Chat, ids: Tensor, text: str) -> frozenset[str]:
     """Return the control tokens that a turn sampled as such every time, never as letters."""
-    times = Counter(ids.tolist())
-    known = chat.control.ids.items()
-    return frozenset(token for token, id in known if id in times and text.count(token) == times[id])
+    counts = Counter(ids.tolist())
+    control_tokens = chat.control.ids.items()
+    return frozenset(
+        token for token, id in control_tokens if id in counts and text.count(token) == counts[id]
+    )
 
 
 def observe(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, TurnContext]:
     """Return the dialogue extended by the environment's replies, up to the generation prompt."""
     messages = (*dialogue.messages, *replies)
-    rendering = chat.render(messages, dialogue.tools, drawn_control_tokens=dialogue.drawn_control_tokens)
+    rendering = chat.render(messages, dialogue.tools, sampled_control_tokens=dialogue.sampled_control_tokens)
     text = rendering.text
-    homes = [_content_origin(i, message, dialogue) for i, message in enumerate(messages)]
-    spans = content_spans(chat, messages, dialogue.tools, text, homes)
+    origins = [_content_origin(i, message, dialogue) for i, message in enumerate(messages)]
+    spans = content_spans(chat, messages, dialogue.tools, text, origins)
     extends = text.startswith(dialogue.text)
-    ids, origin = encode_with_origins(chat, rendering, spans, homes, len(dialogue.text) if extends else 0)
-    whole = torch.cat([dialogue.token_ids, ids]) if extends else ids
-    restarts = "" if extends else _first_difference(dialogue, text, ids)
-    return replace(dialogue, messages=messages, text=text, token_ids=whole), TurnContext(
-        ids, origin, restarts
+    ids, origin = encode_with_origins(chat, rendering, spans, origins, len(dialogue.text) if extends else 0)
+    all_ids = torch.cat([dialogue.token_ids, ids]) if extends else ids
+    restart_reason = "" if extends else _first_difference(dialogue, text, ids)
+    return replace(dialogue, messages=messages, text=text, token_ids=all_ids), TurnContext(
+        ids, origin, restart_reason
     )
 
 
@@ -104,9 +106,9 @@ def _content_origin(index: int, message: Message, dialogue: Dialogue) -> Origin:
 
 def _first_difference(dialogue: Dialogue, text: str, ids: Tensor) -> str:
     """Return the first token and text at which earlier turns differ; tokens may differ before the text."""
-    shared = min(len(dialogue.token_ids), len(ids))
-    apart = (dialogue.token_ids[:shared] != ids[:shared]).nonzero()
-    t = int(apart[0]) if len(apart) else shared
+    length = min(len(dialogue.token_ids), len(ids))
+    differing = (dialogue.token_ids[:length] != ids[:length]).nonzero()
+    t = int(differing[0]) if len(differing) else length
     at = max(common_prefix_length(dialogue.text, text) - LEAD, 0)
-    was, is_now = (words[at : at + SHOWN_CHARS] for words in (dialogue.text, text))
+    was, is_now = (whole[at : at + SHOWN_CHARS] for whole in (dialogue.text, text))
     return f"token {t}: {was!r} became {is_now!r}"

@@ -57,12 +57,12 @@ class MarkedMessages:
         role, content = message["role"], message["content"]
         opening, closing = map(re.escape, self.tags)
         form = rf"(\s*{opening})?(.*?)({closing}\s*)(.*)"
-        thought = re.fullmatch(form, content, re.DOTALL) if role == "assistant" else None
-        if thought is None:
+        match = re.fullmatch(form, content, re.DOTALL) if role == "assistant" else None
+        if match is None:
             return self._marker(role, "the text") if content.strip() else content
-        opens, inner, closes, rest = thought.groups(default="")
+        tag_open, inner, tag_close, text = match.groups(default="")
         inner = f"\n{self._marker(role, 'the reasoning', thought=True)}\n" if inner.strip() else inner
-        return opens + inner + closes + (self._marker(role, "the text") if rest.strip() else rest)
+        return tag_open + inner + tag_close + (self._marker(role, "the text") if text.strip() else text)
 
     def _call(self, index: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
         function = call["function"]
@@ -77,9 +77,9 @@ class MarkedMessages:
     def _value(self, name: str, call: str, value: Any) -> Any:
         """Return a value of the same type, its texts and numbers markers; true, false and null have none."""
         if isinstance(value, Mapping):
-            return {key: self._value(name, call, each) for key, each in value.items()}
+            return {key: self._value(name, call, item) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._value(name, call, each) for each in value]
+            return [self._value(name, call, item) for item in value]
         if isinstance(value, str):
             return self._marker("assistant", name, call=call) if value.strip() else value
         if isinstance(value, bool) or value is None:
@@ -109,11 +109,11 @@ def dropped_parts(
     if key not in chat.dropped_parts_cache:
         text = chat.render_text(marked.messages, tools, prompt=prompt)
         chat.dropped_parts_cache[key] = [part.marker for part in marked.parts if part.marker not in text]
-    lost, last = chat.dropped_parts_cache[key], len(messages) - 1
+    dropped, last = chat.dropped_parts_cache[key], len(messages) - 1
     return [
         part
         for part in marked.parts
-        if part.marker in lost and (not part.is_reasoning or part.message == last)
+        if part.marker in dropped and (not part.is_reasoning or part.message == last)
     ]
 
 
@@ -122,15 +122,16 @@ def check_prompt_shown(chat: Chat, messages: Sequence[Message], tools: Sequence[
 
     Some templates drop earlier assistant messages by design; `truing check` reports that.
     """
-    lost = [
+    dropped = [
         part
         for part in dropped_parts(chat, messages, tools)
         if part.name != "the text" or part.role != "assistant"
     ]
-    if lost:
+    if dropped:
         raise DataError(
             "the chat template leaves a part of the prompt out",
-            got=f"it does not show {describe_parts(lost)}; roles {[message['role'] for message in messages]}",
+            got=f"it does not show {describe_parts(dropped)}; "
+            f"roles {[message['role'] for message in messages]}",
             expected="every message in the prompt",
             remedy="change the messages of the task, or set a model.chat_template that shows them",
         )
@@ -140,12 +141,16 @@ def check_reply_written(
     chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec]
 ) -> None:
     """Raise if the template drops a part of a demonstrated turn."""
-    whole = [*messages, reply.to_dict()]
-    lost = [part for part in dropped_parts(chat, whole, tools, prompt=False) if part.message == len(messages)]
-    if lost:
+    conversation = [*messages, reply.to_dict()]
+    dropped = [
+        part
+        for part in dropped_parts(chat, conversation, tools, prompt=False)
+        if part.message == len(messages)
+    ]
+    if dropped:
         raise DataError(
             "the chat template drops a part of a demonstrated turn",
-            got=f"it drops {describe_parts(lost)}",
+            got=f"it drops {describe_parts(dropped)}",
             expected="every text, reasoning, call and argument of the turn",
             remedy="demonstrate only what it can write (one call per turn, no text next to a call), or set"
             ' chat.tool_prompt = "hermes", with which Truing writes text and calls itself',

@@ -13,18 +13,18 @@ from truing.types.message import AssistantMessage
 
 
 def read_turn(
-    chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor
+    chat: Chat, dialogue: Dialogue, forced: Tensor, sampled: Tensor
 ) -> tuple[AssistantMessage, Tensor]:
     """Parse a turn of prefilled ids [F] and sampled ids [L].
 
     Returns:
         The message, with its calls if the task has tools, and [L] bool: call syntax among the sampled ids.
     """
-    ids = torch.cat([forced, drawn])
+    ids = torch.cat([forced, sampled])
     if not dialogue.tools:
         content = FORMATS[chat.tool_format].content if chat.tool_format in FORMATS else str
-        return AssistantMessage(content(decode_reply(chat, ids))), torch.zeros(len(drawn), dtype=torch.bool)
-    reading = call_syntax.read_turn_with_tools(
+        return AssistantMessage(content(decode_reply(chat, ids))), torch.zeros(len(sampled), dtype=torch.bool)
+    parsed = call_syntax.read_turn_with_tools(
         chat.tokenizer,
         ids,
         chat.stop_ids,
@@ -32,4 +32,4 @@ def read_turn(
         dialogue.tools,
         thinking=opened_reasoning(dialogue.text, chat.tool_format) != "",
     )
-    return reading.message, reading.structure[len(forced) :]
+    return parsed.message, parsed.structure[len(forced) :]

@@ -21,8 +21,8 @@ def split_reasoning(messages: Sequence[Message], tool_format: str) -> list[Messa
     for message in messages:
         content = message["content"].lstrip()
         if message["role"] == "assistant" and content.startswith(opening) and closing in content:
-            inner, _, rest = content.removeprefix(opening).partition(closing)
-            message = {**message, "reasoning_content": inner.strip(), "content": rest.lstrip("\n")}
+            reasoning, _, answer = content.removeprefix(opening).partition(closing)
+            message = {**message, "reasoning_content": reasoning.strip(), "content": answer.lstrip("\n")}
         converted.append(message)
     return converted
 
@@ -39,7 +39,7 @@ def without_opened_reasoning(prompt: str) -> str:
     return min((prompt.removesuffix(opened_reasoning(prompt, name)) for name in FORMATS), key=len)
 
 
-def reply_start(prompt: str, whole: str, tool_format: str) -> int | None:
+def reply_start(prompt: str, conversation: str, tool_format: str) -> int | None:
     """Return where in a conversation the answer begins that the policy samples after its prompt.
 
     Templates render a past answer differently from the generation prompt: with other white space in empty
@@ -48,21 +48,21 @@ def reply_start(prompt: str, whole: str, tool_format: str) -> int | None:
 
     Args:
         prompt: the conversation with the generation prompt.
-        whole: the conversation with the assistant's answer.
+        conversation: the conversation with the assistant's answer.
         tool_format: the call format.
 
     Returns:
-        A position in ``whole``; None if it does not continue the prompt: it has no reasoning but the prompt
-        opens it, or it has reasoning but the prompt writes it empty.
+        A position in ``conversation``; None if it does not continue the prompt: it has no reasoning but the
+        prompt opens it, or it has reasoning but the prompt writes it empty.
     """
-    if whole.startswith(prompt):
+    if conversation.startswith(prompt):
         return len(prompt)
     opening, closing = map(re.escape, reasoning_tags(tool_format))
-    ends = re.search(rf"{opening}\s*({closing}\s*)?\Z", prompt)
-    if ends is None or not whole.startswith(prompt[: ends.start()]):
+    opened = re.search(rf"{opening}\s*({closing}\s*)?\Z", prompt)
+    if opened is None or not conversation.startswith(prompt[: opened.start()]):
         return None
-    thinks = r"\s*" + opening
+    opens = r"\s*" + opening
     closes = rf"\s*(?={closing})"
-    may_begin = rf"\s*{opening}\s*{closing}\n*|(?!{thinks})" if ends[1] else f"{thinks}\\s*|{closes}"
-    match = re.compile(may_begin).match(whole, ends.start())
+    may_begin = rf"\s*{opening}\s*{closing}\n*|(?!{opens})" if opened[1] else f"{opens}\\s*|{closes}"
+    match = re.compile(may_begin).match(conversation, opened.start())
     return match.end() if match else None

@@ -19,7 +19,7 @@ from truing.chat.dropped_content import check_prompt_shown, check_reply_written
 from truing.chat.encode import Span, encode_after
 from truing.chat.reasoning import reply_start
 from truing.chat.render_marks import Rendering
-from truing.chat.token_bytes import escaped, readable, token_bytes
+from truing.chat.token_bytes import escape, readable, token_bytes
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
@@ -67,16 +67,16 @@ def encode_reply(
 ) -> Tensor:
     """Return the ids [L] that a policy would sample for this reply after ``messages``."""
     check_no_special_tokens(chat, f"{reply.content}{reply.calls}")
-    written, start = _render_reply(chat, messages, reply, tools)
+    rendering, start = _render_reply(chat, messages, reply, tools)
     check_reply_written(chat, messages, reply, tools)
-    ends = [(written.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
-    matched_ends = [end for end in ends if end[0] >= 0]
+    stops = [(rendering.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
+    written_stops = [end for end in stops if end[0] >= 0]
     # if the template writes no stop, the model's first stop id is used
-    end, stop_id = min(matched_ends, default=(len(written.text), chat.stop_ids[0]))
-    if not matched_ends and (follows := next_message_stop(chat, reply, tools)) is not None:
-        stop_id = follows
-    _check_calls(chat, reply, written.text[start:end], tools)
-    ids, _ = encode_with_spans(chat, written, start, end)
+    end, stop_id = min(written_stops, default=(len(rendering.text), chat.stop_ids[0]))
+    if not written_stops and (next_stop := next_message_stop(chat, reply, tools)) is not None:
+        stop_id = next_stop
+    _check_calls(chat, reply, rendering.text[start:end], tools)
+    ids, _ = encode_with_spans(chat, rendering, start, end)
     return torch.tensor([*ids, stop_id])
 
 
@@ -113,24 +113,24 @@ def next_message_stop(chat: Chat, reply: AssistantMessage, tools: Sequence[ToolS
     answers = [tool_message(call, i, MARK) for i, call in enumerate(reply.calls)] or [
         {**PROBE_QUESTION[0], "content": MARK}
     ]
-    own, whole = (
+    alone, continued = (
         chat.render_text([*PROBE_QUESTION, message, *more], tools, prompt=False) for more in ((), answers)
     )
-    follows = whole.partition(MARK)[0].rpartition(own[-TAIL_CHARS:])[2]
+    next_text = continued.partition(MARK)[0].rpartition(alone[-TAIL_CHARS:])[2]
     stops = zip(chat.stops, chat.stop_ids, strict=True)
-    return next((id for stop, id in stops if follows.startswith(stop)), None)
+    return next((id for stop, id in stops if next_text.startswith(stop)), None)
 
 
-def _check_calls(chat: Chat, reply: AssistantMessage, written: str, tools: Sequence[ToolSpec]) -> None:
+def _check_calls(chat: Chat, reply: AssistantMessage, text: str, tools: Sequence[ToolSpec]) -> None:
     """Raise if the calls of an answer are not parsed back unchanged."""
     if not reply.calls:
         return
-    read = parse_calls(written, chat.tool_format, tools).message
-    calls = [[(call.name, dict(call.arguments)) for call in turn.calls] for turn in (reply, read)]
+    parsed = parse_calls(text, chat.tool_format, tools).message
+    calls = [[(call.name, dict(call.arguments)) for call in turn.calls] for turn in (reply, parsed)]
     if calls[0] != calls[1]:
         raise DataError(
             "the chat template writes a demonstrated call so that it is read as another",
-            got=f"{written[:200]!r}, read as {read.parse_errors or calls[1]}",
+            got=f"{text[:200]!r}, read as {parsed.parse_errors or calls[1]}",
             expected=f"{calls[0]}"[:SHOWN_CHARS],
             remedy="give the tool's arguments types in its schema, take signs of the format out of their "
             'texts, or set chat.tool_prompt = "hermes", whose JSON holds any value',
@@ -139,13 +139,13 @@ def _check_calls(chat: Chat, reply: AssistantMessage, written: str, tools: Seque
 
 def decode_reply(chat: Chat, token_ids: Tensor) -> str:
     """Return the text of an answer without its stop token; it is never encoded again."""
-    stopped = len(token_ids) > 0 and int(token_ids[-1]) in chat.stop_ids
-    return text_of(chat, token_ids[:-1] if stopped else token_ids)
+    has_stop = len(token_ids) > 0 and int(token_ids[-1]) in chat.stop_ids
+    return text_of(chat, token_ids[:-1] if has_stop else token_ids)
 
 
 def text_of(chat: Chat, token_ids: Tensor) -> str:
     """Return the text of ids, byte for byte; bytes outside any character read as U+FFFD."""
-    return readable(escaped(token_bytes(chat.tokenizer, token_ids.tolist())))
+    return readable(escape(token_bytes(chat.tokenizer, token_ids.tolist())))
 
 
 def check_no_special_tokens(chat: Chat, text: str) -> None:
@@ -176,26 +176,31 @@ def encode_with_origins(
             TEMPLATE; without spans everything but control tokens has the last origin.
         start: earlier text is not encoded.
     """
-    ids, places = encode_with_spans(chat, rendering, start, len(rendering.text))
+    ids, token_spans = encode_with_spans(chat, rendering, start, len(rendering.text))
     control = set(chat.control.ids.values()).intersection(ids)
-    glue = [  # some control tokens include white space of a content
+    is_control = [  # some control tokens include white space of a content
         id in control and rendering.text[a:b].strip() in chat.control.ids
-        for id, (a, b) in zip(ids, places, strict=True)
+        for id, (a, b) in zip(ids, token_spans, strict=True)
     ]
-    origin = [origins[-1]] * len(ids) if spans is None else list(_origins(places, spans, origins))
-    origin = [Origin.TEMPLATE if own else home for own, home in zip(glue, origin, strict=True)]
+    origin = [origins[-1]] * len(ids) if spans is None else list(_origins(token_spans, spans, origins))
+    origin = [
+        Origin.TEMPLATE if control_token else token_origin
+        for control_token, token_origin in zip(is_control, origin, strict=True)
+    ]
     return torch.tensor(ids, dtype=torch.long), torch.tensor(origin, dtype=torch.uint8)
 
 
 def encode_with_spans(chat: Chat, rendering: Rendering, start: int, end: int) -> tuple[list[int], list[Span]]:
     """Return the ids of a rendered text from character ``start`` to ``end``, and the span of each."""
     ids: list[int] = []
-    places: list[Span] = []
+    spans: list[Span] = []
     for first, last in rendering.pieces(start, end):
-        piece, within = encode_after(chat.tokenizer, rendering.text[:first], rendering.text[first:last])
-        ids += piece
-        places += [(first + a, first + b) for a, b in within] if first else within
-    return ids, places
+        piece_ids, piece_spans = encode_after(
+            chat.tokenizer, rendering.text[:first], rendering.text[first:last]
+        )
+        ids += piece_ids
+        spans += [(first + a, first + b) for a, b in piece_spans] if first else piece_spans
+    return ids, spans
 
 
 def content_spans(
@@ -211,22 +216,24 @@ def content_spans(
     of origin TEMPLATE stays, since templates cut reasoning out of it; its span is empty, as is that of a
     dropped content. None if the template's text depends on the content.
     """
-    places = [
-        f"\ue000{i}\ue001" if message["content"] and home != Origin.TEMPLATE else ""
-        for i, (message, home) in enumerate(zip(messages, origins, strict=True))
+    placeholders = [
+        f"\ue000{i}\ue001" if message["content"] and origin != Origin.TEMPLATE else ""
+        for i, (message, origin) in enumerate(zip(messages, origins, strict=True))
     ]
-    pairs = list(zip(messages, places, strict=True))
-    outline = chat.render_text([{**m, "content": place} if place else m for m, place in pairs], tools)
+    pairs = list(zip(messages, placeholders, strict=True))
+    outline = chat.render_text(
+        [{**m, "content": placeholder} if placeholder else m for m, placeholder in pairs], tools
+    )
     spans, cursor = [], 0
-    for message, place in pairs:
-        if not place or place not in outline:
+    for message, placeholder in pairs:
+        if not placeholder or placeholder not in outline:
             spans.append((cursor, cursor))
             continue
-        glue, _, outline = outline.partition(place)
-        start = cursor + len(glue)
+        template_text, _, outline = outline.partition(placeholder)
+        start = cursor + len(template_text)
         after = outline.partition("\ue000")[0]
         form = next((f for f in content_forms(message["content"]) if text.startswith(f + after, start)), None)
-        if form is None or text[cursor:start] != glue:
+        if form is None or text[cursor:start] != template_text:
             return None
         cursor = start + len(form)
         spans.append((start, cursor))
@@ -235,8 +242,8 @@ def content_spans(
 
 def content_forms(content: str) -> tuple[str, ...]:
     """Yield the forms in which templates write a content: unchanged, trimmed, or within a JSON string."""
-    bare = (content, content.strip())
-    return *bare, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in bare)
+    plain = (content, content.strip())
+    return *plain, *(json.dumps(form, ensure_ascii=False)[1:-1] for form in plain)
 
 
 def _origins(offsets: Sequence[Span], spans: Sequence[Span], origins: Sequence[Origin]) -> Iterator[Origin]:
@@ -246,4 +253,4 @@ def _origins(offsets: Sequence[Span], spans: Sequence[Span], origins: Sequence[O
         while span_origins and span_origins[0][0][1] <= first:
             del span_origins[0]
         # a token that begins before a content may reach into it
-        yield next((home for (a, b), home in span_origins[:2] if a < end and first < b), Origin.TEMPLATE)
+        yield next((origin for (a, b), origin in span_origins[:2] if a < end and first < b), Origin.TEMPLATE)

@@ -42,8 +42,8 @@ def with_marks(text: str, marks: Mapping[int, str]) -> str:
 
 def without_marks(marked: str) -> tuple[str, list[tuple[int, str]]]:
     """Return the text without marks, and each mark with the position of the next character."""
-    marks, seen = list[tuple[int, str]](), 0
+    marks, removed = list[tuple[int, str]](), 0
     for match in MARK_PATTERN.finditer(marked):
-        marks += [(match.start() - seen, match[2])] if match[2] else []
-        seen += 1  # each match has one character that is not text
-    return (MARK_PATTERN.sub(r"\1", marked) if seen else marked), marks
+        marks += [(match.start() - removed, match[2])] if match[2] else []
+        removed += 1  # each match has one character that is not text
+    return (MARK_PATTERN.sub(r"\1", marked) if removed else marked), marks

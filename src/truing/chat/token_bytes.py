@@ -22,12 +22,12 @@ def token_bytes(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     text.
     """
     spell = _speller(tokenizer)
-    added = tokenizer.added_tokens_decoder
-    known = {id: spell(token, id in added) for id, token in _tokens(tokenizer, ids)}
-    return [known[id] for id in ids]
+    added_tokens = tokenizer.added_tokens_decoder
+    bytes_by_id = {id: spell(token, id in added_tokens) for id, token in _tokens(tokenizer, ids)}
+    return [bytes_by_id[id] for id in ids]
 
 
-def escaped(pieces: Sequence[bytes]) -> str:
+def escape(pieces: Sequence[bytes]) -> str:
     """Return the text of bytes, with one escaped character for each byte outside any character.
 
     So characters map to bytes.
@@ -52,8 +52,8 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[tupl
 def _speller(tokenizer: PreTrainedTokenizerBase) -> Callable[[str, bool], bytes]:
     """Return how this tokenizer spells bytes in its vocabulary, from its decoder."""
     decoder = tokenizer.backend_tokenizer.decoder
-    stated: dict[str, Any] = {"type": "none"} if decoder is None else json.loads(decoder.__getstate__())
-    kinds = {part["type"] for part in stated.get("decoders", [stated])}
+    state: dict[str, Any] = {"type": "none"} if decoder is None else json.loads(decoder.__getstate__())
+    kinds = {part["type"] for part in state.get("decoders", [state])}
     if "ByteLevel" in kinds:
         return _byte_level
     if kinds & {"ByteFallback", "Metaspace"}:
@@ -74,5 +74,5 @@ def _byte_level(token: str, added: bool) -> bytes:
 
 def _sentence_piece(token: str, added: bool) -> bytes:
     """Return the bytes of a token with ``▁`` for a space and ``<0x0A>`` for a byte without its own token."""
-    one = ONE_BYTE.fullmatch(token)
-    return bytes.fromhex(one[1]) if one and not added else token.replace("▁", " ").encode()
+    match = ONE_BYTE.fullmatch(token)
+    return bytes.fromhex(match[1]) if match and not added else token.replace("▁", " ").encode()

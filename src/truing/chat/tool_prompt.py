@@ -41,34 +41,34 @@ def with_tool_prompt(
         description = _describe(tools, style)
         system = as_text.pop(0)["content"] + "\n\n" if as_text and as_text[0]["role"] == "system" else ""
         as_text.insert(0, {"role": "system", "content": system + description})
-    joined: list[Message] = []
+    merged: list[Message] = []
     for message in as_text:
         # answers to several calls of one turn share one message, as in Qwen's template
-        if joined and message.get("answers") and joined[-1].get("answers"):
-            message = {**message, "content": joined.pop()["content"] + "\n" + message["content"]}
-        joined.append(message)
-    return [{"role": message["role"], "content": message["content"]} for message in joined]
+        if merged and message.get("answers") and merged[-1].get("answers"):
+            message = {**message, "content": merged.pop()["content"] + "\n" + message["content"]}
+        merged.append(message)
+    return [{"role": message["role"], "content": message["content"]} for message in merged]
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:
     """Return messages for a template without a system role: it is prepended to the first user message."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
-    system, *rest = messages
-    if not rest or rest[0]["role"] != "user":
-        return [{**system, "role": "user"}, *rest]
-    return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
+    system, *others = messages
+    if not others or others[0]["role"] != "user":
+        return [{**system, "role": "user"}, *others]
+    return [{**others[0], "content": f"{system['content']}\n\n{others[0]['content']}"}, *others[1:]]
 
 
 def without_orphan_tool_messages(messages: Sequence[Message]) -> list[Message]:
     """Return messages for a template that ties tool messages to calls: the user answers malformed ones."""
     converted: list[Message] = []
-    called = stray = False
+    has_calls = stray = False
     for message in messages:
-        called = "tool_calls" in message if message["role"] == "assistant" else called
-        again, stray = stray, message["role"] == "tool" and not called
+        has_calls = "tool_calls" in message if message["role"] == "assistant" else has_calls
+        previous_stray, stray = stray, message["role"] == "tool" and not has_calls
         if stray:
-            before = converted.pop()["content"] + "\n" if again else ""
+            before = converted.pop()["content"] + "\n" if previous_stray else ""
             message = {"role": "user", "content": before + message["content"]}
         converted.append(message)
     return converted

@@ -20,15 +20,15 @@ DATA = frozenset({"enum", "const", "default", "examples", "required", "type"})
 class ToolPart:
     """A part of a tool's description."""
 
-    words: str
+    label: str
     needed: bool  # whether calls need it: the tool's and parameters' names
 
     def __str__(self) -> str:
-        return self.words
+        return self.label
 
 
 @dataclass
-class _Marked:
+class _Markers:
     """The markers and their parts."""
 
     parts: dict[str, ToolPart] = field(default_factory=dict[str, ToolPart])
@@ -36,60 +36,59 @@ class _Marked:
     def tool(self, tool: ToolSpec) -> ToolSpec:
         """Return a tool with markers as names and descriptions."""
         name = self._marker(f"the tool {tool.name}", True)
-        described = tool.description
-        description = (
-            self._marker(f"the description of {tool.name}", True) if described.strip() else described
-        )
+        original = tool.description
+        description = self._marker(f"the description of {tool.name}", True) if original.strip() else original
         return ToolSpec(name, description, self._schema(tool.parameters, tool.name, 0))
 
-    def _marker(self, words: str, needed: bool) -> str:
+    def _marker(self, label: str, needed: bool) -> str:
         marker = f"truingtool{len(self.parts)}x"
-        self.parts[marker] = ToolPart(words, needed)
+        self.parts[marker] = ToolPart(label, needed)
         return marker
 
-    def _schema(self, schema: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
+    def _schema(self, schema: Mapping[str, Any], path: str, depth: int) -> dict[str, Any]:
         names: dict[str, str] = {}
         replaced = dict(schema)
         for key, value in schema.items():
             if key == "properties" and isinstance(value, Mapping):
-                names = {name: self._marker(f"{where}.{name}", depth == 0) for name in value}
+                names = {name: self._marker(f"{path}.{name}", depth == 0) for name in value}
                 replaced[key] = {
-                    names[name]: self._any(each, f"{where}.{name}", depth + 1) for name, each in value.items()
+                    names[name]: self._value(part, f"{path}.{name}", depth + 1)
+                    for name, part in value.items()
                 }
             elif key == "description" and isinstance(value, str) and value.strip():
-                replaced[key] = self._marker(f"the description of {where}", False)
+                replaced[key] = self._marker(f"the description of {path}", False)
             elif key not in DATA:
-                replaced[key] = self._any(value, where, depth + 1)
+                replaced[key] = self._value(value, path, depth + 1)
         if isinstance(required := schema.get("required"), list | tuple):
             replaced["required"] = [names.get(name, name) for name in required]
         return replaced
 
-    def _any(self, value: Any, where: str, depth: int) -> Any:
+    def _value(self, value: Any, path: str, depth: int) -> Any:
         if isinstance(value, Mapping):
-            return self._schema(value, where, depth)
+            return self._schema(value, path, depth)
         if isinstance(value, list | tuple):
-            return [self._any(each, where, depth) for each in value]
+            return [self._value(item, path, depth) for item in value]
         return value
 
 
 def unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[ToolPart]:
     """Return the parts of tools that a prompt lacks."""
-    marked = _Marked()
-    specs = [marked.tool(tool) for tool in tools]
+    markers = _Markers()
+    specs = [markers.tool(tool) for tool in tools]
     key = repr(([(message["role"], "tool_calls" in message) for message in messages], specs))
     if key not in chat.unshown_tools:
         text = chat.render_text(messages, specs)
-        chat.unshown_tools[key] = [marker for marker in marked.parts if marker not in text]
-    return [marked.parts[marker] for marker in chat.unshown_tools[key]]
+        chat.unshown_tools[key] = [marker for marker in markers.parts if marker not in text]
+    return [markers.parts[marker] for marker in chat.unshown_tools[key]]
 
 
 def refuse_unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
     """Raise if a prompt lacks a tool, its description or parameters; `truing check` reports the rest."""
-    lost = [part for part in unshown_tools(chat, messages, tools) if part.needed]
-    if lost:
+    missing = [part for part in unshown_tools(chat, messages, tools) if part.needed]
+    if missing:
         raise DataError(
             "the chat template leaves tools out of the prompt",
-            got=f"it does not show {', '.join(map(str, lost[:5]))}; "
+            got=f"it does not show {', '.join(map(str, missing[:5]))}; "
             f"roles {[message['role'] for message in messages]}",
             expected="every tool with its description and parameters",
             remedy="put the system message first, or set another model.chat_template",

@@ -28,18 +28,18 @@ def answers_are_shown(trial: TrialRun) -> CheckResult:
     if not any(task.tools for task in trial.tasks):
         return check_result(0, (), missing=NO_TOOLS)
     try:
-        visible = [answer for answer, text in _answered(trial.context.chat) if answer in text]
+        visible = [answer for answer, text in _answers_and_prompts(trial.context.chat) if answer in text]
     except DataError as error:
-        return check_result(0, (), missing=_refused(error))
-    lost = len(ANSWERS) - len(visible)
+        return check_result(0, (), missing=_rejection(error))
+    hidden = len(ANSWERS) - len(visible)
     finding = Finding(
         TEMPLATE,
         "the model is not shown what its tools answer",
-        f"{lost} of {len(ANSWERS)} answers are in no prompt",
+        f"{hidden} of {len(ANSWERS)} answers are in no prompt",
         "each answer in the prompt of the next turn",
         OTHER_TEMPLATE,
     )
-    return check_result(len(ANSWERS), [finding] if lost else ())
+    return check_result(len(ANSWERS), [finding] if hidden else ())
 
 
 def turns_extend(trial: TrialRun) -> CheckResult:
@@ -47,7 +47,7 @@ def turns_extend(trial: TrialRun) -> CheckResult:
     try:
         contexts = list(_conversation(trial.context.chat))
     except DataError as error:
-        return check_result(0, (), missing=_refused(error))
+        return check_result(0, (), missing=_rejection(error))
     restarts = [
         f"turn {i} restarts: {context.restart_reason}"
         for i, context in enumerate(contexts, 2)
@@ -60,9 +60,9 @@ def prompts_show_all(trial: TrialRun) -> CheckResult:
     """Check that the first prompt of each task shows all of its messages."""
     chat, findings = trial.context.chat, []
     for task in trial.tasks:
-        lost = describe_parts(dropped_parts(chat, task.messages, task.tools)) or _altered(chat, task)
-        if lost:
-            findings.append(_unshown(task, f"the prompt does not show {lost}"))
+        missing = describe_parts(dropped_parts(chat, task.messages, task.tools)) or _altered(chat, task)
+        if missing:
+            findings.append(_hidden_message_finding(task, f"the prompt does not show {missing}"))
     return check_result(len(trial.tasks), findings)
 
 
@@ -72,8 +72,12 @@ def later_prompts_show_all(trial: TrialRun) -> CheckResult:
     for episode in trial.demonstrated:
         for turn, messages in enumerate(_messages_so_far(episode), 2):
             count += 1
-            if lost := describe_parts(dropped_parts(trial.context.chat, messages, episode.task.tools)):
-                findings.append(_unshown(episode.task, f"the prompt of turn {turn} does not show {lost}"))
+            if missing := describe_parts(dropped_parts(trial.context.chat, messages, episode.task.tools)):
+                findings.append(
+                    _hidden_message_finding(
+                        episode.task, f"the prompt of turn {turn} does not show {missing}"
+                    )
+                )
                 break
     return check_result(count, findings, missing="" if count else NOT_DEMONSTRATED_LATER)
 
@@ -81,23 +85,29 @@ def later_prompts_show_all(trial: TrialRun) -> CheckResult:
 def _messages_so_far(episode: TrialEpisode) -> Iterator[Sequence[Message]]:
     """Yield the messages before each turn of an episode but the first."""
     if episode.rollouts:
-        whole = [*episode.task.messages, *episode.rollout.messages]
+        conversation = [*episode.task.messages, *episode.rollout.messages]
         first = len(episode.task.messages)
-        assistant_indices = [i for i in range(first, len(whole)) if whole[i]["role"] == "assistant"]
-        yield from (whole[:i] for i in assistant_indices[1:])
+        assistant_indices = [
+            i for i in range(first, len(conversation)) if conversation[i]["role"] == "assistant"
+        ]
+        yield from (conversation[:i] for i in assistant_indices[1:])
 
 
 def _altered(chat: Chat, task: Task) -> str:
     """Return the messages that the prompt shows with other text; the assistant's reasoning may be dropped."""
     text = chat.render_text(task.messages, task.tools)
-    others = [
+    not_assistant = [
         (i, m["role"], m["content"]) for i, m in enumerate(task.messages, 1) if m["role"] != "assistant"
     ]
-    lost = [i_role for *i_role, content in others if not any(form in text for form in content_forms(content))]
-    return ", ".join(f"message {i} ({role}) with its own text" for i, role in lost)
+    altered = [
+        i_role
+        for *i_role, content in not_assistant
+        if not any(form in text for form in content_forms(content))
+    ]
+    return ", ".join(f"message {i} ({role}) with its own text" for i, role in altered)
 
 
-def _unshown(task: Task, got: str) -> Finding:
+def _hidden_message_finding(task: Task, got: str) -> Finding:
     return Finding(
         task.task_id,
         "the prompt does not show all messages",
@@ -107,7 +117,7 @@ def _unshown(task: Task, got: str) -> Finding:
     )
 
 
-def _answered(chat: Chat) -> Iterator[tuple[str, str]]:
+def _answers_and_prompts(chat: Chat) -> Iterator[tuple[str, str]]:
     """Yield each answer of a conversation with two calls, and the prompt of the turn after it."""
     messages = [*PROBE_QUESTION]
     for answer in ANSWERS:
@@ -125,5 +135,5 @@ def _conversation(chat: Chat) -> Iterator[TurnContext]:
         yield context
 
 
-def _refused(error: DataError) -> str:
+def _rejection(error: DataError) -> str:
     return f"a conversation with two calls: {error.what} ({error.got})"

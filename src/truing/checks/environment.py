@@ -41,7 +41,7 @@ def attempts_end(trial: TrialRun) -> CheckResult:
         if episode.error is not None:
             findings.append(Finding.from_error(episode.task.task_id, episode.error))
         elif not episode.grades:
-            findings.append(_crash(episode))
+            findings.append(_crash_finding(episode))
     return check_result(len(trial.episodes), findings)
 
 
@@ -54,9 +54,11 @@ def demonstration_scores_full(trial: TrialRun) -> CheckResult:
         for episode in graded
         if episode.reward < full - REWARD_TOLERANCE
     ]
-    without = len(trial.tasks) - len(trial.demonstrated)
+    undemonstrated = len(trial.tasks) - len(trial.demonstrated)
     return check_result(
-        len(graded), findings, missing=f"demonstrations: {without} tasks have none" if without else ""
+        len(graded),
+        findings,
+        missing=f"demonstrations: {undemonstrated} tasks have none" if undemonstrated else "",
     )
 
 
@@ -77,8 +79,8 @@ def empty_scores_less(trial: TrialRun) -> CheckResult:
         for episode in solved
         if episode.task.task_id not in idle
     ]
-    passed = len(solved) - len(findings)
-    notes = [f"tasks that env.idle lists as solved without any action: {passed}"] if passed else []
+    idle_count = len(solved) - len(findings)
+    notes = [f"tasks that env.idle lists as solved without any action: {idle_count}"] if idle_count else []
     return check_result(len(graded), findings, notes=notes)
 
 
@@ -100,13 +102,13 @@ def shuffled_score_less(trial: TrialRun) -> CheckResult:
         for family, rewards in rewards_of.items()
         if _mean(rewards) >= full - REWARD_TOLERANCE
     ]
-    alone = sorted({task.family for task in trial.tasks} - rewards_of.keys())
-    missing = f"families without two different answers that ran: {', '.join(alone)}" if alone else ""
-    most = max(rewards_of, key=lambda family: _mean(rewards_of[family]), default=None)
+    untested = sorted({task.family for task in trial.tasks} - rewards_of.keys())
+    missing = f"families without two different answers that ran: {', '.join(untested)}" if untested else ""
+    best_family = max(rewards_of, key=lambda family: _mean(rewards_of[family]), default=None)
     notes = (
         []
-        if most is None
-        else [f"their reward is at most {_mean(rewards_of[most]):.3g} of {full:g}, in {most}"]
+        if best_family is None
+        else [f"their reward is at most {_mean(rewards_of[best_family]):.3g} of {full:g}, in {best_family}"]
     )
     return check_result(sum(map(len, rewards_of.values())), findings, missing=missing, notes=notes)
 
@@ -118,7 +120,7 @@ def grading_agrees(trial: TrialRun) -> CheckResult:
         Finding(
             episode.task.task_id,
             "grading one rollout twice gives two rewards",
-            " and ".join(f"{each.reward!r} {each.parts}" for each in episode.grades),
+            " and ".join(f"{reward.reward!r} {reward.parts}" for reward in episode.grades),
             "the same, to the last bit",
             "remove time, randomness and state from the reward; seed random numbers by the task",
         )
@@ -188,13 +190,13 @@ def demonstrations_fit(trial: TrialRun) -> CheckResult:
     return check_result(len(longest), findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
-def _truncated_finding(truncated: Sequence[TrialEpisode], of: int) -> Iterator[Finding]:
+def _truncated_finding(truncated: Sequence[TrialEpisode], count: int) -> Iterator[Finding]:
     """Yield one finding for all demonstrations that a limit of the episode truncates."""
     if truncated:
         first = truncated[0].rollout
         yield Finding(
             truncated[0].task.task_id,
-            f"a limit truncates {len(truncated)} of {of} demonstrations; this is the first",
+            f"a limit truncates {len(truncated)} of {count} demonstrations; this is the first",
             f"ended by {first.ended_by} after {len(first.turns)} turns",
             "a last turn that ends the episode",
             "raise episode.max_turns or episode.time_limit, or shorten the demonstration",
@@ -210,52 +212,52 @@ def _prompt_limit(trial: TrialRun) -> tuple[int, str]:
 
 
 def _too_long(
-    lengths: Mapping[str, int], named_limit: tuple[int, str], what: str, remedy: str
+    lengths: Mapping[str, int], limit_and_name: tuple[int, str], description: str, remedy: str
 ) -> Iterator[Finding]:
     """Yield one finding for all tasks over the limit, at the longest of them."""
-    limit, name = named_limit
-    over = [task_id for task_id, length in lengths.items() if length > limit]
-    if over:
-        longest = max(over, key=lengths.__getitem__)
-        what_of_all = f"{len(over)} of {len(lengths)} {what}; this is the longest"
-        yield Finding(longest, what_of_all, f"{lengths[longest]} tokens", f"≤ {limit}: {name}", remedy)
+    limit, name = limit_and_name
+    too_long = [task_id for task_id, length in lengths.items() if length > limit]
+    if too_long:
+        longest = max(too_long, key=lengths.__getitem__)
+        what = f"{len(too_long)} of {len(lengths)} {description}; this is the longest"
+        yield Finding(longest, what, f"{lengths[longest]} tokens", f"≤ {limit}: {name}", remedy)
 
 
 def _demonstration_scores_low(episode: TrialEpisode, full: float) -> Finding:
     """Return the finding for a demonstration without the full reward."""
     rollout = episode.rollout
-    ended = "" if rollout.status is Status.DONE else f", {rollout.status} by {rollout.ended_by}"
-    refused = [m["content"] for m in rollout.messages if m["role"] == "tool" and is_error(m["content"])]
-    answer = f"; a call of it was answered {refused[0]!r:.{SHOWN_CHARS}}" if refused else ""
-    remedy = "raise the limit that truncates it" if ended else "fix the demonstration or the reward"
+    ending = "" if rollout.status is Status.DONE else f", {rollout.status} by {rollout.ended_by}"
+    errors = [m["content"] for m in rollout.messages if m["role"] == "tool" and is_error(m["content"])]
+    answer = f"; a call of it was answered {errors[0]!r:.{SHOWN_CHARS}}" if errors else ""
+    remedy = "raise the limit that truncates it" if ending else "fix the demonstration or the reward"
     return Finding(
         episode.task.task_id,
         "the demonstration does not get the full reward",
-        f"{episode.reward:g} {episode.grades[0].parts}{ended}{answer}",
+        f"{episode.reward:g} {episode.grades[0].parts}{ending}{answer}",
         f"{full:g}, the sum of the weights above 0",
-        "fix the rejected call" if refused else remedy,
+        "fix the rejected call" if errors else remedy,
     )
 
 
-def _crash(episode: TrialEpisode) -> Finding:
+def _crash_finding(episode: TrialEpisode) -> Finding:
     """Return the finding for a failed episode, with the last line and location of its traceback."""
     error = next(rollout.error for rollout in episode.rollouts if rollout.status is Status.ERROR)
-    places = re.findall(r'File "(.+)", line (\d+), in (\S+)', error)
-    place = " ({}:{}, in {})".format(*places[-1]) if places else ""
+    frames = re.findall(r'File "(.+)", line (\d+), in (\S+)', error)
+    location = " ({}:{}, in {})".format(*frames[-1]) if frames else ""
     return Finding(
         episode.task.task_id,
         "the environment failed",
-        error.strip().splitlines()[-1] + place,
+        error.strip().splitlines()[-1] + location,
         "a reply or an outcome",
         "raise ToolError for mistakes of the model, and fix the rest",
     )
 
 
-def _environments_differ(episode: TrialEpisode, what: str, first: object, second: object) -> Finding:
+def _environments_differ(episode: TrialEpisode, aspect: str, first: object, second: object) -> Finding:
     """Return the finding for two episodes of one task that differ."""
     return Finding(
         episode.task.task_id,
-        f"the task opened two episodes that differ in their {what}",
+        f"the task opened two episodes that differ in their {aspect}",
         " and ".join(f"{part!r:.{SHOWN_CHARS}}" for part in _first_difference(first, second)),
         "equal episodes for one task",
         "make `open` derive everything from the task, and share nothing between episodes",

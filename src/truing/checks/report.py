@@ -80,9 +80,9 @@ def check_tasks(context: EpisodeContext, tasks: Sequence[Task]) -> CheckReport:
     return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
 
 
-def evenly_spaced(tasks: Sequence[Task], most: int) -> Iterator[Task]:
-    """Return at most ``most`` tasks, evenly spaced."""
-    count = min(most, len(tasks))
+def evenly_spaced(tasks: Sequence[Task], limit: int) -> Iterator[Task]:
+    """Return at most ``limit`` tasks, evenly spaced."""
+    count = min(limit, len(tasks))
     return (tasks[i * len(tasks) // count] for i in range(count))
 
 

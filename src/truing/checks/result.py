@@ -20,10 +20,10 @@ class Finding:
     remedy: str
 
     @classmethod
-    def from_error(cls, where: str, error: TruingError) -> "Finding":
+    def from_error(cls, location: str, error: TruingError) -> "Finding":
         """Return the finding for an error that would stop a run."""
         got_and_expected = ("" if part is None else str(part) for part in (error.got, error.expected))
-        return cls(where, error.what, *got_and_expected, error.remedy)
+        return cls(location, error.what, *got_and_expected, error.remedy)
 
 
 @dataclass(frozen=True)

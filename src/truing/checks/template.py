@@ -30,14 +30,16 @@ KEYS = ("name", "arguments")
 def generation_prompt(trial: TrialRun) -> CheckResult:
     """Check that a prompt ends in the text that the template writes before an answer."""
     chat = trial.context.chat
-    open_, closed = (chat.render_text(PROBE_QUESTION, prompt=prompt) for prompt in (True, False))
+    with_prompt, without_prompt = (
+        chat.render_text(PROBE_QUESTION, prompt=prompt) for prompt in (True, False)
+    )
     before = chat.render_text([*PROBE_QUESTION, ANSWER.to_dict()], prompt=False).partition(ANSWER.content)[0]
-    if len(open_) > len(closed) or before.strip() == closed.strip():
-        return check_result(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
+    if len(with_prompt) > len(without_prompt) or before.strip() == without_prompt.strip():
+        return check_result(1, (), notes=[f"it is {with_prompt[len(without_prompt) :]!r}"])
     finding = Finding(
         TEMPLATE,
         "it writes no generation prompt",
-        f"{open_[-SHOWN:]!r} with add_generation_prompt",
+        f"{with_prompt[-SHOWN:]!r} with add_generation_prompt",
         f"{before[-SHOWN:]!r}, as before an answer",
         OTHER_TEMPLATE,
     )
@@ -52,13 +54,13 @@ def stop_is_written(trial: TrialRun) -> CheckResult:
         forms.append(("a call", PROBE_CALL, (PROBE_TOOL,)))
     findings = []
     for name, message, tools in forms:
-        written = chat.render_text([*PROBE_QUESTION, message.to_dict()], tools, prompt=False).rstrip()
-        if not written.endswith(chat.stops) and next_message_stop(chat, message, tools) is None:
+        text = chat.render_text([*PROBE_QUESTION, message.to_dict()], tools, prompt=False).rstrip()
+        if not text.endswith(chat.stops) and next_message_stop(chat, message, tools) is None:
             findings.append(
                 Finding(
                     TEMPLATE,
                     f"it writes no stop token after {name}",
-                    repr(written[-SHOWN:]),
+                    repr(text[-SHOWN:]),
                     f"one of {', '.join(chat.stops)} at the end",
                     "use a template that ends the turn, or declare its token in eos_token_id",
                 )
@@ -74,12 +76,12 @@ def stop_is_trained(trial: TrialRun) -> CheckResult:
             count += 1
             last = int(sample.token_ids[turn.end - 1])
             if last not in stops or not sample.supervised_mask[turn.end - 1]:
-                trained = "trained" if sample.supervised_mask[turn.end - 1] else "not trained"
+                status = "trained" if sample.supervised_mask[turn.end - 1] else "not trained"
                 findings.append(
                     Finding(
                         episode.task.task_id,
                         "the model does not learn to stop",
-                        f"a turn ends in token {last}, {trained}",
+                        f"a turn ends in token {last}, {status}",
                         f"one of {stops}, trained",
                         "report this as a bug: the renderer ends every demonstration with a stop",
                     )
@@ -135,23 +137,23 @@ def prompts_agree(trial: TrialRun) -> CheckResult:
 def demonstrations_agree(trial: TrialRun) -> CheckResult:
     """Check that a demonstration's ids decode to the text that the template writes for its conversation."""
     chat, findings, count = trial.context.chat, [], 0
-    whole = {
+    last_samples = {
         episode.task.task_id: (episode, sample) for episode, sample in trial_samples(trial.demonstrated)
     }  # the last of each
-    for episode, sample in whole.values():
+    for episode, sample in last_samples.values():
         count += 1
         messages = [*episode.task.messages, *_up_to_last_answer(episode.rollout.messages)]
         # some tokenizers, such as Qwen's, compose letters and accents: the text is the same
-        ours = normalize("NFC", text_of(chat, sample.token_ids)).strip()
-        theirs = normalize("NFC", _as_prompted(chat, messages, episode.task.tools)).strip()
-        if ours != theirs:
-            at = common_prefix_length(ours, theirs)
+        text = normalize("NFC", text_of(chat, sample.token_ids)).strip()
+        template_text = normalize("NFC", _as_prompted(chat, messages, episode.task.tools)).strip()
+        if text != template_text:
+            index = common_prefix_length(text, template_text)
             findings.append(
                 Finding(
                     episode.task.task_id,
-                    f"the demonstration differs from the template's own text from character {at} on",
-                    repr(ours[at : at + SHOWN]),
-                    repr(theirs[at : at + SHOWN]),
+                    f"the demonstration differs from the template's own text from character {index} on",
+                    repr(text[index : index + SHOWN]),
+                    repr(template_text[index : index + SHOWN]),
                     "use a template that renders a past answer as its generation prompt begins one",
                 )
             )
@@ -164,18 +166,18 @@ def tools_are_shown(trial: TrialRun) -> CheckResult:
     findings = []
     for task in tasks:
         try:
-            lacking = [
+            missing = [
                 *_missing_names(trial.context.chat, task),
                 *_missing_descriptions(trial.context.chat, task),
             ]
         except DataError:  # the template rejects the task; ``attempts_end`` reports it
             continue
-        if lacking:
+        if missing:
             findings.append(
                 Finding(
                     task.task_id,
                     "the prompt does not show the tools in full",
-                    f"it lacks {', '.join(lacking)}",
+                    f"it lacks {', '.join(missing)}",
                     "every tool, and every parameter with its description",
                     'set chat.tool_prompt = "hermes", or a model.chat_template that shows tools',
                 )
@@ -189,7 +191,10 @@ def _as_prompted(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSp
     Past turns may render reasoning differently from the generation prompt, and a stop may begin the next
     message instead of ending a turn.
     """
-    whole, prompt = chat.render_text(messages, tools, prompt=False), chat.render_text(messages[:-1], tools)
+    whole, prompt = (
+        chat.render_text(messages, tools, prompt=False),
+        chat.render_text(messages[:-1], tools),
+    )
     start = reply_start(prompt, whole, chat.tool_format)
     text = whole if start is None else prompt + whole[start:]
     calls = messages[-1].get("tool_calls", ())
@@ -217,6 +222,6 @@ def _missing_names(chat: Chat, task: Task) -> Iterator[str]:
     with_tools, without = (chat.render_text(task.messages, tools) for tools in (task.tools, ()))
     for spec in task.tools:
         for name in (spec.name, *spec.parameters.get("properties", {})):
-            word = rf"(?<!\w){re.escape(name)}(?!\w)"
-            if len(re.findall(word, with_tools)) <= len(re.findall(word, without)):
+            pattern = rf"(?<!\w){re.escape(name)}(?!\w)"
+            if len(re.findall(pattern, with_tools)) <= len(re.findall(pattern, without)):
                 yield name if name == spec.name else f"{spec.name}.{name}"

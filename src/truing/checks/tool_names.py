@@ -57,13 +57,13 @@ def unknown_tool_names(task: Task, known: Set[str]) -> Iterator[UnknownToolName]
         for word in _words_of(call.arguments)
     }
     names = tuple(sorted(known))
-    for place, text, own in _prose(task):
-        for name, written in _names(text).items():
-            how = Written.AS_WORD if own is None else written
-            tool = "" if name in known or name in data else _like(name, names, how)
+    for location, text, described_tool in _prose(task):
+        for name, found_form in _names(text).items():
+            form = Written.AS_WORD if described_tool is None else found_form
+            tool = "" if name in known or name in data else _similar_tool(name, names, form)
             # in a tool's own description, its name without some words is a title
-            if tool and (tool != own or _near(name, tool, Written.AS_WORD)):
-                yield UnknownToolName(name, place, tool)
+            if tool and (tool != described_tool or _is_similar(name, tool, Written.AS_WORD)):
+                yield UnknownToolName(name, location, tool)
 
 
 def _prose(task: Task) -> Iterator[tuple[str, str, str | None]]:
@@ -85,42 +85,42 @@ def _prose(task: Task) -> Iterator[tuple[str, str, str | None]]:
 def _names(text: str) -> dict[str, Written]:
     """Return the words of a text that look like identifiers, and how clearly they are names."""
     names: dict[str, Written] = {}
-    for mark, word, _, opened in WORD.findall(text):
-        how = Written.CALLED if opened else Written.AS_CODE if mark or "_" in word else Written.AS_WORD
-        if how > Written.AS_WORD or re.search(r"[a-z][A-Z]|[.-]\w", word):
-            names[word] = max(how, names.get(word, how))
+    for mark, word, _, parenthesis in WORD.findall(text):
+        form = Written.CALLED if parenthesis else Written.AS_CODE if mark or "_" in word else Written.AS_WORD
+        if form > Written.AS_WORD or re.search(r"[a-z][A-Z]|[.-]\w", word):
+            names[word] = max(form, names.get(word, form))
     return names | dict.fromkeys((word for word in LISTED.findall(text) if word in names), Written.CALLED)
 
 
 @cache
-def _like(name: str, tools: Sequence[str], written: Written) -> str:
+def _similar_tool(name: str, tools: Sequence[str], form: Written) -> str:
     """Return the tool that a name resembles; "" if it resembles none."""
-    near = [tool for tool in tools if _near(name, tool, written)]
-    return max(near, key=lambda tool: difflib.SequenceMatcher(None, name, tool).ratio(), default="")
+    similar = [tool for tool in tools if _is_similar(name, tool, form)]
+    return max(similar, key=lambda tool: difflib.SequenceMatcher(None, name, tool).ratio(), default="")
 
 
-def _near(name: str, tool: str, written: Written) -> bool:
+def _is_similar(name: str, tool: str, form: Written) -> bool:
     """Whether a name consists of a tool's words, in any order and case; as code, of nearly all of them."""
     words, others = _parts(name), _parts(tool)
     shared, fewest = set(words) & set(others), min(len(words), len(others))
     if sorted(words) == sorted(others) or "".join(words) == "".join(others):
         return True
-    if fewest < 2 or written == Written.AS_WORD:
-        return written == Written.CALLED and bool(shared or _begins(name, tool))
+    if fewest < 2 or form == Written.AS_WORD:
+        return form == Written.CALLED and bool(shared or _has_common_prefix(name, tool))
     if len(words) == len(others):
         pairs = [(a, b) for a, b in zip(words, others, strict=True) if a != b]
-        return len(pairs) == 1 and (len(words) > 2 or _mistyped(*pairs[0]))
-    if words == others[1:] and "." not in tool and written < Written.CALLED:
+        return len(pairs) == 1 and (len(words) > 2 or _is_misspelled(*pairs[0]))
+    if words == others[1:] and "." not in tool and form < Written.CALLED:
         return False  # ``stock_price`` for ``get_stock_price`` is the tool's result
     return len(shared) >= 2 and len(shared) == fewest and fewest / max(len(words), len(others)) >= SHARED
 
 
-def _begins(name: str, tool: str) -> bool:
+def _has_common_prefix(name: str, tool: str) -> bool:
     """Whether one of two names begins with the other, of four letters or more."""
     return min(len(name), len(tool)) >= 4 and (name.startswith(tool) or tool.startswith(name))
 
 
-def _mistyped(word: str, other: str) -> bool:
+def _is_misspelled(word: str, other: str) -> bool:
     """Whether two words are one with letters changed or omitted: ``msg`` for ``message``."""
     short, long = sorted((word, other), key=len)
     letters = iter(long)
@@ -144,5 +144,5 @@ def _words_of(data: Any) -> Iterator[str]:
     elif isinstance(data, str):
         yield data
     elif isinstance(data, Iterable):
-        for each in data:
-            yield from _words_of(each)
+        for item in data:
+            yield from _words_of(item)

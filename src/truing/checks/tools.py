@@ -30,15 +30,21 @@ def names_agree(trial: TrialRun) -> CheckResult:
     ]
     if not tasks:
         return check_result(0, (), missing=NO_TOOLS)
-    env, missing, unseen = trial.context.env, "", 0
+    env, missing, unreadable = trial.context.env, "", 0
     findings, introduced, first_task = [], _introduced_later(trial), dict[UnknownToolName, str]()
     for task in tasks:
         prompt = {spec.name for spec in task.tools}
         called = {call.name for turn in demonstration_turns(task) for call in turn.calls}
         findings += _missing_tools(
-            task, "the demonstration calls", called - prompt - introduced[task.task_id], "the prompt", prompt
+            task,
+            "the demonstration calls",
+            called - prompt - introduced[task.task_id],
+            "the prompt",
+            prompt,
         )
-        episode = _open(env, task, trial.context.limits.timeout) if isinstance(env, MultiTurnEnv) else None
+        episode = (
+            _open_episode(env, task, trial.context.limits.timeout) if isinstance(env, MultiTurnEnv) else None
+        )
         env_tools = set(episode.tools) if isinstance(episode, ToolEpisode) else set[str]()
         for unknown in unknown_tool_names(task, prompt | env_tools | introduced[task.task_id]):
             first_task.setdefault(unknown, task.task_id)
@@ -48,11 +54,12 @@ def names_agree(trial: TrialRun) -> CheckResult:
             )
             findings += _missing_tools(task, "the environment has", env_tools - prompt, "the prompt", prompt)
         else:
-            unseen += 1
-    findings += (_unknown_name_finding(where, unknown) for unknown, where in first_task.items())
-    if unseen:
+            unreadable += 1
+    findings += (_unknown_name_finding(task_id, unknown) for unknown, task_id in first_task.items())
+    if unreadable:
         missing = (
-            f"registries: {unseen} of {len(tasks)} tasks open no ToolEpisode, so their tools are not readable"
+            f"registries: {unreadable} of {len(tasks)} tasks open no ToolEpisode,"
+            " so their tools are not readable"
         )
     return check_result(len(tasks), findings, missing=missing)
 
@@ -88,12 +95,12 @@ def _introduced_later(trial: TrialRun) -> defaultdict[str, set[str]]:
     """Return the tools that a later user message introduces, by task: they are in no prompt."""
     introduced: defaultdict[str, set[str]] = defaultdict(set)
     for trial_episode in trial.demonstrated:
-        turn = [
-            m["content"] for each in trial_episode.rollouts[:1] for m in each.messages if m["role"] == "user"
+        user_texts = [
+            m["content"] for turn in trial_episode.rollouts[:1] for m in turn.messages if m["role"] == "user"
         ]
-        called = {call.name for each in demonstration_turns(trial_episode.task) for call in each.calls}
+        called = {call.name for turn in demonstration_turns(trial_episode.task) for call in turn.calls}
         introduced[trial_episode.task.task_id] = {
-            name for name in called if any(name in text for text in turn)
+            name for name in called if any(name in text for text in user_texts)
         }
     return introduced
 
@@ -114,16 +121,16 @@ def _reply_to(env: MultiTurnEnv, task: Task, message: AssistantMessage) -> objec
     return open_isolated(env, task).reply(message)
 
 
-def _open(env: MultiTurnEnv, task: Task, timeout: float) -> Episode | None:
+def _open_episode(env: MultiTurnEnv, task: Task, timeout: float) -> Episode | None:
     """Return a new episode; None if it cannot be opened, which ``attempts_end`` reports."""
-    (opened,) = run_in_workers([partial(env.open, deep_copy(task, f"task {task.task_id}"))], timeout)
-    return opened.value
+    (episode,) = run_in_workers([partial(env.open, deep_copy(task, f"task {task.task_id}"))], timeout)
+    return episode.value
 
 
-def _unknown_name_finding(where: str, unknown: UnknownToolName) -> Finding:
+def _unknown_name_finding(task_id: str, unknown: UnknownToolName) -> Finding:
     """Return the finding for an unknown tool name, at the first task that has it."""
     return Finding(
-        where,
+        task_id,
         f"{unknown.place} names a tool that does not exist",
         repr(unknown.name),
         unknown.tool,
@@ -131,9 +138,9 @@ def _unknown_name_finding(where: str, unknown: UnknownToolName) -> Finding:
     )
 
 
-def _missing_tools(task: Task, side: str, names: set[str], where: str, known: set[str]) -> Iterator[Finding]:
+def _missing_tools(task: Task, side: str, names: set[str], place: str, known: set[str]) -> Iterator[Finding]:
     """Yield a finding for each tool that one side names and the other lacks."""
     for name in sorted(names):
-        remedy = did_you_mean(name, known) or f"give {where} the tool, or remove it"
+        remedy = did_you_mean(name, known) or f"give {place} the tool, or remove it"
         expected = ", ".join(sorted(known)) or "no tool"
-        yield Finding(task.task_id, f"{side} a tool that {where} lacks", repr(name), expected, remedy)
+        yield Finding(task.task_id, f"{side} a tool that {place} lacks", repr(name), expected, remedy)

@@ -96,8 +96,8 @@ def run_trial(context: EpisodeContext, tasks: Sequence[Task]) -> TrialRun:
         ],
         empty=[_run_twice(task, FixedTurns(context.chat, ()), trial_context) for task in tasks],
         shuffled=[
-            _run_twice(task, FixedTurns(context.chat, demonstration_turns(other)), trial_context)
-            for task, other in _with_other_answers(with_demonstration)
+            _run_twice(task, FixedTurns(context.chat, demonstration_turns(donor)), trial_context)
+            for task, donor in _with_other_answers(with_demonstration)
         ],
     )
 
@@ -143,10 +143,12 @@ def _with_other_answers(tasks: Sequence[Task]) -> Iterator[tuple[Task, Task]]:
         families[task.family].append(task)
     for members in families.values():
         for i, task in enumerate(members):
-            others = (*members[i + 1 :], *members[:i])
-            other = next((other for other in others if _have_different_answers(task, other)), None)
-            if other is not None:
-                yield task, other
+            candidates = (*members[i + 1 :], *members[:i])
+            candidate = next(
+                (candidate for candidate in candidates if _have_different_answers(task, candidate)), None
+            )
+            if candidate is not None:
+                yield task, candidate
 
 
 def _have_different_answers(task: Task, other: Task) -> bool:

@@ -31,12 +31,13 @@ from truing.cli.inspect.tokens import tokens
 from truing.cli.measure.bench import app as bench
 from truing.cli.measure.faults import faults
 from truing.cli.measure.probes import probes
+from truing.cli.train.engine import app as engine
 from truing.cli.train.eval import evaluate_target
 from truing.cli.train.train import train
 from truing.errors import RewardError, TruingError
 
 PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
-    "Train": {"train": train, "eval": evaluate_target},
+    "Train": {"train": train, "eval": evaluate_target, "engine": engine},
     "Inspect": {"board": board, "tail": tail, "tokens": tokens, "profile": profile, "report": write_report},
     "Diagnose": {
         "check": check_target,

@@ -25,14 +25,14 @@ def recipe_after_rollbacks(recipe: Recipe, stage: str, rollbacks: int) -> Recipe
     for rate in ("learning_rate", "value_learning_rate"):
         if rate in table[stage]:
             table[stage][rate] *= factor
-    changed = Recipe.model_validate(table)
-    if changed.kl.needs_reference and not recipe.kl.needs_reference:
+    validated = Recipe.model_validate(table)
+    if validated.kl.needs_reference and not recipe.kl.needs_reference:
         raise RecipeError(
             "guard.change needs a reference, and the stage began without one",
             got=list(recipe.guard.change),
             remedy="set kl.coef or kl.cap in the recipe; guard.change may then raise or lower it",
         )
-    return changed
+    return validated
 
 
 def _check_allowed(override: str, recipe: Recipe) -> None:

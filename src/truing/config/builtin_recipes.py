@@ -28,11 +28,11 @@ def recipe_path(name_or_path: str | Path) -> Path:
     if path.is_file() or path.suffix or len(path.parts) != 1:
         return path
     if str(path) not in builtin_recipe_names():  # a folder is not a recipe, so it does not hide one
-        near = difflib.get_close_matches(str(path), builtin_recipe_names(), n=1)
+        similar = difflib.get_close_matches(str(path), builtin_recipe_names(), n=1)
         raise RecipeError(
             f"there is no recipe {str(path)!r}",
             got="a name without a suffix, and no such file in this folder",
             expected=f"a TOML file, or one of {', '.join(builtin_recipe_names())}",
-            remedy=f"did you mean {near[0]}?" if near else "give the path of the file, with its .toml",
+            remedy=f"did you mean {similar[0]}?" if similar else "give the path of the file, with its .toml",
         )
     return FOLDER / f"{path}.toml"

@@ -34,12 +34,12 @@ def check_suppressed(suppress: Mapping[str, str]) -> None:
     for code, reason in suppress.items():
         if code not in codes:
             family = [each for each in codes if code and each.startswith(code.upper())]
-            near = family or difflib.get_close_matches(code.upper(), codes, n=1)
+            similar = family or difflib.get_close_matches(code.upper(), codes, n=1)
             raise RecipeError(
                 f"doctor.suppress names {code!r}, and there is no such rule",
                 got=f"{code} = {reason!r}",
                 expected="the code of one rule a line",
-                remedy=f"did you mean {', '.join(near)}?" if near else "`truing rules` lists all",
+                remedy=f"did you mean {', '.join(similar)}?" if similar else "`truing rules` lists all",
             )
         if not reason.strip():
             raise RecipeError(

@@ -15,15 +15,17 @@ class EngineConfig(FrozenModel):
     kind: Literal["local", "vllm"] = "local"
     """`local` samples in this process; `vllm` with one or several vLLM servers (docs/vllm.md)."""
     servers: tuple[str, ...] = ()
-    """Addresses of vLLM servers, such as `http://127.0.0.1:8000`; without any, Truing starts one itself."""
+    """Addresses of running servers, such as `http://127.0.0.1:8000`; without any, the run starts one."""
     python: str | None = None
-    """Python interpreter of the environment with vLLM, to start a server; by default Truing's own."""
+    """Python interpreter of the environment with vLLM, which starts a server; by default Truing's own."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Data type of a started server; `auto` is the trainer's: float32 on a CPU, bfloat16 on CUDA."""
+    """Data type that a server is started with; `auto` is float32 on a CPU, bfloat16 on CUDA."""
     arguments: dict[str, Argument] = Field(default_factory=dict)
-    """Other arguments of `vllm serve` for a started server, such as `{ gpu-memory-utilization = 0.5 }`."""
+    """Other arguments that a server is started with, such as `{ gpu-memory-utilization = 0.5 }`."""
     exchange: str | None = None
     """Folder for published weights that trainer and servers both see; by default a temporary one."""
+    ahead: int = Field(default=0, ge=0)
+    """Steps whose rollouts are sampled while earlier ones train, with weights as many updates old."""
     max_requests: PositiveInt = 256
     """Requests in flight per server."""
     timeout: PositiveFloat = 600.0
@@ -45,17 +47,11 @@ class EngineConfig(FrozenModel):
     @model_validator(mode="after")
     def _check_effect(self) -> "EngineConfig":
         """Refuse keys that would have no effect."""
-        changed = {
+        changed = [
             name
             for name, field in type(self).model_fields.items()
-            if getattr(self, name) != field.get_default(call_default_factory=True)
-        } - {"kind"}
+            if name != "kind" and getattr(self, name) != field.get_default(call_default_factory=True)
+        ]
         if self.kind == "local" and changed:
-            raise ValueError(f'{", ".join(sorted(changed))} need kind = "vllm"')
-        started_by_truing = changed & {"python", "dtype", "arguments"}
-        if self.servers and started_by_truing:
-            raise ValueError(
-                f"{', '.join(sorted(started_by_truing))} have no effect on servers that already run: leave"
-                " out servers, and `truing engine start RECIPE` or `truing train RECIPE` starts one"
-            )
+            raise ValueError(f'{", ".join(changed)} need kind = "vllm"')
         return self

@@ -103,15 +103,15 @@ def _explain(error: ValidationError) -> RecipeError:
             f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line"
         )
     if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
-        return RecipeError(_expected(problem))  # keys that contradict each other: the message names them
+        return RecipeError(_expected_text(problem))  # keys that contradict each other: the message names them
     return RecipeError(
         f"recipe key {key!r} has an invalid value",
         got=problem["input"],
-        expected=_expected(problem),
+        expected=_expected_text(problem),
     )
 
 
-def _expected(problem: ErrorDetails) -> str:
+def _expected_text(problem: ErrorDetails) -> str:
     """Return the expected value of a key, in the terms of docs/recipes.md instead of pydantic's."""
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     for kind, expected in EXPECTED_BY_ERROR.items():

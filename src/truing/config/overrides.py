@@ -14,10 +14,10 @@ from truing.errors import RecipeError
 
 def with_overrides(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return a copy of the table with the overrides applied in order."""
-    changed = deepcopy(dict(table))
+    copy = deepcopy(dict(table))
     for override in overrides:
-        apply_override(changed, override)
-    return changed
+        apply_override(copy, override)
+    return copy
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:
@@ -41,8 +41,8 @@ def apply_override(table: dict[str, Any], override: str) -> None:
 
 def unknown_key(key: str, got: object) -> RecipeError:
     """Return the error for a key that no recipe has."""
-    near = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
-    remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"
+    similar = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
+    remedy = f"did you mean {similar[0]}?" if similar else "see docs/recipes.md for all keys"
     return RecipeError(f"unknown recipe key {key!r}", got=got, remedy=remedy)
 
 

@@ -71,8 +71,8 @@ class GatesConfig(FrozenModel):
 class CorrectionConfig(FrozenModel):
     """Off-policy correction: constant weights by old / sampler probability."""
 
-    method: Literal["off", "truncate", "mask", "sequence"] = "off"
-    """Cap the weight at `high`; drop tokens outside `low` and `high`; or drop whole answers by their mean."""
+    method: Literal["off", "truncate", "mask", "sequence", "sequence_truncate", "sequence_mask"] = "off"
+    """Cap a token's weight, drop tokens, drop answers by their mean, cap or drop by an answer's product."""
     low: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """The smallest ratio kept."""
     high: Annotated[float, Field(gt=1)] = 2.0

@@ -110,6 +110,16 @@ class Recipe(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _check_ahead(self) -> "Recipe":
+        """Refuse older weights without a correction: their ratios would be taken for the policy's own."""
+        if self.engine.ahead and self.correction.method == "off":
+            raise ValueError(
+                f"engine.ahead = {self.engine.ahead} trains on rollouts of older weights: set"
+                ' correction.method, such as "truncate", or engine.ahead = 0'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_effect(self) -> "Recipe":
         """Refuse options that would have no effect."""
         if self.reference.sync_every and not self.kl.needs_reference:

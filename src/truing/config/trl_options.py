@@ -53,45 +53,45 @@ class TranslatedOptions:
 
 
 def translate_options(
-    given: TrlOptions, recipe: Table, cli_overrides: Sequence[str] = ()
+    trl_options: TrlOptions, recipe: Table, cli_overrides: Sequence[str] = ()
 ) -> TranslatedOptions:
     """Return options of other trainers as overrides of a recipe.
 
     Args:
-        given: the options.
+        trl_options: the options.
         recipe: its table, as in its file.
         cli_overrides: overrides of the command line. They win, and decide the stages and the group size.
 
     Raises:
         RecipeError: The recipe has no key for an option, or an option has an invalid value.
     """
-    independent = tuple(_stage_independent_overrides(given))
-    staged = _stage_overrides(given, recipe, cli_overrides)
-    overrides = (*independent, *staged.overrides)
+    independent = tuple(_stage_independent_overrides(trl_options))
+    stage_options = _stage_overrides(trl_options, recipe, cli_overrides)
+    overrides = (*independent, *stage_options.overrides)
     final = with_overrides(recipe, [*overrides, *cli_overrides])
     return TranslatedOptions(
-        overrides, (*staged.notes, *(_full_weights(recipe, final) if given.no_peft else ()))
+        overrides, (*stage_options.notes, *(_full_weights(recipe, final) if trl_options.no_peft else ()))
     )
 
 
-def _stage_independent_overrides(given: TrlOptions) -> Iterator[str]:
+def _stage_independent_overrides(trl: TrlOptions) -> Iterator[str]:
     """Yield overrides that are the same in every recipe."""
-    if given.logging_steps not in (None, 1):
+    if trl.logging_steps not in (None, 1):
         raise RecipeError(
             "every update is recorded and judged: there is no other logging interval",
-            got=f"--logging-steps {given.logging_steps}",
+            got=f"--logging-steps {trl.logging_steps}",
             expected="--logging-steps 1",
             remedy="leave it out",
         )
-    if given.datasets:
-        specs = _specs(given.datasets)
+    if trl.datasets:
+        specs = _specs(trl.datasets)
         yield f"env.data={json.dumps(specs if len(specs) > 1 else specs[0], ensure_ascii=False)}"
-    if given.kl_beta is not None:
-        yield f"kl.coef={given.kl_beta}"
-    if given.no_peft:
+    if trl.kl_beta is not None:
+        yield f"kl.coef={trl.kl_beta}"
+    if trl.no_peft:
         yield "lora=false"
-    if given.max_prompt_length is not None:
-        yield f"episode.max_prompt_tokens={given.max_prompt_length}"
+    if trl.max_prompt_length is not None:
+        yield f"episode.max_prompt_tokens={trl.max_prompt_length}"
 
 
 def _specs(datasets: Sequence[str]) -> list[str]:
@@ -106,14 +106,14 @@ def _specs(datasets: Sequence[str]) -> list[str]:
     return specs
 
 
-def _stage_overrides(given: TrlOptions, recipe: Table, cli_overrides: Sequence[str]) -> TranslatedOptions:
+def _stage_overrides(trl: TrlOptions, recipe: Table, cli_overrides: Sequence[str]) -> TranslatedOptions:
     """Return the overrides of the last policy stage, with notes."""
     options = {
-        "--batch-size": given.batch_size,
-        "--num-generations": given.num_generations,
-        "--max-steps": given.max_steps,
-        "--learning-rate": given.learning_rate,
-        "--scale-rewards": given.scale_rewards,
+        "--batch-size": trl.batch_size,
+        "--num-generations": trl.num_generations,
+        "--max-steps": trl.max_steps,
+        "--learning-rate": trl.learning_rate,
+        "--scale-rewards": trl.scale_rewards,
     }
     names = ", ".join(name for name, value in options.items() if value is not None)
     if not names:
@@ -121,21 +121,21 @@ def _stage_overrides(given: TrlOptions, recipe: Table, cli_overrides: Sequence[s
     stages = _stages(with_overrides(recipe, cli_overrides))
     stage = _policy_stage(stages, names)
     keys = {
-        "steps": given.max_steps,
-        "learning_rate": given.learning_rate,
-        "group_size": given.num_generations,
+        "steps": trl.max_steps,
+        "learning_rate": trl.learning_rate,
+        "group_size": trl.num_generations,
     }
     overrides = [f"{stage}.{key}={value}" for key, value in keys.items() if value is not None]
     notes = []
-    if given.batch_size is not None:
+    if trl.batch_size is not None:
         group = _key(with_overrides(recipe, [*overrides, *cli_overrides]), stage, "group_size")
-        prompts, note = _prompts(given.batch_size, group)
+        prompts, note = _prompts(trl.batch_size, group)
         overrides.append(f"{stage}.prompts_per_step={prompts}")
         notes.append(note)
-    if given.scale_rewards is not None:
-        overrides.append(f"grpo.advantage_scale={_scale(given.scale_rewards, stage)}")
-    if others := ", ".join(str(name) for name in stages if name != stage):
-        notes.append(f"{names}: for stage {stage} alone; {others} as in the recipe")
+    if trl.scale_rewards is not None:
+        overrides.append(f"grpo.advantage_scale={_scale(trl.scale_rewards, stage)}")
+    if other_stages := ", ".join(str(name) for name in stages if name != stage):
+        notes.append(f"{names}: for stage {stage} alone; {other_stages} as in the recipe")
     return TranslatedOptions(tuple(overrides), tuple(notes))
 
 
@@ -186,14 +186,15 @@ def _scale(scale_rewards: str, stage: str) -> str:
 def _full_weights(recipe: Table, final: Table) -> Iterator[str]:
     """Yield a note if a learning rate chosen for an adapter now applies to all weights."""
     rates = {stage: _key(final, stage, "learning_rate") for stage in _stages(final)}
-    kept = [
+    rate_keys = [
         f"{stage}.learning_rate = {rate}"
         for stage, rate in rates.items()
         if rate is not None and rate == _key(recipe, stage, "learning_rate")
     ]
-    if recipe.get("lora") and kept:
-        verb = "was" if len(kept) == 1 else "were"
-        yield f"--no-peft: {', '.join(kept)} {verb} chosen for an adapter; all weights need about a tenth"
+    if recipe.get("lora") and rate_keys:
+        verb = "was" if len(rate_keys) == 1 else "were"
+        names = ", ".join(rate_keys)
+        yield f"--no-peft: {names} {verb} chosen for an adapter; all weights need about a tenth"
 
 
 def _stages(table: Table) -> list[Any]:

@@ -33,6 +33,7 @@ class Setup:
     )
     advantage_eps: float | None = None  # added to the deviation, reward units
     inner_steps: int | None = None  # updates per step
+    ahead: int = 0  # declared updates between the weights that sample and those that train
     on_policy: bool | None = None  # the first update has the sampler's weights and distribution
     surrogate: str | None = None  # clip, cispo, reinforce
     ratio: str | None = None  # token, sequence
@@ -56,7 +57,7 @@ class Setup:
     overlong_penalty: float | None = None  # penalty of the longest possible turn, reward units
     min_ratio: float | None = None  # tokens with a smaller ratio are left out of the policy loss
     most_ratio: float | None = None  # and those with a larger one
-    correction: str | None = None  # weight by old ÷ sampler: off, truncate, mask, sequence
+    correction: str | None = None  # weight by old ÷ sampler: a method of ops/correction.py, or off
     correction_low: float | None = None
     correction_high: float | None = None
     plain: bool | None = None  # no gate, correction or shaping that re-weights tokens or rewards

@@ -30,6 +30,7 @@ class ForwardDifference(NamedTuple):
     rounding: Mapping[str, float]  # largest change by random rounding, of policy and reference
     null: float | None  # in float32: the trainer from itself, or the plain forward
     shape_null: float | None  # in float32: a plain forward from itself in another shape
+    engine: tuple[float, float]  # tolerance of the sampler's engine for a token, and for the median
     device: str
     noisy: bool  # whether the trainer's forward is random: then rounding includes its noise
     on_policy: bool  # whether the first update has the sampler's weights by declaration
@@ -64,8 +65,13 @@ class ForwardDifference(NamedTuple):
 
     def _most_off(self, stream: str) -> bool:
         """Return whether in float32 the median exceeds rounding."""
-        typical = None if stream == "itself" else float32.typical(self.shape_null, self.tokens)
+        typical = None if stream == "itself" else self._typical(stream)
         return typical is not None and self.median.get(stream, 0.0) > typical
+
+    def _typical(self, stream: str) -> float | None:
+        """Return the tolerance of the median in float32; None without a measurement."""
+        typical = float32.typical(self.shape_null, self.tokens)
+        return max(typical, self.engine[1]) if typical is not None and stream == "sampler" else typical
 
     def expected_text(self, stream: str) -> str:
         """Return the expectation as text."""
@@ -75,8 +81,7 @@ class ForwardDifference(NamedTuple):
                 f" {self.mean[rounding]:.2g} on average, not {self.mean.get(stream, 0.0):.2g}"
             )
         if self._most_off(stream):
-            typical = float32.typical(self.shape_null, self.tokens)
-            return f"a median within {typical:.2g}, not {self.median[stream]:.2g}"
+            return f"a median within {self._typical(stream):.2g}, not {self.median[stream]:.2g}"
         return f"within {self._bound(stream):.2g}"
 
     def _bound(self, stream: str) -> float:
@@ -84,7 +89,8 @@ class ForwardDifference(NamedTuple):
         if stream == "itself":
             return MIN_DIFFERENCE
         tolerance = float32.tolerance(self.shape_null, self.null, MIN_DIFFERENCE)
-        return UNKNOWN_NULL if tolerance is None else tolerance
+        bound = UNKNOWN_NULL if tolerance is None else tolerance
+        return max(bound, self.engine[0]) if stream == "sampler" else bound
 
 
 def _rounding(stream: str) -> str:
@@ -107,6 +113,7 @@ def forward_difference(step: Step, stream: str) -> ForwardDifference:
         {name: plain[name] for name in ("rounding", "reference_rounding") if name in plain},
         step.facts.get("null", {}).get("logprob", itself),
         float32.measured_rounding(step.facts),
+        float32.engine_tolerance(step.facts),
         device,
         plain.get("noisy", False),
         step.setup.on_policy is not False,

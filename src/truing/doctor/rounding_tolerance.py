@@ -26,6 +26,19 @@ def measured_rounding(facts: Mapping[str, Any]) -> float | None:
     return facts.get("null", {}).get("rounding")
 
 
+ENGINE_MULTIPLES = 5
+"""Multiples of the engine's difference on a publication's fixed rows, some hundred tokens, for a step's."""
+
+
+def engine_tolerance(facts: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the tolerance of one token and of the median between another engine and the trainer, nats.
+
+    Both are measured at the publication, with weights that are proven equal; 0 for the trainer's own engine.
+    """
+    rows = facts.get("publication", {}).get("rows", {})
+    return ENGINE_MULTIPLES * rows.get("largest", 0.0), ENGINE_MULTIPLES * rows.get("median", 0.0)
+
+
 def stage_rounding(step: Step) -> float | None:
     """Return the largest measurement of the stage so far."""
     facts = [*(past.facts for past in step.past_of_stage), step.facts]

@@ -80,6 +80,7 @@ def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any
         "baseline": getattr(cfg, "baseline", None),
         "bootstraps": getattr(cfg, "truncation", "") == "bootstrap",
         "advantage_eps": ADVANTAGE_EPS,
+        "ahead": recipe.engine.ahead,
         "on_policy": recipe.correction.method == "off" and not (recipe.lora and recipe.lora.dropout > 0),
         "surrogate": objective.surrogate,
         "ratio": objective.ratio,

@@ -83,6 +83,10 @@ class RunningBatch(Protocol):
         ...
 
 
+Publish = Callable[[], Mapping[str, Any]]
+"""Gives an engine weights that were copied before; returns the receipt, {} if nothing was compared."""
+
+
 class Engine(Protocol):
     """What samples turns."""
 
@@ -97,6 +101,10 @@ class Engine(Protocol):
         Raises:
             PublicationError: The engine holds other weights.
         """
+        ...
+
+    def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
+        """Copy the policy's weights; return what publishes them, while the policy may move on."""
         ...
 
     def running_batch(self, sampling_params: SamplingParams) -> AbstractContextManager[RunningBatch]:

@@ -57,20 +57,27 @@ def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
     """Raise unless the sampler records the log-probabilities that ``score`` computes."""
     causal = causal_model(policy)
     sampling_params = SamplingParams(max_new_tokens=DRAWN)
-    room = min(sampler.context_length, longest_supported(causal)) - DRAWN
-    prompts = [_ids(causal, length, 1 + length // 10) for length in PROMPTS if length <= max(room, 1)]
+    max_prompt_length = min(sampler.context_length, longest_supported(causal)) - DRAWN
+    prompts = [
+        _ids(causal, length, 1 + length // 10) for length in PROMPTS if length <= max(max_prompt_length, 1)
+    ]
     with _architecture_errors(causal, "Truing cannot sample from this model"):
-        drawn = sampler.generate(
+        completions = sampler.generate(
             [Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], sampling_params
         )
     samples = [
-        _proof_sample(str(i), ids, each.token_ids)
-        for i, (ids, each) in enumerate(zip(prompts, drawn, strict=True))
+        _proof_sample(str(i), ids, completion.token_ids)
+        for i, (ids, completion) in enumerate(zip(prompts, completions, strict=True))
     ]
-    scored = _scored(policy, samples)
-    differences = [(mine - each.logprob).abs().max() for mine, each in zip(scored, drawn, strict=True)]
+    trainer_logprobs = _scored(policy, samples)
+    differences = [
+        (trainer_logprob - completion.logprob).abs().max()
+        for trainer_logprob, completion in zip(trainer_logprobs, completions, strict=True)
+    ]
     lengths = [
-        len(ids) for ids, each in zip(prompts, differences, strict=True) if not _within_rounding(causal, each)
+        len(ids)
+        for ids, completion in zip(prompts, differences, strict=True)
+        if not _within_rounding(causal, completion)
     ]
     _refuse(
         causal,
@@ -82,13 +89,13 @@ def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
 
 def proof_samples(causal: PreTrainedModel) -> list[Sample]:
     """Return prompts with answers, none longer than ``check_positions`` allows."""
-    most = min(
+    max_length = min(
         getattr(causal.config.get_text_config(), "max_position_embeddings", None) or 64,
         longest_supported(causal),
     )
     return [
         _proof_sample(
-            str(i), _ids(causal, prompt, 1), _ids(causal, min(answer, int(most) - prompt), 7 + 4 * i)
+            str(i), _ids(causal, prompt, 1), _ids(causal, min(answer, int(max_length) - prompt), 7 + 4 * i)
         )
         for i, (prompt, answer) in enumerate(ROWS)
     ]
@@ -123,16 +130,16 @@ def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Seque
             " is_decoder = true in config.json",
         )
     differences = []
-    for sample, logits_TV, mine in zip(samples, own_TV, _scored(policy, samples), strict=True):
+    for sample, logits_TV, logprob in zip(samples, own_TV, _scored(policy, samples), strict=True):
         answer = sample.token_ids[sample.prompt_length :, None]
-        own = logits_TV[sample.prompt_length - 1 : -1].log_softmax(-1).gather(1, answer)[:, 0]
-        differences.append((mine - own).abs().max())
-    how = "in padded rows" if why_no_tree(causal, len(samples[0])) else "along a tree of tokens"
+        reference_logprob = logits_TV[sample.prompt_length - 1 : -1].log_softmax(-1).gather(1, answer)[:, 0]
+        differences.append((logprob - reference_logprob).abs().max())
+    layout = "in padded rows" if why_no_tree(causal, len(samples[0])) else "along a tree of tokens"
     _refuse(
         causal,
         torch.stack(differences).max(),
         "Truing's forward differs from this model's own",
-        f"{how}, positions or attention differ from those of a single row",
+        f"{layout}, positions or attention differ from those of a single row",
     )
 
 
@@ -149,11 +156,11 @@ def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     return [logprob_BT[b, s.prompt_length : len(s)] for b, s in enumerate(samples)]
 
 
-def _refuse(causal: PreTrainedModel, difference: Tensor, what: str, cause: str) -> None:
+def _refuse(causal: PreTrainedModel, difference: Tensor, problem: str, cause: str) -> None:
     """Raise if log-probabilities differ by more than rounding."""
     if not _within_rounding(causal, difference):
         raise ModelError(
-            f"{what} ({_type(causal)})",
+            f"{problem} ({_type(causal)})",
             got=f"log-probabilities that differ by up to {difference.item():.2g} nats: {cause}",
             expected=f"at most {TOLERANCE[causal.device.type]}",
             remedy=REMEDY,
@@ -166,7 +173,7 @@ def _within_rounding(causal: PreTrainedModel, difference: Tensor) -> bool:
 
 
 @contextmanager
-def _architecture_errors(causal: PreTrainedModel, what: str) -> Iterator[None]:
+def _architecture_errors(causal: PreTrainedModel, problem: str) -> Iterator[None]:
     """Turn an error of the architecture's own code into one that names the architecture and a remedy."""
     try:
         yield
@@ -176,7 +183,7 @@ def _architecture_errors(causal: PreTrainedModel, what: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         raise ModelError(
-            f"{what} ({_type(causal)})",
+            f"{problem} ({_type(causal)})",
             got=f"{type(error).__name__}: {first_line(error)}",
             expected="a decoder that computes a batch of rows and decodes from a cache",
             remedy=REMEDY,

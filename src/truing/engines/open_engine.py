@@ -27,6 +27,7 @@ def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module) -> Engin
     try:
         for params in declared_params(recipe, loaded.stop_ids):
             engine.check_params(params)
+            engine.prove_with(params)  # those of training come last
         engine.publish(policy, 0, quick_sum(trainable_parameters(policy)))
     except BaseException:
         engine.close()

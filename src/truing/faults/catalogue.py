@@ -23,6 +23,7 @@ def _by(what: str, codes: str, also: str = "") -> KnownFault:
 
 FORWARD_CHECK = "refused before the first update: Truing's forward is proven to be the model's own"
 CHECK = "`truing check RECIPE`"
+PUBLICATION = "refused at the publication, before anything is sampled with it"
 
 CATALOGUE: Mapping[int, KnownFault] = {
     1: _by("the loss reads the prompt", "MSK001 MSK003 MSK007"),
@@ -135,6 +136,17 @@ CATALOGUE: Mapping[int, KnownFault] = {
     71: _by("a gradient is lost, doubled or negated before the step, even once", "OPT014 OPT009"),
     72: _by("no token is trained in the whole run", "MSK009"),
     73: _by("a gate skips every update", "OPT013"),
+    74: _by("an engine lacks the adapter, a layer of it, or scales it otherwise", "SMP011", PUBLICATION),
+    75: _by("an engine has weights, or keys and values, of an earlier publication", "SMP011", PUBLICATION),
+    76: _by("an engine's tied output head is an old copy", "SMP011", PUBLICATION),
+    77: _by("an engine rounds weights, or merges an adapter, in bfloat16", "SMP011", PUBLICATION),
+    78: _by("an engine's base is another one, or drifts", "SMP011", PUBLICATION),
+    79: _by("an engine adapts a layer that the trainer does not", "SMP011", PUBLICATION),
+    80: _by("an engine's log-probabilities are raw, or of its own parameters", "SMP011", PUBLICATION),
+    81: _by("an engine's ids are off by one, or its answers exchanged", "SMP011", PUBLICATION),
+    82: _by("an engine stops at an id that nobody declared", "LEN005", "its answer is refused"),
+    83: _by("an answer spans a publication", "SMP011", "its answer is refused"),
+    84: _by("an engine returns NaN", "", "its answer is refused, with the token"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -14,7 +14,10 @@ Plant = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Fault:
-    """A bug, the recipe that shows it, and the rules that name its cause: one must fire."""
+    """A bug, the recipe that shows it, and the rules that name its cause: one must fire.
+
+    The trainer may refuse to train with the bug instead; then its error has the words ``refusal``.
+    """
 
     name: str
     numbers: tuple[int, ...]  # in the catalogue (docs/detection-matrix.md)
@@ -24,6 +27,7 @@ class Fault:
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the recipe, by dotted key
     reward: RewardFn | None = random_reward  # None is the environment's own
     healthy: bool = False
+    refusal: str = ""
 
 
 @contextmanager

@@ -36,6 +36,8 @@ CALLS: Mapping[str, Any] = {
     "episode.forced_prefix": "<tool_call>",
     "episode.force_rate": 1.0,
 }
+VLLM: Mapping[str, Any] = {"engine.kind": "vllm"}
+VLLM_LORA: Mapping[str, Any] = {**VLLM, **LORA}
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "on-policy": ("ratios are 1, the loss is 0, no KL: all as expected", {}),
     "low-entropy": ("a policy that is nearly certain", {"sft.steps": 120, "sft.learning_rate": 1e-2}),
@@ -176,6 +178,22 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         TOOLS,
     ),
     "calls-by-grammar": ("calls constrained by a grammar, with forced first tokens", CALLS),
+    "vllm-lora": ("each step's adapter is sent to a vLLM server", {**VLLM_LORA, "grpo.steps": 6}),
+    "vllm-full": ("all weights are sent, and the output head is tied", {**VLLM, "grpo.steps": 6}),
+    "vllm-sampling-parameters": (
+        "every parameter that vLLM has in common, replayed by the trainer",
+        {
+            **VLLM_LORA,
+            "sampling.temperature": 0.8,
+            "sampling.presence_penalty": 0.5,
+            "sampling.frequency_penalty": 0.2,
+            "sampling.min_new_tokens": 2,
+            "sampling.top_k": 12,
+            "sampling.top_p": 0.95,
+            "sft.steps": 20,
+        },
+    ),
+    "vllm-tools": ("several turns with tools, whose prefix the server caches", {**TOOLS, **VLLM_LORA}),
     "scaffolding-left-out": (
         "the scaffolding of calls is not trained",
         {**CALLS, "episode.mask": "no_structure"},

@@ -1,4 +1,4 @@
-"""A run with a planted fault, and the doctor's findings."""
+"""A run with a planted fault, and the doctor's findings; recipes with vLLM sample with the fake server."""
 
 import json
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from truing.doctor.diagnosis import Diagnosis, ranked
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import FINDING_VERDICTS, Finding
 from truing.errors import RecipeError, TruingError
+from truing.faults.fake_vllm.threads import fake_vllm
 from truing.faults.fault import Fault
 
 BASE_RECIPE: Mapping[str, Any] = {
@@ -44,14 +45,16 @@ class FaultOutcome:
 
     @property
     def caught(self) -> bool:
-        """Return whether a rule that names the cause fired, or the trainer refused."""
-        return bool(self.error) or any(each.code in self.fault.expected for each in self.fired)
+        """Return whether a rule that names the cause fired, or the trainer refused and named it."""
+        if self.error:
+            return self.fault.refusal in self.error
+        return any(each.code in self.fault.expected for each in self.fired)
 
     @property
     def cause_rank(self) -> int | None:
         """Return the rank in the report of the first rule that names the cause, from 1; 0 for a refusal."""
         if self.error:
-            return 0
+            return 0 if self.caught else None
         codes = list(dict.fromkeys(each.code for each in ranked(self.fired)))
         return next((i for i, code in enumerate(codes, 1) if code in self.fault.expected), None)
 
@@ -112,7 +115,7 @@ def run_fault(fault: Fault, keep: Path | None = None) -> FaultOutcome:
             return run_fault(fault, Path(folder))
     run, error = keep / fault.name / RUN_DIR, ""
     try:
-        with fault.plant():
+        with fault.plant(), fake_vllm():
             train(
                 table_of(fault),
                 rewards=None if fault.reward is None else [fault.reward],

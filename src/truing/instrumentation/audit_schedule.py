@@ -173,6 +173,8 @@ class AuditSchedule:
             return {}
         rows = [*step_samples.samples, *step_samples.untrained]
         regraded = regrade_facts(step_samples.rollouts, session.env.rewards)
+        if session.recipe.engine.ahead:
+            return {"regraded": regraded}  # older weights sampled: the trainer lacks their distribution
         audit = draw_audit_facts(learner, rows, key, replay=session.engine.replays_draws)
         return {"audit": audit, "regraded": regraded}
 

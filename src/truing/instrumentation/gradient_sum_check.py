@@ -137,7 +137,9 @@ def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, in
 
 
 def _has_gradient(trace: Trace, row: Sample) -> Tensor:
-    """Return the tokens of a row with a gradient: [T] bool."""
+    """Return the tokens of a row with a gradient: [T] bool; none if no backward pass had the row."""
+    if row.sample_id not in trace.token_gradient:
+        return torch.zeros(len(row), dtype=torch.bool)
     return loss_mask(row) & (trace.token_gradient[row.sample_id].nan_to_num() != 0)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import is_significant, supposed
+from truing.analysis.intervals import assumption_text, is_significant
 from truing.analysis.scorecard import SuccessCriterion, scorecard
 from truing.api import check, new_run_dir, train
 from truing.config import PolicyStage, Recipe
@@ -53,40 +53,40 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
     table = recipe.stage(stage).model_copy(update={"steps": steps})
     judged_recipe = recipe.model_copy(update={"stages": stages, stage: table})
     folder = out if out is not None else new_run_dir(recipe.name)
-    early: list[Phase] = []
+    first_phase: list[Phase] = []
 
-    with ProgressDisplay(folder) as shown:
+    with ProgressDisplay(folder) as display:
 
         def watch(kind: str, facts: Mapping[str, Any]) -> None:
-            if kind == "stopped" and early and not early[0].passed:
+            if kind == "stopped" and first_phase and not first_phase[0].passed:
                 return  # a rejected run is not resumed
-            shown(kind, facts)
-            here = kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (
+            display(kind, facts)
+            at_check = kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (
                 stage,
                 FIRST_STEPS,
             )
-            if here and not early:  # a rollback repeats the step
-                early.append(_phase(f"{FIRST_STEPS} steps", folder, judged_recipe))
-                if not early[0].passed:
+            if at_check and not first_phase:  # a rollback repeats the step
+                first_phase.append(_phase(f"{FIRST_STEPS} steps", folder, judged_recipe))
+                if not first_phase[0].passed:
                     raise _Rejected(f"{FIRST_STEPS} steps of {stage} miss a criterion of the scorecard")
 
         try:
             result = train(judged_recipe, out=folder, on_event=watch)
         except _Rejected:
-            yield early[0]
+            yield first_phase[0]
             return
-    yield from early
+    yield from first_phase
     yield _phase(f"{steps} steps", folder, judged_recipe, result)
 
 
 def _judged_stage(recipe: Recipe) -> str:
     """Return the last stage with a policy loss."""
-    found = [stage for stage in recipe.stages if isinstance(recipe.stage(stage), PolicyStage)]
-    if not found:
+    policy_stages = [stage for stage in recipe.stages if isinstance(recipe.stage(stage), PolicyStage)]
+    if not policy_stages:
         raise RecipeError(
             "the recipe has no stage to verify", got=recipe.stages, expected="reinforce, rloo, grpo or ppo"
         )
-    return found[-1]
+    return policy_stages[-1]
 
 
 def _checks(recipe: Recipe, stage: str) -> Phase:
@@ -95,14 +95,18 @@ def _checks(recipe: Recipe, stage: str) -> Phase:
     objective = recipe.stage(stage).objective
     algo = objective if stage == "grpo" and objective in POLICY_ALGOS and objective != "ppo" else stage
     outcomes = list(run_probes(PROBES, [algo]))
-    wrong = [
+    failed_probes = [
         f"{outcome.probe} of {algo}: {f.name} is {f.got:g}, not {f.expected}"
         for outcome in outcomes
         for f in outcome.findings
         if not f.holds
     ]
-    lines = (*map(str, report.findings), *wrong, f"{len(report)} checks, {len(outcomes)} probes of {algo}")
-    return Phase("checks", not report.findings and not wrong, lines)
+    lines = (
+        *map(str, report.findings),
+        *failed_probes,
+        f"{len(report)} checks, {len(outcomes)} probes of {algo}",
+    )
+    return Phase("checks", not report.findings and not failed_probes, lines)
 
 
 def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = None) -> Phase:
@@ -110,17 +114,19 @@ def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = No
     reader = RunReader(run)
     kinds = [event.kind for event in reader.events()]
     criteria = scorecard(columns_of(reader.steps()), recipe, reader.run_json()["machine"]["device"], kinds)
-    lines, worse = [], False
+    lines, is_worse = [], False
     if result is not None:
         lines = [f"{name_}: reward {estimate}" for name_, estimate in result.estimates().items()]
         pair = _before_and_after(result, recipe)
         if pair is not None:
             gain = pair[1].gain_over(pair[0])
             lines.append(f"the stage: {gain.signed}")
-            worse = gain.mean < 0 and is_significant(gain, list(pair[1].task_gains(pair[0]).values()))
-            if worse:
-                lines.append(f"it made the policy worse{supposed(gain)}: the whole interval is below 0")
-    passed = not worse and all(criterion.verdict != "fail" for criterion in criteria)
+            is_worse = gain.mean < 0 and is_significant(gain, list(pair[1].task_gains(pair[0]).values()))
+            if is_worse:
+                lines.append(
+                    f"it made the policy worse{assumption_text(gain)}: the whole interval is below 0"
+                )
+    passed = not is_worse and all(criterion.verdict != "fail" for criterion in criteria)
     return Phase(name, passed, tuple(lines), tuple(criteria))
 
 

@@ -99,15 +99,15 @@ def backward_sum_fact(backward_sums: BackwardSums, parameters: Mapping[str, nn.P
     if not names:
         return fact | {"wrong": [], "count": 0, "relative": 0.0, "factor": None}
     sum_N, size_N = (torch.cat([table[name].cpu() for name in names]) for table in (sums, abs_sums))
-    got_N = torch.cat([_entries_or_zero(parameters[name].grad, sums[name]).cpu() for name in names])
+    gradient_N = torch.cat([_entries_or_zero(parameters[name].grad, sums[name]).cpu() for name in names])
     owner_N = torch.repeat_interleave(torch.tensor([len(sums[name]) for name in names]))
     eps_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]
 
     def by_weight(x_N: Tensor) -> Tensor:
         return torch.zeros(len(names), dtype=torch.float64).index_add(0, owner_N, x_N)
 
-    factor = float((by_weight(got_N * sum_N) / by_weight(sum_N.square())).median())
-    difference_N = (got_N - factor * sum_N).abs()
+    factor = float((by_weight(gradient_N * sum_N) / by_weight(sum_N.square())).median())
+    difference_N = (gradient_N - factor * sum_N).abs()
     wrong_W = by_weight((difference_N > TOLERANCE_EPS * eps_N * abs(factor) * size_N).double()) > 0
     relative_W = (
         by_weight(difference_N.square()) / (factor**2 * by_weight(sum_N.square())).clamp(min=1e-300)

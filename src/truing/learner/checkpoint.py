@@ -113,7 +113,7 @@ def read_state(checkpoint: Path) -> CheckpointState:
     try:
         return CheckpointState(**json.loads((checkpoint / "state.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise _damaged(checkpoint / "state.json", error) from error
+        raise _damaged_error(checkpoint / "state.json", error) from error
 
 
 def remove(checkpoint: Path) -> None:
@@ -132,7 +132,7 @@ def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimize
     file = checkpoint / "optimizer.safetensors"
     moments = _read(file)
     _check_finite(moments, file)
-    for name, weight in _optimized(tables, optimizer).items():
+    for name, weight in _optimized_weights(tables, optimizer).items():
         if f"{name}/step" in moments:
             # fused AdamW keeps its step counts on the weights' device
             optimizer.state[weight] = {key: moments[f"{name}/{key}"].to(weight.device) for key in MOMENTS}
@@ -140,18 +140,20 @@ def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimize
 
 def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None:
     """Copy one table of a checkpoint into the given weights; its digest must match the recorded one."""
-    file, recorded = checkpoint / f"{name}.safetensors", read_state(checkpoint).digests.get(name, "")
+    file, recorded_digest = checkpoint / f"{name}.safetensors", read_state(checkpoint).digests.get(name, "")
     weights = _read(file)
-    saved, expected = ({key: tensor.shape for key, tensor in each.items()} for each in (weights, table))
-    if saved != expected:
-        different = sorted({key for key, _ in saved.items() ^ expected.items()})[:3]
+    saved_shapes, expected_shapes = (
+        {key: tensor.shape for key, tensor in tensors.items()} for tensors in (weights, table)
+    )
+    if saved_shapes != expected_shapes:
+        different = sorted({key for key, _ in saved_shapes.items() ^ expected_shapes.items()})[:3]
         raise RecordError(
             f"{checkpoint} is of another model or adapter",
             got=different,
             expected="the same parameters",
         )
-    if digest(weights) != recorded:
-        raise _damaged(file, f"a digest other than the recorded {recorded[:12]}")
+    if digest(weights) != recorded_digest:
+        raise _damaged_error(file, f"a digest other than the recorded {recorded_digest[:12]}")
     _check_finite(weights, file)
     with torch.no_grad():
         for key, weight in table.items():
@@ -178,7 +180,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged_error(path, error) from error
 
 
 def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
@@ -192,7 +194,7 @@ def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
     )
 
 
-def _damaged(path: Path, got: object) -> RecordError:
+def _damaged_error(path: Path, got: object) -> RecordError:
     return RecordError(
         f"{path} is missing or damaged",
         got=got,
@@ -204,13 +206,13 @@ def _moments(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str
     """Return AdamW's state by ``weight/key``."""
     return {
         f"{name}/{key}": optimizer.state[weight][key].detach().cpu().contiguous()
-        for name, weight in _optimized(tables, optimizer).items()
+        for name, weight in _optimized_weights(tables, optimizer).items()
         if weight in optimizer.state
         for key in MOMENTS
     }
 
 
-def _optimized(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _optimized_weights(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return the weights that the optimizer updates, by name; a reference has none."""
-    updated = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-    return {name: w for table in tables.values() for name, w in table.items() if id(w) in updated}
+    updated_ids = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    return {name: w for table in tables.values() for name, w in table.items() if id(w) in updated_ids}

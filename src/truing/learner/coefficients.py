@@ -20,12 +20,12 @@ class LossCoefficients:
         """Return the recipe's coefficients."""
         return cls(recipe.kl.coef, recipe.entropy.coef)
 
-    def after_rollback(self, before: Recipe, now: Recipe) -> "LossCoefficients":
+    def after_rollback(self, before: Recipe, after: Recipe) -> "LossCoefficients":
         """Return these coefficients, with those that the guard changed taken from the new recipe."""
-        changed = LossCoefficients.initial(now)
+        initial = LossCoefficients.initial(after)
         return LossCoefficients(
-            changed.kl_coef if now.kl.coef != before.kl.coef else self.kl_coef,
-            changed.entropy_coef if now.entropy.coef != before.entropy.coef else self.entropy_coef,
+            initial.kl_coef if after.kl.coef != before.kl.coef else self.kl_coef,
+            initial.entropy_coef if after.entropy.coef != before.entropy.coef else self.entropy_coef,
         )
 
     def setting(self, recipe: Recipe, stage: str, step: int) -> UpdateConfig:
@@ -47,7 +47,7 @@ class LossCoefficients:
         if kl.target is not None and "kl_all/k3" in metrics:
             kl_coef = kl_controller(kl_coef, metrics["kl_all/k3"], kl.target, rollouts, kl.horizon)
         # a step without a forward has only the sampler's estimate
-        measured = metrics.get("entropy/contract", metrics.get("entropy/drawn"))
-        if entropy.target is not None and measured is not None:
-            entropy_coef = entropy_controller(entropy_coef, measured, entropy.target, entropy.step)
+        measured_entropy = metrics.get("entropy/contract", metrics.get("entropy/drawn"))
+        if entropy.target is not None and measured_entropy is not None:
+            entropy_coef = entropy_controller(entropy_coef, measured_entropy, entropy.target, entropy.step)
         return LossCoefficients(kl_coef, entropy_coef)

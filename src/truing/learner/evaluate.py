@@ -49,8 +49,8 @@ def evaluate(
     )
 
 
-def _bounds(rewards: Rewards, seen: Sequence[float]) -> Bounds | None:
+def _bounds(rewards: Rewards, observed: Sequence[float]) -> Bounds | None:
     """Return the minimum and maximum reward; None if some reward is outside, as a part may have any size."""
-    least, most = reward_range(rewards)
-    within = least - REWARD_TOLERANCE <= min(seen) and max(seen) <= most + REWARD_TOLERANCE
-    return (least, most) if within else None
+    low, high = reward_range(rewards)
+    inside = low - REWARD_TOLERANCE <= min(observed) and max(observed) <= high + REWARD_TOLERANCE
+    return (low, high) if inside else None

@@ -23,12 +23,12 @@ def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
         return ""
     trained = sum(int(sample.policy_mask.sum()) for sample in samples)
     if trained < gates.min_trained_tokens:
-        least = f"gates.min_trained_tokens = {gates.min_trained_tokens}"
-        return f"the policy loss covers {trained} tokens, fewer than {least}"
+        minimum = f"gates.min_trained_tokens = {gates.min_trained_tokens}"
+        return f"the policy loss covers {trained} tokens, fewer than {minimum}"
     origins = torch.cat([sample.origin for sample in samples])
-    written = int(((origins == Origin.SAMPLED) | (origins == Origin.FORCED)).sum())
-    if trained < gates.min_trained_share * written:
-        share = f"the policy loss covers {trained} of {written} sampled and forced tokens"
+    generated = int(((origins == Origin.SAMPLED) | (origins == Origin.FORCED)).sum())
+    if trained < gates.min_trained_share * generated:
+        share = f"the policy loss covers {trained} of {generated} sampled and forced tokens"
         return f"{share}, less than gates.min_trained_share = {gates.min_trained_share:.0%}"
     return ""
 
@@ -38,7 +38,7 @@ def skip_update_reason(
     logprob: dict[str, torch.Tensor],
     setting: UpdateConfig,
     inner_step: int,
-    where: str,
+    update_name: str,
 ) -> str:
     """Return why an update is skipped: the KL to the reference is above ``kl.cap``; "" if it is not.
 
@@ -47,7 +47,7 @@ def skip_update_reason(
         logprob: by sample id, [T] nats, of this inner step's forward.
         setting: with the cap and the action above it.
         inner_step: index of the update within the step, from 0.
-        where: names the update in the error.
+        update_name: names the update in the error.
 
     Raises:
         Unstable: the action is "rollback".
@@ -66,10 +66,12 @@ def skip_update_reason(
         return ""
     reason = f"the policy is {kl:.3g} nats per token from its reference, more than kl.cap = {cfg.cap:g}"
     if cfg.cap_action == "rollback":
-        raise Unstable(f"{reason} at {where}", remedy="[guard] decides what follows: add it to the recipe")
+        raise Unstable(
+            f"{reason} at {update_name}", remedy="[guard] decides what follows: add it to the recipe"
+        )
     if cfg.cap_action == "stop":
         raise GateError(
-            f"{reason} at {where}",
+            f"{reason} at {update_name}",
             expected="at most kl.cap",
             remedy="lower the learning rate, raise kl.coef, or set kl.cap_action; checkpoints are kept",
         )
@@ -77,7 +79,7 @@ def skip_update_reason(
 
 
 def gate_metrics(
-    tokens: TokenStreams, setting: UpdateConfig, skipped: int, equal_groups: int
+    tokens: TokenStreams, setting: UpdateConfig, skipped_updates: int, equal_groups: int
 ) -> dict[str, float]:
     """Return the metrics ``gate/…`` of a step, for the gates that the recipe has."""
     gates, metrics = setting.gates, {}
@@ -86,12 +88,12 @@ def gate_metrics(
     if gates.equal_groups != "count":
         metrics["gate/equal_groups"] = float(equal_groups)
     if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
-        metrics["gate/held_back"] = float(skipped)
+        metrics["gate/held_back"] = float(skipped_updates)
     if gates.min_ratio is not None or gates.max_ratio is not None:
         (log_ratio_N,) = drop_nan(
             log_ratio(tokens.stream("new_logprob"), tokens.stream("old_logprob"))[tokens.policy]
         )
         if len(log_ratio_N):
-            kept_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)
-            metrics["gate/ratio_masked_share"] = float((~kept_N).double().mean())
+            inside_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)
+            metrics["gate/ratio_masked_share"] = float((~inside_N).double().mean())
     return metrics

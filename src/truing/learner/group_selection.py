@@ -19,21 +19,21 @@ class SelectedGroups(NamedTuple):
     dropped: list[RolloutGroup]
 
 
-def draw_groups(session: Session, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
+def collect_groups(session: Session, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
     """Collect the groups of step ``step`` and select them by ``gates.equal_groups``."""
     cfg = setting.stage
     action = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
     tasks = session.tasks_of_step(stage, step, cfg.prompts_per_step)
-    groups = _draw(session, tasks, setting, stage, step)
+    groups = _collect(session, tasks, setting, stage, step)
     dropped: list[RolloutGroup] = []
     if action == "resample":
-        for again in range(1, setting.gates.max_resample + 1):
+        for attempt in range(1, setting.gates.max_resample + 1):
             equal = [i for i, group in enumerate(groups) if has_equal_rewards(group)]
-            tried = {group.task.task_id for group in groups + dropped}
-            new_tasks = _untried_tasks(session, tried, len(equal), (stage, step, "resample", again))
+            tried_ids = {group.task.task_id for group in groups + dropped}
+            new_tasks = _untried_tasks(session, tried_ids, len(equal), (stage, step, "resample", attempt))
             if not new_tasks:
                 break
-            new_groups = _draw(session, new_tasks, setting, stage, step, "resample", again)
+            new_groups = _collect(session, new_tasks, setting, stage, step, "resample", attempt)
             for i, group in zip(equal, new_groups, strict=False):
                 dropped.append(groups[i])
                 groups[i] = group
@@ -49,7 +49,7 @@ def has_equal_rewards(group: RolloutGroup) -> bool:
     return len(rewards) > 1 and min(rewards) == max(rewards)
 
 
-def _draw(
+def _collect(
     session: Session, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
 ) -> list[RolloutGroup]:
     """Collect a group of attempts for each task."""
@@ -58,8 +58,8 @@ def _draw(
     return session.collect_rollouts(tasks, size, session.sampling_params, (stage, step, *occasion), rate)
 
 
-def _untried_tasks(session: Session, tried: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
+def _untried_tasks(session: Session, tried_ids: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
     """Return up to ``count`` training tasks that the step has not tried."""
     order = permutation(len(session.train_tasks), session.recipe.seed, *key)
     tasks = (session.train_tasks[i] for i in order)
-    return [task for task in tasks if task.task_id not in tried][:count]
+    return [task for task in tasks if task.task_id not in tried_ids][:count]

@@ -54,10 +54,10 @@ class Learner:
         if self.reference is not None:
             self.reference.record_digest()
 
-    def sync_reference(self, done: int) -> bool:
-        """Sync the reference if it is due after ``done`` steps; return whether it was."""
-        every = self.reference_cfg.sync_every
-        if self.reference is None or not every or done % every:
+    def sync_reference(self, steps: int) -> bool:
+        """Sync the reference if it is due after ``steps`` steps; return whether it was."""
+        interval = self.reference_cfg.sync_every
+        if self.reference is None or not interval or steps % interval:
             return False
         self.reference.sync(self.parameters, self.reference_cfg.keep)
         return True
@@ -65,14 +65,18 @@ class Learner:
     def reference_sync_facts(self) -> dict[str, Any]:
         """Return facts after a sync: the reference's digest, and how many tensors differ from the policy."""
         assert self.reference is not None
-        weights, keep = self.reference.synced_weights(), self.reference_cfg.keep
+        weights, kept_share = self.reference.synced_weights(), self.reference_cfg.keep
         differing = sum(not torch.equal(weights[name], weight) for name, weight in self.parameters.items())
-        change = f"moved towards the policy, keeping {keep:g} of itself" if keep else "set to the policy"
+        change = (
+            f"moved towards the policy, keeping {kept_share:g} of itself"
+            if kept_share
+            else "set to the policy"
+        )
         return {
             "digest": self.reference.digest,
             "differing": differing,
             "tensors": len(weights),
-            "keep": keep,
+            "keep": kept_share,
             "text": f"reference {change}: {differing} of {with_count(len(weights), 'tensor')} differ",
         }
 
@@ -94,14 +98,14 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
         resume: a checkpoint of the stage to restore, or None.
     """
     algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage)
-    kind, synced = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
+    kind, syncable = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     critic = Critic(session.policy, separate=kind == "separate") if kind else None
     groups = [session.parameters, *([critic.trainable()] if critic else [])]
     learner = Learner(
         model=session.policy,
         parameters=session.parameters,
         optimizer=make_optimizer(session.recipe.optimizer, *groups),
-        reference=make_reference(session.policy, syncable=synced)
+        reference=make_reference(session.policy, syncable=syncable)
         if algorithm.needs_reference(setting)
         else None,
         critic=critic,

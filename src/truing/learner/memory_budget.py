@@ -54,11 +54,11 @@ class MemoryBudget:
     fits_recomputed: int = 0  # tokens that fit with recomputation; 0 if there is none
 
     @classmethod
-    def from_bytes(cls, need: MemoryNeed, budget: int, most: int) -> "MemoryBudget":
+    def from_bytes(cls, need: MemoryNeed, budget: int, max_tokens: int) -> "MemoryBudget":
         """Return what fits into ``budget`` bytes."""
-        left = budget - need.fixed
+        remaining = budget - need.fixed
         recomputed = need.per_token_recomputed
-        if left < need.per_token:
+        if remaining < need.per_token:
             raise RecipeError(
                 "optimizer.memory is less than a step needs before its first token",
                 got=f"{budget / GB:.2f} GB",
@@ -66,13 +66,15 @@ class MemoryBudget:
                 remedy="raise optimizer.memory, lower optimizer.micro_batch_tokens, or use a smaller model;"
                 " lora needs less than training every weight",
             )
-        return cls(need, most, left // need.per_token, left // recomputed if recomputed else 0)
+        return cls(
+            need, max_tokens, remaining // need.per_token, remaining // recomputed if recomputed else 0
+        )
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> "MemoryBudget":
         """Return the budget that a run recorded in an event ``memory``."""
-        named = {field.name: facts[field.name] for field in fields(cls)}
-        return cls(**named | {"need": MemoryNeed(**facts["need"])})
+        values = {field.name: facts[field.name] for field in fields(cls)}
+        return cls(**values | {"need": MemoryNeed(**facts["need"])})
 
     def micro_batches(self, model: nn.Module, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         """Split samples into micro-batches; samples that do not fit are recomputed."""
@@ -134,15 +136,15 @@ def measure_need(
     The model is left in training mode: an adapter's dropout saves its masks.
     """
     training_mode(model)
-    trained = sum(parameter.nbytes for parameter in parameters.values())
+    trained_bytes = sum(parameter.nbytes for parameter in parameters.values())
     layers = len(layers_of(causal_model(model)))
-    per_token = _kept_per_token(model, recompute=False)
+    per_token = _saved_bytes_per_token(model, recompute=False)
     per_layer = per_token // layers if layers else 0
     trunks, copies = 1 + critic, reference + critic
-    recomputed = trunks * _kept_per_token(model, recompute=True) + 3 * per_layer if layers else None
+    recomputed = trunks * _saved_bytes_per_token(model, recompute=True) + 3 * per_layer if layers else None
     return MemoryNeed(
         # per trunk a gradient and two moments
-        fixed=in_use + (3 * trunks + copies) * trained + _logits_bytes(model, max_tokens),
+        fixed=in_use + (3 * trunks + copies) * trained_bytes + _logits_bytes(model, max_tokens),
         # the layer in its backward pass holds gradients too; with recomputation also its activations
         per_token=trunks * per_token + 2 * per_layer,
         per_token_recomputed=recomputed,
@@ -151,19 +153,19 @@ def measure_need(
 
 def _logits_bytes(model: nn.Module, tokens: int) -> int:
     """Return the bytes of logits, their exponentials and gradients of ``tokens`` tokens."""
-    whole = 4 * causal_model(model).config.get_text_config().vocab_size * tokens
-    return 2 * min(KEPT_BYTES, whole) + 4 * min(CHUNK_BYTES, whole)
+    full = 4 * causal_model(model).config.get_text_config().vocab_size * tokens
+    return 2 * min(KEPT_BYTES, full) + 4 * min(CHUNK_BYTES, full)
 
 
-def _kept_per_token(model: nn.Module, *, recompute: bool) -> int:
+def _saved_bytes_per_token(model: nn.Module, *, recompute: bool) -> int:
     """Return the bytes that each further token saves for the backward pass."""
-    causal, kept = causal_model(model), []
+    causal, saved_bytes = causal_model(model), []
     config = causal.config.get_text_config()
-    most = getattr(config, "max_position_embeddings", PROBE_LENGTHS[1])
-    few, many = (min(length, most * length // PROBE_LENGTHS[1]) for length in PROBE_LENGTHS)
-    for length in (few, many):
+    max_length = getattr(config, "max_position_embeddings", PROBE_LENGTHS[1])
+    short, long = (min(length, max_length * length // PROBE_LENGTHS[1]) for length in PROBE_LENGTHS)
+    for length in (short, long):
         ids = torch.arange(length) % config.vocab_size
         with count_saved_bytes(model) as count, autocast(causal.device):
             hidden_before(causal, [ids], torch.tensor([[0], [length - 1]]), recompute=recompute)
-            kept.append(count())
-    return (kept[1] - kept[0]) // (many - few)
+            saved_bytes.append(count())
+    return (saved_bytes[1] - saved_bytes[0]) // (long - short)

@@ -31,27 +31,27 @@ def learning_rate(step: int, steps: int, peak: float, cfg: OptimizerConfig) -> f
     """
     if step < cfg.warmup_steps:
         return peak * (step + 1) / cfg.warmup_steps
-    done = (step - cfg.warmup_steps) / max(1, steps - cfg.warmup_steps)
+    progress = (step - cfg.warmup_steps) / max(1, steps - cfg.warmup_steps)
     if cfg.schedule == "linear":
-        return peak * (1 - done)
+        return peak * (1 - progress)
     if cfg.schedule == "cosine":
-        return peak * (1 + math.cos(math.pi * done)) / 2
+        return peak * (1 + math.cos(math.pi * progress)) / 2
     return peak
 
 
-def check_loss(losses: Mapping[str, Tensor], where: str) -> None:
+def check_loss(losses: Mapping[str, Tensor], update_name: str) -> None:
     """Raise before the backward pass if a loss term is not finite."""
     for name, value in losses.items():
         if not torch.isfinite(value):
             raise NonFiniteError(
-                f"the {name} term of the loss is {value.item()} at {where}",
+                f"the {name} term of the loss is {value.item()} at {update_name}",
                 expected="a finite number",
                 remedy="inspect the step's tokens with `truing tokens RUN`; the weights are unchanged",
             )
 
 
 def clip_and_step(
-    optimizer: torch.optim.Optimizer, max_norm: float, where: str, *parts: Mapping[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer, max_norm: float, update_name: str, *parts: Mapping[str, nn.Parameter]
 ) -> list[float]:
     """Clip each part's gradient to ``max_norm``, step, clear gradients; return the norms before clipping.
 
@@ -62,7 +62,7 @@ def clip_and_step(
         gradients = [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients)
         if not torch.isfinite(norm):
-            raise _not_finite(parameters, where)
+            raise _not_finite(parameters, update_name)
         norms.append(norm)
     for parameters, norm in zip(parts, norms, strict=True):
         torch.nn.utils.clip_grads_with_norm_(parameters.values(), max_norm, norm)
@@ -71,17 +71,17 @@ def clip_and_step(
     return [float(norm) for norm in norms]
 
 
-def _not_finite(parameters: Mapping[str, nn.Parameter], where: str) -> NonFiniteError:
+def _not_finite(parameters: Mapping[str, nn.Parameter], update_name: str) -> NonFiniteError:
     """Return the error that names the first gradient with non-finite entries; else the norm overflows."""
     for name, parameter in parameters.items():
         if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
             return NonFiniteError(
-                f"the gradient of {name} is not finite at {where}",
+                f"the gradient of {name} is not finite at {update_name}",
                 got=f"{int((~torch.isfinite(parameter.grad)).sum())} of {parameter.numel()} entries",
                 remedy="lower the learning rate, or inspect the step's tokens; the weights are unchanged",
             )
     return NonFiniteError(
-        f"the norm of the gradient is not finite at {where}",
+        f"the norm of the gradient is not finite at {update_name}",
         got="finite entries whose squares overflow",
         remedy="lower the learning rate, or inspect the step's tokens; the weights are unchanged",
     )

@@ -33,11 +33,11 @@ def truncate_prompt(chat: Chat, limit: int, task: Task) -> Task:
     candidates = [index for index, message in enumerate(task.messages) if message["role"] != "system"]
     longest = max(candidates, key=lambda index: len(task.messages[index]["content"]), default=0)
     too_few, enough = 0, len(task.messages[longest]["content"]) if candidates else 0
-    least = _tokens(chat, _without_front(task, longest, enough))
-    if least > limit:
+    shortest = _tokens(chat, _without_front(task, longest, enough))
+    if shortest > limit:
         raise DataError(
             f"the prompt of task {task.task_id} cannot be truncated to episode.max_prompt_tokens",
-            got=f"{least} tokens without its longest message (system messages are kept)",
+            got=f"{shortest} tokens without its longest message (system messages are kept)",
             expected=f"≤ {limit}",
             remedy="raise episode.max_prompt_tokens, or shorten the other messages and the tools",
         )
@@ -52,12 +52,12 @@ def truncation_notes(tasks: Sequence[Task], split: str, limit: int) -> Iterator[
     """Yield a sentence on the truncated prompts of a split, if there are any."""
     truncated = [task for task in tasks if any("cut_chars" in message for message in task.messages)]
     if truncated:
-        lost: Counter[str] = Counter()
+        cut_chars: Counter[str] = Counter()
         for message in (message for task in truncated for message in task.messages):
-            lost[message["role"]] += message.get("cut_chars", 0)
+            cut_chars[message["role"]] += message.get("cut_chars", 0)
         by_role = ", ".join(
             f"{role} messages lost {with_count(number, 'character')}"
-            for role, number in lost.items()
+            for role, number in cut_chars.items()
             if number
         )
         verb = "is" if len(truncated) == 1 else "are"
@@ -70,11 +70,11 @@ def _tokens(chat: Chat, task: Task) -> int:
     return len(render_prompt(chat, task).token_ids)
 
 
-def _without_front(task: Task, index: int, lost: int) -> Task:
-    """Return the task with ``lost`` leading characters of one message replaced by a mark."""
-    if not lost:
+def _without_front(task: Task, index: int, count: int) -> Task:
+    """Return the task with ``count`` leading characters of one message replaced by a mark."""
+    if not count:
         return task
     message = task.messages[index]
-    content = f"[… {with_count(lost, 'character')} cut]\n{message['content'][lost:]}"
-    shorter: Message = {**message, "content": content, "cut_chars": lost}
+    content = f"[… {with_count(count, 'character')} cut]\n{message['content'][count:]}"
+    shorter: Message = {**message, "content": content, "cut_chars": count}
     return replace(task, messages=(*task.messages[:index], shorter, *task.messages[index + 1 :]))

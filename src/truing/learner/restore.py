@@ -55,12 +55,12 @@ def restore_weights(
 ) -> None:
     """Copy a checkpoint of a run (by default the newest) into a policy made by ``load_policy``."""
     run_json = RunReader(run_dir).run_json()
-    recorded = run_json["model"]["digest"]
-    if run_json["recipe"]["lora"] and loaded.digest != recorded:
+    recorded_digest = run_json["model"]["digest"]
+    if run_json["recipe"]["lora"] and loaded.digest != recorded_digest:
         raise RecordError(
             "the base model is not the one that this run's adapter was trained on",
             got=f"{loaded.path}: digest {loaded.digest[:12]}",
-            expected=f"digest {recorded[:12]}",
+            expected=f"digest {recorded_digest[:12]}",
             remedy="restore the original model; the adapter works with its weights only",
         )
     checkpoint.load_table(_checkpoint(run_dir / "checkpoints", name), "trainable", parameters)
@@ -68,27 +68,27 @@ def restore_weights(
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
     """Return the folder of a checkpoint; raise if there is none."""
-    found = checkpoint.find_newest(folder) if name is None else folder / name
-    if found is None or not found.is_dir():
+    path = checkpoint.find_newest(folder) if name is None else folder / name
+    if path is None or not path.is_dir():
         raise RecordError(
             "this run has no such checkpoint",
-            got=found or folder,
+            got=path or folder,
             expected="a folder under checkpoints/",
             remedy="train until the first checkpoint, or name an existing one",
         )
-    return found
+    return path
 
 
 def check_same_recipe(recipe: Recipe, recorded: str) -> None:
     """Raise if a run is resumed with another recipe than it was started with; [doctor] may differ."""
-    given, before = (flatten(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
-    for key in sorted(given.keys() | before.keys()):
+    current, original = (flatten(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
+    for key in sorted(current.keys() | original.keys()):
         if key.startswith("doctor."):  # diagnosis does not change training
             continue
-        if given.get(key) != before.get(key):
+        if current.get(key) != original.get(key):
             raise RecordError(
                 f"the run was started with another recipe: {key} differs",
-                got=given.get(key),
-                expected=before.get(key),
+                got=current.get(key),
+                expected=original.get(key),
                 remedy="resume with the recipe.toml of the run, or start a new run with another --out",
             )

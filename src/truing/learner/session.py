@@ -11,7 +11,7 @@ from torch import nn
 from truing.analysis.evaluation import Evaluation
 from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
-from truing.engines.base import Engine
+from truing.engines.base import Engine, Publish
 from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine
 from truing.envs.base import Env, checked_tasks
@@ -55,6 +55,11 @@ class Session:
         with phase("sync"):
             return self.engine.publish(self.policy, version, quick_sum(self.parameters))
 
+    def prepare_publication(self, version: int) -> Publish:
+        """Copy the policy's weights; return what publishes them, while the policy moves on."""
+        with phase("sync"):
+            return self.engine.prepare(self.policy, version, quick_sum(self.parameters))
+
     def close(self) -> None:
         """Close the engine."""
         self.engine.close()
@@ -95,7 +100,7 @@ class Session:
     def episode_context(self, sampling_params: SamplingParams) -> EpisodeContext:
         """Return what episodes need besides tasks."""
         return EpisodeContext(
-            self.chat, self.env, sampling_params, self.recipe.episode, self.loaded.context_length
+            self.chat, self.env, sampling_params, self.recipe.episode, self.engine.context_length
         )
 
     def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:

@@ -89,27 +89,32 @@ def train_step(
     training_mode(learner.model)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
-        where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
+        update_name = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         if audit is not None and inner_step == 0:
             with phase("doctor"):
                 audit(learner, minibatch)
 
-        trace = accumulate_gradients(learner, minibatch, inner_step, (*key, inner_step), where)
+        trace = accumulate_gradients(learner, minibatch, inner_step, (*key, inner_step), update_name)
         traces.append(trace)
-        trace.skip_reason = skip_update_reason(minibatch, trace.logprob, learner.setting, inner_step, where)
+        trace.skip_reason = skip_update_reason(
+            minibatch, trace.logprob, learner.setting, inner_step, update_name
+        )
         if trace.skip_reason:
             learner.optimizer.zero_grad(set_to_none=True)
             break
 
         with phase("optimizer"), _measuring_head_step(learner.critic, trace), _checking_sums(learner, trace):
             trace.grad_norms = clip_and_step(
-                learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parameter_groups()
+                learner.optimizer,
+                learner.optimizer_cfg.max_grad_norm,
+                update_name,
+                *learner.parameter_groups(),
             )
     return traces
 
 
 def accumulate_gradients(
-    learner: Learner, minibatch: list[Sample], inner_step: int, key: tuple[object, ...], where: str
+    learner: Learner, minibatch: list[Sample], inner_step: int, key: tuple[object, ...], update_name: str
 ) -> Trace:
     """Forward and backward over a minibatch; if memory runs out, start over with smaller micro-batches."""
     terms = learner.algorithm.terms(learner.setting)
@@ -124,7 +129,7 @@ def accumulate_gradients(
                     trace.micro_batches.append(micro)
                     for sums in trace.backward_sums:
                         sums.backward_pass += 1
-                    backward(learner, micro, terms_with_denominator, trace, where)
+                    backward(learner, micro, terms_with_denominator, trace, update_name)
             return trace
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -139,7 +144,7 @@ def backward(
     micro: MicroBatch,
     terms_with_denominator: Sequence[tuple[LossTerm, float]],
     trace: Trace,
-    where: str,
+    update_name: str,
 ) -> None:
     """Forward and backward of one micro-batch: add its gradient to ``.grad`` and its results to the trace."""
     batch = collate(micro.samples)
@@ -159,7 +164,7 @@ def backward(
             term.name: term.weight * term.loss(batch, scores, denominator)
             for term, denominator in terms_with_denominator
         }
-    check_loss(losses, where)
+    check_loss(losses, update_name)
     with phase("backward"):
         torch.stack(list(losses.values())).sum().backward()
     _add_micro_batch(trace, micro.samples, scores, losses)
@@ -204,13 +209,15 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     """Return samples with the critic's value before each token, and after the end of truncated ones."""
     if learner.critic is None:
         return list(samples)
-    valued: dict[str, Sample] = {}
+    with_critic_value: dict[str, Sample] = {}
     with_value = [sample for sample in samples if sample.value_mask.any() or sample.truncated]
     for micro in learner.memory_budget.micro_batches(learner.model, with_value):
         values = state_values(learner.critic, learner.model, micro.samples)
         for sample, value in zip(micro.samples, values, strict=True):
-            valued[sample.sample_id] = replace(sample, value=value[:-1], bootstrap_value=float(value[-1]))
-    return [valued.get(sample.sample_id, sample) for sample in samples]
+            with_critic_value[sample.sample_id] = replace(
+                sample, value=value[:-1], bootstrap_value=float(value[-1])
+            )
+    return [with_critic_value.get(sample.sample_id, sample) for sample in samples]
 
 
 @contextmanager
@@ -240,10 +247,13 @@ def _measuring_head_step(critic: Critic | None, trace: Trace) -> Iterator[None]:
     if critic is None:
         yield
         return
-    before = [parameter.detach().clone() for parameter in critic.head.parameters()]
+    initial = [parameter.detach().clone() for parameter in critic.head.parameters()]
     yield
-    moved = [(now.detach() - was).norm() for now, was in zip(critic.head.parameters(), before, strict=True)]
-    trace.head_step = float(torch.stack(moved).norm())
+    distances = [
+        (after.detach() - before).norm()
+        for after, before in zip(critic.head.parameters(), initial, strict=True)
+    ]
+    trace.head_step = float(torch.stack(distances).norm())
 
 
 def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...]) -> Iterator[list[Sample]]:
@@ -281,10 +291,10 @@ def replay_mask(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
     if trace.inner_step or not policy or causal.device.type != "cpu" or _has_dropout(learner.model):
         return None
     tokens = sum(int(sample.kl_mask.sum()) for sample in trace.samples)
-    every = -(-tokens * causal.config.get_text_config().vocab_size // MAX_REPLAYED_ENTRIES) or 1
-    offset = seed_of(trace.samples[0].sample_id, "replayed") % every
+    stride = -(-tokens * causal.config.get_text_config().vocab_size // MAX_REPLAYED_ENTRIES) or 1
+    offset = seed_of(trace.samples[0].sample_id, "replayed") % stride
     return batch.kl_mask & (
-        (batch.kl_mask.flatten().cumsum(0).view(batch.kl_mask.shape) + offset) % every == 0
+        (batch.kl_mask.flatten().cumsum(0).view(batch.kl_mask.shape) + offset) % stride == 0
     )
 
 
@@ -306,10 +316,10 @@ def _add_micro_batch(
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()
-            shown = loss_mask(sample)
+            recorded_T = loss_mask(sample)
             if name == "token_gradient":  # a gradient outside the mask is a fault that the doctor must see
-                shown = shown | (values != 0)
-            getattr(trace, name)[sample.sample_id] = torch.where(shown, values, torch.nan)
+                recorded_T = recorded_T | (values != 0)
+            getattr(trace, name)[sample.sample_id] = torch.where(recorded_T, values, torch.nan)
     if scores.mass_below is not None:
         for b, sample in enumerate(samples):
             trace.probability_below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from truing.algos import Algorithm, UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
-from truing.learner.group_selection import draw_groups
+from truing.learner.group_selection import collect_groups
 from truing.learner.session import Session
 from truing.rollouts.flatten import flatten, without_loss_terms, without_policy_term
 from truing.types.rollout import Rollout, RolloutGroup, Task
@@ -32,7 +32,7 @@ class StepSamples:
     prompts_limited: bool = False
 
 
-def draw_step_samples(
+def collect_step_samples(
     session: Session, algorithm: Algorithm, setting: UpdateConfig, stage: str, step: int
 ) -> StepSamples:
     """Return the samples of step ``step`` of a stage; during bootstrap with demonstrations added."""
@@ -45,8 +45,8 @@ def draw_step_samples(
         usable = [rollout for group in groups for rollout in group.rollouts]
         _check_demonstrations(usable)
     else:
-        groups, equal = draw_groups(session, setting, stage, step)
-        usable = _with_reward(groups, least=min(2, cfg.group_size))
+        groups, equal = collect_groups(session, setting, stage, step)
+        usable = _with_reward(groups, minimum=min(2, cfg.group_size))
     all_groups = [*groups, *equal]
     rollouts = {rollout.rollout_id: rollout for group in all_groups for rollout in group.rollouts}
     unusable = rollouts.keys() - {rollout.rollout_id for rollout in usable}
@@ -55,8 +55,8 @@ def draw_step_samples(
         without_loss_terms(sample) for name in unusable for sample in flatten(rollouts[name], limits.mask)
     ]
     tasks = {group.task.task_id: group.task for group in all_groups}
-    limited = session.recipe.episode.max_prompt_tokens is not None
-    step_samples = StepSamples(samples, untrained, tasks, rollouts, len(equal), limited)
+    prompts_limited = session.recipe.episode.max_prompt_tokens is not None
+    step_samples = StepSamples(samples, untrained, tasks, rollouts, len(equal), prompts_limited)
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
         step_samples = _with_demonstrations(step_samples, session, setting.bootstrap.batch_size, stage, step)
     _check_lengths(step_samples, session.loaded.context_length)
@@ -94,10 +94,10 @@ def _with_demonstrations(
     )
 
 
-def _with_reward(groups: list[RolloutGroup], least: int) -> list[Rollout]:
-    """Return the rollouts with a reward, from groups with at least ``least`` of them."""
+def _with_reward(groups: list[RolloutGroup], minimum: int) -> list[Rollout]:
+    """Return the rollouts with a reward, from groups with at least ``minimum`` of them."""
     graded = [[r for r in group.rollouts if r.status is not Status.ERROR] for group in groups]
-    usable = [rollout for rollouts in graded if len(rollouts) >= least for rollout in rollouts]
+    usable = [rollout for rollouts in graded if len(rollouts) >= minimum for rollout in rollouts]
     if not usable:
         errors = [rollout.error for group in groups for rollout in group.rollouts if rollout.error]
         raise RolloutError(

@@ -24,8 +24,8 @@ def context_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
 def cut_share(rows: Sequence[SampleRow]) -> dict[str, float]:
     """Return the share of rollouts with a truncated prompt, for a recipe that limits prompts."""
     rollouts = {row.sample.rollout_id: row for row in rows}
-    cut = sum(characters_lost(row.messages, "cut_chars") > 0 for row in rollouts.values())
-    return {"context/cut_share": cut / len(rollouts)}
+    count = sum(characters_lost(row.messages, "cut_chars") > 0 for row in rollouts.values())
+    return {"context/cut_share": count / len(rollouts)}
 
 
 def characters_lost(messages: Iterable[Message], *kinds: str) -> int:

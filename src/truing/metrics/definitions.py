@@ -25,11 +25,11 @@ def check_metric_names(names: Iterable[str]) -> None:
     """Raise if a metric is not in the table, so that every recorded metric is documented."""
     for name in names:
         if not is_metric(name):
-            near = difflib.get_close_matches(name, [metric.name for metric in METRICS], n=1)
+            similar = difflib.get_close_matches(name, [metric.name for metric in METRICS], n=1)
             raise RecordError(
                 "an unknown metric would be recorded",
                 got=name,
-                expected=f"{near[0]}?" if near else "a name from docs/metrics.md",
+                expected=f"{similar[0]}?" if similar else "a name from docs/metrics.md",
                 remedy="use a name from truing.metrics.definitions.METRICS, or add it there",
             )
 

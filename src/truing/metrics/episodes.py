@@ -37,13 +37,13 @@ def _turns_and_tools(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow
     messages = [message for row in rollouts.values() for message in row.messages]
     calls = sum(len(message["tool_calls"]) for message in messages if "tool_calls" in message)
     results = [message["content"] for message in messages if message["role"] == "tool"]
-    accepted = [not is_error(result) for result in results]
+    valid = [not is_error(result) for result in results]
     return {
         "turns/mean": sum(len(row.sample.turns) for row in rows) / len(rollouts),
         "turns/restarts_mean": len(rows) / len(rollouts) - 1,
         "tools/calls_mean": calls / len(rollouts),
         "tools/lost_chars": float(characters_lost(messages, "lost_chars")),
-        **({"tools/valid_share": sum(accepted) / len(accepted)} if accepted else {}),
+        **({"tools/valid_share": sum(valid) / len(valid)} if valid else {}),
     }
 
 
@@ -68,13 +68,13 @@ def _families(rows: Sequence[SampleRow]) -> dict[str, float]:
         return {}
     metrics = {}
     for name, members in families.items():
-        written = [
+        sampled_mask = [
             (row.sample.origin == Origin.SAMPLED) | (row.sample.origin == Origin.DEMO) for row in members
         ]
         entropy_N = torch.cat([row.entropy for row in members])
         rewards = torch.tensor([row.sample.reward for row in members])
         metrics |= {
-            f"family_length/{name}": sum(int(mask.sum()) for mask in written) / len(members),
+            f"family_length/{name}": sum(int(mask.sum()) for mask in sampled_mask) / len(members),
             f"family_truncated/{name}": sum(row.status is Status.TRUNCATED for row in members) / len(members),
             **_known_mean(f"family_entropy/{name}", entropy_N),
             **_known_mean(f"family_reward/{name}", rewards),
@@ -88,5 +88,5 @@ def _known_mean(name: str, values_N: Tensor) -> dict[str, float]:
     return {name: float(known_N.double().mean())} if len(known_N) else {}
 
 
-def _share(hits_N: Tensor) -> float:
-    return float(hits_N.double().mean())
+def _share(matches_N: Tensor) -> float:
+    return float(matches_N.double().mean())

@@ -65,8 +65,8 @@ def _policy_label(
     """Return the label of an update of policy terms, from its N policy tokens: NaN where not computed."""
     tokens = len(advantage_N)
     if not advantage_N.any():
-        other = ", so only other terms of the loss have a gradient" if grad_norm else ""
-        text = f"all groups have equal rewards: {tokens} advantages are 0{other}; {numbers}"
+        suffix = ", so only other terms of the loss have a gradient" if grad_norm else ""
+        text = f"all groups have equal rewards: {tokens} advantages are 0{suffix}; {numbers}"
         return LossLabel("no_signal", text)
     scored_N = ~(ratio_N + advantage_N + logprob_N).isnan()
     if not scored_N.any():

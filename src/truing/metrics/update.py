@@ -78,9 +78,9 @@ def token_metrics(tokens: TokenStreams) -> Metrics:
         "length/mean": float(lengths.mean()),
         "length/max": float(lengths.max()),
     }
-    written = count[Origin.SAMPLED] + count[Origin.FORCED] + count[Origin.DEMO]
-    if written:
-        metrics["tokens/learnable_share"] = trained / written
+    generated = count[Origin.SAMPLED] + count[Origin.FORCED] + count[Origin.DEMO]
+    if generated:
+        metrics["tokens/learnable_share"] = trained / generated
     return metrics
 
 
@@ -230,6 +230,6 @@ def _mean_std(name: str, values_N: Tensor) -> Metrics:
     return metrics | ({f"{name}/std": float(values_N.std())} if len(values_N) > 1 else {})
 
 
-def _share(hits: Sequence[bool] | Tensor) -> float:
+def _share(matches: Sequence[bool] | Tensor) -> float:
     """Return the fraction of true entries, of at least one entry."""
-    return float(torch.as_tensor(hits).double().mean())
+    return float(torch.as_tensor(matches).double().mean())

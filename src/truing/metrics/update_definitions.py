@@ -112,6 +112,13 @@ UPDATE_METRICS = (
     ),
     Metric("mismatch/max_abs", "nats", "Largest |sampler − trainer| log-probability.", LATER),
     Metric(
+        "mismatch/updates_behind",
+        "updates",
+        "Updates between the weights that sampled the rollouts and those at the start of the update;"
+        " at most engine.ahead.",
+        'engine.kind = "local", which samples with the weights of the update',
+    ),
+    Metric(
         "kl_trained/k1", "nats/token", "Mean of new − reference log-probability over policy tokens.", NO_REF
     ),
     Metric("kl_trained/k2", "nats²/token", "Mean of (new − reference)² ÷ 2 over policy tokens.", NO_REF),

@@ -138,11 +138,11 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
     model.get_input_embeddings().padding_idx = None
     use_onednn(model)
     use_fused_modules(model)
-    return model.to(_device(device)).eval()
+    return model.to(available_device(device)).eval()
 
 
-def _device(device: str) -> str:
-    """Return the device of the model."""
+def available_device(device: str) -> str:
+    """Return the device of the model: ``auto`` is CUDA if there is one."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ModelError(
             "torch finds no CUDA device here", got='model.device = "cuda"', remedy='set "auto" or "cpu"'

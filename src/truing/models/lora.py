@@ -147,6 +147,19 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
 
 
 @contextmanager
+def without_adapter(policy: PeftModel) -> Iterator[None]:
+    """Within the block ``policy`` computes as its base; ``requires_grad`` flags are restored afterwards."""
+    active = policy.active_adapter
+    with _requires_grad_restored(policy):
+        policy.base_model.disable_adapter_layers()
+        try:
+            yield
+        finally:
+            policy.base_model.enable_adapter_layers()
+            policy.set_adapter(active)
+
+
+@contextmanager
 def _seeded(model: nn.Module, seed: int) -> Iterator[None]:
     """Draw initial weights from ``seed``; the global random state is unchanged."""
     device = next(model.parameters()).device

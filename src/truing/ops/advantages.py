@@ -33,7 +33,7 @@ def group_advantages(rewards_R: Tensor, group_R: Tensor, scale: Scale, eps: floa
         reward that is not finite, raises InvalidValueError; R = 0 gives [0].
     """
     check_choice("scale", scale, Scale)
-    rewards_R64, index_R, size_R = _grouped(rewards_R, group_R)
+    rewards_R64, index_R, size_R = _group_index(rewards_R, group_R)
     advantage_R = rewards_R64 - _group_sum(rewards_R64, index_R) / size_R
     if scale == "group":
         variance_R = _group_sum(advantage_R**2, index_R) / (size_R - 1)
@@ -57,7 +57,7 @@ def leave_one_out(rewards_R: Tensor, group_R: Tensor) -> Tensor:
         [R] like ``rewards_R``; exactly 0 throughout a group of equal rewards. A group of one, or a
         reward that is not finite, raises InvalidValueError; R = 0 gives [0].
     """
-    rewards_R64, index_R, size_R = _grouped(rewards_R, group_R)
+    rewards_R64, index_R, size_R = _group_index(rewards_R, group_R)
     others_R = (_group_sum(rewards_R64, index_R) - rewards_R64) / (size_R - 1)
     return _zero_among_equals(rewards_R64 - others_R, rewards_R64, index_R).to(rewards_R.dtype)
 
@@ -81,7 +81,7 @@ def turn_returns(rewards_R: Tensor, turn_rewards_RK: Tensor) -> Tensor:
     return rewards_R.double()[:, None] - earlier_RK
 
 
-def _grouped(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _group_index(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return rewards in float64, an index in [0, R) unique to each group, and group sizes: three [R]."""
     check_tensors(rewards_R=(rewards_R, "float"), group_R=(group_R, "int64"))
     if not torch.isfinite(rewards_R).all():

@@ -63,10 +63,10 @@ def gaffke_tail_saddlepoint(point_U: Tensor, count_U: Tensor, tilt: float) -> tu
     check_tensors(point_U=(point_U, "float"), count_U=(count_U, "int64"))
     weight_U = count_U / (1 - tilt * point_U)
     mean = float((weight_U * point_U).sum() / weight_U.sum())
-    saddle, apart_U = tilt / (1 - tilt * mean), point_U - mean
-    half = float((count_U * torch.log1p(-saddle * apart_U)).sum())
-    curved = float((count_U * (apart_U / (1 - saddle * apart_U)).square()).sum())
-    w, u = math.sqrt(2 * max(half, 0.0)), saddle * math.sqrt(curved)
+    saddle, centered_U = tilt / (1 - tilt * mean), point_U - mean
+    exponent = float((count_U * torch.log1p(-saddle * centered_U)).sum())
+    curvature = float((count_U * (centered_U / (1 - saddle * centered_U)).square()).sum())
+    w, u = math.sqrt(2 * max(exponent, 0.0)), saddle * math.sqrt(curvature)
     tail = math.erfc(w / math.sqrt(2)) / 2
     if w > 0.1:  # near the mean the two terms are large and nearly equal
         tail += math.exp(-w * w / 2) / math.sqrt(2 * math.pi) * (1 / u - 1 / w)

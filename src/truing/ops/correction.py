@@ -3,6 +3,7 @@
 This is old / sampler, a constant. The ratio of the clip is θ / old, which changes with every update.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -12,7 +13,7 @@ from truing.ops.argument_checks import check_choice, check_tensors
 from truing.ops.masks import zero_outside
 from truing.ops.ratios import importance_log_ratio, within_bounds
 
-Method = Literal["truncate", "mask", "sequence"]
+Method = Literal["truncate", "mask", "sequence", "sequence_truncate", "sequence_mask"]
 
 
 def correction_weights(
@@ -29,11 +30,17 @@ def correction_weights(
     mask       ρ where low ≤ ρ ≤ high, else 0            (IcePop, https://arxiv.org/abs/2510.18855)
     sequence   1 where low ≤ exp(mean_t log ρ) ≤ high, else 0: the whole answer
 
+    With the product P = exp(Σ_t log ρ) of an answer, which makes its gradient unbiased
+    (https://yingru.notion.site/When-Speed-Kills-Stability, TRL's modes of the same names):
+
+    sequence_truncate   min(P, high)
+    sequence_mask       P where low ≤ P ≤ high, else 0
+
     Args:
         old_logprob_BT: [B, T] float, nats, by the trainer before the first update.
         sampler_logprob_BT: [B, T] float, nats, as sampled.
         mask_BT: [B, T] bool, the tokens that count; the others may be NaN.
-        method: which of the three.
+        method: which of the five.
         low: the smallest ratio kept; ``truncate`` ignores it.
         high: the largest ratio.
 
@@ -47,12 +54,14 @@ def correction_weights(
         mask_BT=(mask_BT, "bool"),
     )
     log_BT = zero_outside((old_logprob_BT - sampler_logprob_BT).detach(), mask_BT)
-    if method == "truncate":
-        return log_BT.exp().clamp(max=high)
-    if method == "mask":
+    if method.startswith("sequence_"):
+        log_BT = torch.where(mask_BT, log_BT.sum(1, keepdim=True), 0.0)
+    if method.endswith("truncate"):
+        return torch.where(log_BT > math.log(high), high, log_BT.exp())  # an overflow is above it
+    if method.endswith("mask"):
         return torch.where(within_bounds(log_BT, low, high), log_BT.exp(), 0.0)
-    kept_BT = within_bounds(importance_log_ratio(log_BT, mask_BT, "sequence"), low, high)
-    return torch.where(kept_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
+    inside_BT = within_bounds(importance_log_ratio(log_BT, mask_BT, "sequence"), low, high)
+    return torch.where(inside_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
 
 
 def effective_share(log_weight_N: Tensor) -> Tensor:

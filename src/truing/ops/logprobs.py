@@ -87,15 +87,15 @@ def chunked_scores(
         with torch.no_grad():
             return logprob_n, entropy_n, _scored(logits_nV, ids_n)[1]
 
-    pieces: list[tuple[Tensor, ...]] = []
+    chunks: list[tuple[Tensor, ...]] = []
     for start in range(0, max(len(ids_N), 1), rows):
         chunk = slice(start, min(start + rows, len(ids_N)))
         inputs = (hidden_ND[chunk], ids_N[chunk], chunk)
         if len(ids_N) <= kept:
-            pieces.append(score(*inputs))
+            chunks.append(score(*inputs))
         else:
-            pieces.append(cast("tuple[Tensor, ...]", checkpoint(score, *inputs, use_reentrant=False)))
-    logprob_N, entropy_N, raw_entropy_N = (torch.cat(parts) for parts in zip(*pieces, strict=True))
+            chunks.append(cast("tuple[Tensor, ...]", checkpoint(score, *inputs, use_reentrant=False)))
+    logprob_N, entropy_N, raw_entropy_N = (torch.cat(parts) for parts in zip(*chunks, strict=True))
     return logprob_N, entropy_N, raw_entropy_N
 
 

@@ -217,8 +217,8 @@ def kl_loss(
         log_BT, ref_BT = log_BT + ref_excess_BT, ref_BT - ref_excess_BT
         excess_BT = torch.where(ref_excess_BT > 0, log_BT, excess_BT)
     kl_BT = kl(scale_gradient_by_exp(logprob_BT, excess_BT), ref_BT, estimator)
-    whole_BT = times_exp(kl_BT.detach(), excess_BT) + (kl_BT - kl_BT.detach())  # with the gradient of kl_BT
-    kl_BT = torch.where(excess_BT == 0, kl_BT, whole_BT)
+    total_BT = times_exp(kl_BT.detach(), excess_BT) + (kl_BT - kl_BT.detach())  # with the gradient of kl_BT
+    kl_BT = torch.where(excess_BT == 0, kl_BT, total_BT)
     return aggregate(token_ratio(log_BT - excess_BT) * kl_BT, mask_BT, aggregation, denominator)
 
 

@@ -62,7 +62,7 @@ def ratio_counts(ratio_N: Tensor, below: list[float], above: list[float]) -> Ten
         [E + 1] int64 for E edges; the first counts ratios below all edges, the last those above all.
     """
     check_tensors(ratio_N=(ratio_N, "float"))
-    under = torch.tensor(below, dtype=ratio_N.dtype)
-    over = torch.tensor(above, dtype=ratio_N.dtype)
-    bin_N = torch.bucketize(ratio_N, under, right=True) + torch.bucketize(ratio_N, over)
+    low_edges = torch.tensor(below, dtype=ratio_N.dtype)
+    high_edges = torch.tensor(above, dtype=ratio_N.dtype)
+    bin_N = torch.bucketize(ratio_N, low_edges, right=True) + torch.bucketize(ratio_N, high_edges)
     return torch.bincount(bin_N, minlength=len(below) + len(above) + 1)

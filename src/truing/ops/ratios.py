@@ -112,10 +112,10 @@ def within_bounds(log_ratio: Tensor, low: float | None, high: float | None) -> T
         Bool, the same shape; False at NaN where there is a bound, True everywhere without any.
     """
     check_tensors(log_ratio=(log_ratio, "float"))
-    kept = torch.ones_like(log_ratio, dtype=torch.bool)
+    inside = torch.ones_like(log_ratio, dtype=torch.bool)
     if low is not None:
-        kept = kept & (log_ratio >= math.log(low))
-    return kept if high is None else kept & (log_ratio <= math.log(high))
+        inside = inside & (log_ratio >= math.log(low))
+    return inside if high is None else inside & (log_ratio <= math.log(high))
 
 
 def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:

@@ -125,8 +125,8 @@ def explained_variance(value_BT: Tensor, returns_BT: Tensor, mask_BT: Tensor) ->
 def _check_inputs(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, bootstrap_B: Tensor) -> None:
     """Raise where a needed number is missing, or a reward lies outside the mask."""
     numbers = {"reward_BT": reward_BT[mask_BT], "value_BT": value_BT[mask_BT], "bootstrap_B": bootstrap_B}
-    for name, needed in numbers.items():
-        if not torch.isfinite(needed).all():
+    for name, required in numbers.items():
+        if not torch.isfinite(required).all():
             raise InvalidValueError(
                 f"{name} is not finite at a masked token", expected="a number (0 where terminated)"
             )

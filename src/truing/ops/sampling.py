@@ -102,9 +102,9 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
         )
     scores_NV = upcast(logits_NV)
     mass_NV = (scores_NV - scores_NV.amax(dim=-1, keepdim=True)).exp()
-    whole = mass_NV.shape[1] // _BLOCK * _BLOCK
-    blocks_NB = mass_NV[:, :whole].reshape(len(mass_NV), whole // _BLOCK, _BLOCK).sum(dim=-1)
-    blocks_NB = torch.cat([blocks_NB, mass_NV[:, whole:].sum(dim=-1, keepdim=True)], dim=1).double()
+    full_blocks = mass_NV.shape[1] // _BLOCK * _BLOCK
+    blocks_NB = mass_NV[:, :full_blocks].reshape(len(mass_NV), full_blocks // _BLOCK, _BLOCK).sum(dim=-1)
+    blocks_NB = torch.cat([blocks_NB, mass_NV[:, full_blocks:].sum(dim=-1, keepdim=True)], dim=1).double()
     if not torch.isfinite(blocks_NB).all():
         raise NonFiniteError(
             "a row of logits is no distribution",

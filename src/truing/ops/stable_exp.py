@@ -46,12 +46,12 @@ def times_exp(factor: Tensor, log: Tensor) -> Tensor:
         The same shape, the factor's unit: exactly f at x = 0, 0 where f is 0, ±∞ on overflow.
     """
     check_tensors(factor=(factor, "float"), log=(log, "float"))
-    factor, left = factor.detach(), log.detach()
-    if not left.any():
+    factor, remaining = factor.detach(), log.detach()
+    if not remaining.any():
         return factor
     for _ in range(20):
-        part = left.clamp(-MAX_LOG, MAX_LOG)
-        factor, left = factor * part.exp(), left - part
+        part = remaining.clamp(-MAX_LOG, MAX_LOG)
+        factor, remaining = factor * part.exp(), remaining - part
     return factor
 
 

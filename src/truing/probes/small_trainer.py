@@ -14,7 +14,7 @@ from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.learner.session import Session, open_session
 from truing.learner.step import Trace, train_step
-from truing.learner.step_samples import StepSamples, draw_step_samples
+from truing.learner.step_samples import StepSamples, collect_step_samples
 from truing.probes import table_model as table
 from truing.types.sample import Sample
 
@@ -66,7 +66,9 @@ class SmallTrainer:
     def draw(self, step: int = 0) -> StepSamples:
         """Return the samples of a step, sampled with the current weights."""
         self.session.publish(step)
-        return draw_step_samples(self.session, self.learner.algorithm, self.learner.setting, self.stage, step)
+        return collect_step_samples(
+            self.session, self.learner.algorithm, self.learner.setting, self.stage, step
+        )
 
     def update(self, samples: Sequence[Sample], step: int = 0) -> list[Trace]:
         """Make an update on samples."""

@@ -8,7 +8,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
-from truing.learner.step_samples import draw_step_samples
+from truing.learner.step_samples import collect_step_samples
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.probes.closed_form import logprobs, relative_difference, table_gradient, token_weights
@@ -92,7 +92,7 @@ def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
         for weight in trainer.learner.parameters.values():
             weight += 0.3 * torch.randn(weight.shape, generator=generator)
     args = (trainer.session, trainer.learner.algorithm, trainer.learner.setting, trainer.stage, 0)
-    before, after = draw_step_samples(*args).samples, trainer.draw().samples
+    before, after = collect_step_samples(*args).samples, trainer.draw().samples
     measurements = []
     for name, samples, has_adapter in (("not synced", before, False), ("synced", after, True)):
         off, on = (_mean_difference(trainer, samples, adapter_on=each) for each in (False, True))

@@ -49,18 +49,18 @@ def compact(run_dir: Path) -> int:
     steps = RunReader(run_dir).steps()
     segments = [segment_path(run_dir, step.segment.file) for step in steps]
     path = run_dir / PARQUET
-    aside = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(path.name + ".tmp")
     try:
         with disk_errors(path):
-            write_steps(run_dir, steps, aside)
-            with closing(CompactedFile(aside)) as written:
+            write_steps(run_dir, steps, temporary)
+            with closing(CompactedFile(temporary)) as compacted:
                 for step in steps:
-                    written.table(step)
-            move_into_place(aside, path)
+                    compacted.table(step)
+            move_into_place(temporary, path)
             for segment in segments:
                 segment.unlink(missing_ok=True)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return len(steps)
 
 

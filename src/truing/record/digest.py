@@ -48,8 +48,8 @@ def _leaves(array: pa.Array, at: np.ndarray) -> Iterator[tuple[np.ndarray, np.nd
     elif pa.types.is_string(array.type):
         lengths = _numpy(_fill_null(pc.binary_length(array), -1))
         yield lengths, at
-        whole = pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array.fill_null(""))
-        yield np.frombuffer(pc.binary_join(whole, "")[0].as_buffer(), np.uint8), _offsets(lengths)[at]
+        list_array = pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array.fill_null(""))
+        yield np.frombuffer(pc.binary_join(list_array, "")[0].as_buffer(), np.uint8), _offsets(lengths)[at]
     else:
         yield _nulls(array, at)
         yield _numpy(_fill_null(array, 0)), at

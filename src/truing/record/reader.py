@@ -68,10 +68,10 @@ class RunReader:
 
     def check_complete(self) -> None:
         """Raise a RecordError if rows exist of updates that steps.jsonl has lost."""
-        if lost := self._groups.count_unlisted(self.steps()):
+        if lost_steps := self._groups.count_unlisted(self.steps()):
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
-                got=with_count(lost, "update has rows and no line", "updates have rows and no line"),
+                got=with_count(lost_steps, "update has rows and no line", "updates have rows and no line"),
                 expected="a line for each update",
                 remedy="restore the file from a copy",
             )

@@ -80,12 +80,12 @@ class SampleColumns:
         Steps with the same SHA-256 as before are not read again. Unreadable ones are tried again when the
         compacted file changes. After ``seconds`` the rest is left to the next call.
         """
-        wanted, until = tuple(steps), time.monotonic() + seconds
+        refs, deadline = tuple(steps), time.monotonic() + seconds
         with self._lock:
             while True:
                 index = self._load_index()
-                snapshot = self._reusable(wanted, index)
-                self.snapshot, self._index = self._extend(snapshot, wanted, index, until), index
+                snapshot = self._reusable(refs, index)
+                self.snapshot, self._index = self._extend(snapshot, refs, index, deadline), index
                 # the run was compacted meanwhile: its segments are in the new file
                 if not self.snapshot.unreadable or self._load_index() is index:
                     return self.snapshot
@@ -97,9 +97,9 @@ class SampleColumns:
 
         Consecutive steps of a row group are read together.
         """
-        for group, found in groupby(row_ranges(steps, self._load_index()), attrgetter("group")):
-            whole = list(found)
-            for part in [whole] if group >= 0 else [[each] for each in whole]:
+        for group, ranges in groupby(row_ranges(steps, self._load_index()), attrgetter("group")):
+            group_ranges = list(ranges)
+            for part in [group_ranges] if group >= 0 else [[row_range] for row_range in group_ranges]:
                 yield from self._read_group(part, names)
 
     def _read_group(self, part: Sequence[RowRange], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
@@ -126,54 +126,54 @@ class SampleColumns:
         except RecordError:  # each of its steps is then reported as missing
             return None
 
-    def _reusable(self, wanted: tuple[SegmentRef, ...], index: Index | None) -> SampleSnapshot:
+    def _reusable(self, refs: tuple[SegmentRef, ...], index: Index | None) -> SampleSnapshot:
         """Return the snapshot up to the first step that changed or may be readable now."""
         snapshot = self.snapshot
-        same = len(snapshot.steps)
-        if wanted[:same] != snapshot.steps:
-            pairs = enumerate(zip(wanted, snapshot.steps, strict=False))
-            same = next((at for at, (new, old) in pairs if new != old), min(same, len(wanted)))
+        unchanged = len(snapshot.steps)
+        if refs[:unchanged] != snapshot.steps:
+            pairs = enumerate(zip(refs, snapshot.steps, strict=False))
+            unchanged = next((at for at, (new, old) in pairs if new != old), min(unchanged, len(refs)))
         if index is not self._index:
-            same = min([same, *snapshot.unreadable])
-        unreadable = {at: why for at, why in snapshot.unreadable.items() if at < same}
-        rows = sum(ref.rows for at, ref in enumerate(snapshot.steps[:same]) if at not in unreadable)
-        return SampleSnapshot(snapshot.table.slice(0, rows), unreadable, snapshot.steps[:same])
+            unchanged = min([unchanged, *snapshot.unreadable])
+        unreadable = {at: reason for at, reason in snapshot.unreadable.items() if at < unchanged}
+        rows = sum(ref.rows for at, ref in enumerate(snapshot.steps[:unchanged]) if at not in unreadable)
+        return SampleSnapshot(snapshot.table.slice(0, rows), unreadable, snapshot.steps[:unchanged])
 
     def _extend(
-        self, snapshot: SampleSnapshot, wanted: tuple[SegmentRef, ...], index: Index | None, until: float
+        self, snapshot: SampleSnapshot, refs: tuple[SegmentRef, ...], index: Index | None, deadline: float
     ) -> SampleSnapshot:
         """Return the snapshot extended by further steps, as far as time allows."""
-        done, parts, unreadable = len(snapshot.steps), [snapshot.table], dict(snapshot.unreadable)
-        read: list[pa.Table] = []
+        count, parts, unreadable = len(snapshot.steps), [snapshot.table], dict(snapshot.unreadable)
+        tables: list[pa.Table] = []
         updates: list[int] = []  # the updates of these rows
         rows = 0
-        for row_range in row_ranges(wanted[done:], index):
-            indices = range(done, done + len(row_range.refs))
-            done = indices.stop
+        for row_range in row_ranges(refs[count:], index):
+            indices = range(count, count + len(row_range.refs))
+            count = indices.stop
             try:
-                read.append(read_columns(self.run_dir, row_range, self._groups, SOURCE_COLUMNS))
+                tables.append(read_columns(self.run_dir, row_range, self._groups, SOURCE_COLUMNS))
                 updates += indices
                 rows += row_range.rows
             except RecordError as error:
                 unreadable |= dict.fromkeys(indices, str(error))
             if rows >= BATCH_ROWS:
-                parts.append(_build_table(read, updates, wanted))
-                read, updates, rows = [], [], 0
-            if time.monotonic() > until:
+                parts.append(_build_table(tables, updates, refs))
+                tables, updates, rows = [], [], 0
+            if time.monotonic() > deadline:
                 break
-        if read:
-            parts.append(_build_table(read, updates, wanted))
+        if tables:
+            parts.append(_build_table(tables, updates, refs))
         table = _concat(parts) if len(parts) > 1 else snapshot.table
-        return SampleSnapshot(table, unreadable, wanted[:done], len(wanted) - done)
+        return SampleSnapshot(table, unreadable, refs[:count], len(refs) - count)
 
 
 def _build_table(tables: Sequence[pa.Table], updates: Sequence[int], steps: Sequence[SegmentRef]) -> pa.Table:
     """Return the table of rows that were read of these updates of ``steps``."""
-    read = pa.concat_tables(tables)
+    table = pa.concat_tables(tables)
     counts = [steps[at].rows for at in updates]
     stages = pa.array([steps[at].stage for at in updates]).dictionary_encode()
-    columns: dict[str, pa.Array | pa.ChunkedArray] = {name: read[name] for name in SOURCE_COLUMNS}
-    columns |= _turn_columns(read["turns"].combine_chunks())
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {name: table[name] for name in SOURCE_COLUMNS}
+    columns |= _turn_columns(table["turns"].combine_chunks())
     columns["update"] = pa.array(np.repeat(updates, counts), pa.int32())
     columns["step"] = pa.array(np.repeat([steps[at].step for at in updates], counts))
     columns["stage"] = stages.take(pa.array(np.repeat(np.arange(len(updates)), counts)))
@@ -199,5 +199,5 @@ def _turn_columns(turns: pa.Array) -> dict[str, pa.Array]:
 
 def _concat(tables: Sequence[pa.Table]) -> pa.Table:
     """Return one table with unified dictionaries."""
-    whole = pa.concat_tables(tables).unify_dictionaries()
-    return whole.combine_chunks() if whole["update"].num_chunks > MAX_CHUNKS else whole
+    table = pa.concat_tables(tables).unify_dictionaries()
+    return table.combine_chunks() if table["update"].num_chunks > MAX_CHUNKS else table

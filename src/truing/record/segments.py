@@ -212,6 +212,6 @@ def _lengths(column: pa.ChunkedArray) -> list[int | None]:
 def _tensors(column: pa.ChunkedArray, dtype: torch.dtype) -> list[Tensor | None]:
     """Return a list column as tensors [T] that share its memory; None for null."""
     lengths = _lengths(column)
-    whole = torch.tensor(_flat(column), dtype=dtype)
-    parts = iter(whole.split([length for length in lengths if length is not None]))
+    flat = torch.tensor(_flat(column), dtype=dtype)
+    parts = iter(flat.split([length for length in lengths if length is not None]))
     return [None if length is None else next(parts) for length in lengths]

@@ -76,8 +76,8 @@ class StepsReader:
             if reread:
                 self._parts, self._starts, self._end, self._tail = [], [], 0, b""
                 self._names = set(names)
-            added = self._read_added(handle)
-        if not (reread or added):
+            has_new = self._read_added(handle)
+        if not (reread or has_new):
             return False
         self._parts = [concat_columns(self._parts)]
         self._starts = [np.concatenate([np.empty(0, np.int64), *self._starts])]
@@ -132,8 +132,8 @@ def _parse(
     lines: bytes, starts: NDArray[np.int64], before: int, names: Sequence[str], path: Path
 ) -> UpdateColumns:
     """Return lines as columns, by Arrow; one by one if names are unknown or a number is infinite."""
-    read = _parse_arrow(lines, starts, names) if names else None
-    return _parse_lines(lines.split(b"\n")[:-1], before, path) if read is None else read
+    columns = _parse_arrow(lines, starts, names) if names else None
+    return _parse_lines(lines.split(b"\n")[:-1], before, path) if columns is None else columns
 
 
 def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> UpdateColumns | None:
@@ -162,8 +162,8 @@ def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) 
         flat = table[kind].combine_chunks().flatten()
         for (name, _), values in zip(kinds[kind], flat, strict=False):
             if values.null_count < len(values):
-                shown = f"seconds/{name}" if kind == "seconds" else name
-                numbers[shown] = values.to_numpy(zero_copy_only=False).astype(np.float64)
+                column = f"seconds/{name}" if kind == "seconds" else name
+                numbers[column] = values.to_numpy(zero_copy_only=False).astype(np.float64)
     return UpdateColumns(
         table["stage"], table["step"].to_numpy(), table["loss_label"], table["segment"], numbers
     )

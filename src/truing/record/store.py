@@ -47,7 +47,7 @@ class CompactedFile:
             with self._lock:
                 entry = self._open().entry(step.segment.sha256)
                 table = self._read_group(entry.group).slice(entry.start, entry.rows)
-            whole = content_digest(table) == entry.digest.hex()
+            matches = content_digest(table) == entry.digest.hex()
         except FileNotFoundError as error:
             raise RecordError(
                 f"segment {step.segment.file} of step {step.step} is missing",
@@ -55,7 +55,7 @@ class CompactedFile:
             ) from error
         except READ_ERRORS as error:
             raise _damaged_group(self.path, step, error) from error
-        if not whole:
+        if not matches:
             raise _damaged_group(self.path, step, "rows of another digest")
         return table
 
@@ -175,20 +175,20 @@ def _check_inside(run_dir: Path, path: Path) -> Path:
 
 def _read_segment(path: Path, expected: str) -> pa.Table:
     data = path.read_bytes()
-    got = sha256(data)
-    if got != expected:
+    digest = sha256(data)
+    if digest != expected:
         raise RecordError(
             f"segment {path} is damaged",
-            got=f"SHA-256 {got}",
+            got=f"SHA-256 {digest}",
             expected=expected,
             remedy="restore it from a copy; every other step can still be read",
         )
     return decode(data)
 
 
-def _damaged_group(path: Path, step: StepRow, got: object) -> RecordError:
+def _damaged_group(path: Path, step: StepRow, actual: object) -> RecordError:
     return RecordError(
         f"segment {step.segment.file} cannot be read from {path}",
-        got=got,
+        got=actual,
         remedy="restore the file from a copy",
     )

@@ -12,14 +12,14 @@ from truing.utils.jsonl import dump_json
 ABANDONED = "abandoned"
 
 
-def archive_undone(run_dir: Path, stage: str, done: int, name: str) -> Path:
-    """Copy every update beyond the first ``done`` of a stage, so that it stays readable, and return the copy.
+def archive_undone(run_dir: Path, stage: str, steps: int, name: str) -> Path:
+    """Copy every update beyond the first ``steps`` of a stage, so that it stays readable; return the copy.
 
     A copy of that name from before a crash is replaced.
     """
     reader, target = RunReader(run_dir), run_dir / ABANDONED / name
     building = target.with_name(f".{name}.tmp")
-    rows = [row for row in reader.steps() if row.stage == stage and row.step >= done]
+    rows = [row for row in reader.steps() if row.stage == stage and row.step >= steps]
     segments = {row.segment.file: segment_path(run_dir, row.segment.file) for row in rows}
     compacted = [row for row in rows if not segments[row.segment.file].exists()]
     facts = reader.run_json()

@@ -35,8 +35,8 @@ class UpdateColumns:
     def stages(self) -> list[tuple[str, int, int]]:
         """Each stage with its rows, ``[start, end)``."""
         names = self.stage.combine_chunks()
-        others_N = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
-        ends = [*(np.flatnonzero(others_N) + 1).tolist(), len(names)] if len(names) else []
+        changes_N = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
+        ends = [*(np.flatnonzero(changes_N) + 1).tolist(), len(names)] if len(names) else []
         return [(names[start].as_py(), start, end) for start, end in pairwise([0, *ends])]
 
     @cached_property
@@ -47,7 +47,8 @@ class UpdateColumns:
             raise RecordError("a line of steps.jsonl does not name its segment")
         parts = (segment.field(name).to_pylist() for name in ("file", "rows", "sha256"))
         return [
-            SegmentRef(*each) for each in zip(self.stage.to_pylist(), self.step.tolist(), *parts, strict=True)
+            SegmentRef(*values)
+            for values in zip(self.stage.to_pylist(), self.step.tolist(), *parts, strict=True)
         ]
 
     def column(self, name: str) -> NDArray[np.float64]:
@@ -75,16 +76,16 @@ class UpdateColumns:
             rows[start:end] = name in stages
         if rows.all():
             return self
-        kept = (array.filter(pa.array(rows)) for array in (self.stage, self.loss_label, self.segment))
-        stage, label, segment = kept
+        selected = (array.filter(pa.array(rows)) for array in (self.stage, self.loss_label, self.segment))
+        stage, label, segment = selected
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return UpdateColumns(stage, self.step[rows], label, segment, numbers)
 
     def find(self, stage: str, step: int) -> int | None:
         """Return the row of an update; None for an unknown one."""
         for name, start, end in self.stages:
-            if name == stage and len(found := np.flatnonzero(self.step[start:end] == step)):
-                return start + int(found[0])
+            if name == stage and len(matches := np.flatnonzero(self.step[start:end] == step)):
+                return start + int(matches[0])
         return None
 
 

@@ -62,14 +62,14 @@ class RunWriter:
         """Record an event with the current time; NaN in the payload is read back as None."""
         self._events.append({"time": time.time(), "kind": kind, "payload": payload})
 
-    def truncate_to(self, stage: str, done: int) -> None:
-        """Forget every update beyond the first ``done`` of a stage, to resume from its checkpoint."""
+    def truncate_to(self, stage: str, steps: int) -> None:
+        """Forget every update beyond the first ``steps`` of a stage, to resume from its checkpoint."""
         for count, row in enumerate(self._recorded):
-            if row.stage == stage and (row.step == done - 1 or done == 0):
-                return self._truncate(self._recorded[: count + (done > 0)])
-        if done > 0:
+            if row.stage == stage and (row.step == steps - 1 or steps == 0):
+                return self._truncate(self._recorded[: count + (steps > 0)])
+        if steps > 0:
             raise RecordError(
-                f"{self.run_dir} holds no step {done - 1} of stage {stage} to resume after",
+                f"{self.run_dir} holds no step {steps - 1} of stage {stage} to resume after",
                 expected=f"one of {len(self._recorded)} recorded steps",
                 remedy="resume from a checkpoint of this run, or start anew in another --out",
             )
@@ -101,10 +101,10 @@ class RunWriter:
         """Keep these first lines, then remove segments without a line."""
         self._steps.truncate(len(rows))
         self._recorded = list(rows)
-        named = {row.segment.file for row in rows}
+        files = {row.segment.file for row in rows}
         with disk_errors(self._rollouts):
             for path in self._rollouts.iterdir():
-                if path.name not in named:
+                if path.name not in files:
                     path.unlink()
 
     def _write_once(self, name: str, data: bytes) -> None:
@@ -119,11 +119,13 @@ class RunWriter:
                 f"step {record.step} of stage {record.stage} is recorded already",
                 remedy="call truncate_to before recording it again",
             )
-        got = [row.sample.sample_id for row in rows]
-        expected = [sample.sample_id for sample in record.samples]
-        if got != expected:
+        row_ids = [row.sample.sample_id for row in rows]
+        sample_ids = [sample.sample_id for sample in record.samples]
+        if row_ids != sample_ids:
             raise RecordError(
-                f"rows of step {record.step} are not the samples of its record", got=got, expected=expected
+                f"rows of step {record.step} are not the samples of its record",
+                got=row_ids,
+                expected=sample_ids,
             )
 
 

@@ -93,8 +93,8 @@ class Attempt:
         if not replies:
             self.end(Status.DONE, EndedBy.ENVIRONMENT)
             return
-        capped = [_cap(message, limits.max_reply_chars) for message in replies]
-        self.dialogue, self.context = observe(chat, self.dialogue, capped)
+        shortened = [_cap(message, limits.max_reply_chars) for message in replies]
+        self.dialogue, self.context = observe(chat, self.dialogue, shortened)
         if len(self.turns) >= limits.max_turns:
             self.end(Status.TRUNCATED, EndedBy.TURNS)
         elif len(self.dialogue.token_ids) > max_prompt_length:
@@ -139,8 +139,8 @@ class Attempt:
 
 def _cap(message: Message, limit: int) -> Message:
     """Return a message of at most ``limit`` characters; its text states how many were cut."""
-    lost = len(message["content"]) - limit
-    if lost <= 0:
+    cut_chars = len(message["content"]) - limit
+    if cut_chars <= 0:
         return message
-    content = f"{message['content'][:limit]}\n[{lost} characters more were cut]"
-    return {**message, "content": content, "lost_chars": lost}
+    content = f"{message['content'][:limit]}\n[{cut_chars} characters more were cut]"
+    return {**message, "content": content, "lost_chars": cut_chars}

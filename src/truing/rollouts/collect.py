@@ -93,8 +93,8 @@ def collect(
         members = attempts[first : first + group_size]
         rollouts = [attempt.to_rollout(context.sampling_params, k) for k, attempt in enumerate(members)]
         with phase("reward"):
-            graded = rollouts if grade is None else _graded(rollouts, grade)
-        groups.append(RolloutGroup(members[0].group_id, members[0].task, tuple(graded)))
+            with_rewards = rollouts if grade is None else _grade_group(rollouts, grade)
+        groups.append(RolloutGroup(members[0].group_id, members[0].task, tuple(with_rewards)))
     return groups
 
 
@@ -102,19 +102,19 @@ def _start_attempts(
     tasks: Sequence[Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
 ) -> list[Attempt]:
     """Return all attempts before their first turn, each with an episode of its own."""
-    started = [start_dialogue(context.chat, task) for task in tasks]
+    dialogues = [start_dialogue(context.chat, task) for task in tasks]
     attempts = [
-        Attempt(task, "/".join(map(str, (*key, place))), (*key, place, k), *started[place], None)
-        for place, task in enumerate(tasks)
+        Attempt(task, "/".join(map(str, (*key, index))), (*key, index, k), *dialogues[index], None)
+        for index, task in enumerate(tasks)
         for k in range(group_size)
     ]
     if isinstance(context.env, MultiTurnEnv):
-        opened = run_in_workers(
+        openings = run_in_workers(
             [_open_call(context.env, attempt.task) for attempt in attempts],
             context.limits.timeout,
             context.limits.workers,
         )
-        for attempt, opening in zip(attempts, opened, strict=True):
+        for attempt, opening in zip(attempts, openings, strict=True):
             attempt.episode = opening.value
             if opening.value is None:
                 attempt.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {opening.error}")
@@ -127,25 +127,25 @@ def _open_call(env: MultiTurnEnv, task: Task) -> Callable[[], Episode]:
 
 def _run_attempts(attempts: Sequence[Attempt], turns: RunningTurns, context: EpisodeContext) -> None:
     """Alternate turns and replies until all attempts have ended; beyond the time limit no turn begins."""
-    together = context.limits.lock_step
+    lock_step = context.limits.lock_step
     deadline = time.monotonic() + (context.limits.time_limit or math.inf)
     index_of = {attempt: index for index, attempt in enumerate(attempts)}
     ready = [attempt for attempt in attempts if attempt.status is None]  # for their next turn
-    unanswered: list[Attempt] = []  # their last turn is not yet given to the environment
+    awaiting_reply: list[Attempt] = []  # their last turn is not yet given to the environment
     replies: WorkerPool[Sequence[Message]] = WorkerPool(context.limits.timeout, context.limits.workers)
     try:
-        while ready or turns.unfinished or unanswered or replies.unfinished:
-            if ready and not (together and (turns.unfinished or replies.unfinished)):
+        while ready or turns.unfinished or awaiting_reply or replies.unfinished:
+            if ready and not (lock_step and (turns.unfinished or replies.unfinished)):
                 _begin_turns(sorted(ready, key=index_of.__getitem__), turns, deadline)
                 ready = []
             for attempt, completion in turns.step():
                 attempt.add_turn(context.chat, completion)
-                unanswered.append(attempt)
-            if not (together and turns.unfinished):
-                for attempt in sorted(unanswered, key=index_of.__getitem__):
+                awaiting_reply.append(attempt)
+            if not (lock_step and turns.unfinished):
+                for attempt in sorted(awaiting_reply, key=index_of.__getitem__):
                     if _expects_reply(attempt, turns):
                         replies.submit(index_of[attempt], _reply_call(attempt))
-                unanswered = []
+                awaiting_reply = []
             for index, reply in (replies.poll() if turns.unfinished else replies.wait()).items():
                 _observe(attempts[index], reply, context)
                 ready += [attempts[index]] if _is_unfinished(attempts[index], turns) else []
@@ -216,28 +216,28 @@ def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
     """Read the outcome of each episode that did not fail."""
-    unfailed = [
+    without_error = [
         attempt for attempt in attempts if attempt.episode is not None and attempt.status is not Status.ERROR
     ]
     outcomes = run_in_workers(
-        [_outcome_call(attempt) for attempt in unfailed], context.limits.timeout, context.limits.workers
+        [_outcome_call(attempt) for attempt in without_error], context.limits.timeout, context.limits.workers
     )
-    for attempt, outcome in zip(unfailed, outcomes, strict=True):
+    for attempt, outcome in zip(without_error, outcomes, strict=True):
         if outcome.value is None:
             attempt.end(Status.ERROR, EndedBy.ERROR, f"reading the outcome failed: {outcome.error}")
         else:
             attempt.outcome = outcome.value
 
 
-def _graded(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:
+def _grade_group(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:
     """Return the rollouts of a group with their rewards; failed rollouts have none."""
     try:
         return [rollout if rollout.status is Status.ERROR else _grade(rollout, grade) for rollout in rollouts]
     except SkipGroup as reason:
-        failed = {"status": Status.ERROR, "ended_by": EndedBy.ERROR, "error": str(reason)}
-        return [replace(rollout, **failed) for rollout in rollouts]
+        failure = {"status": Status.ERROR, "ended_by": EndedBy.ERROR, "error": str(reason)}
+        return [replace(rollout, **failure) for rollout in rollouts]
 
 
 def _grade(rollout: Rollout, grade: GradeFn) -> Rollout:
-    graded = grade(rollout)
-    return replace(rollout, reward=graded.reward, reward_parts=graded.parts, turn_rewards=graded.turn_rewards)
+    result = grade(rollout)
+    return replace(rollout, reward=result.reward, reward_parts=result.parts, turn_rewards=result.turn_rewards)

@@ -40,9 +40,9 @@ class PolicyTurns:
     def request(self, attempt: Attempt) -> Request:
         """Return the request for the next turn, with its forced prefix and its grammar if it has one."""
         key, prompt = attempt.request.rng_key, attempt.request.prompt_ids
-        space = self.sampling_params.max_prompt_length(self.engine.context_length) - len(prompt)
-        chosen = self.force_rate and uniforms(1, *key, "force").item() < self.force_rate
-        if chosen and len(self.forced_ids) <= space:
+        max_forced = self.sampling_params.max_prompt_length(self.engine.context_length) - len(prompt)
+        is_forced = self.force_rate and uniforms(1, *key, "force").item() < self.force_rate
+        if is_forced and len(self.forced_ids) <= max_forced:
             attempt.force_prefix(self.forced_ids)
         if self.grammars is None or not attempt.task.tools:
             return attempt.request

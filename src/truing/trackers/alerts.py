@@ -36,11 +36,11 @@ class Condition:
     @classmethod
     def parse(cls, text: str) -> "Condition":
         """Parse ``reward/mean < 0.1`` or ``kl_all/k3 > 0.5 for 3``."""
-        found = CONDITION.fullmatch(text)
+        match = CONDITION.fullmatch(text)
         try:
-            if found is None:
+            if match is None:
                 raise ValueError("not a comparison")
-            condition = cls(text, found[1], found[2], float(found[3]), int(found[4] or 1))
+            condition = cls(text, match[1], match[2], float(match[3]), int(match[4] or 1))
             if condition.steps < 1 or not math.isfinite(condition.bound):
                 raise ValueError("it could never hold")
             check_metric_names([condition.metric])
@@ -71,8 +71,8 @@ class Alerts:
         if kind == "step":
             self._check_conditions(facts["record"])
         elif kind in self.cfg.on:
-            where = {key: facts[key] for key in ("stage", "step") if key in facts}
-            self.send({"kind": kind, "text": f"{self.name}: {kind}: {_event_text(facts)}", **where})
+            position = {key: facts[key] for key in ("stage", "step") if key in facts}
+            self.send({"kind": kind, "text": f"{self.name}: {kind}: {_event_text(facts)}", **position})
 
     def _check_conditions(self, record: Any) -> None:
         """Count the steps for which each condition holds; a missing metric changes nothing."""
@@ -82,8 +82,8 @@ class Alerts:
                 continue
             self.steps_held[condition] = count + 1 if condition.holds(value) else 0
             if self.steps_held[condition] == condition.steps:
-                where = f"step {record.step + 1} of {record.stage}"
-                text = f"{self.name}: {condition.text}: it is {value:.4g} in {where}"
+                position = f"step {record.step + 1} of {record.stage}"
+                text = f"{self.name}: {condition.text}: it is {value:.4g} in {position}"
                 facts = {"stage": record.stage, "step": record.step, "metric": condition.metric}
                 self.send({"kind": "condition", "text": text, **facts, "value": value})
 
@@ -92,7 +92,7 @@ class Alerts:
         alert = {**alert, "run": str(self.out)}
         data = dump_json(alert)
         if self.cfg.command:
-            ended = subprocess.run(
+            process = subprocess.run(
                 self.cfg.command,
                 shell=True,
                 check=False,
@@ -101,8 +101,8 @@ class Alerts:
                 timeout=TIMEOUT_SECONDS,
                 capture_output=True,
             )
-            if ended.returncode:
-                raise ChildProcessError(f"alerts.command ended with exit code {ended.returncode}")
+            if process.returncode:
+                raise ChildProcessError(f"alerts.command ended with exit code {process.returncode}")
         if self.webhook:
             post(self.webhook, data)
 
@@ -113,19 +113,19 @@ class Alerts:
 def post(address: str, data: bytes) -> None:
     """Post JSON; errors omit the address, which is a secret."""
     try:
-        answer = httpx2.post(
+        response = httpx2.post(
             address, content=data, headers={"Content-Type": "application/json"}, timeout=TIMEOUT_SECONDS
         )
     except httpx2.HTTPError as error:
         raise ConnectionError(f"alerts.webhook cannot be reached: {type(error).__name__}") from None
-    if answer.is_error:
-        raise ConnectionError(f"alerts.webhook answered {answer.status_code}")
+    if response.is_error:
+        raise ConnectionError(f"alerts.webhook answered {response.status_code}")
 
 
 def _event_text(facts: Mapping[str, Any]) -> str:
     """Return an event as text."""
     if "estimates" in facts:
-        return ", ".join(f"{name} {found['mean']:.3f}" for name, found in facts["estimates"].items())
+        return ", ".join(f"{name} {estimate['mean']:.3f}" for name, estimate in facts["estimates"].items())
     return str(facts.get("text") or facts.get("reason") or dict(facts))
 
 

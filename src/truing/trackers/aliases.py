@@ -21,4 +21,4 @@ ALIASES = {
 
 def with_aliases(metrics: dict[str, float]) -> dict[str, float]:
     """Return the metrics, with aliases added."""
-    return metrics | {theirs: metrics[ours] for theirs, ours in ALIASES.items() if ours in metrics}
+    return metrics | {alias: metrics[name] for alias, name in ALIASES.items() if name in metrics}

@@ -50,9 +50,9 @@ class Wandb:
     def __init__(self, project: str, out: Path, config: Mapping[str, Any]) -> None:
         import wandb
 
-        name, own = out.resolve().name, tracker_id(out, "wandb", lambda: uuid.uuid4().hex[:12])
+        name, run_id = out.resolve().name, tracker_id(out, "wandb", lambda: uuid.uuid4().hex[:12])
         self.run = wandb.init(
-            project=project, name=name, id=own, resume="allow", config=dict(config), dir=str(out)
+            project=project, name=name, id=run_id, resume="allow", config=dict(config), dir=str(out)
         )
         # a rollback repeats updates, and W&B's own steps only grow
         self.run.define_metric("update", hidden=True)

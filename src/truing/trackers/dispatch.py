@@ -61,8 +61,8 @@ class TrackerListener:
 class EventDispatcher:
     """All listeners of a run, by name."""
 
-    def __init__(self, each: Mapping[str, EventListener]) -> None:
-        self.listeners = dict(each)
+    def __init__(self, listeners: Mapping[str, EventListener]) -> None:
+        self.listeners = dict(listeners)
         self.failed: set[str] = set()
 
     def dispatch(self, kind: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -106,19 +106,19 @@ def check_trackers(recipe: Recipe) -> None:
 
 def open_trackers(recipe: Recipe, out: Path) -> EventDispatcher:
     """Return the trackers and alerts of a recipe."""
-    each: dict[str, EventListener] = {}
+    listeners: dict[str, EventListener] = {}
     for name in recipe.track.to:
-        _, opened = BACKENDS[name]
+        _, backend_class = BACKENDS[name]
         try:
             with redirect_stdout(sys.stderr):
-                backend = opened(recipe.track.project, out, recipe.model_dump(mode="json"))
+                backend = backend_class(recipe.track.project, out, recipe.model_dump(mode="json"))
         except Exception as error:  # a third-party program
             raise TruingError(
                 f"the tracker {name} cannot be started",
                 got=error,
                 remedy="log in to it, or remove it from track.to",
             ) from error
-        each[name] = TrackerListener(recipe, backend)
+        listeners[name] = TrackerListener(recipe, backend)
     if recipe.alerts.command or recipe.alerts.webhook:
-        each["alerts"] = Alerts(recipe.alerts, recipe.name, out)
-    return EventDispatcher(each)
+        listeners["alerts"] = Alerts(recipe.alerts, recipe.name, out)
+    return EventDispatcher(listeners)

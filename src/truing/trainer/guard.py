@@ -28,20 +28,20 @@ def instability(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str
     """
     rewards = [metrics["reward/mean"] for metrics in history if "reward/mean" in metrics]
     if cfg.reward_drop is not None and len(rewards) > cfg.window:
-        *before, now = _moving_means(rewards, cfg.window)
+        *before, current = _moving_means(rewards, cfg.window)
         best = max(rewards[0], *before)
-        if now < best - cfg.reward_drop:
+        if current < best - cfg.reward_drop:
             return (
-                f"the mean reward of {cfg.window} steps fell from {best:.3g} to {now:.3g}:"
+                f"the mean reward of {cfg.window} steps fell from {best:.3g} to {current:.3g}:"
                 f" by more than guard.reward_drop = {cfg.reward_drop:g}"
             )
     entropies = [metrics["entropy/drawn"] for metrics in history if "entropy/drawn" in metrics]
     if len(entropies) > cfg.window:
-        now, start = _moving_means(entropies, cfg.window)[-1], entropies[0]
-        change = f"the entropy of {cfg.window} steps went from {start:.3g} to {now:.3g} nats per token"
-        if cfg.entropy_low is not None and now < cfg.entropy_low * start:
+        current, start = _moving_means(entropies, cfg.window)[-1], entropies[0]
+        change = f"the entropy of {cfg.window} steps went from {start:.3g} to {current:.3g} nats per token"
+        if cfg.entropy_low is not None and current < cfg.entropy_low * start:
             return f"{change}: below guard.entropy_low = {cfg.entropy_low:g} times the start"
-        if cfg.entropy_high is not None and start > 0 and now > cfg.entropy_high * start:
+        if cfg.entropy_high is not None and start > 0 and current > cfg.entropy_high * start:
             return f"{change}: above guard.entropy_high = {cfg.entropy_high:g} times the start"
     return ""
 
@@ -61,13 +61,15 @@ def rollback_report(rollbacks: Sequence[Mapping[str, Any]]) -> str:
         rollbacks: payloads of the ``rollback`` events, and last that of the instability that ended the run.
     """
     lines = ["# Unstable stage", ""]
-    for number, each in enumerate(rollbacks, start=1):
-        where = f"Step {each['step'] + 1} of `{each['stage']}`, learning rates × {each['factor']:g}"
-        lines.append(f"{number}. {where}: {each['reason']}.")
+    for number, rollback in enumerate(rollbacks, start=1):
+        description = (
+            f"Step {rollback['step'] + 1} of `{rollback['stage']}`, learning rates × {rollback['factor']:g}"
+        )
+        lines.append(f"{number}. {description}: {rollback['reason']}.")
     lines += ["", "## Diagnosis", "", _diagnosis(rollbacks)]
-    for number, each in enumerate(rollbacks, start=1):
-        title = f"## Steps before instability {number} (undone: `{each['kept']}`)"
-        lines += ["", title, "", *_table(each["recent"])]
+    for number, rollback in enumerate(rollbacks, start=1):
+        title = f"## Steps before instability {number} (undone: `{rollback['kept']}`)"
+        lines += ["", title, "", *_table(rollback["recent"])]
     return "\n".join(lines) + "\n"
 
 

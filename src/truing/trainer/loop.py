@@ -1,6 +1,7 @@
 """The training loop: stages, steps, evaluations, checkpoints, guard rollbacks and resume of a run."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.session import Session
 from truing.learner.step import train_step
-from truing.learner.step_samples import StepSamples, draw_step_samples
 from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, archive_undone
+from truing.trainer.collector import CollectedStep, Collector
 from truing.trainer.events import EventLog, logs_boundary
 from truing.trainer.guard import REPORT_FILE, instability, last_good_step, rollback_report
 from truing.trainer.interrupts import DeferredInterrupt
@@ -65,7 +66,7 @@ class Loop:
         )
         self.audit_schedule = AuditSchedule(self.declared_recipe.doctor.budget)
         self.pending_facts: dict[str, Any] = {}  # facts between two updates, recorded with the next
-        self.receipt: Mapping[str, Any] = {}  # of the last publication; {} if the engine needs none
+        self.collector: Collector | None = None  # of the current stage
         self.interrupt = DeferredInterrupt()
         self.rollbacks = 0  # of the current stage
         self.history: list[Mapping[str, float]] = []  # metrics of the current stage, by step
@@ -122,36 +123,49 @@ class Loop:
                 if step == steps or due or self.interrupt.requested:
                     self.save(learner, stage, step)
             self.interrupt.raise_if_requested()
+        self.open_collector(None, stage)
+
+    def open_collector(self, learner: Learner | None, stage: str) -> None:
+        """Collect with the current session and recipe from now on; without a learner, no further step."""
+        if self.collector is not None:
+            self.collector.close()
+        self.collector = learner and Collector(
+            self.session,
+            learner,
+            stage,
+            lambda step: self.coefficients.setting(self.recipe, stage, step),
+        )
 
     def open_stage(self, stage: str, step: int) -> Learner:
         """Return the learner of a stage, new or restored from the checkpoint after ``step`` steps."""
-        saved = self.checkpoints / checkpoint.CheckpointState(stage, step).name
-        state = checkpoint.read_state(saved) if saved.exists() else checkpoint.CheckpointState(stage, 0)
+        folder = self.checkpoints / checkpoint.CheckpointState(stage, step).name
+        state = checkpoint.read_state(folder) if folder.exists() else checkpoint.CheckpointState(stage, 0)
         self.apply_rollbacks(stage, state.rollbacks)
         self.coefficients = (
             LossCoefficients(**state.control) if state.control else LossCoefficients.initial(self.recipe)
         )
-        recorded = RunReader(self.out).steps()
-        self.history = [row.metrics for row in recorded if row.stage == stage]
-        self.restore_doctor(stage, recorded)
+        steps = RunReader(self.out).steps()
+        self.history = [row.metrics for row in steps if row.stage == stage]
+        self.restore_doctor(stage, steps)
         self.pending_facts = dict(state.between)
-        learner = open_learner(self.session, stage, self.memory_budget, saved if saved.exists() else None)
-        if self.recipe.guard and not saved.exists():
+        learner = open_learner(self.session, stage, self.memory_budget, folder if folder.exists() else None)
+        if self.recipe.guard and not folder.exists():
             self.save(learner, stage, 0)
+        self.open_collector(learner, stage)
         return learner
 
-    def restore_doctor(self, stage: str, recorded: Sequence[StepRow]) -> None:
+    def restore_doctor(self, stage: str, steps: Sequence[StepRow]) -> None:
         """Rebuild the doctor's state and the audit schedule from the recorded steps and findings."""
         findings = current_findings(RunReader(self.out).events())
-        self.doctor.restore(recorded, findings)
-        of_stage = [row for row in recorded if row.stage == stage]
+        self.doctor.restore(steps, findings)
+        of_stage = [row for row in steps if row.stage == stage]
         last = of_stage[-1].step if of_stage else -1
-        codes = [code for code, _, *where in findings if where == [stage, last]]
-        requested = any(code.startswith(AUDITED_FAMILIES) for code in codes)
+        codes = [code for code, _, *update in findings if update == [stage, last]]
+        audit_requested = any(code.startswith(AUDITED_FAMILIES) for code in codes)
         self.audit_schedule = AuditSchedule(
-            self.declared_recipe.doctor.budget, [row.facts for row in of_stage], requested=requested
+            self.declared_recipe.doctor.budget, [row.facts for row in of_stage], requested=audit_requested
         )
-        self.event_log.loss_label = recorded[-1].loss_label if recorded else ""
+        self.event_log.loss_label = steps[-1].loss_label if steps else ""
 
     def guarded_step(self, learner: Learner, stage: str, step: int) -> str:
         """Run a step; return why the guard must roll it back, or "" if it is stable."""
@@ -172,8 +186,8 @@ class Loop:
         """Restore the stage's last good checkpoint and apply the guard's changes; return its step."""
         guard, before = self.recipe.guard, self.past_rollbacks(stage)
         assert guard
-        tried = {rollback["to"] for rollback in before}
-        to = self.last_good_checkpoint(stage, last_good_step(step, guard), tried)
+        used_checkpoints = {rollback["to"] for rollback in before}
+        to = self.last_good_checkpoint(stage, last_good_step(step, guard), used_checkpoints)
         facts = {"stage": stage, "step": step, "to": to, "reason": reason}
         facts["factor"] = guard.learning_rate**self.rollbacks  # of the learning rates of the failed steps
         facts["recent"] = self.history[-guard.window - 1 :]
@@ -196,6 +210,7 @@ class Loop:
         self.restore_doctor(stage, RunReader(self.out).steps())
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
+        self.open_collector(learner, stage)
         self.pending_facts = dict(state.between)
         self.clock.pop_seconds()  # drop the time of the undone steps
         return to
@@ -209,8 +224,8 @@ class Loop:
 
     def past_rollbacks(self, stage: str) -> list[Mapping[str, Any]]:
         """Return the recorded rollbacks of the stage; one that was interrupted and repeated counts once."""
-        recorded = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
-        rollbacks = {rollback["kept"]: rollback for rollback in recorded if rollback["stage"] == stage}
+        payloads = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
+        rollbacks = {rollback["kept"]: rollback for rollback in payloads if rollback["stage"] == stage}
         return list(rollbacks.values())[: self.rollbacks]
 
     def give_up(self, last: Mapping[str, Any]) -> None:
@@ -224,16 +239,18 @@ class Loop:
             remedy=f"read {self.out / REPORT_FILE}; the undone steps are kept",
         )
 
-    def last_good_checkpoint(self, stage: str, at_most: int, tried: Collection[int] = ()) -> int:
+    def last_good_checkpoint(self, stage: str, at_most: int, used: Collection[int] = ()) -> int:
         """Return the step of the newest regular checkpoint up to ``at_most``; 0 is the stage's start.
 
-        Checkpoints in ``tried`` are not used again, except the stage's start.
+        Checkpoints in ``used`` are not used again, except the stage's start.
         """
-        every = self.recipe.checkpoint_every
+        interval = self.recipe.checkpoint_every
         steps = [
-            step for step in checkpoint.saved_steps(self.checkpoints, stage) if every and step % every == 0
+            step
+            for step in checkpoint.saved_steps(self.checkpoints, stage)
+            if interval and step % interval == 0
         ]
-        return max((step for step in steps if step <= at_most and step not in tried), default=0)
+        return max((step for step in steps if step <= at_most and step not in used), default=0)
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """Run one step of the stage: sample, train, measure, record, diagnose; return its record."""
@@ -242,12 +259,14 @@ class Loop:
         reset_peak(causal_model(learner.model).device)
 
         with self.clock.running():
-            step_samples = self.draw_samples(learner, stage, step)
+            step_samples, receipt = self.collect_samples(learner, stage, step)
             all_samples = [*step_samples.samples, *step_samples.untrained]
             update_index = self.weights_version(stage, step)
 
             with update_facts(learner, update_index) as facts, moment_facts(learner, update_index, facts):
-                facts |= self.pending_facts | self.publication_fact(learner)
+                facts |= self.pending_facts
+                if receipt:
+                    facts["publication"] = {**receipt, "behind": update_index - receipt["version"]}
                 audit = self.audit_schedule.next_audit(self.session, stage, update_index, step_samples, facts)
                 traces = train_step(learner, step_samples.samples, (self.recipe.seed, stage, step), audit)
 
@@ -257,8 +276,8 @@ class Loop:
                 with phase("doctor"):
                     facts |= usage_facts(self.session, learner.setting, step, step_samples, traces)
                     # test for missing gradients until one step of the stage reports them
-                    tested = any("silent" in past.get("handed", {}) for past in self.doctor.facts(stage))
-                    facts |= backward_sum_facts(learner, traces, test_missing=not tested)
+                    is_tested = any("silent" in past.get("handed", {}) for past in self.doctor.facts(stage))
+                    facts |= backward_sum_facts(learner, traces, test_missing=not is_tested)
                     if self.session.engine.replays_draws:
                         facts |= draw_replay_facts(traces[0], all_samples)
                     facts["prompts"] = prompt_facts(self.session, all_samples)
@@ -270,8 +289,10 @@ class Loop:
                 )
                 self.writer.write_step(record, rows)
 
-        sampled = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
-        self.coefficients = self.coefficients.next_step(self.recipe, record.metrics, len(sampled))
+        sampled_rollouts = {
+            sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()
+        }
+        self.coefficients = self.coefficients.next_step(self.recipe, record.metrics, len(sampled_rollouts))
 
         if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
             self.event_log.log_memory(learner.memory_budget, stage, step)
@@ -299,38 +320,35 @@ class Loop:
         if self.declared_recipe.doctor.stop:
             stop_if_proven(findings)
 
-    def draw_samples(self, learner: Learner, stage: str, step: int) -> StepSamples:
+    def collect_samples(self, learner: Learner, stage: str, step: int) -> CollectedStep:
         """Publish the weights and return the samples of a step; if that fails, save the steps before."""
+        assert self.collector is not None
         try:
-            if learner.algorithm.source == "rollouts":
-                self.publish(self.weights_version(stage, step), stage, step)
-            with self.interrupt.interruptible():
-                return draw_step_samples(self.session, learner.algorithm, learner.setting, stage, step)
+            with self.interrupt.interruptible(), self.publication_findings(stage, step):
+                return self.collector.collect(step, self.weights_version(stage, step))
         except Unstable:  # the policy is broken: do not save it
             raise
         except BaseException:  # Ctrl-C included: the parameters are consistent here
-            saved = self.checkpoints / checkpoint.CheckpointState(stage, step).name
-            if step and not saved.exists():
+            folder = self.checkpoints / checkpoint.CheckpointState(stage, step).name
+            if step and not folder.exists():
                 self.save(learner, stage, step)
             raise
 
-    def publish(self, version: int, stage: str, step: int) -> None:
-        """Publish the policy's weights to the engine; a publication that fails its proof is a finding."""
+    @contextmanager
+    def publication_findings(self, stage: str, step: int) -> Iterator[None]:
+        """Log a publication within the block that fails its proof as a finding."""
         try:
-            self.receipt = self.session.publish(version)
+            yield
         except PublicationError as error:
             self.event_log.log("finding", **publication_finding(error, stage, step))
             raise
 
-    def publication_fact(self, learner: Learner) -> dict[str, Any]:
-        """Return the fact ``publication``: the receipt of the weights that sampled this step's rollouts."""
-        sampled = self.receipt and learner.algorithm.source == "rollouts"
-        return {"publication": self.receipt} if sampled else {}
-
     def evaluate(self, name: str, version: int) -> None:
         """Evaluate the current policy and log the evaluation with every answer."""
-        stage = self.recipe.stages[0]
-        self.publish(version, stage, 0)
+        if self.collector is not None:
+            self.collector.wait()
+        with self.publication_findings(self.recipe.stages[0], 0):
+            self.session.publish(version)
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation
@@ -353,9 +371,9 @@ class Loop:
         )
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
         oldest = self.last_good_checkpoint(stage, last_good_step(step, guard)) if guard and not last else step
-        for saved in checkpoint.saved_steps(self.checkpoints, stage):
-            if saved < oldest and not (guard and saved == 0 and not last):
-                checkpoint.remove(self.checkpoints / checkpoint.CheckpointState(stage, saved).name)
+        for saved_step in checkpoint.saved_steps(self.checkpoints, stage):
+            if saved_step < oldest and not (guard and saved_step == 0 and not last):
+                checkpoint.remove(self.checkpoints / checkpoint.CheckpointState(stage, saved_step).name)
         self.event_log.log("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 
     def restore(self) -> tuple[str, int]:

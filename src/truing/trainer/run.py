@@ -80,9 +80,9 @@ def _open_trackers(recipe: Recipe, out: Path, resume: bool) -> EventDispatcher:
 
 def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
     """Return the memory budget: the last recorded one of a resumed run, else measured."""
-    recorded = [event.payload for event in events if event.kind == "memory"]
-    if recorded:
-        return MemoryBudget.from_facts(recorded[-1])
+    budgets = [event.payload for event in events if event.kind == "memory"]
+    if budgets:
+        return MemoryBudget.from_facts(budgets[-1])
     recipe = session.recipe
     return measure_budget(
         session.policy,

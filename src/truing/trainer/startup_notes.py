@@ -27,9 +27,9 @@ def startup_notes(session: Session) -> Iterator[str]:
 
 def _no_prefix_tree(session: Session) -> Iterator[str]:
     """Yield why shared prefixes are computed once per sample, if the model needs that."""
-    for longest, which in ((0, "samples"), (session.loaded.context_length, "longer samples")):
-        if why := why_no_tree(causal_model(session.policy), longest):
-            yield f"{why}: the shared prefix of {which} is computed for each of them"
+    for longest, kind in ((0, "samples"), (session.loaded.context_length, "longer samples")):
+        if reason := why_no_tree(causal_model(session.policy), longest):
+            yield f"{reason}: the shared prefix of {kind} is computed for each of them"
             return
 
 

@@ -93,13 +93,13 @@ def reward_weights(rewards: Rewards) -> dict[str, float]:
 
 def check_same_rewards(session: Session, run: Mapping[str, Any]) -> None:
     """Raise if a run was trained with other rewards or tasks than those of the session."""
-    now, before = reward_definition(session), run["judged"]
+    current, recorded = reward_definition(session), run["judged"]
     for key in ("rewards", "tasks_hash"):
-        if now[key] != before[key]:
+        if current[key] != recorded[key]:
             raise RecordError(
                 f"the run was trained with other {key.removesuffix('_hash')}",
-                got=now[key],
-                expected=before[key],
+                got=current[key],
+                expected=recorded[key],
                 remedy="call truing.train in Python with the env= and rewards= of that run",
             )
 
@@ -120,8 +120,8 @@ def step_record(
     alone, before any weight changes. ``measured_facts`` are facts of the step; ``audits`` are the facts
     ``audit`` of the stage's earlier steps.
     """
-    computed = [trace for trace in traces if trace.tokens_computed] or traces
-    first, last = computed[0], computed[-1]
+    with_forward = [trace for trace in traces if trace.tokens_computed] or traces
+    first, last = with_forward[0], with_forward[-1]
     rows, objective = _rows(step_samples, traces), learner.algorithm.objective(learner.setting.stage)
     tokens = TokenStreams(rows)
     first_tokens, last_tokens = (
@@ -137,20 +137,22 @@ def step_record(
         "loss/total": total,
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
-    updated = [trace for trace in computed if not trace.skip_reason]
+    applied = [trace for trace in with_forward if not trace.skip_reason]
     skipped = sum(bool(trace.skip_reason) for trace in traces)
-    if updated:
-        metrics |= dict(zip(("grad/norm", "grad/critic_norm"), updated[-1].grad_norms, strict=False))
+    if applied:
+        metrics |= dict(zip(("grad/norm", "grad/critic_norm"), applied[-1].grad_norms, strict=False))
     if learner.critic is not None:
         metrics["value/head_step"] = sum(trace.head_step for trace in traces)
     metrics |= gate_metrics(tokens, learner.setting, skipped, step_samples.equal_groups)
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
+    if publication := measured_facts.get("publication"):
+        metrics["mismatch/updates_behind"] = float(publication["behind"])
     metrics |= _term_weights(learner.setting) | _memory(learner, traces)
     metrics |= cut_share(rows) if step_samples.prompts_limited else {}
     metrics |= audit_metrics(measured_facts, audits, compared="mismatch/max_abs" in metrics)
-    if updated:
-        label = loss_label(last_tokens, objective, loss=total, grad_norm=updated[-1].grad_norms[0])
+    if applied:
+        label = loss_label(last_tokens, objective, loss=total, grad_norm=applied[-1].grad_norms[0])
     else:
         label = LossLabel("held_back", f"the update was skipped: {traces[-1].skip_reason}")
     samples = tuple(row.sample for row in rows)
@@ -208,11 +210,11 @@ def _term_weights(setting: UpdateConfig) -> Metrics:
 
 def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
     """Return the predicted and the measured peak of a step, in GB."""
-    predicted = [
+    predictions = [
         learner.memory_budget.need.peak_bytes(micro) / GB for trace in traces for micro in trace.micro_batches
     ]
     peak = peak_bytes(causal_model(learner.model).device)
-    metrics = {"memory/predicted": max(predicted)} if predicted else {}
+    metrics = {"memory/predicted": max(predictions)} if predictions else {}
     return metrics if peak is None else metrics | {"memory/peak": peak / GB}
 
 
@@ -256,5 +258,5 @@ def _id_pairs(step_samples: StepSamples, samples: Sequence[Sample]) -> Iterator[
     for sample in samples:
         for turn, span in zip(turns[sample.sample_id], sample.turns, strict=True):
             if span.finish_reason is not FinishReason.DEMO:
-                trained = sample.token_ids[span.start : span.end].tolist()
-                yield IdPair(sample.sample_id, span.start, turn.token_ids.tolist(), trained)
+                trained_ids = sample.token_ids[span.start : span.end].tolist()
+                yield IdPair(sample.sample_id, span.start, turn.token_ids.tolist(), trained_ids)

@@ -25,9 +25,9 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 def write_all(handle: BinaryIO, data: bytes) -> None:
     """Write every byte to an unbuffered file, whose own ``write`` may stop early on a full disk."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[handle.write(rest) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[handle.write(remaining) :]
 
 
 def write_atomically(path: Path, data: bytes) -> None:

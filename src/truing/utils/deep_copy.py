@@ -8,7 +8,7 @@ from truing.errors import DataError
 T = TypeVar("T")
 
 
-def deep_copy(value: T, what: str) -> T:
+def deep_copy(value: T, name: str) -> T:
     """Return a deep copy of a value.
 
     Raises:
@@ -18,7 +18,7 @@ def deep_copy(value: T, what: str) -> T:
         return deepcopy(value)
     except (TypeError, RecursionError) as error:
         raise DataError(
-            f"{what} cannot be copied",
+            f"{name} cannot be copied",
             got=f"{type(error).__name__}: {error}",
             expected="data without locks, connections or open files",
             remedy="keep such objects in the environment, and put a name or an index of them here",

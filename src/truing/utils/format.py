@@ -5,9 +5,9 @@ import math
 from collections.abc import Iterable
 
 
-def with_count(number: int, one: str, many: str = "") -> str:
-    """Return a number and its noun: 1 rule, 2 rules; ``many`` is an irregular plural."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def with_count(number: int, singular: str, plural: str = "") -> str:
+    """Return a number and its noun: 1 rule, 2 rules; ``plural`` is an irregular plural."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def format_duration(seconds: float) -> str:
@@ -26,5 +26,5 @@ def escape_control(text: str) -> str:
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return a remedy that names the nearest valid name; empty if none is near."""
-    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else ""
+    similar = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f"did you mean {similar[0]!r}?" if similar else ""

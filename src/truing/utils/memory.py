@@ -62,8 +62,8 @@ def bytes_free(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     available = psutil.virtual_memory().available
     limits = [Path(path).read_text().strip() for path in CGROUP_LIMITS if Path(path).exists()]
-    left = [int(limit) - psutil.Process().memory_info().rss for limit in limits if limit.isdigit()]
-    return max(0, min([available, *left]))
+    remaining = [int(limit) - psutil.Process().memory_info().rss for limit in limits if limit.isdigit()]
+    return max(0, min([available, *remaining]))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -79,8 +79,8 @@ def test_the_least_and_the_largest_of_all_are_never_lost(values, points):
 
 def test_few_updates_are_told_as_they_are():
     none = {"infinite": 0, "not_above_0": 0, "last": None}
-    told = {"x": [1, 3], "y": [0.5, 2.0], "infinite": 1, "not_above_0": 0, "last": INF}
-    assert curve(np.array([0.5, NAN, 2.0, INF])) == told
+    facts = {"x": [1, 3], "y": [0.5, 2.0], "infinite": 1, "not_above_0": 0, "last": INF}
+    assert curve(np.array([0.5, NAN, 2.0, INF])) == facts
     assert curve(np.array([7.0])) == {"x": [1], "y": [7.0], **none, "last": 7.0}
     assert curve(np.empty(0)) == {"x": [], "y": [], **none}
     assert curve(np.full(3, NAN)) == {"x": [], "y": [], **none}
@@ -88,8 +88,8 @@ def test_few_updates_are_told_as_they_are():
 
 def test_what_a_log_axis_has_no_place_for_is_counted():
     values = np.array([0.5, 0.0, NAN, -2.0, 4.0, -INF, 0.0])
-    told = {"x": [1, 5], "y": [0.5, 4.0], "infinite": 1, "not_above_0": 3, "last": 0.0}
-    assert curve(values, log=True) == told
+    facts = {"x": [1, 5], "y": [0.5, 4.0], "infinite": 1, "not_above_0": 3, "last": 0.0}
+    assert curve(values, log=True) == facts
     assert curve(values)["y"] == [0.5, 0.0, -2.0, 4.0, 0.0]
 
 

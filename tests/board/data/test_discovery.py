@@ -25,17 +25,17 @@ def test_runs_labs_and_audits_are_named_by_their_path(tmp_path):
     lab_in(tmp_path / "my-lab")
     (tmp_path / "audits/one").mkdir(parents=True)
     (tmp_path / "audits/one/000000.step.safetensors").write_bytes(b"")
-    found = FolderIndex(tmp_path)
-    assert found.runs == {
+    index = FolderIndex(tmp_path)
+    assert index.runs == {
         "a": tmp_path / "a",
         "deep/er/b": tmp_path / "deep/er/b",
     }
-    assert (list(found.labs), list(found.audits), found.notes) == (["my-lab"], ["audits/one"], [])
+    assert (list(index.labs), list(index.audits), index.notes) == (["my-lab"], ["audits/one"], [])
 
 
 def test_a_folder_without_anything_has_nothing(tmp_path):
-    found = Board(tmp_path).answer("runs", {})
-    assert found == {
+    answer = Board(tmp_path).answer("runs", {})
+    assert answer == {
         "root": str(tmp_path.resolve()),
         **{"runs": [], "waiting": 0, "labs": [], "audits": [], "notes": []},
     }
@@ -58,8 +58,8 @@ def test_a_run_may_be_given_itself_and_is_then_called_by_its_name(tmp_path):
 def test_a_run_within_one_of_its_own_name_hides_neither(tmp_path):
     run = run_in(tmp_path / "same")
     run_in(run / "same")
-    found = FolderIndex(run).runs
-    assert found == {"same": run, "./same": run / "same"}
+    result = FolderIndex(run).runs
+    assert result == {"same": run, "./same": run / "same"}
 
 
 def test_a_run_may_lie_in_a_folder_that_is_called_like_a_part_of_a_run(tmp_path):
@@ -81,10 +81,10 @@ def test_links_are_not_followed_and_told(tmp_path):
     run_in(tmp_path / "outside/run")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/linked").symlink_to(tmp_path / "outside")
-    found = FolderIndex(tmp_path / "root")
-    assert found.runs == {}
-    assert found.notes == [f"{tmp_path / 'root/linked'} is a link and was not followed"]
-    assert Board(tmp_path / "root").answer("runs", {})["notes"] == found.notes
+    index = FolderIndex(tmp_path / "root")
+    assert index.runs == {}
+    assert index.notes == [f"{tmp_path / 'root/linked'} is a link and was not followed"]
+    assert Board(tmp_path / "root").answer("runs", {})["notes"] == index.notes
 
 
 @pytest.mark.parametrize("file", ["run.json", "recipe.toml", "steps.jsonl", "events.jsonl", "rollouts"])
@@ -92,9 +92,9 @@ def test_a_run_with_a_link_that_leads_out_is_not_shown(tmp_path, file):
     run = run_in(tmp_path / "root/run")
     (run / file).rename(tmp_path / "secret")
     (run / file).symlink_to(tmp_path / "secret")
-    found = FolderIndex(tmp_path / "root")
-    assert found.runs == {}
-    assert "holds links that lead out" in found.notes[-1]
+    index = FolderIndex(tmp_path / "root")
+    assert index.runs == {}
+    assert "contains links that lead out" in index.notes[-1]
     with pytest.raises(RecordError, match="there is no run"):
         Board(tmp_path / "root").answer("run", {"run": "run"})
 
@@ -135,8 +135,8 @@ def test_a_lab_or_an_audit_with_a_link_that_leads_out_is_not_shown(tmp_path):
     (tmp_path / "root/lab/hypotheses/.h02-other.md").symlink_to(tmp_path / "secret")
     (tmp_path / "root/audit").mkdir()
     (tmp_path / "root/audit/000000.step.safetensors").symlink_to(tmp_path / "secret")
-    found = FolderIndex(tmp_path / "root")
-    assert (found.labs, found.audits, len(found.notes)) == ({}, {}, 2)
+    index = FolderIndex(tmp_path / "root")
+    assert (index.labs, index.audits, len(index.notes)) == ({}, {}, 2)
 
 
 def test_a_folder_that_vanishes_is_told_and_then_gone(tmp_path):
@@ -179,9 +179,9 @@ def test_a_folder_that_may_not_be_looked_into_is_told(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "scandir", refusing)
-        found = FolderIndex(tmp_path)
-    assert list(found.runs) == ["a"]
-    assert found.notes == [f"{tmp_path / 'closed'} cannot be read: Permission denied"]
+        index = FolderIndex(tmp_path)
+    assert list(index.runs) == ["a"]
+    assert index.notes == [f"{tmp_path / 'closed'} cannot be read: Permission denied"]
 
 
 def test_too_many_folders_are_told(tmp_path, monkeypatch):
@@ -213,6 +213,6 @@ def test_a_pipe_in_a_run_keeps_nobody_waiting(tmp_path):
     os.mkfifo(tmp_path / "bad/events.jsonl")
     with pytest.raises(RecordError, match="neither a file nor a folder"):
         board.answer("run", {"run": "bad"})
-    told = Board(tmp_path).answer("runs", {})
-    assert [each["run"] for each in told["runs"]] == ["good"]
-    assert "bad holds something that is neither a file nor a folder; it is not shown" in told["notes"][0]
+    answer = Board(tmp_path).answer("runs", {})
+    assert [each["run"] for each in answer["runs"]] == ["good"]
+    assert "bad contains something that is neither a file nor a folder; it is not shown" in answer["notes"][0]

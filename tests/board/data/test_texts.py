@@ -4,7 +4,7 @@ import pytest
 from recorded import make_row
 from shown import changed, opened_run, write
 
-from truing.board.data import texts as said
+from truing.board.data import texts as texts_module
 from truing.board.queries import Board
 from truing.board.views import prompts
 from truing.record import compact
@@ -12,7 +12,7 @@ from truing.record import compact
 TASKS = 5
 
 
-def asked(board, view, **query):
+def answer_of(board, view, **query):
     return board.answer(view, {"run": "run", **query})
 
 
@@ -27,15 +27,15 @@ def test_a_search_reads_as_far_as_there_is_time_and_is_complete_in_the_end(tmp_p
     if compacted:
         compact(tmp_path / "run")
     board = Board(tmp_path)
-    asked(board, "samples", start="99")  # no line of it: no words are read
+    answer_of(board, "samples", start="99")  # no line of it: no words are read
     monkeypatch.setattr(prompts, "READ_SECONDS", -1.0)
     left, counts = [], []
     while not left or left[-1]:
-        told = asked(board, "tasks", text="IS 4")
-        left.append(told["unread"])
-        counts.append(told["count"])
+        answer = answer_of(board, "tasks", text="IS 4")
+        left.append(answer["unread"])
+        counts.append(answer["count"])
     assert (left, counts) == ([4, 3, 2, 1, 0], [0, 0, 0, 0, 1])
-    assert [each["prompt"] for each in told["tasks"]] == ["what is 4?"]
+    assert [each["prompt"] for each in answer["tasks"]] == ["what is 4?"]
 
 
 def answered(folder, updates, texts):
@@ -53,11 +53,11 @@ def test_samples_say_how_they_answer(tmp_path, compacted):
     board = answered(tmp_path / "run", 2, texts)
     if compacted:
         compact(tmp_path / "run")
-    told = asked(board, "samples", order="turn_tokens")
-    assert told["unread"] == 0
+    answer = answer_of(board, "samples", order="turn_tokens")
+    assert answer["unread"] == 0
     expected = {"0": "", "1": "ä" * 160, "2": "ö" * 160 + "…"}
-    assert [each["answer"] for each in told["samples"]] == [
-        expected[each["sample_id"][-1]] for each in told["samples"]
+    assert [each["answer"] for each in answer["samples"]] == [
+        expected[each["sample_id"][-1]] for each in answer["samples"]
     ]
 
 
@@ -68,28 +68,28 @@ def test_samples_say_what_they_are_asked(tmp_path):
             write(
                 writer, step, rows=[changed(make_row(f"{step}"), task_id=f"task {step}", messages=messages)]
             )
-    told = asked(Board(tmp_path), "samples")
-    assert [each["prompt"] for each in told["samples"]] == ["what is 0?", "what is 1?"]
-    assert told["unread"] == 0
+    answer = answer_of(Board(tmp_path), "samples")
+    assert [each["prompt"] for each in answer["samples"]] == ["what is 0?", "what is 1?"]
+    assert answer["unread"] == 0
 
 
 def test_answers_that_there_was_no_time_for_are_read_later(tmp_path, monkeypatch):
     board = answered(tmp_path / "run", 3, ["yes", "no"])
-    asked(board, "samples")
+    answer_of(board, "samples")
     board = Board(tmp_path)
     monkeypatch.setattr(prompts, "READ_SECONDS", -1.0)
     left = []
-    while (told := asked(board, "samples"))["waiting"] or told["unread"]:
-        left.append((told["waiting"], told["unread"]))
-        assert told["unread"] == sum(each["answer"] is None for each in told["samples"])
+    while (answer := answer_of(board, "samples"))["waiting"] or answer["unread"]:
+        left.append((answer["waiting"], answer["unread"]))
+        assert answer["unread"] == sum(each["answer"] is None for each in answer["samples"])
     assert left
-    assert [each["answer"] for each in told["samples"]] == ["yes", "no"] * 3
+    assert [each["answer"] for each in answer["samples"]] == ["yes", "no"] * 3
 
 
 def test_no_more_answers_are_kept_than_are_meant_to_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(said, "MAX_HELD_ANSWERS", 2)
+    monkeypatch.setattr(texts_module, "MAX_CACHED_ANSWERS", 2)
     board = answered(tmp_path / "run", 2, ["yes", "no", "maybe"])
     for _ in range(2):
-        asked(board, "samples")
+        answer_of(board, "samples")
     with board.open_runs.locked("run") as (opened,):
         assert len(opened.sample_texts._answers) == 2

@@ -38,13 +38,13 @@ def every(tmp_path_factory):
 def test_every_metric_is_drawn_somewhere_and_once_with_its_own_definition(every):
     head = every.answer("run", {"run": "run"})
     drawn = {}
-    for room in head["rooms"]:
-        for each in room["charts"]:
-            told = every.answer("chart", {"run": "run", "chart": each["name"]})
-            assert told["title"] == each["title"]
-            defined = [metric["name"] for metric in told["definitions"]]
-            for series in told["series"]:
-                drawn.setdefault(series["name"], []).append(room["title"])
+    for group in head["rooms"]:
+        for each in group["charts"]:
+            answer = every.answer("chart", {"run": "run", "chart": each["name"]})
+            assert answer["title"] == each["title"]
+            defined = [metric["name"] for metric in answer["definitions"]]
+            for series in answer["series"]:
+                drawn.setdefault(series["name"], []).append(group["title"])
                 assert metric_of(series["name"]).name in defined
     assert sorted(drawn) == sorted(EVERY)
     assert {name: rooms for name, rooms in drawn.items() if len(rooms) > 1} == {}
@@ -53,14 +53,14 @@ def test_every_metric_is_drawn_somewhere_and_once_with_its_own_definition(every)
 
 def test_charts_name_only_numbers_that_there_are():
     patterns = [metric.name for metric in METRICS] + ["seconds/<phase>"]
-    for room in CHART_GROUPS:
-        for chart in room.charts:
+    for group in CHART_GROUPS:
+        for chart in group.charts:
             for name in chart.names:
                 if name.endswith("*"):
                     assert any(each.startswith(name[:-1]) for each in patterns), name
                 else:
                     assert name in patterns, name
-    names = [chart.name for room in CHART_GROUPS for chart in room.charts]
+    names = [chart.name for group in CHART_GROUPS for chart in group.charts]
     assert len(names) == len(set(names))
     assert not [name for name in names if name.startswith("~")]
 
@@ -71,7 +71,7 @@ def test_what_no_chart_shows_has_one_of_its_own():
     rest = ungrouped_charts(columns)
     assert [(chart.name, chart.names) for chart in rest.charts] == [("~odd/one", ("odd/one",))]
     assert chart_columns(find_chart("~odd/one", columns), columns) == ["odd/one"]
-    assert [room["title"] for room in chart_groups_of(columns)] == ["Policy", "Other"]
+    assert [group["title"] for group in chart_groups_of(columns)] == ["Policy", "Other"]
     assert find_chart("~lr", columns) is None
 
 
@@ -81,17 +81,17 @@ def test_series_are_the_columns(board, trained):
     rows = RunReader(trained / "mini").steps()
     head = board.answer("run", {"run": "mini"})
     seen = set()
-    for each in (each for room in head["rooms"] for each in room["charts"]):
+    for each in (each for group in head["rooms"] for each in group["charts"]):
         chart = board.answer("chart", {"run": "mini", "chart": each["name"]})
         for series in chart["series"]:
             name = series["name"]
-            told = [
+            entries = [
                 row.seconds.get(name[8:], math.nan)
                 if name.startswith("seconds/")
                 else row.metrics.get(name, math.nan)
                 for row in rows
             ]
-            expected = [(i, value) for i, value in enumerate(told, start=1) if math.isfinite(value)]
+            expected = [(i, value) for i, value in enumerate(entries, start=1) if math.isfinite(value)]
             drawn = [(x, y) for x, y in expected if y > 0 or not chart["log"]]
             assert list(zip(series["x"], series["y"], strict=True)) == drawn, name
             assert series["not_above_0"] == len(expected) - len(drawn)
@@ -104,12 +104,12 @@ def test_series_are_the_columns(board, trained):
 
 
 def test_labels_leave_out_what_all_have_in_common(every):
-    told = every.answer("chart", {"run": "run", "chart": "ratio"})
-    assert [each["label"] for each in told["series"]] == ["min", "p10", "p50", "p90", "max", "mean"]
-    told = every.answer("chart", {"run": "run", "chart": "variance"})
-    assert told["series"][0]["label"] == "zero_variance_share"
-    told = every.answer("chart", {"run": "run", "chart": "gates"})
-    assert {each["label"].split("/")[0] for each in told["series"]} == {"gate", "correction"}
+    answer = every.answer("chart", {"run": "run", "chart": "ratio"})
+    assert [each["label"] for each in answer["series"]] == ["min", "p10", "p50", "p90", "max", "mean"]
+    answer = every.answer("chart", {"run": "run", "chart": "variance"})
+    assert answer["series"][0]["label"] == "zero_variance_share"
+    answer = every.answer("chart", {"run": "run", "chart": "gates"})
+    assert {each["label"].split("/")[0] for each in answer["series"]} == {"gate", "correction"}
 
 
 def test_a_chart_may_be_asked_for_from_one_update_to_another(board):
@@ -131,9 +131,9 @@ def test_a_log_axis_is_for_numbers_above_0(tmp_path):
     board = Board(tmp_path)
 
     def asked(**window):
-        told = board.answer("chart", {"run": "run", "chart": "mismatch", **window})
-        (series,) = told["series"]
-        return told["log"], series["y"], series["not_above_0"]
+        answer = board.answer("chart", {"run": "run", "chart": "mismatch", **window})
+        (series,) = answer["series"]
+        return answer["log"], series["y"], series["not_above_0"]
 
     assert asked() == (True, [2e-5], 2)
     assert asked(to="2") == (False, [0.0, 0.0], 0)
@@ -141,8 +141,8 @@ def test_a_log_axis_is_for_numbers_above_0(tmp_path):
 
 
 def limits(stage="grpo", **changes):
-    found = recipe_limits(resolve(facts_of(**changes)["recipe"]), stage)
-    return {name: {each["label"]: each["y"] for each in lines} for name, lines in found.items()}
+    result = recipe_limits(resolve(facts_of(**changes)["recipe"]), stage)
+    return {name: {each["label"]: each["y"] for each in lines} for name, lines in result.items()}
 
 
 def test_bounds_are_those_of_the_objective_where_the_recipe_names_none():
@@ -155,20 +155,20 @@ def test_bounds_are_those_of_the_objective_where_the_recipe_names_none():
 
 
 def test_bounds_are_those_of_the_recipe():
-    told = limits(
+    result = limits(
         grpo={"objective": "dapo", "clip_low": 0.1, "clip_high": 0.4},
         kl={"coef": 0.1, "target": 0.02, "cap": 3.0},
         entropy={"target": 1.5},
         optimizer={"max_grad_norm": 0.7},
         sampling={"max_new_tokens": 17},
     )
-    assert told["ratio"] == {"1 − clip_low": 0.9, "1 + clip_high": 1.4}
-    assert told["kl"] == {"kl.target": 0.02, "kl.cap": 3.0}
-    assert told["entropy"] == {"entropy.target": 1.5}
-    assert told["grad"] == {"optimizer.max_grad_norm": 0.7}
-    assert told["length"] == {"sampling.max_new_tokens, of each turn": 17.0}
-    assert told["audit"] == {"EVIDENCE threshold": 6.0}
-    assert told["alignment"] == {"expected": 1.0}
+    assert result["ratio"] == {"1 − clip_low": 0.9, "1 + clip_high": 1.4}
+    assert result["kl"] == {"kl.target": 0.02, "kl.cap": 3.0}
+    assert result["entropy"] == {"entropy.target": 1.5}
+    assert result["grad"] == {"optimizer.max_grad_norm": 0.7}
+    assert result["length"] == {"sampling.max_new_tokens, of each turn": 17.0}
+    assert result["audit"] == {"EVIDENCE threshold": 6.0}
+    assert result["alignment"] == {"expected": 1.0}
     assert limits(grpo={"objective": "cispo", "max_weight": 8.0})["ratio"] == {"max_ratio": 8.0}
     assert limits("sft") == {"grad": limits()["grad"]}
     ppo = limits("ppo", stages=["sft", "ppo"], ppo={"steps": 1, "learning_rate": 1e-3, "clip_high": 0.5})
@@ -180,8 +180,8 @@ def test_bounds_follow_what_a_guard_changed(tmp_path):
     with opened_run(tmp_path / "run", guard=guard) as writer:
         write(writer, 0)
         write(writer, 1)
-        told = {"stage": "grpo", "step": 2, "to": 1, "reason": "it broke", "kept": "abandoned/grpo-1"}
-        writer.write_event("rollback", **told)
+        facts = {"stage": "grpo", "step": 2, "to": 1, "reason": "it broke", "kept": "abandoned/grpo-1"}
+        writer.write_event("rollback", **facts)
     board = Board(tmp_path)
-    found = board.answer("run", {"run": "run"})["bounds"]["grpo"]["ratio"]
-    assert found == [{"label": "1 − clip_low", "y": 0.8}, {"label": "1 + clip_high", "y": 1.05}]
+    answer = board.answer("run", {"run": "run"})["bounds"]["grpo"]["ratio"]
+    assert answer == [{"label": "1 − clip_low", "y": 0.8}, {"label": "1 + clip_high", "y": 1.05}]

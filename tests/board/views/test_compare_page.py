@@ -23,28 +23,30 @@ def two(tmp_path):
                 write(writer, step, rows=rows, **{"reward/mean": rate * step, "lr": rate})
             writer.write_event("eval", **evaluation("grpo@2", 0.2))
             if name == "a":
-                told = {"stage": "grpo", "step": 3, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"}
-                writer.write_event("rollback", **told)
+                facts = {"stage": "grpo", "step": 3, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"}
+                writer.write_event("rollback", **facts)
     return Board(tmp_path)
 
 
 def test_what_was_declared_otherwise(two):
-    told = two.answer("compare", {"a": "a", "b": "b/c"})
-    assert told["recipe"] == [{"key": "grpo.learning_rate", "first": "0.001", "second": "0.002"}]
-    assert told["facts"] == []
-    assert [each["run"] for each in told["runs"]] == ["a", "b/c"]
-    assert told["runs"][0]["evaluations_at"] == []
-    assert [each["x"] for each in told["runs"][1]["evaluations_at"]] == [2]
-    assert {"lr", "reward/mean", "seconds/forward"} <= set(told["numbers"])
+    answer = two.answer("compare", {"a": "a", "b": "b/c"})
+    assert answer["recipe"] == [{"key": "grpo.learning_rate", "first": "0.001", "second": "0.002"}]
+    assert answer["facts"] == []
+    assert [each["run"] for each in answer["runs"]] == ["a", "b/c"]
+    assert answer["runs"][0]["evaluations_at"] == []
+    assert [each["x"] for each in answer["runs"][1]["evaluations_at"]] == [2]
+    assert {"lr", "reward/mean", "seconds/forward"} <= set(answer["numbers"])
 
 
 def test_where_they_part_is_what_the_command_finds(two):
-    told = two.answer("parting", {"a": "a", "b": "b/c"})
-    found = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).parting
-    assert (told["same"], told["parting"]["update"], told["parting"]["step"]) == (2, 3, 2)
-    assert (told["parting"]["what"], told["parting"]["token"]) == ("token_ids", 2)
-    assert (told["parting"]["first"], told["parting"]["second"]) == (found.first, found.second) == (7, 8)
-    beside = {each["name"]: (each["first"], each["second"]) for each in told["beside"]}
+    answer = two.answer("parting", {"a": "a", "b": "b/c"})
+    result = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).parting
+    assert (answer["same"], answer["parting"]["update"], answer["parting"]["step"]) == (2, 3, 2)
+    assert (answer["parting"]["what"], answer["parting"]["token"]) == ("token_ids", 2)
+    assert (
+        (answer["parting"]["first"], answer["parting"]["second"]) == (result.first, result.second) == (7, 8)
+    )
+    beside = {each["name"]: (each["first"], each["second"]) for each in answer["beside"]}
     assert beside["grpo reward/mean"] == pytest.approx((0.0015, 0.003))
     shown = "0.200 [0.100, 0.300] (if many tasks) of 8 tasks"
     assert beside["eval grpo@2"] == (None, shown)  # the first was undone
@@ -52,9 +54,14 @@ def test_where_they_part_is_what_the_command_finds(two):
 
 def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
     monkeypatch.setattr(RunView, "token_texts", lambda _, ids: [f"<{i}>" for i in ids])
-    told = two.answer("parting", {"a": "a", "b": "b/c"})["words"]
-    assert (told["stage"], told["update"], told["sample"], told["token"]) == ("grpo", 3, "0/grpo/2/0/0", 2)
-    first, second = told["sides"]
+    answer = two.answer("parting", {"a": "a", "b": "b/c"})["words"]
+    assert (answer["stage"], answer["update"], answer["sample"], answer["token"]) == (
+        "grpo",
+        3,
+        "0/grpo/2/0/0",
+        2,
+    )
+    first, second = answer["sides"]
     assert (first["before"], first["token"], first["after"]) == ("<1><2>", "<7>", "<4>")
     assert (second["before"], second["token"], second["after"]) == ("<1><2>", "<8>", "<4>")
     assert (first["cut"], first["more"], first["reward"]) == (False, 0, 1.0)
@@ -81,8 +88,8 @@ def test_runs_of_other_seeds_and_other_tasks_have_no_answer_in_common(tmp_path):
             write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", 4), token_ids=ids, task_id=task)])
     board = Board(tmp_path)
     for other in ("b", "c"):
-        told = board.answer("parting", {"a": "a", "b": other})
-        assert (told["parting"]["what"], told["words"]) == ("token_ids", None)
+        answer = board.answer("parting", {"a": "a", "b": other})
+        assert (answer["parting"]["what"], answer["words"]) == ("token_ids", None)
 
 
 def test_evaluations_that_both_have_are_compared(tmp_path):
@@ -90,25 +97,25 @@ def test_evaluations_that_both_have_are_compared(tmp_path):
         with opened_run(tmp_path / name) as writer:
             reward = {f"t{i}": more + 0.1 * i for i in range(8)}
             writer.write_event("eval", **evaluation("base", 0.5) | {"reward": reward, "failed": {}})
-    told = Board(tmp_path).answer("compare", {"a": "a", "b": "b"})
-    (found,) = told["gains"]
+    answer = Board(tmp_path).answer("compare", {"a": "a", "b": "b"})
+    (found,) = answer["gains"]
     assert (found["name"], found["up"]) == ("base", 8)
     assert found["says"] == "the second is better, if differences are symmetric"
     assert found["paired"]["mean"] == pytest.approx(0.5)
     assert math.isnan(found["paired"]["low"])  # all gain the same
-    assert told["seeds"].startswith("both runs have seed 0")
+    assert answer["seeds"].startswith("both runs have seed 0")
     (printed,) = compare(tmp_path / "a", tmp_path / "b").gains
     assert math.isnan(printed.paired.low)
 
 
 def test_no_more_updates_are_looked_at_than_told(two, monkeypatch):
     monkeypatch.setattr(compare_page, "MAX_COMPARED_UPDATES", 2)
-    told = two.answer("parting", {"a": "a", "b": "b/c"})
-    assert (told["same"], told["looked_at"], told["parting"]) == (2, 2, None)
+    answer = two.answer("parting", {"a": "a", "b": "b/c"})
+    assert (answer["same"], answer["looked_at"], answer["parting"]) == (2, 2, None)
 
 
 def test_a_run_is_the_same_as_itself(two):
-    told = two.answer("parting", {"a": "a", "b": "a"})
-    assert (told["same"], told["parting"], told["note"]) == (4, None, "")
-    told = two.answer("compare", {"a": "a", "b": "a"})
-    assert (told["recipe"], told["facts"]) == ([], [])
+    answer = two.answer("parting", {"a": "a", "b": "a"})
+    assert (answer["same"], answer["parting"], answer["note"]) == (4, None, "")
+    answer = two.answer("compare", {"a": "a", "b": "a"})
+    assert (answer["recipe"], answer["facts"]) == ([], [])

@@ -39,8 +39,8 @@ def test_no_word_is_explained_twice_or_by_nothing():
 
 
 def test_the_board_tells_them(tmp_path):
-    told = Board(tmp_path).answer("words", {})
-    found = {
-        tuple(word["names"]): word["means"] for topic in told for word in topic["words"] if topic["title"]
+    answer = Board(tmp_path).answer("words", {})
+    table = {
+        tuple(word["names"]): word["means"] for topic in answer for word in topic["words"] if topic["title"]
     }
-    assert found == {word.names: word.means for topic in TOPICS for word in topic.words}
+    assert table == {word.names: word.means for topic in TOPICS for word in topic.words}

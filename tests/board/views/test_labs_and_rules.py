@@ -20,17 +20,17 @@ from truing.utils.jsonl import dump_json
 
 def test_a_lab_tells_every_hypothesis_and_where_it_stands(tmp_path):
     lab = lab_in(tmp_path / "my lab", {"h01": HEADER, "h02": HEADER})
-    told = Board(tmp_path).answer("lab", {"lab": "my lab"})
-    assert told["name"] == "small"
+    answer = Board(tmp_path).answer("lab", {"lab": "my lab"})
+    assert answer["name"] == "small"
     expected = [judge(lab, each).facts() for each in lab.hypotheses.values()]
-    assert [{key: each[key] for key in expected[0]} for each in told["hypotheses"]] == expected
-    assert [(each["claim"], each["priority"]) for each in told["hypotheses"]] == [
+    assert [{key: each[key] for key in expected[0]} for each in answer["hypotheses"]] == expected
+    assert [(each["claim"], each["priority"]) for each in answer["hypotheses"]] == [
         ("the arm helps", "medium")
     ] * 2
     one = Board(tmp_path).answer("hypothesis", {"lab": "my lab", "hypothesis": "h02"})
     assert (one["title"], one["claim"], one["runs"]) == (lab.hypotheses["h02"].title, "the arm helps", [])
     assert one["text"].startswith("# H02: Some")
-    dump_json(told)
+    dump_json(answer)
     dump_json(one)
 
 
@@ -64,9 +64,9 @@ def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
     for step in recorded_steps(trained / "mini"):
         if step.stage == "grpo":
             keeper.write(step)
-    told = Board(tmp_path).answer("audit", {"audit": "audit"})
-    assert all(each.pop("why") for each in told["findings"])
-    assert json.loads(dump_json(told)) == json.loads(
+    answer = Board(tmp_path).answer("audit", {"audit": "audit"})
+    assert all(each.pop("why") for each in answer["findings"])
+    assert json.loads(dump_json(answer)) == json.loads(
         dump_json(report_facts(diagnose_run(tmp_path / "audit")))
     )
     assert Board(tmp_path).answer("runs", {})["audits"] == ["audit"]

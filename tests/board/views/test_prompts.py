@@ -21,7 +21,7 @@ REWARDS = {  # of each task, update by update
 
 
 @pytest.fixture
-def drawn(tmp_path):
+def prompts_board(tmp_path):
     """Five prompts over three updates; each attempt's ``messages`` ask for the task by its name."""
     with opened_run(tmp_path / "run") as writer:
         for step in range(3):
@@ -40,13 +40,13 @@ def drawn(tmp_path):
     return Board(tmp_path)
 
 
-def asked(board, view="tasks", **query):
+def answer_of(board, view="tasks", **query):
     return board.answer(view, {"run": "run", **query})
 
 
-def test_every_prompt_by_hand(drawn):
-    told = asked(drawn)
-    by_task = {each["task"]: each for each in told["tasks"]}
+def test_every_prompt_by_hand(prompts_board):
+    answer = answer_of(prompts_board)
+    by_task = {each["task"]: each for each in answer["tasks"]}
     for task, updates in REWARDS.items():
         known = [reward for each in updates for reward in each if reward == reward]
         if not known:
@@ -60,9 +60,9 @@ def test_every_prompt_by_hand(drawn):
         assert each["spread"] == spread
         assert (each["stage"], each["update"]) == ("grpo", len(updates))
         assert each["prompt"] == (f"do {task}" + "!" * 400)[:300] + "…"
-    assert (told["count"], told["rows"], told["waiting"], told["unreadable"]) == (4, 12, 0, [])
+    assert (answer["count"], answer["rows"], answer["waiting"], answer["unreadable"]) == (4, 12, 0, [])
     # rates: easy 1, hard 0, mixed 2 of 5, once 0
-    assert told["rates"] == [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
+    assert answer["rates"] == [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_every_prompt_by_hand(drawn):
         ("last", ["hard", "once", "easy", "mixed"]),
     ],
 )
-def test_prompts_are_sorted_and_what_is_not_known_comes_last(drawn, order, names):
-    assert [each["task"] for each in asked(drawn, order=order)["tasks"]] == names
-    back = [each["task"] for each in asked(drawn, order=order, backwards="1")["tasks"]]
+def test_prompts_are_sorted_and_what_is_not_known_comes_last(prompts_board, order, names):
+    assert [each["task"] for each in answer_of(prompts_board, order=order)["tasks"]] == names
+    back = [each["task"] for each in answer_of(prompts_board, order=order, backwards="1")["tasks"]]
     assert back[-1] == "once" if order == "spread" else sorted(back) == sorted(names)
     assert back[0] == {"task": "once", "spread": "hard", "attempts": "mixed", "last": "mixed"}.get(
         order, "easy"
@@ -94,36 +94,41 @@ def test_an_attempt_with_several_samples_counts_once(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
         write(writer, 1, rows=rows[3:])  # an attempt of the same name in another update is another
-    (told,) = asked(Board(tmp_path))["tasks"]
+    (told,) = answer_of(Board(tmp_path))["tasks"]
     assert (told["attempts"], told["pass_rate"]) == (3, pytest.approx(1 / 3))
-    assert asked(Board(tmp_path), "samples")["count"] == 5
+    assert answer_of(Board(tmp_path), "samples")["count"] == 5
 
 
-def found(board, **query):
-    return [each["task"] for each in asked(board, order="task", **query)["tasks"]]
+def matching_tasks(board, **query):
+    return [each["task"] for each in answer_of(board, order="task", **query)["tasks"]]
 
 
-def test_prompts_are_found_by_their_name_and_by_what_they_ask(drawn):
-    assert found(drawn, text="ONC") == ["once"]
-    assert found(drawn, text="DO m") == ["mixed"]
-    assert found(drawn, text="!!") == ["easy", "hard", "mixed", "once"]
+def test_prompts_are_found_by_their_name_and_by_what_they_ask(prompts_board):
+    assert matching_tasks(prompts_board, text="ONC") == ["once"]
+    assert matching_tasks(prompts_board, text="DO m") == ["mixed"]
+    assert matching_tasks(prompts_board, text="!!") == ["easy", "hard", "mixed", "once"]
     assert (
-        found(drawn, text="!" * 993) == found(drawn, text="be good") == []
+        matching_tasks(prompts_board, text="!" * 993) == matching_tasks(prompts_board, text="be good") == []
     )  # beyond what is kept; of no user
-    assert asked(drawn, text=".*") | {"tasks": 0} == asked(drawn, text="no such") | {"tasks": 0}
-    assert (asked(drawn, text=".*")["tasks"], asked(drawn, text=".*")["every"]) == ([], 4)
+    assert answer_of(prompts_board, text=".*") | {"tasks": 0} == answer_of(prompts_board, text="no such") | {
+        "tasks": 0
+    }
+    assert (answer_of(prompts_board, text=".*")["tasks"], answer_of(prompts_board, text=".*")["every"]) == (
+        [],
+        4,
+    )
 
 
-def test_a_bar_of_the_pass_rates_lists_its_prompts(drawn):
-    told = asked(drawn)
-    for name, count in zip(told["bars"], told["rates"], strict=True):
-        chosen = asked(drawn, passed=name)
-        assert (chosen["count"], chosen["every"], chosen["rates"]) == (count, 4, told["rates"])
-    assert found(drawn, passed="never") == ["hard", "once"]
-    assert found(drawn, passed="40-50") == ["mixed"]
-    assert found(drawn, passed="never", text="do o") == ["once"]
+def test_a_bar_of_the_pass_rates_lists_its_prompts(prompts_board):
+    answer = answer_of(prompts_board)
+    for name, count in zip(answer["bars"], answer["rates"], strict=True):
+        chosen = answer_of(prompts_board, passed=name)
+        assert (chosen["count"], chosen["every"], chosen["rates"]) == (count, 4, answer["rates"])
+    assert matching_tasks(prompts_board, passed="never") == ["hard", "once"]
+    assert matching_tasks(prompts_board, passed="40-50") == ["mixed"]
+    assert matching_tasks(prompts_board, passed="never", text="do o") == ["once"]
     with pytest.raises(BadRequestError, match="no pass rate 45"):
-        asked(drawn, passed="45")
+        answer_of(prompts_board, passed="45")
 
 
 def test_each_tenth_is_counted_in_the_bar_that_begins_with_it():
@@ -138,23 +143,30 @@ def names(told):
     return [each["sample_id"].removeprefix("0/grpo/") for each in told["samples"]]
 
 
-def test_samples_are_chosen_as_they_are_wanted(drawn):
-    assert names(asked(drawn, "samples", task="hard")) == ["0/hard/0", "0/hard/1"]
-    assert names(asked(drawn, "samples", group="0/grpo/1/mixed")) == ["1/mixed/0", "1/mixed/1"]
-    assert names(asked(drawn, "samples", least="1.5")) == ["1/easy/1"]
-    assert names(asked(drawn, "samples", most="-0.5")) == ["0/hard/1"]
-    assert names(asked(drawn, "samples", least="0.25", most="0.5")) == ["0/once/0", "1/mixed/0", "2/mixed/1"]
-    assert names(asked(drawn, "samples", least="-inf", task="never")) == []
-    assert asked(drawn, "samples", status="error")["count"] == 0
-    assert asked(drawn, "samples", finish="stop")["count"] == 15
-    told = asked(drawn, "samples")
-    assert (told["count"], told["finishes"], told["statuses"]) == (15, ["stop"], ["done"])
-    assert [(each["stage"], each["update"]) for each in told["samples"][-2:]] == [("grpo", 3)] * 2
+def test_samples_are_chosen_as_they_are_wanted(prompts_board):
+    assert names(answer_of(prompts_board, "samples", task="hard")) == ["0/hard/0", "0/hard/1"]
+    assert names(answer_of(prompts_board, "samples", group="0/grpo/1/mixed")) == ["1/mixed/0", "1/mixed/1"]
+    assert names(answer_of(prompts_board, "samples", least="1.5")) == ["1/easy/1"]
+    assert names(answer_of(prompts_board, "samples", most="-0.5")) == ["0/hard/1"]
+    assert names(answer_of(prompts_board, "samples", least="0.25", most="0.5")) == [
+        "0/once/0",
+        "1/mixed/0",
+        "2/mixed/1",
+    ]
+    assert names(answer_of(prompts_board, "samples", least="-inf", task="never")) == []
+    assert answer_of(prompts_board, "samples", status="error")["count"] == 0
+    assert answer_of(prompts_board, "samples", finish="stop")["count"] == 15
+    answer = answer_of(prompts_board, "samples")
+    assert (answer["count"], answer["finishes"], answer["statuses"]) == (15, ["stop"], ["done"])
+    assert [(each["stage"], each["update"]) for each in answer["samples"][-2:]] == [("grpo", 3)] * 2
 
 
-def test_samples_are_sorted_with_what_is_not_known_last(drawn):
+def test_samples_are_sorted_with_what_is_not_known_last(prompts_board):
     up, down = (
-        [each["reward"] for each in asked(drawn, "samples", order="reward", backwards=each)["samples"]]
+        [
+            each["reward"]
+            for each in answer_of(prompts_board, "samples", order="reward", backwards=each)["samples"]
+        ]
         for each in ("", "1")
     )
     assert up[:12] == sorted(up[:12])
@@ -162,11 +174,15 @@ def test_samples_are_sorted_with_what_is_not_known_last(drawn):
     assert all(value != value for value in up[12:] + down[12:])
 
 
-def test_lists_come_in_pages(drawn, monkeypatch):
+def test_lists_come_in_pages(prompts_board, monkeypatch):
     monkeypatch.setattr(prompts, "PAGE_ROWS", 4)
-    every = [name for start in ("", "4", "8", "12") for name in names(asked(drawn, "samples", start=start))]
+    every = [
+        name
+        for start in ("", "4", "8", "12")
+        for name in names(answer_of(prompts_board, "samples", start=start))
+    ]
     assert len(every) == len(set(every)) == 15
-    assert asked(drawn, "samples", start="99")["samples"] == []
+    assert answer_of(prompts_board, "samples", start="99")["samples"] == []
 
 
 @pytest.mark.parametrize(
@@ -181,57 +197,57 @@ def test_lists_come_in_pages(drawn, monkeypatch):
         ("tasks", {"start": "9" * 30}, "start is out of range"),
     ],
 )
-def test_what_cannot_be_meant_is_an_error(drawn, view, wrong, words):
+def test_what_cannot_be_meant_is_an_error(prompts_board, view, wrong, words):
     with pytest.raises(BadRequestError, match=words):
-        asked(drawn, view, **wrong)
+        answer_of(prompts_board, view, **wrong)
 
 
-def test_what_there_was_no_time_for_is_told_and_read_later(drawn, monkeypatch):
+def test_what_there_was_no_time_for_is_told_and_read_later(prompts_board, monkeypatch):
     monkeypatch.setattr(prompts, "READ_SECONDS", -1.0)
-    first = asked(drawn)
+    first = answer_of(prompts_board)
     assert 0 < first["waiting"] < 3
     assert first["unread"] == sum(each["prompt"] is None for each in first["tasks"])
-    while (told := asked(drawn))["waiting"] or told["unread"]:
+    while (answer := answer_of(prompts_board))["waiting"] or answer["unread"]:
         pass
-    assert all(each["prompt"] for each in told["tasks"])
+    assert all(each["prompt"] for each in answer["tasks"])
     monkeypatch.setattr(prompts, "READ_SECONDS", 1.0)
-    assert asked(drawn)["rows"] == 12
+    assert answer_of(prompts_board)["rows"] == 12
 
 
-def test_an_update_that_cannot_be_read_is_told_and_the_others_are_listed(drawn, tmp_path):
+def test_an_update_that_cannot_be_read_is_told_and_the_others_are_listed(prompts_board, tmp_path):
     (tmp_path / "run/rollouts/grpo-000001.arrow").unlink()
-    told = asked(drawn, "samples")
-    assert (told["count"], told["unreadable_count"]) == (11, 1)
-    assert "step 1 of stage grpo are missing" in told["unreadable"][0]
+    answer = answer_of(prompts_board, "samples")
+    assert (answer["count"], answer["unreadable_count"]) == (11, 1)
+    assert "step 1 of stage grpo are missing" in answer["unreadable"][0]
 
 
 def test_demonstrations_have_no_reward_and_are_no_attempts(board):
-    told = board.answer("tasks", {"run": "mini"})
+    answer = board.answer("tasks", {"run": "mini"})
     rows = {each: board.answer("samples", {"run": "mini", "stage": each})["count"] for each in ("all", "sft")}
     assert rows == {"all": 15 * 16 + 2 * 6 * 4, "sft": 15 * 16}
-    assert told["rows"] == 2 * 6 * 4 == sum(each["attempts"] for each in told["tasks"])
+    assert answer["rows"] == 2 * 6 * 4 == sum(each["attempts"] for each in answer["tasks"])
 
 
 def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):
-    told = board.answer("samples", {"run": "mini"})
-    assert (told["stage"], told["stages"], told["count"]) == ("grpo", ["sft", "grpo"], 2 * 6 * 4)
-    assert {each["stage"] for each in told["samples"]} == {"grpo"}
+    answer = board.answer("samples", {"run": "mini"})
+    assert (answer["stage"], answer["stages"], answer["count"]) == ("grpo", ["sft", "grpo"], 2 * 6 * 4)
+    assert {each["stage"] for each in answer["samples"]} == {"grpo"}
     assert board.answer("samples", {"run": "mini", "stage": "nothing"})["count"] == 0
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, stage="sft", rows=[changed(make_row("a"), reward=NAN)])
-    told = asked(Board(tmp_path), "samples")
-    assert (told["stage"], told["count"]) == ("all", 1)
+    answer = answer_of(Board(tmp_path), "samples")
+    assert (answer["stage"], answer["count"]) == ("all", 1)
 
 
-def test_words_that_cannot_be_read_are_told_and_the_lists_stand(drawn, tmp_path):
-    with drawn.open_runs.locked("run") as (opened,):
+def test_words_that_cannot_be_read_are_told_and_the_lists_stand(prompts_board, tmp_path):
+    with prompts_board.open_runs.locked("run") as (opened,):
         opened.read_samples(9.0)
     (tmp_path / "run/rollouts/grpo-000000.arrow").unlink()
-    told = asked(drawn, "samples")
-    assert (told["count"], told["unread"], told["unreadable_count"]) == (15, 0, 1)
-    assert [each["answer"] is None for each in told["samples"]] == [
-        each["update"] == 1 for each in told["samples"]
+    answer = answer_of(prompts_board, "samples")
+    assert (answer["count"], answer["unread"], answer["unreadable_count"]) == (15, 0, 1)
+    assert [each["answer"] is None for each in answer["samples"]] == [
+        each["update"] == 1 for each in answer["samples"]
     ]
-    told = asked(drawn, text="do ")  # "hard" and "once" were drawn in no other update
-    assert (told["unread"], told["unreadable_count"], told["count"]) == (0, 1, 2)
-    assert "step 0 of stage grpo are missing" in told["unreadable"][0]
+    answer = answer_of(prompts_board, text="do ")  # "hard" and "once" were drawn in no other update
+    assert (answer["unread"], answer["unreadable_count"], answer["count"]) == (0, 1, 2)
+    assert "step 0 of stage grpo are missing" in answer["unreadable"][0]

@@ -11,7 +11,7 @@ from truing.record.update_columns import columns_of
 
 
 @pytest.fixture
-def told(tmp_path):
+def run_board(tmp_path):
     """Three updates of SFT, four of GRPO, evaluations between them, and events of all kinds."""
     with opened_run(tmp_path / "run", eval={"every": 1}) as writer:
         writer.write_event("eval", **evaluation("base", 0.1))
@@ -36,10 +36,10 @@ def told(tmp_path):
     return Board(tmp_path).answer("run", {"run": "run"})
 
 
-def test_evaluations_lie_behind_the_updates_that_they_followed(told):
-    placed = {each["name"]: each["x"] for each in told["evaluations_at"]}
+def test_evaluations_lie_behind_the_updates_that_they_followed(run_board):
+    placed = {each["name"]: each["x"] for each in run_board["evaluations_at"]}
     assert placed == {"base": 0, "sft@1": 1, "sft@2": 2, "after_sft": 3, "grpo@2": 5}
-    assert told["evaluations_at"][0] == {
+    assert run_board["evaluations_at"][0] == {
         "name": "base",
         "x": 0,
         "mean": 0.1,
@@ -51,20 +51,20 @@ def test_evaluations_lie_behind_the_updates_that_they_followed(told):
     }
 
 
-def test_stages_have_their_rows_and_the_number_of_their_first_update(told):
-    assert told["spans"] == [
+def test_stages_have_their_rows_and_the_number_of_their_first_update(run_board):
+    assert run_board["spans"] == [
         {"stage": "sft", "start": 0, "end": 3, "first": 1},
         {"stage": "grpo", "start": 3, "end": 7, "first": 1},
     ]
-    assert (told["updates"], told["at"], told["stages"]) == (
+    assert (run_board["updates"], run_board["at"], run_board["stages"]) == (
         7,
         ("grpo", 4, 3),
         (("sft", 3, 3), ("grpo", 4, 3)),
     )
 
 
-def test_what_happened_is_told_newest_first_and_counts_from_one(told):
-    assert [(each["kind"], each["text"]) for each in told["events"]] == [
+def test_what_happened_is_told_newest_first_and_counts_from_one(run_board):
+    assert [(each["kind"], each["text"]) for each in run_board["events"]] == [
         ("stopped", "it broke\n  got: 5"),
         ("memory", "need 3"),
         ("incident", "grpo 4: an attempt failed"),
@@ -77,7 +77,7 @@ def test_what_happened_is_told_newest_first_and_counts_from_one(told):
         ("eval", "sft@1: 0.200 [0.100, 0.300] (if many tasks) of 8 tasks"),
         ("eval", "base: 0.100 [0.000, 0.200] (if many tasks) of 8 tasks"),
     ]
-    assert [each["update"] for each in told["words"]] == [1, 2, 3, 4]
+    assert [each["update"] for each in run_board["words"]] == [1, 2, 3, 4]
 
 
 def test_times_are_utc(tmp_path):
@@ -93,19 +93,23 @@ def test_criteria_are_those_of_the_scorecard(board, trained):
         reader = RunReader(trained / name)
         kinds = [event.kind for event in reader.events()]
         expected = scorecard(columns_of(reader.steps()), resolve(reader.run_json()["recipe"]), "cpu", kinds)
-        told = board.answer("run", {"run": name})["scorecard"]
-        assert told == [vars(each) for each in expected]
+        answer = board.answer("run", {"run": name})["scorecard"]
+        assert answer == [vars(each) for each in expected]
         line = next(each for each in board.answer("runs", {})["runs"] if each["run"] == name)
         verdicts = [each.verdict for each in expected]
         assert line["scorecard"] == {each: verdicts.count(each) for each in verdicts}
 
 
-def test_what_is_said_of_the_run_is_what_run_json_says(told):
+def test_what_is_said_of_the_run_is_what_run_json_says(run_board):
     facts = facts_of(eval={"every": 1})
-    assert (told["created"], told["device"], told["model"]) == ("2026-01-02T03:04:05Z", "cpu", "tiny")
-    assert told["about"]["contract"] == facts["contract"]
-    assert told["recipe"].startswith('name = "mini"')
-    assert (told["trouble"], told["state"], told["why"]) == ("", "crashed", "it broke")
+    assert (run_board["created"], run_board["device"], run_board["model"]) == (
+        "2026-01-02T03:04:05Z",
+        "cpu",
+        "tiny",
+    )
+    assert run_board["about"]["contract"] == facts["contract"]
+    assert run_board["recipe"].startswith('name = "mini"')
+    assert (run_board["trouble"], run_board["state"], run_board["why"]) == ("", "crashed", "it broke")
 
 
 def test_what_was_noticed_before_training_is_beside_the_findings(tmp_path):

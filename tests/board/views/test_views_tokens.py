@@ -20,7 +20,7 @@ def rows_of(run, stage):
     return [(step, row) for step in reader.steps() if step.stage == stage for row in reader.rows(step)]
 
 
-def asked(board, name, step, row, **more):
+def sample_answer(board, name, step, row, **more):
     query = {"run": name, "stage": step.stage, "update": str(step.step + 1), "sample": row.sample.sample_id}
     return board.answer("sample", query | more)
 
@@ -34,14 +34,14 @@ def same(told, stream):
 @pytest.mark.parametrize(("name", "stage"), [("mini", "sft"), ("mini", "grpo"), ("critic", "ppo")])
 def test_streams_are_those_of_the_record(board, trained, name, stage):
     for step, row in rows_of(trained / name, stage)[::7]:
-        told, sample = asked(board, name, step, row)["tokens"], row.sample
-        assert told["ids"] == sample.token_ids.tolist()
-        assert (told["start"], told["end"], told["length"]) == (0, len(sample), len(sample))
-        assert told["origin"] == [Origin(each).name for each in sample.origin.tolist()]
-        assert told["excluded"] == [Excluded(each).name for each in sample.excluded.tolist()]
+        result, sample = sample_answer(board, name, step, row)["tokens"], row.sample
+        assert result["ids"] == sample.token_ids.tolist()
+        assert (result["start"], result["end"], result["length"]) == (0, len(sample), len(sample))
+        assert result["origin"] == [Origin(each).name for each in sample.origin.tolist()]
+        assert result["excluded"] == [Excluded(each).name for each in sample.excluded.tolist()]
         for mask in ("policy", "kl", "value", "supervised"):
-            assert told["masks"][mask] == getattr(sample, f"{mask}_mask").int().tolist()
-        assert told["masks"]["structure"] == sample.structure.int().tolist()
+            assert result["masks"][mask] == getattr(sample, f"{mask}_mask").int().tolist()
+        assert result["masks"]["structure"] == sample.structure.int().tolist()
         recorded = {
             "sampler": sample.sampler_logprob,
             "old": sample.old_logprob,
@@ -56,12 +56,12 @@ def test_streams_are_those_of_the_record(board, trained, name, stage):
         }
         for each, stream in recorded.items():
             if stream.isnan().all():
-                assert each not in told["numbers"]
+                assert each not in result["numbers"]
             else:
-                assert same(told["numbers"][each], stream), each
-        assert set(told["numbers"]) <= set(told["meaning"])
+                assert same(result["numbers"][each], stream), each
+        assert set(result["numbers"]) <= set(result["meaning"])
     named = {"sft": {"new", "entropy"}, "grpo": {"ref", "kl", "ratio"}, "ppo": {"value", "return", "ratio"}}
-    assert named[stage] <= told["numbers"].keys()
+    assert named[stage] <= result["numbers"].keys()
 
 
 @pytest.mark.parametrize(("name", "stage"), [("mini", "grpo"), ("critic", "ppo")])
@@ -73,10 +73,10 @@ def test_ratios_clips_and_kl_are_those_that_the_run_measured(board, trained, nam
         for each, row in rows_of(trained / name, stage):
             if each.step != number:
                 continue
-            told = asked(board, name, each, row)["tokens"]
-            ratios += [r for r in told["numbers"].get("ratio", []) if not math.isnan(r)]
-            clipped += sum(told["clipped"])
-            kl = zip(told["numbers"].get("kl", []), told["masks"]["policy"], strict=False)
+            result = sample_answer(board, name, each, row)["tokens"]
+            ratios += [r for r in result["numbers"].get("ratio", []) if not math.isnan(r)]
+            clipped += sum(result["clipped"])
+            kl = zip(result["numbers"].get("kl", []), result["masks"]["policy"], strict=False)
             kls += [value for value, on in kl if on and not math.isnan(value)]
         assert min(ratios) == pytest.approx(step.metrics["ratio/min"], rel=1e-5)
         assert max(ratios) == pytest.approx(step.metrics["ratio/max"], rel=1e-5)
@@ -102,33 +102,33 @@ def one_row(folder, *, length=5, **recipe):
 
 
 def test_token_ratios_worked_by_hand(tmp_path):
-    told = one_row(tmp_path)()
-    assert told["numbers"]["ratio"][1:] == pytest.approx([1.5, 0.5, 1.0, 2.0], rel=1e-6)
+    result = one_row(tmp_path)()
+    assert result["numbers"]["ratio"][1:] == pytest.approx([1.5, 0.5, 1.0, 2.0], rel=1e-6)
     # A > 0 above 1.2, A < 0 below 0.8; at 1 nothing, and 2 with A < 0 is pulled back
-    assert told["clipped"] == [0, 1, 1, 0, 0]
+    assert result["clipped"] == [0, 1, 1, 0, 0]
     # r = 1.5: x = ref − new = −ln 1.5, expm1(x) − x = 1/1.5 − 1 + ln 1.5
-    assert told["numbers"]["kl"][1] == pytest.approx(1 / 1.5 - 1 + math.log(1.5), rel=1e-5)
-    assert told["numbers"]["log_ratio"][2] == pytest.approx(math.log(0.5), rel=1e-6)
+    assert result["numbers"]["kl"][1] == pytest.approx(1 / 1.5 - 1 + math.log(1.5), rel=1e-5)
+    assert result["numbers"]["log_ratio"][2] == pytest.approx(math.log(0.5), rel=1e-6)
 
 
 def test_clips_are_at_the_recipes_bounds(tmp_path):
-    told = one_row(tmp_path, grpo={"objective": "dapo", "clip_high": 0.6, "clip_low": 0.55})()
-    assert told["clipped"] == [0, 0, 0, 0, 0]
+    result = one_row(tmp_path, grpo={"objective": "dapo", "clip_high": 0.6, "clip_low": 0.55})()
+    assert result["clipped"] == [0, 0, 0, 0, 0]
 
 
 def test_a_sequence_has_one_ratio(tmp_path):
-    told = one_row(tmp_path, grpo={"objective": "gspo"})()
+    result = one_row(tmp_path, grpo={"objective": "gspo"})()
     mean = (1.5 * 0.5 * 1.0 * 2.0) ** (1 / 4)
-    assert told["numbers"]["ratio"][1:] == pytest.approx([mean] * 4, rel=1e-6)
-    assert math.isnan(told["numbers"]["ratio"][0])
-    assert told["clipped"] == [0, 1, 0, 1, 0]  # above 1.0004, so where A > 0
+    assert result["numbers"]["ratio"][1:] == pytest.approx([mean] * 4, rel=1e-6)
+    assert math.isnan(result["numbers"]["ratio"][0])
+    assert result["clipped"] == [0, 1, 0, 1, 0]  # above 1.0004, so where A > 0
 
 
 @pytest.mark.parametrize("objective", ["cispo", "reinforce"])
 def test_an_objective_that_does_not_clip_clips_nothing(tmp_path, objective):
-    told = one_row(tmp_path, grpo={"objective": objective})()
-    assert told["numbers"]["ratio"][1:] == pytest.approx([1.5, 0.5, 1.0, 2.0], rel=1e-6)
-    assert told["clipped"] == [0] * 5
+    result = one_row(tmp_path, grpo={"objective": objective})()
+    assert result["numbers"]["ratio"][1:] == pytest.approx([1.5, 0.5, 1.0, 2.0], rel=1e-6)
+    assert result["clipped"] == [0] * 5
 
 
 def test_clips_follow_what_a_guard_changed(tmp_path):
@@ -143,11 +143,11 @@ def test_clips_follow_what_a_guard_changed(tmp_path):
 
 
 def test_nothing_that_was_not_recorded_is_a_number(tmp_path):
-    told = json.loads(dump_json(one_row(tmp_path)()))
-    assert told["numbers"]["ratio"][0] is None
-    assert told["numbers"]["new"][0] is None
-    assert "value" not in told["numbers"]
-    assert "return" not in told["numbers"]
+    output = json.loads(dump_json(one_row(tmp_path)()))
+    assert output["numbers"]["ratio"][0] is None
+    assert output["numbers"]["new"][0] is None
+    assert "value" not in output["numbers"]
+    assert "return" not in output["numbers"]
 
 
 def test_an_infinite_ratio_is_told_as_such(tmp_path):
@@ -160,9 +160,9 @@ def test_an_infinite_ratio_is_told_as_such(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[row])
     query = {"run": "run", "stage": "grpo", "update": "1", "sample": "s"}
-    told = json.loads(dump_json(Board(tmp_path).answer("sample", query)))["tokens"]
-    assert told["numbers"]["ratio"] == [None, "Infinity", 1.0]
-    assert told["clipped"] == [0, 1, 0]
+    answer = json.loads(dump_json(Board(tmp_path).answer("sample", query)))["tokens"]
+    assert answer["numbers"]["ratio"] == [None, "Infinity", 1.0]
+    assert answer["clipped"] == [0, 1, 0]
 
 
 def test_a_long_sample_comes_in_windows_that_join(tmp_path):
@@ -182,11 +182,11 @@ def test_a_long_sample_comes_in_windows_that_join(tmp_path):
 
 def test_tokens_are_read_by_the_runs_own_tokenizer(board, trained, copied, tmp_path):
     step, row = rows_of(trained / "mini", "grpo")[0]
-    told = asked(board, "mini", step, row)["tokens"]
-    assert "".join(told["texts"]).startswith("<|im_start|>") or len(set(told["texts"])) > 3
+    result = sample_answer(board, "mini", step, row)["tokens"]
+    assert "".join(result["texts"]).startswith("<|im_start|>") or len(set(result["texts"])) > 3
     (copied / "tokenizer/tokenizer.json").unlink()
-    without = asked(Board(copied.parent), "mini", step, row)["tokens"]
-    assert without["texts"] == [f"⟨{i}⟩" for i in told["ids"]]
+    without = sample_answer(Board(copied.parent), "mini", step, row)["tokens"]
+    assert without["texts"] == [f"⟨{i}⟩" for i in result["ids"]]
 
 
 @pytest.mark.parametrize("place", ["/tmp", "../../..", "../../secret", "HuggingFaceTB/SmolLM2-135M", ""])
@@ -195,16 +195,16 @@ def test_a_tokenizer_elsewhere_is_not_read(trained, copied, tmp_path, place):
     facts = json.loads((copied / "run.json").read_text())
     (copied / "run.json").write_text(json.dumps(facts | {"tokenizer": place}))
     step, row = rows_of(copied, "grpo")[0]
-    told = asked(Board(copied.parent), "mini", step, row)["tokens"]
-    assert told["texts"][0] == f"⟨{told['ids'][0]}⟩"
+    result = sample_answer(Board(copied.parent), "mini", step, row)["tokens"]
+    assert result["texts"][0] == f"⟨{result['ids'][0]}⟩"
 
 
 def test_a_tokenizer_that_cannot_be_read_is_told(trained, copied):
     (copied / "tokenizer/tokenizer.json").write_text("{}")
     step, row = rows_of(copied, "grpo")[0]
     board = Board(copied.parent)
-    told = asked(board, "mini", step, row)["tokens"]
-    assert told["texts"][0] == f"⟨{told['ids'][0]}⟩"
+    result = sample_answer(board, "mini", step, row)["tokens"]
+    assert result["texts"][0] == f"⟨{result['ids'][0]}⟩"
     assert "the tokenizer of mini cannot be read" in board.answer("run", {"run": "mini"})["trouble"]
 
 
@@ -218,11 +218,11 @@ def test_a_sample_as_a_whole(tmp_path):
     )
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[row])
-    told = Board(tmp_path).answer("sample", {"run": "run", "stage": "grpo", "update": "1", "sample": "s"})
-    about = told["about"]
+    answer = Board(tmp_path).answer("sample", {"run": "run", "stage": "grpo", "update": "1", "sample": "s"})
+    about = answer["about"]
     assert (about["length"], about["sampled"], about["trained"], about["advantage"]) == (4, 3, 2, 0.5)
     assert about["text"] == "x" * MAX_CHARS + f"… ({MAX_CHARS + 5:,} characters)"
     assert about["parts"]["exact"] == 1.0
     assert (about["finish"], about["ended_by"], about["computed"]) == ("stop", "world", True)
-    assert told["messages"] == [{"role": "user", "text": "2+2?"}]
+    assert answer["messages"] == [{"role": "user", "text": "2+2?"}]
     assert about["turns"][0]["reward"] == 0.5

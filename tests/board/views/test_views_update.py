@@ -26,31 +26,31 @@ def test_an_update_is_what_its_line_and_its_rows_say(board, trained, name, stage
     for row, step in enumerate(steps):
         if step.stage != stage:
             continue
-        told = board.answer("update", at(stage, str(step.step + 1)) | {"run": name})
-        assert (told["stage"], told["update"], told["at"], told["of"]) == (
+        answer = board.answer("update", at(stage, str(step.step + 1)) | {"run": name})
+        assert (answer["stage"], answer["update"], answer["at"], answer["of"]) == (
             stage,
             step.step + 1,
             row + 1,
             len(steps),
         )
-        assert (told["label"], told["seconds"]) == (step.loss_label, step.seconds)
-        assert {each["name"]: each["value"] for each in told["numbers"]} == step.metrics
-        assert all(each["formula"] == metric_of(each["name"]).formula != "" for each in told["numbers"])
+        assert (answer["label"], answer["seconds"]) == (step.loss_label, step.seconds)
+        assert {each["name"]: each["value"] for each in answer["numbers"]} == step.metrics
+        assert all(each["formula"] == metric_of(each["name"]).formula != "" for each in answer["numbers"])
         rows = reader.rows(step)
-        assert [each["sample"] for each in told["samples"]] == [each.sample.sample_id for each in rows]
-        for each, recorded in zip(told["samples"], rows, strict=True):
+        assert [each["sample"] for each in answer["samples"]] == [each.sample.sample_id for each in rows]
+        for each, recorded in zip(answer["samples"], rows, strict=True):
             assert each["reward"] == recorded.sample.reward or math.isnan(each["reward"])
             assert (each["group"], each["task"]) == (recorded.sample.group_id, recorded.sample.task_id)
             assert each["trained"] == int(
                 (recorded.sample.policy_mask | recorded.sample.supervised_mask).sum()
             )
         if "ratios" in step.facts:
-            for epoch, fact in zip(told["ratios"]["epochs"], step.facts["ratios"]["epochs"], strict=True):
+            for epoch, fact in zip(answer["ratios"]["epochs"], step.facts["ratios"]["epochs"], strict=True):
                 assert (
                     sum(map(sum, (epoch[sign] for sign in ("positive", "negative", "zero"))))
                     == fact["scored"]
                 )
-                assert len(epoch["positive"]) == len(told["ratios"]["edges"]) + 1
+                assert len(epoch["positive"]) == len(answer["ratios"]["edges"]) + 1
 
 
 def test_bins_of_ratios_are_where_they_were(tmp_path):
@@ -58,26 +58,26 @@ def test_bins_of_ratios_are_where_they_were(tmp_path):
     facts = {"ratios": {"level": "token", "edges": [0.5, 1.0, 2.0], "epochs": epochs}}
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, facts=facts)
-    told = Board(tmp_path).answer("update", at())["ratios"]
-    assert told["epochs"] == [
+    answer = Board(tmp_path).answer("update", at())["ratios"]
+    assert answer["epochs"] == [
         {"scored": 6, "positive": [2, 0, 0, 1], "negative": [0, 3, 0, 0], "zero": [0, 0, 0, 0]}
     ]
-    assert (told["level"], told["edges"]) == ("token", [0.5, 1.0, 2.0])
-    assert [each["label"] for each in told["limits"]] == ["1 − clip_low", "1 + clip_high"]
+    assert (answer["level"], answer["edges"]) == ("token", [0.5, 1.0, 2.0])
+    assert [each["label"] for each in answer["limits"]] == ["1 − clip_low", "1 + clip_high"]
 
 
-def found(*events):
+def finding_codes(*events):
     """Codes on the page of each of four updates, on its first sample, and on the sample's own page."""
     board, codes = events[-1], []
     for update in ("1", "2", "3", "4"):
-        told = board.answer("update", at(update=update))
-        name = told["samples"][0]["sample"]
+        answer = board.answer("update", at(update=update))
+        name = answer["samples"][0]["sample"]
         own = board.answer("sample", at(update=update, sample=name))
         group = board.answer("group", at(update=update, group="g0"))
         codes.append(
             [
-                [each["code"] for each in told["findings"]],
-                told["samples"][0]["findings"],
+                [each["code"] for each in answer["findings"]],
+                answer["samples"][0]["findings"],
                 [each["code"] for each in own["findings"]],
             ]
         )
@@ -94,7 +94,7 @@ def test_findings_are_on_the_pages_of_their_places(tmp_path):
         writer.write_event("finding", **finding("MSK001", "PROVEN", step=1, sample_id=sample, start=1, end=3))
         # the same rule, once more in another update: folded on the run's page, and not on this one's
         writer.write_event("finding", **finding("MSK001", "PROVEN", step=3, sample_id="0/grpo/3/0/0", end=2))
-    assert found(Board(tmp_path)) == [
+    assert finding_codes(Board(tmp_path)) == [
         [[], {}, []],
         [["LEN001", "MSK001"], {"MSK001": "PROVEN"}, ["MSK001"]],
         [[], {}, []],
@@ -104,8 +104,8 @@ def test_findings_are_on_the_pages_of_their_places(tmp_path):
     assert [(each["code"], each["update"]) for each in head] == [("MSK001", 2), ("LEN001", 2)]
     assert [meant for _, meant in head[0]["excerpt"]] == [False, True, True, False]
     assert (head[1]["excerpt"], head[0]["title"] != "", head[0]["why"] != "") == ([], True, True)
-    told = Board(tmp_path).answer("samples", {"run": "run", "found": "1"})
-    assert [each["sample_id"] for each in told["samples"]] == ["0/grpo/1/0/0", "0/grpo/3/0/0"]
+    answer = Board(tmp_path).answer("samples", {"run": "run", "found": "1"})
+    assert [each["sample_id"] for each in answer["samples"]] == ["0/grpo/1/0/0", "0/grpo/3/0/0"]
 
 
 def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
@@ -134,16 +134,16 @@ def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
     group = board.answer("group", at(group="g0"))["samples"]
     assert [each["findings"][0]["code"] for each in group] == ["MSK003", "MSK003"]
     assert board.answer("update", at())["incidents"] == ["held back"]
-    told = board.answer("samples", {"run": "run", "found": "1"})
-    assert [each["sample_id"] for each in told["samples"]] == list(marks)
+    answer = board.answer("samples", {"run": "run", "found": "1"})
+    assert [each["sample_id"] for each in answer["samples"]] == list(marks)
 
 
 def test_a_sample_knows_its_neighbours_in_the_update(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[make_row(f"s{i}") for i in range(3)])
     board = Board(tmp_path)
-    told = [board.answer("sample", at(sample=f"s{i}")) for i in range(3)]
-    assert [(each["before"], each["after"]) for each in told] == [(None, "s1"), ("s0", "s2"), ("s1", None)]
+    entries = [board.answer("sample", at(sample=f"s{i}")) for i in range(3)]
+    assert [(each["before"], each["after"]) for each in entries] == [(None, "s1"), ("s0", "s2"), ("s1", None)]
 
 
 def test_numbers_are_told_where_rows_cannot_be_read(tmp_path):
@@ -153,9 +153,9 @@ def test_numbers_are_told_where_rows_cannot_be_read(tmp_path):
     board = Board(tmp_path)
     with pytest.raises(RecordError):
         board.answer("update", at())
-    told = board.answer("numbers", at())
-    assert {each["name"]: each["value"] for each in told["numbers"]}["reward/mean"] == 0.25
-    assert told["samples"] == []
+    answer = board.answer("numbers", at())
+    assert {each["name"]: each["value"] for each in answer["numbers"]}["reward/mean"] == 0.25
+    assert answer["samples"] == []
 
 
 def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_path):
@@ -170,7 +170,7 @@ def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_pa
         for step in range(1, 4):
             write(writer, step)
     board = Board(tmp_path)
-    assert found(board) == [[[], {}, []]] * 4
+    assert finding_codes(board) == [[[], {}, []]] * 4
     (told,) = board.answer("run", {"run": "run"})["findings"]
     assert (told["undone"], told["excerpt"]) == ("undone by a rollback: see abandoned/grpo-1", [])
     assert board.answer("samples", {"run": "run", "found": "1"})["count"] == 0
@@ -184,19 +184,19 @@ def test_a_group_is_told_best_first_and_without_a_reward_last(tmp_path):
     other = changed(make_row("other"), group_id="g1")
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=[*rows, other])
-    told = Board(tmp_path).answer("group", at(group="g0"))
-    assert [each["about"]["sample"] for each in told["samples"]] == ["s2", "s0", "s3", "s4", "s1", "s5"]
-    assert [each["about"]["index"] for each in told["samples"]] == [2, 0, 3, 4, 1, 5]
-    assert told["count"] == 6
+    answer = Board(tmp_path).answer("group", at(group="g0"))
+    assert [each["about"]["sample"] for each in answer["samples"]] == ["s2", "s0", "s3", "s4", "s1", "s5"]
+    assert [each["about"]["index"] for each in answer["samples"]] == [2, 0, 3, 4, 1, 5]
+    assert answer["count"] == 6
 
 
 def test_of_a_large_group_the_best_are_told_and_all_are_counted(tmp_path):
     rows = [changed(make_row(f"s{i}"), reward=float(i)) for i in range(MAX_SIDE_BY_SIDE + 3)]
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
-    told = Board(tmp_path).answer("group", at(group="g0"))
-    assert (told["count"], len(told["samples"])) == (MAX_SIDE_BY_SIDE + 3, MAX_SIDE_BY_SIDE)
-    assert told["samples"][0]["about"]["reward"] == MAX_SIDE_BY_SIDE + 2
+    answer = Board(tmp_path).answer("group", at(group="g0"))
+    assert (answer["count"], len(answer["samples"])) == (MAX_SIDE_BY_SIDE + 3, MAX_SIDE_BY_SIDE)
+    assert answer["samples"][0]["about"]["reward"] == MAX_SIDE_BY_SIDE + 2
 
 
 def test_marks_that_lie_on_each_other_are_told_once_and_excerpts_stay_short(tmp_path):
@@ -219,8 +219,8 @@ def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
     rows.append(changed(make_row("s2"), rollout_id="r1", messages=messages))
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
-    told = Board(tmp_path).answer("group", at(group="g0"))
-    assert (told["attempts"], told["count"]) == (2, 3)
+    answer = Board(tmp_path).answer("group", at(group="g0"))
+    assert (answer["attempts"], answer["count"]) == (2, 3)
     said = Board(tmp_path).answer("sample", at(sample="s2"))["messages"]
     assert (said[0]["text"], json.loads(said[1]["text"])) == ("q", [call])
 

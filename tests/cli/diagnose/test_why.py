@@ -45,8 +45,8 @@ def test_a_ruled_out_cause_is_printed_with_its_reason(runs):
 
 def test_a_proven_bug_comes_first_with_what_to_discard(runs):
     result = truing("why", runs / "ill")
-    found = [line for line in result.out.splitlines() if line.startswith("found")]
-    assert found[0].startswith("found     PROVEN MSK003")
+    lines = [line for line in result.out.splitlines() if line.startswith("found")]
+    assert lines[0].startswith("found     PROVEN MSK003")
     assert "MSK003: discard checkpoints of grpo after 0 updates, and all later; run again: grpo" in result.out
 
 
@@ -76,11 +76,11 @@ def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path
 
 
 def run_history(run, **changes):
-    found = RunHistory.from_run(run, diagnose_run(run))
+    history = RunHistory.from_run(run, diagnose_run(run))
     metrics = {name: changes.pop(name) for name in list(changes) if "/" in name}
-    steps = [replace(row, metrics=row.metrics | metrics) for row in found.steps]
-    recipe = found.recipe.model_copy(update=changes.pop("recipe", {}))
-    return replace(found, steps=steps, recipe=recipe, **changes)
+    steps = [replace(row, metrics=row.metrics | metrics) for row in history.steps]
+    recipe = history.recipe.model_copy(update=changes.pop("recipe", {}))
+    return replace(history, steps=steps, recipe=recipe, **changes)
 
 
 def run_histories(run):

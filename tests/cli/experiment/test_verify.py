@@ -60,18 +60,18 @@ def test_a_recipe_that_misses_a_criterion_goes_no_further_than_ten_steps(toml, t
 
 @pytest.mark.slow
 def test_a_stage_is_compared_with_the_policy_before_it(toml, tmp_path, monkeypatch):
-    found = {}
+    table = {}
     monkeypatch.setattr(
         "truing.lab.acceptance._before_and_after",
-        lambda result, recipe: found.update(e=result.evaluations) or None,
+        lambda result, recipe: table.update(e=result.evaluations) or None,
     )
     run(toml(sft={"steps": 60, "batch_size": 12}, eval={"every": 5}), tmp_path)
     monkeypatch.undo()
-    assert "grpo@10" in found["e"]
-    result = TrainResult(tmp_path / "run", found["e"])
+    assert "grpo@10" in table["e"]
+    result = TrainResult(tmp_path / "run", table["e"])
     recipe = resolve({**tomllib.loads((tmp_path / "recipe.toml").read_text())})
     pair = verify_module._before_and_after(result, recipe)
-    assert pair == (found["e"]["after_sft"], found["e"]["after_grpo"])
+    assert pair == (table["e"]["after_sft"], table["e"]["after_grpo"])
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def run(monkeypatch, tmp_path):
 
 
 def test_seconds_are_means_over_the_steps_of_a_stage_and_memory_is_the_peak(run):
-    found = json.loads(CliRunner().invoke(app, ["profile", run, "--json"]).stdout)
+    output = json.loads(CliRunner().invoke(app, ["profile", run, "--json"]).stdout)
     sft = {"steps": 1, "step": 4.0, "seconds": {"forward": 1.0, "backward": 3.0}, "memory_gb": {}}
     grpo = {
         "steps": 2,
@@ -38,7 +38,7 @@ def test_seconds_are_means_over_the_steps_of_a_stage_and_memory_is_the_peak(run)
         "seconds": {"decode": 4.0, "forward": 1.0, "other": 1.0},
         "memory_gb": {"peak": 3.0, "predicted": 2.0},
     }
-    assert found == {"sft": sft, "grpo": grpo}
+    assert output == {"sft": sft, "grpo": grpo}
 
 
 def test_the_chart_shows_each_phase_by_its_share(run):

@@ -91,10 +91,10 @@ def test_the_last_update_is_shown_with_a_row_per_token(run):
     result = invoke(run, "--all")
     assert result.exit_code == 0, result.exception
     assert "sample_id grpo00" in result.stdout
-    found = rows(result.stdout)
-    assert found["0"] == ["0", "0", "What", "PROMPT", "–", "–", "–", "–", "–"]
-    assert found["2"][3:] == ["SAMPLED", "policy", "-1", "-1", "-0.307", "2", "-1"]
-    assert found["3"][2:6] == ["4", "SAMPLED", "(structure)", "-inf"]
+    output = rows(result.stdout)
+    assert output["0"] == ["0", "0", "What", "PROMPT", "–", "–", "–", "–", "–"]
+    assert output["2"][3:] == ["SAMPLED", "policy", "-1", "-1", "-0.307", "2", "-1"]
+    assert output["3"][2:6] == ["4", "SAMPLED", "(structure)", "-inf"]
 
 
 def test_a_stretch_of_context_is_one_row_and_no_column_is_empty(run):
@@ -127,23 +127,28 @@ def test_a_mask_is_shown_where_a_term_reads_it(ref, third, last):
     tokens[3]["masks"] = ["kl", "value"]
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(token_table(tokens, all_tokens=False))
-    found = rows(console.export_text())
-    assert found["2"][4 : 4 + len(third)] == third
-    assert found["3"][4 : 5 + len(last)] == [*last, "(structure)"]
+    result = rows(console.export_text())
+    assert result["2"][4 : 4 + len(third)] == third
+    assert result["3"][4 : 5 + len(last)] == [*last, "(structure)"]
 
 
 def test_json_has_every_token_and_null_for_missing_values(run):
-    shown = json.loads(invoke(run, "--stage", "sft", "--step", 2, "--sample", 1, "--json").stdout)
-    facts = [shown[key] for key in ("stage", "update", "step", "sample_id")]
+    output = json.loads(invoke(run, "--stage", "sft", "--step", 2, "--sample", 1, "--json").stdout)
+    facts = [output[key] for key in ("stage", "update", "step", "sample_id")]
     assert facts == ["sft", 2, 1, "sft11"]
-    assert shown["reward_parts"] == {"exact": None}
-    token = shown["tokens"][2]
+    assert output["reward_parts"] == {"exact": None}
+    token = output["tokens"][2]
     assert token["text"] == HOSTILE
     assert token["masks"] == ["policy"]
-    assert [each["excluded"] for each in shown["tokens"]] == ["NOT_SAMPLED", "NOT_SAMPLED", "NO", "STRUCTURE"]
+    assert [each["excluded"] for each in output["tokens"]] == [
+        "NOT_SAMPLED",
+        "NOT_SAMPLED",
+        "NO",
+        "STRUCTURE",
+    ]
     assert (token["ref"], token["sampler"]) == (None, -1.0)
     assert token["ratio"] == pytest.approx(2.0)
-    assert shown["tokens"][3]["sampler"] == "-Infinity"
+    assert output["tokens"][3]["sampler"] == "-Infinity"
 
 
 def test_control_characters_and_markup_are_inert(run):

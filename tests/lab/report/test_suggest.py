@@ -81,8 +81,8 @@ def test_an_answer_with_changes_is_an_arm(suggested):
 
 
 def test_what_was_found_is_likelier_than_what_is_open(suggested):
-    found = suggested(answer("one", "open"), answer("two", "found"))
-    assert [(each.title, each.probability) for each in found] == [
+    suggestions = suggested(answer("one", "open"), answer("two", "found"))
+    assert [(each.title, each.probability) for each in suggestions] == [
         ("Two", FOUND_PROBABILITY),
         ("One", OPEN_PROBABILITY),
     ]
@@ -105,9 +105,9 @@ def test_an_exact_rule_is_settled_by_a_check(suggested):
 
 @pytest.mark.parametrize("code", RULE_ARMS)
 def test_a_statistic_has_the_arms_of_its_remedies(suggested, code):
-    found = suggested(answer(f"SUSPECTED {code} x", "found", changes=(), code=code))
-    assert {each.arm: each.changes for each in found if each.arm} == RULE_ARMS[code]
-    assert all(each.title.endswith(f": {each.arm}") for each in found if each.arm)
+    suggestions = suggested(answer(f"SUSPECTED {code} x", "found", changes=(), code=code))
+    assert {each.arm: each.changes for each in suggestions if each.arm} == RULE_ARMS[code]
+    assert all(each.title.endswith(f": {each.arm}") for each in suggestions if each.arm)
 
 
 def test_remedies_are_of_rules_and_recipes_that_there_are():
@@ -157,24 +157,24 @@ def test_a_policy_that_is_held(suggested):
 def test_most_bits_per_minute_first(suggested):
     rule = exact()
     check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
-    found = suggested(answer("arm", "found"), check)
-    assert [bool(each.rules) for each in found] == [True, False]
-    assert found[0].score > found[1].score > 0
-    assert found[1].score == pytest.approx(
+    suggestions = suggested(answer("arm", "found"), check)
+    assert [bool(each.rules) for each in suggestions] == [True, False]
+    assert suggestions[0].score > suggestions[1].score > 0
+    assert suggestions[1].score == pytest.approx(
         FOUND_PROBABILITY
         * information(FOUND_PROBABILITY, MIN_POWER, ERROR_SHARE)
         / (2 * min_pairs(ERROR_SHARE))
     )
-    assert found[0].score == pytest.approx(OPEN_PROBABILITY * information(OPEN_PROBABILITY, 1, 0) / 0.5)
+    assert suggestions[0].score == pytest.approx(OPEN_PROBABILITY * information(OPEN_PROBABILITY, 1, 0) / 0.5)
 
 
 def test_unknown_minutes_come_last(suggested):
     rule = exact()
     check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
-    found = suggested(answer("arm", "found"), check, check=None)
-    assert [bool(each.rules) for each in found] == [False, True]
-    assert math.isnan(found[1].minutes)
-    assert found[1].score == 0
+    suggestions = suggested(answer("arm", "found"), check, check=None)
+    assert [bool(each.rules) for each in suggestions] == [False, True]
+    assert math.isnan(suggestions[1].minutes)
+    assert suggestions[1].score == 0
 
 
 def test_one_suggestion_of_a_title(suggested):
@@ -191,46 +191,46 @@ def of_arm(**facts):
     return Suggestion(**given | {"arm": "no-kl", "changes": ("kl.coef=0",), "minutes": 16.0} | facts)
 
 
-def read(suggestion):
+def parsed_header(suggestion):
     return Header.model_validate(tomllib.loads(header_text(suggestion)))
 
 
 def test_a_header_of_an_arm():
-    found = read(of_arm())
-    assert found.arms == {"no-kl": ("kl.coef=0",)}
-    assert (found.claim, found.why, found.probability, found.cost) == (
+    result = parsed_header(of_arm())
+    assert result.arms == {"no-kl": ("kl.coef=0",)}
+    assert (result.claim, result.why, result.probability, result.cost) == (
         "it helps",
         "seen",
         0.2,
         "about 16 min",
     )
-    assert [str(each) for each in (*found.confirm, *found.refute)] == [
+    assert [str(each) for each in (*result.confirm, *result.refute)] == [
         "eval/reward, no-kl − baseline > 0",
         "eval/reward, no-kl − baseline < 0.05",
     ]
-    assert found.check is None
+    assert result.check is None
 
 
 def test_a_header_of_a_check():
-    found = read(of_arm(arm="", changes=(), rules=("LEN001",), minutes=math.nan))
-    assert found.check
-    assert (found.check.rules, found.check.settles, found.arms) == (("LEN001",), True, {})
-    assert found.cost == "unknown"
+    result = parsed_header(of_arm(arm="", changes=(), rules=("LEN001",), minutes=math.nan))
+    assert result.check
+    assert (result.check.rules, result.check.settles, result.arms) == (("LEN001",), True, {})
+    assert result.cost == "unknown"
 
 
 @pytest.mark.parametrize(
     "text", ['it said "no"', "C:\\new", "two\nlines", "tab\tand\rreturn", "ende – ∞ 🙂", "\x00\x1f\x7f"]
 )
 def test_a_header_holds_any_text(text):
-    found = read(of_arm(claim=text, because=text, changes=(f"env.path={text}",)))
-    assert (found.claim, found.why) == (text, text)
-    assert found.arms["no-kl"] == (f"env.path={text}",)
+    result = parsed_header(of_arm(claim=text, because=text, changes=(f"env.path={text}",)))
+    assert (result.claim, result.why) == (text, text)
+    assert result.arms["no-kl"] == (f"env.path={text}",)
 
 
 @pytest.mark.parametrize("code", RULE_ARMS)
 def test_each_remedy_makes_a_header(suggested, code):
     for each in suggested(answer(f"SUSPECTED {code} x", "found", changes=(), code=code)):
-        assert read(each).claim == each.claim
+        assert parsed_header(each).claim == each.claim
 
 
 def test_facts_are_json(suggested):

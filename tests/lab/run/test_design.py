@@ -36,12 +36,12 @@ def arms(lab, name="h01"):
 
 
 def test_an_arm_is_the_baseline_with_its_changes(lab):
-    found = arms(lab)
-    assert list(found) == [BASELINE, "changed"]
-    base, arm = found[BASELINE].recipe, found["changed"].recipe
+    result = arms(lab)
+    assert list(result) == [BASELINE, "changed"]
+    base, arm = result[BASELINE].recipe, result["changed"].recipe
     assert (base.grpo.learning_rate, arm.grpo.learning_rate) == (1e-3, 2e-3)
     assert arm.model_copy(update={"grpo": base.grpo}) == base
-    assert found["changed"].changes == ("grpo.learning_rate=2e-3",)
+    assert result["changed"].changes == ("grpo.learning_rate=2e-3",)
 
 
 def test_a_digest_says_what_an_arm_is(lab):
@@ -73,10 +73,10 @@ def test_seeds_count_from_the_recipe_s_own(lab):
 
 
 def test_a_key_names_arm_code_and_seed(lab):
-    found = arms(lab)
-    key = found["changed"].job(4).key
-    assert key == f"{found['changed'].digest[:10]}-{setup_digest()[:6]}-s4"
-    assert key != found[BASELINE].job(4).key
+    result = arms(lab)
+    key = result["changed"].job(4).key
+    assert key == f"{result['changed'].digest[:10]}-{setup_digest()[:6]}-s4"
+    assert key != result[BASELINE].job(4).key
 
 
 def test_the_code_is_digested_in_the_same_way_again():
@@ -91,17 +91,17 @@ def test_another_source_is_another_code(tmp_path, monkeypatch):
 
     (tmp_path / "__init__.py").write_text("x = 1\n")
     monkeypatch.setattr(truing, "__file__", str(tmp_path / "__init__.py"))
-    found = []
+    results = []
     try:
         for text in ("x = 1\n", "x = 2\n"):
             (tmp_path / "__init__.py").write_text(text)
             code_digest.cache_clear()
-            found.append(code_digest())
+            results.append(code_digest())
     finally:
         monkeypatch.undo()
         code_digest.cache_clear()
-    assert found[0] != found[1]
-    assert code_digest() not in found
+    assert results[0] != results[1]
+    assert code_digest() not in results
 
 
 def test_the_baseline_has_the_lab_s_changes_and_what_was_promoted(tmp_path):
@@ -162,16 +162,16 @@ def test_a_change_that_no_recipe_has(tmp_path):
 
 
 def test_the_two_by_two(lab):
-    found = interaction_arms(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
-    assert list(found) == [BASELINE, "h01:changed", "h02:changed", "h01:changed + h02:changed"]
-    table = [(each.recipe.grpo.learning_rate, each.recipe.grpo.steps) for each in found.values()]
+    result = interaction_arms(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
+    assert list(result) == [BASELINE, "h01:changed", "h02:changed", "h01:changed + h02:changed"]
+    table = [(each.recipe.grpo.learning_rate, each.recipe.grpo.steps) for each in result.values()]
     assert table == [(1e-3, 2), (2e-3, 2), (1e-3, 3), (2e-3, 3)]
-    assert found["h01:changed"].digest == arms(lab)["changed"].digest
+    assert result["h01:changed"].digest == arms(lab)["changed"].digest
 
 
 def test_the_two_by_two_on_a_given_baseline(lab):
-    found = interaction_arms(promote(lab, "grpo.steps=9"), lab.hypothesis("h01"), lab.hypothesis("h02"), ())
-    assert found[BASELINE].recipe.grpo.steps == 2
+    result = interaction_arms(promote(lab, "grpo.steps=9"), lab.hypothesis("h01"), lab.hypothesis("h02"), ())
+    assert result[BASELINE].recipe.grpo.steps == 2
 
 
 def test_the_two_by_two_needs_two_arms(tmp_path):

@@ -238,8 +238,8 @@ def test_facts_are_json(tmp_path):
 
 def test_what_the_baseline_detects(tmp_path):
     lab = lab_in(tmp_path, {"h01": header()})
-    found = {metric: (seen, noise) for metric, seen, noise in detectable_effects(lab)}
-    assert found.keys() == {"eval/reward", "reward/mean"}
-    for seen, noise in found.values():
+    table = {metric: (seen, noise) for metric, seen, noise in detectable_effects(lab)}
+    assert table.keys() == {"eval/reward", "reward/mean"}
+    for seen, noise in table.values():
         assert seen > noise.deviation > 0
     assert list(detectable_effects(lab_in(tmp_path / "none", {}))) == []

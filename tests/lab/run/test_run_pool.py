@@ -81,8 +81,8 @@ def test_from_plan_to_verdict(tmp_path):
     again = truing("lab", "run", "h01", "--lab", tmp_path)
     assert again.code == 0
     assert len(open_lab(tmp_path).history.entries_of(Run)) == 4, "what was run is not run again"
-    shown = truing("lab", "verdict", "h01", "--lab", tmp_path)
-    assert "h01 Some: INCONCLUSIVE" in shown.out
+    outcome = truing("lab", "verdict", "h01", "--lab", tmp_path)
+    assert "h01 Some: INCONCLUSIVE" in outcome.out
     status = truing("lab", "status", "--lab", tmp_path, "--json")
     assert json.loads(status.out)["hypotheses"][0]["verdict"] == "INCONCLUSIVE"
 
@@ -137,8 +137,8 @@ def test_a_process_that_is_killed_is_no_verdict_on_its_arm(tmp_path):
     lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
     process = started(tmp_path)
     until(lambda: list(tmp_path.glob("experimental-results/runs/*-s0/run/steps.jsonl")))
-    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
-    os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    result = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
+    os.kill(int(result.stdout.split()[0]), signal.SIGKILL)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "it was ended by signal 9" in err

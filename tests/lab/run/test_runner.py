@@ -10,7 +10,7 @@ import pytest
 from labs import CLEAR, declared, lab_in, run_of
 
 from truing.errors import LabError, RecordError
-from truing.lab.run import runner as room
+from truing.lab.run import runner
 from truing.lab.run.experiment import run_hypothesis
 from truing.lab.run.runner import declare_experiment, pending_arm_jobs, retry_jobs, run_jobs
 from truing.lab.store.lab import open_lab
@@ -54,16 +54,16 @@ class FakePool:
 
     def start(self, name, spec):
         self.started.append(name)
-        found = self.ends.get(name, {"outcome": "finished", "error": ""})
-        self.running.append(Done(name, spec, self.folder / name, found))
+        result = self.ends.get(name, {"outcome": "finished", "error": ""})
+        self.running.append(Done(name, spec, self.folder / name, result))
         return self.running[-1]
 
     def stop(self):
         self.running = []
 
     def pop_ended(self):
-        found, self.running = self.running[:1], self.running[1:]
-        return found
+        result, self.running = self.running[:1], self.running[1:]
+        return result
 
 
 @pytest.fixture
@@ -84,29 +84,29 @@ def values(monkeypatch):
 
     The tasks of no run have equal rewards: those could not distinguish the arms.
     """
-    found: dict[str, float] = {}
+    table: dict[str, float] = {}
     counter = itertools.count(1)
 
     def measure(run):
-        value, spread = found.get(run.parent.name, 0.0), next(counter) / 1000
+        value, spread = table.get(run.parent.name, 0.0), next(counter) / 1000
         tasks = {"a": value - spread, "b": value + spread}
         return {"metrics": {"eval/reward": value}, "tasks": tasks, "curve": [value]}
 
-    monkeypatch.setattr(room, "run_measures", measure)
-    monkeypatch.setattr(room, "POLL_SECONDS", 0.0)
-    return found
+    monkeypatch.setattr(runner, "run_measures", measure)
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.0)
+    return table
 
 
 def keys(lab, label, seeds):
     begun = lab.history.entries_of(Declaration, "h01")
-    arms = room.arms_of(lab, lab.hypotheses["h01"], begun[0] if begun else None)
+    arms = runner.arms_of(lab, lab.hypotheses["h01"], begun[0] if begun else None)
     return [arms[label].job(seed).key for seed in range(seeds)]
 
 
 def what(lab):
     """Return the declaration of h01, and its arms."""
     declaration = lab.declaration(lab.hypotheses["h01"])
-    return declaration, room.arms_of(lab, lab.hypotheses["h01"], declaration)
+    return declaration, runner.arms_of(lab, lab.hypotheses["h01"], declaration)
 
 
 def check_name(lab):
@@ -236,7 +236,7 @@ def test_a_full_disk_loses_no_line_of_the_ledger(lab, ledger, values, monkeypatc
     real = ledger.write
     monkeypatch.setattr(ledger, "write", lambda entry: real(entry) if len(written) < 3 else fail(entry))
     monkeypatch.setattr(
-        room,
+        runner,
         "_ledger_entry",
         lambda *given: written.append(1) or run_of(lab, hypothesis, "baseline", len(written), 0.0),
     )
@@ -310,8 +310,8 @@ def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
 ):
     lab = lab_in(tmp_path, {"h01": CHECKED})
     ledger = Ledger(lab.ledger_folder)
-    found = {"outcome": "finished", "error": "", "results": {"MSK003": [strength, "so"]}, "measures": {}}
-    pool = FakePool(lab.runs_folder, {check_name(lab): found})
+    table = {"outcome": "finished", "error": "", "results": {"MSK003": [strength, "so"]}, "measures": {}}
+    pool = FakePool(lab.runs_folder, {check_name(lab): table})
     after = run_hypothesis(lab, lab.hypotheses["h01"], pool, ledger, quiet)
     assert judge(after, lab.hypotheses["h01"]).verdict == verdict
     assert (judge(after, lab.hypotheses["h01"]).by == "experiment") == trained
@@ -354,8 +354,8 @@ def test_a_check_for_another_hypothesis_is_reused(tmp_path, values):
     lab = lab_in(
         tmp_path, {"h01": CHECKED, "h02": CHECKED.replace("2e-3", "3e-3").replace("MSK003", "TOK001")}
     )
-    found = {"results": {"MSK003": ["CLEAN", ""], "TOK001": ["PROVEN", "other ids"]}, "measures": {}}
-    pool = FakePool(lab.runs_folder, {check_name(lab): {"outcome": "finished", "error": "", **found}})
+    table = {"results": {"MSK003": ["CLEAN", ""], "TOK001": ["PROVEN", "other ids"]}, "measures": {}}
+    pool = FakePool(lab.runs_folder, {check_name(lab): {"outcome": "finished", "error": "", **table}})
     ledger = Ledger(lab.ledger_folder)
     for name in ("h01", "h02"):
         lab = run_hypothesis(lab, lab.hypotheses[name], pool, ledger, quiet)
@@ -385,8 +385,8 @@ def test_criteria_about_numbers_that_are_known_are_refused(tmp_path, values):
 def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
     lab = lab_in(tmp_path, {"h01": CLEAR, "h02": CHECKED.replace("2e-3", "3e-3")}, "family = 2")
     ledger = Ledger(lab.ledger_folder)
-    found = {"outcome": "finished", "error": "", "results": {"MSK003": ["PROVEN", "sign"]}, "measures": {}}
-    pool = FakePool(lab.runs_folder, {check_name(lab): found})
+    table = {"outcome": "finished", "error": "", "results": {"MSK003": ["PROVEN", "sign"]}, "measures": {}}
+    pool = FakePool(lab.runs_folder, {check_name(lab): table})
     lab = run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     assert judge(lab, lab.hypotheses["h02"]).notes == ()
     lab = lab.with_entry(
@@ -395,8 +395,8 @@ def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
     before = judge(lab, lab.hypotheses["h02"])
     assert before.verdict == "VALIDATED"
     assert "earlier baseline" in before.notes[-1]
-    now = room.arms_of(lab, lab.hypotheses["h02"], None)["baseline"].digest
-    pool.ends = {f"check-{now[:10]}": found | {"results": {"MSK003": ["CLEAN", ""]}}}
+    now = runner.arms_of(lab, lab.hypotheses["h02"], None)["baseline"].digest
+    pool.ends = {f"check-{now[:10]}": table | {"results": {"MSK003": ["CLEAN", ""]}}}
     lab = run_hypothesis(lab, lab.hypotheses["h02"], pool, ledger, quiet)
     ledger.close()
     assert judge(lab, lab.hypotheses["h02"]).verdict == "INVALIDATED"

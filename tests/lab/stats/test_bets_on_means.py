@@ -67,9 +67,9 @@ def test_a_bound_is_where_the_proof_ends(data, error, bound):
 
 def test_no_difference_at_all_leaves_room_for_a_rare_one():
     """After 12 pairs of 0 a loss of 1 in ever so many runs is not ruled out: no proof that the mean is 0."""
-    found = lower_bound([0.0] * 12, 0.05, 1.0)
-    assert slow_wealth([0.0] * 12, found, 1.0) == pytest.approx(20, rel=1e-6)
-    assert -0.26 < found < -0.25
+    bound = lower_bound([0.0] * 12, 0.05, 1.0)
+    assert slow_wealth([0.0] * 12, bound, 1.0) == pytest.approx(20, rel=1e-6)
+    assert -0.26 < bound < -0.25
     assert not is_above([0.0] * 200, 0.0, 0.05, 1.0)
 
 

@@ -170,24 +170,24 @@ def test_low_is_the_mirror_of_high(data, error):
 @given(long_series, st.floats(-50, 50), st.sampled_from(ERRORS))
 def test_a_shift_shifts_the_bound(data, shift, error):
     assume(np.ptp(data) > 1e-3)
-    found, moved = lower_bound(data, error), lower_bound(np.asarray(data) + shift, error)
-    assert moved == pytest.approx(found + shift, abs=1e-6 * (np.ptp(data) + 1)) or moved == found == -math.inf
+    bound, moved = lower_bound(data, error), lower_bound(np.asarray(data) + shift, error)
+    assert moved == pytest.approx(bound + shift, abs=1e-6 * (np.ptp(data) + 1)) or moved == bound == -math.inf
 
 
 @given(long_series, st.floats(0.1, 100), st.sampled_from(ERRORS))
 def test_a_unit_scales_the_bound(data, unit, error):
     assume(np.ptp(data) > 1e-3)
-    found, scaled = lower_bound(data, error), lower_bound(np.asarray(data) * unit, error)
-    assert scaled == pytest.approx(found * unit, abs=1e-6 * unit * (np.ptp(data) + 1)) or scaled == found
+    bound, scaled = lower_bound(data, error), lower_bound(np.asarray(data) * unit, error)
+    assert scaled == pytest.approx(bound * unit, abs=1e-6 * unit * (np.ptp(data) + 1)) or scaled == bound
 
 
 @given(long_series, st.sampled_from(ERRORS))
 def test_everything_below_low_is_refuted_and_just_above_it_is_not(data, error):
-    found, spread = lower_bound(data, error), np.ptp(data)
-    assume(math.isfinite(found) and spread > 1e-3)
+    bound, spread = lower_bound(data, error), np.ptp(data)
+    assume(math.isfinite(bound) and spread > 1e-3)
     for step in np.geomspace(1e-6, 1e5, 60):
-        assert is_above(data, found - step * spread, error)
-    assert not is_above(data, found + 1e-6 * spread, error)
+        assert is_above(data, bound - step * spread, error)
+    assert not is_above(data, bound + 1e-6 * spread, error)
 
 
 @given(long_series)

@@ -94,10 +94,10 @@ def test_each_pair_is_of_one_version_where_there_are_two():
         *both(1, code="v1"),
     ]
     for order in permutations(runs):
-        found = pairs_of(history(*order), "B", "A", SEEDS)
-        assert [pair.seed for pair in found] == [0, 1]
-        assert all(pair.base.code == pair.arm.code for pair in found)
-        assert found[0].difference("eval/reward") == 1.0
+        pairs = pairs_of(history(*order), "B", "A", SEEDS)
+        assert [pair.seed for pair in pairs] == [0, 1]
+        assert all(pair.base.code == pair.arm.code for pair in pairs)
+        assert pairs[0].difference("eval/reward") == 1.0
 
 
 def test_a_pair_that_is_whole_is_not_replaced_by_a_later_version():

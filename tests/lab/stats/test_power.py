@@ -80,9 +80,9 @@ def test_too_few_pairs_see_nothing():
 
 
 def test_what_is_detectable_shrinks_with_seeds():
-    found = [min_detectable_excess(1.0, seeds, 0.05) for seeds in (5, 6, 8, 12, 24)]
-    assert found == sorted(found, reverse=True)
-    assert found[0] > 2 * found[-1]
+    results = [min_detectable_excess(1.0, seeds, 0.05) for seeds in (5, 6, 8, 12, 24)]
+    assert results == sorted(results, reverse=True)
+    assert results[0] > 2 * results[-1]
 
 
 BOUNDED = [
@@ -111,9 +111,9 @@ def test_the_detectable_mean_is_seen_with_the_power_that_is_stated():
 
 
 def test_a_mean_takes_more_pairs_than_signs_and_fewer_the_nearer_pairs_lie_to_0():
-    found = [seeds_needed(0.05, 0.02, 0.05 / 7, within=within) for within in (0.1, 0.2, 0.5)]
-    assert found[0] < found[1] < found[2] <= 200
-    assert seeds_needed(0.05, 0.02, 0.05 / 7) <= found[0]
+    results = [seeds_needed(0.05, 0.02, 0.05 / 7, within=within) for within in (0.1, 0.2, 0.5)]
+    assert results[0] < results[1] < results[2] <= 200
+    assert seeds_needed(0.05, 0.02, 0.05 / 7) <= results[0]
     near = within_needed(0.05, 0.02, 24, 0.05 / 7, bound=0.0, within=1.0)
     assert (
         power(0.05, 0.02, 24, 0.05 / 7, within=near)
@@ -197,10 +197,10 @@ def test_information_is_that_of_the_table_of_both(probability, seen, error):
         [(1 - probability) * error, (1 - probability) * (1 - error)],
     ]
     rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
-    found = sum(
+    result = sum(
         p * math.log2(p / (rows[i] * columns[j])) for i, row in enumerate(table) for j, p in enumerate(row)
     )
-    assert information(probability, seen, error) == pytest.approx(found, abs=1e-9)
+    assert information(probability, seen, error) == pytest.approx(result, abs=1e-9)
     assert -1e-12 <= information(probability, seen, error) <= entropy(probability) + 1e-12
 
 

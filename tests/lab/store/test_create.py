@@ -95,7 +95,7 @@ def test_a_new_hypothesis_is_one_that_can_be_read(tmp_path):
 def test_a_suggestion_becomes_a_hypothesis(tmp_path, suggestion):
     lab = lab_in(tmp_path)
     path = write_suggestion(lab, suggestion)
-    found = open_lab(tmp_path).hypotheses["h02"]
-    assert found.path == path
-    assert found.header.claim == suggestion.claim
-    assert found.header.arms == ({"slower": ("grpo.steps=3",)} if suggestion.arm else {})
+    result = open_lab(tmp_path).hypotheses["h02"]
+    assert result.path == path
+    assert result.header.claim == suggestion.claim
+    assert result.header.arms == ({"slower": ("grpo.steps=3",)} if suggestion.arm else {})

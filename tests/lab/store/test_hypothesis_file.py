@@ -43,13 +43,13 @@ def without(key):
 
 
 def test_a_hypothesis_is_read(tmp_path):
-    found = read_hypothesis(written(tmp_path))
-    assert (found.id, found.number, found.title) == ("h07", 7, "Short prompts")
-    assert found.header.seeds == 10
-    assert found.header.metric == "eval/reward"
-    assert found.header.arms == {"changed": ("grpo.learning_rate=2e-3",)}
-    assert found.header.confirm[0].above == 0
-    assert found.header.refute[0].bound == 0.5
+    hypothesis = read_hypothesis(written(tmp_path))
+    assert (hypothesis.id, hypothesis.number, hypothesis.title) == ("h07", 7, "Short prompts")
+    assert hypothesis.header.seeds == 10
+    assert hypothesis.header.metric == "eval/reward"
+    assert hypothesis.header.arms == {"changed": ("grpo.learning_rate=2e-3",)}
+    assert hypothesis.header.confirm[0].above == 0
+    assert hypothesis.header.refute[0].bound == 0.5
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_the_title_less_its_number(tmp_path, title, bare):
 
 
 def test_what_a_check_settles_needs_no_arms(tmp_path):
-    found = read_hypothesis(written(tmp_path, SETTLED)).header
-    assert found.arms == {}
-    assert found.check
-    assert found.check.rules == ("LEN",)
+    result = read_hypothesis(written(tmp_path, SETTLED)).header
+    assert result.arms == {}
+    assert result.check
+    assert result.check.rules == ("LEN",)
 
 
 def test_a_declared_header_comes_back_from_the_ledger(tmp_path):
@@ -100,9 +100,9 @@ def test_metrics_of_runs_are_known():
     "name", ["short.md", "h7-short.md", "h07.md", "h07-Short.md", "x07-short.md", "h07-a.txt"]
 )
 def test_a_wrong_file_name(tmp_path, name):
-    told = refused(tmp_path, name=name)
-    assert f"got: {name}" in told
-    assert "h07-short-prompts.md" in told
+    message = refused(tmp_path, name=name)
+    assert f"got: {name}" in message
+    assert "h07-short-prompts.md" in message
 
 
 @pytest.mark.parametrize("name", ["h00-none.md", "h007-bond.md", "h0012-twice.md"])
@@ -155,17 +155,17 @@ def test_not_toml_and_where(tmp_path, line, wrong):
     """The header begins in line 6 of the file."""
     lines = HEADER.strip().splitlines()
     lines[line - 1] = wrong
-    told = refused(tmp_path, "\n".join(lines))
-    assert "is not TOML" in told
-    assert f"(line {line + 5} of the file)" in told
+    message = refused(tmp_path, "\n".join(lines))
+    assert "is not TOML" in message
+    assert f"(line {line + 5} of the file)" in message
     written_lines = (tmp_path / NAME).read_text().splitlines()
     assert written_lines[line + 4] == wrong
 
 
 def test_a_key_twice(tmp_path):
-    told = refused(tmp_path, HEADER.replace("seeds = 10", "seeds = 10\nseeds = 11"))
-    assert "is not TOML" in told
-    assert "line 13 of the file" in told
+    message = refused(tmp_path, HEADER.replace("seeds = 10", "seeds = 10\nseeds = 11"))
+    assert "is not TOML" in message
+    assert "line 13 of the file" in message
 
 
 # What can be wrong with its keys.
@@ -191,20 +191,20 @@ def test_a_misspelt_key(tmp_path, wrong, right):
     """Reported as misspelled, even if the right key is then missing."""
     header = without(right) if f"{right} =" in HEADER else HEADER
     header = header.replace("\n[arms]", f'{wrong} = "x"\n\n[arms]')
-    told = refused(tmp_path, header)
-    assert f"unknown key '{wrong}'" in told
-    assert f"did you mean {right}?" in told
+    message = refused(tmp_path, header)
+    assert f"unknown key '{wrong}'" in message
+    assert f"did you mean {right}?" in message
 
 
 def test_a_key_that_is_like_none(tmp_path):
-    told = refused(tmp_path, HEADER.replace("\n[arms]", "zzz = 1\n\n[arms]"))
-    assert "unknown key 'zzz'" in told
-    assert "docs/lab.md" in told
+    message = refused(tmp_path, HEADER.replace("\n[arms]", "zzz = 1\n\n[arms]"))
+    assert "unknown key 'zzz'" in message
+    assert "docs/lab.md" in message
 
 
 def test_a_misspelt_key_of_a_criterion(tmp_path):
-    told = refused(tmp_path, HEADER.replace("above = 0.0", "abov = 0.0"))
-    assert "unknown key 'confirm.0.abov'" in told
+    message = refused(tmp_path, HEADER.replace("above = 0.0", "abov = 0.0"))
+    assert "unknown key 'confirm.0.abov'" in message
 
 
 @pytest.mark.parametrize(
@@ -222,33 +222,33 @@ def test_a_misspelt_key_of_a_criterion(tmp_path):
     ],
 )
 def test_an_invalid_value(tmp_path, key, value, told):
-    said = refused(tmp_path, without(key).replace("\n[arms]", f"{key} = {value}\n\n[arms]"))
-    assert f"{key} has an invalid value" in said
-    assert told in said
+    message = refused(tmp_path, without(key).replace("\n[arms]", f"{key} = {value}\n\n[arms]"))
+    assert f"{key} has an invalid value" in message
+    assert told in message
 
 
 # What can be wrong with what it asks for.
 
 
 def test_an_unknown_metric(tmp_path):
-    told = refused(tmp_path, HEADER.replace("eval/reward", "eval/reward/x", 1))
-    assert "no run has the metric 'eval/reward/x'" in told
-    assert "did you mean eval/reward?" in told
-    told = refused(tmp_path, 'metric = "rewrd/mean"\n' + HEADER.strip())
-    assert "did you mean reward/mean?" in told
-    told = refused(tmp_path, 'metric = "1234"\n' + HEADER.strip())
-    assert "docs/metrics.md" in told
+    message = refused(tmp_path, HEADER.replace("eval/reward", "eval/reward/x", 1))
+    assert "no run has the metric 'eval/reward/x'" in message
+    assert "did you mean eval/reward?" in message
+    message = refused(tmp_path, 'metric = "rewrd/mean"\n' + HEADER.strip())
+    assert "did you mean reward/mean?" in message
+    message = refused(tmp_path, 'metric = "1234"\n' + HEADER.strip())
+    assert "docs/metrics.md" in message
 
 
 def test_an_unknown_rule(tmp_path):
-    told = refused(tmp_path, SETTLED.replace('"LEN"', '"LEN", "XYZ001"'))
-    assert "truing rules lists no XYZ001" in told
+    message = refused(tmp_path, SETTLED.replace('"LEN"', '"LEN", "XYZ001"'))
+    assert "truing rules lists no XYZ001" in message
 
 
 def test_an_unknown_measure(tmp_path):
     measures = 'measures = [{ metric = "length/meen", below = 1 }]'
-    told = refused(tmp_path, SETTLED.replace('rules = ["LEN"]', measures))
-    assert "did you mean length/mean?" in told
+    message = refused(tmp_path, SETTLED.replace('rules = ["LEN"]', measures))
+    assert "did you mean length/mean?" in message
 
 
 def test_a_check_of_nothing(tmp_path):
@@ -257,8 +257,8 @@ def test_a_check_of_nothing(tmp_path):
 
 @pytest.mark.parametrize("bounds", ["", ", above = 0.0, below = 0.5"])
 def test_no_bound_or_two(tmp_path, bounds):
-    told = refused(tmp_path, HEADER.replace(", above = 0.0", bounds))
-    assert "a criterion has one bound: above = …, or below = …" in told
+    message = refused(tmp_path, HEADER.replace(", above = 0.0", bounds))
+    assert "a criterion has one bound: above = …, or below = …" in message
 
 
 @pytest.mark.parametrize("bound", ["nan", "inf", "-inf"])
@@ -267,13 +267,13 @@ def test_a_bound_that_is_no_number(tmp_path, bound):
 
 
 def test_a_criterion_about_an_arm_that_is_not_there(tmp_path):
-    told = refused(tmp_path, HEADER.replace('arm = "changed", below', 'arm = "chnged", below'))
-    assert "about arm 'chnged', and there is changed" in told
-    told = refused(
+    message = refused(tmp_path, HEADER.replace('arm = "changed", below', 'arm = "chnged", below'))
+    assert "about arm 'chnged', and there is changed" in message
+    message = refused(
         tmp_path,
         SETTLED.replace("[check]", 'confirm = [{ metric = "eval/reward", arm = "a", above = 0 }]\n[check]'),
     )
-    assert "about arm 'a', and there is none" in told
+    assert "about arm 'a', and there is none" in message
 
 
 def test_nothing_to_compare_and_nothing_that_settles(tmp_path):
@@ -291,24 +291,24 @@ def test_arms_without_what_would_decide(tmp_path, key):
 
 @pytest.mark.parametrize("name", ["baseline", '""'])
 def test_an_arm_without_a_name_of_its_own(tmp_path, name):
-    told = refused(tmp_path, HEADER + f'{name} = ["grpo.steps=3"]\n')
-    assert "a name of its own, which is not baseline" in told
+    message = refused(tmp_path, HEADER + f'{name} = ["grpo.steps=3"]\n')
+    assert "a name of its own, which is not baseline" in message
 
 
 def test_an_arm_that_changes_nothing(tmp_path):
-    told = refused(tmp_path, HEADER + "second = []\n")
-    assert "arm second changes nothing" in told
-    assert "kl.coef=0" in told
+    message = refused(tmp_path, HEADER + "second = []\n")
+    assert "arm second changes nothing" in message
+    assert "kl.coef=0" in message
 
 
 def test_a_prior_that_is_no_verdict(tmp_path):
-    told = refused(tmp_path, HEADER + '[prior]\nverdict = "MAYBE"\nnote = "n"\nsource = "s"\n')
-    assert "prior.verdict has an invalid value" in told
-    assert "got: MAYBE" in told
+    message = refused(tmp_path, HEADER + '[prior]\nverdict = "MAYBE"\nnote = "n"\nsource = "s"\n')
+    assert "prior.verdict has an invalid value" in message
+    assert "got: MAYBE" in message
 
 
 def test_pairs_that_lie_nearer_to_0_than_what_matters_are_refused(tmp_path):
-    told = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/reward" = 0.5 }\n\n[arms]'))
-    assert "no pair differs by more than 0.5, so smallest_effect is never detected" in told
-    told = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/rewrd/x" = 0.9 }\n\n[arms]'))
-    assert "no run has the metric" in told
+    message = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/reward" = 0.5 }\n\n[arms]'))
+    assert "no pair differs by more than 0.5, so smallest_effect is never detected" in message
+    message = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/rewrd/x" = 0.9 }\n\n[arms]'))
+    assert "no run has the metric" in message

@@ -60,9 +60,9 @@ ENTRIES = {
 
 def wrote(folder, *entries):
     ledger = Ledger(folder)
-    found = [ledger.write(entry) for entry in entries]
+    results = [ledger.write(entry) for entry in entries]
     ledger.close()
-    return found
+    return results
 
 
 def lines_of(folder):
@@ -216,10 +216,10 @@ def test_a_fault_that_was_proven_can_be_tried_again():
 
 def test_entries_of_a_kind_and_of_a_hypothesis():
     begun = ENTRIES["begun"]
-    found = history(RUN, begun, replace(RUN, hypothesis="h02")).with_entry(replace(begun, hypothesis="h02"))
-    assert found.entries_of(Declaration) == [begun, replace(begun, hypothesis="h02")]
-    assert found.entries_of(Run, "h02") == [replace(RUN, hypothesis="h02")]
-    assert found.entries_of(CheckResult) == []
+    result = history(RUN, begun, replace(RUN, hypothesis="h02")).with_entry(replace(begun, hypothesis="h02"))
+    assert result.entries_of(Declaration) == [begun, replace(begun, hypothesis="h02")]
+    assert result.entries_of(Run, "h02") == [replace(RUN, hypothesis="h02")]
+    assert result.entries_of(CheckResult) == []
 
 
 def test_the_most_memory():

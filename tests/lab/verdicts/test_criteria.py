@@ -25,9 +25,9 @@ values = st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), max_size=9)
 
 
 def pairs(**arms):
-    found = {}
+    table = {}
     for arm, differences in arms.items():
-        found[arm] = [
+        table[arm] = [
             Pair(
                 seed,
                 Run(
@@ -55,7 +55,7 @@ def pairs(**arms):
             )
             for seed, d in enumerate(differences)
         ]
-    return found
+    return table
 
 
 def test_the_fewest_pairs_differ_by_the_share():
@@ -124,8 +124,12 @@ def test_a_claim_of_any_arm_is_contradicted_by_all_and_a_refutation_by_one():
 
 
 def test_a_state_in_words():
-    found = judge_criterion(ABOVE, pairs(a=[1.0] * ENOUGH), SIGNS, ERROR, confirms=True)
-    assert (found.text, found.state, found.confirms) == ("eval/reward, a − baseline > 0.5", "met", True)
+    criterion = judge_criterion(ABOVE, pairs(a=[1.0] * ENOUGH), SIGNS, ERROR, confirms=True)
+    assert (criterion.text, criterion.state, criterion.confirms) == (
+        "eval/reward, a − baseline > 0.5",
+        "met",
+        True,
+    )
     assert judge_criterion(ABOVE, pairs(a=[0.0] * 12), SIGNS, ERROR, confirms=True).state == "contradicted"
     assert judge_criterion(ABOVE, pairs(a=[]), SIGNS, ERROR, confirms=False).state == "open"
     assert not judge_criterion(ABOVE, pairs(a=[]), SIGNS, ERROR, confirms=False).confirms

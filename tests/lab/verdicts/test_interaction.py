@@ -30,12 +30,12 @@ def two_by_two(monkeypatch):
 def test_ten_bounds_share_the_error(two_by_two, within):
     rng = np.random.default_rng(0)
     first, second, joint = rng.normal([[0.2], [0.1], [0.4]], 0.1, (3, 40))
-    found = two_by_two(first, second, joint, within)
+    result = two_by_two(first, second, joint, within)
     apart = {0: (first, within), 3: (joint - first, within)}
     apart[4] = joint - first - second, None if within is None else 2 * within
     for place, (data, known) in apart.items():
         ends = e_process.lower_bound(data, ERROR / 10, known), e_process.upper_bound(data, ERROR / 10, known)
-        assert (found[place].low, found[place].high) == pytest.approx(ends)
+        assert (result[place].low, result[place].high) == pytest.approx(ends)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,6 @@ def test_of_arms_that_do_nothing_some_bound_is_wrong_as_seldom_as_promised(two_b
     rng, wrong, experiments = np.random.default_rng(1), 0, 80
     for _ in range(experiments):
         base, *arms = rng.choice([-0.5, 0.5], (4, 24))
-        found = two_by_two(*(arm - base for arm in arms), within)
-        wrong += any(not each.low <= 0 <= each.high for each in found)
+        result = two_by_two(*(arm - base for arm in arms), within)
+        wrong += any(not each.low <= 0 <= each.high for each in result)
     assert wrong / experiments <= ERROR + 3 * (ERROR * (1 - ERROR) / experiments) ** 0.5

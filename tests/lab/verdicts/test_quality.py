@@ -68,9 +68,9 @@ def quality(verdict="VALIDATED", found=None, bounds=LARGE, failed=0, **facts):
 
 def test_a_mean_outside_its_bounds_is_reported():
     """Of bounds of a shift, which a rare loss does not move."""
-    found = pairs(HIGH_QUALITY_PAIRS, (0.1,) * TASKS)
-    found[0] = replace(found[0], arm=replace(found[0].arm, metrics={"eval/reward": -4.0}))
-    reason = quality("INVALIDATED", found, (0.1, 0.1))[1]
+    result = pairs(HIGH_QUALITY_PAIRS, (0.1,) * TASKS)
+    result[0] = replace(result[0], arm=replace(result[0].arm, metrics={"eval/reward": -4.0}))
+    reason = quality("INVALIDATED", result, (0.1, 0.1))[1]
     assert reason == "the mean is outside its bounds: a few pairs weigh more than all others"
 
 
@@ -113,8 +113,8 @@ def test_what_is_refuted_need_not_be_large():
 
 def test_the_result_may_differ_on_other_tasks():
     """Half of the tasks gain and half lose: the mean is above 0 for these, and unknown for others."""
-    found = quality(found=pairs(HIGH_QUALITY_PAIRS, TURNED))
-    assert found == ("medium", "the result may differ on other tasks of the kind")
+    result = quality(found=pairs(HIGH_QUALITY_PAIRS, TURNED))
+    assert result == ("medium", "the result may differ on other tasks of the kind")
 
 
 def test_a_refutation_holds_on_other_tasks_where_none_gains_what_matters():
@@ -141,10 +141,10 @@ def test_the_same_pairs_give_the_same_quality():
 
 def test_a_pair_of_opposite_sign_is_reported():
     """Many small gains and a rare collapse: signs are in favor, and the quality must be lower."""
-    found = pairs(HIGH_QUALITY_PAIRS)
-    bad = replace(found[3].arm, metrics={"eval/reward": -4.0})
-    found[3] = replace(found[3], arm=bad)
-    assert quality(found=found) == ("medium", "one pair has the opposite sign, -4.000")
+    result = pairs(HIGH_QUALITY_PAIRS)
+    bad = replace(result[3].arm, metrics={"eval/reward": -4.0})
+    result[3] = replace(result[3], arm=bad)
+    assert quality(found=result) == ("medium", "one pair has the opposite sign, -4.000")
     mild = replace(bad, metrics={"eval/reward": -0.1})
-    found[3] = replace(found[3], arm=mild)
-    assert quality(found=found)[0] == "high"
+    result[3] = replace(result[3], arm=mild)
+    assert quality(found=result)[0] == "high"

@@ -68,46 +68,46 @@ ARMS = ('a = ["grpo.learning_rate=2e-3"]', 'b = ["grpo.learning_rate=3e-3"]')
 
 def test_pending(tmp_path):
     lab = lab_in(tmp_path)
-    found = judge(lab, lab.hypothesis("h01"))
-    assert (found.verdict, found.because, found.by) == ("PENDING", "no run yet", "")
-    assert (found.pairs, found.low, found.high) == (0, -math.inf, math.inf)
-    assert math.isnan(found.effect)
-    assert [each.state for each in found.criteria] == ["open", "open"]
-    assert [each.confirms for each in found.criteria] == [True, False]
-    assert found.criteria_met is None
-    assert not found.settled
-    assert found.error == ERROR
-    assert found.arm == "changed"
+    result = judge(lab, lab.hypothesis("h01"))
+    assert (result.verdict, result.because, result.by) == ("PENDING", "no run yet", "")
+    assert (result.pairs, result.low, result.high) == (0, -math.inf, math.inf)
+    assert math.isnan(result.effect)
+    assert [each.state for each in result.criteria] == ["open", "open"]
+    assert [each.confirms for each in result.criteria] == [True, False]
+    assert result.criteria_met is None
+    assert not result.settled
+    assert result.error == ERROR
+    assert result.arm == "changed"
 
 
 def test_testing(made):
-    found = verdict(*made(), changed=[1.0, 1.1])
-    assert (found.verdict, found.because, found.by) == ("TESTING", "2 of 10 pairs", "experiment")
-    assert found.effect == pytest.approx(1.05)
-    assert (found.low, found.high) == (-math.inf, math.inf)
-    assert not found.settled
-    assert (found.quality, found.quality_because) == ("–", "it is running")
+    result = verdict(*made(), changed=[1.0, 1.1])
+    assert (result.verdict, result.because, result.by) == ("TESTING", "2 of 10 pairs", "experiment")
+    assert result.effect == pytest.approx(1.05)
+    assert (result.low, result.high) == (-math.inf, math.inf)
+    assert not result.settled
+    assert (result.quality, result.quality_because) == ("–", "it is running")
 
 
 def test_testing_where_only_the_baseline_ran(made):
     lab, hypothesis = made()
-    found = judge(lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
-    assert (found.verdict, found.because) == ("TESTING", "0 of 10 pairs")
+    result = judge(lab.with_entry(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
+    assert (result.verdict, result.because) == ("TESTING", "0 of 10 pairs")
 
 
 def test_validated(made):
     values = [1.0, 1.2, 0.9, 1.1, 1.0, 1.05, 0.95][:ENOUGH]
-    found = verdict(*made(), changed=values)
-    assert found.verdict == "VALIDATED"
-    assert found.because == "proven: eval/reward, changed − baseline > 0"
-    assert [each.state for each in found.criteria] == ["met", "contradicted"]
-    assert found.criteria_met is True
-    assert found.settled
-    assert found.effect == pytest.approx(np.mean(values))
-    assert found.low == e_process.lower_bound(values, ERROR) > 0
-    assert found.high == e_process.upper_bound(values, ERROR)
-    assert found.pairs == ENOUGH
-    assert found.notes == ()
+    result = verdict(*made(), changed=values)
+    assert result.verdict == "VALIDATED"
+    assert result.because == "proven: eval/reward, changed − baseline > 0"
+    assert [each.state for each in result.criteria] == ["met", "contradicted"]
+    assert result.criteria_met is True
+    assert result.settled
+    assert result.effect == pytest.approx(np.mean(values))
+    assert result.low == e_process.lower_bound(values, ERROR) > 0
+    assert result.high == e_process.upper_bound(values, ERROR)
+    assert result.pairs == ENOUGH
+    assert result.notes == ()
 
 
 def test_one_pair_fewer_is_not_enough(made):
@@ -115,24 +115,24 @@ def test_one_pair_fewer_is_not_enough(made):
 
 
 def test_invalidated(made):
-    found = verdict(*made(), changed=[0.1, -0.1, 0.0, 0.05, -0.05, 0.02, 0.01, -0.02])
-    assert found.verdict == "INVALIDATED"
-    assert found.because == "proven: eval/reward, changed − baseline < 0.5"
-    assert found.settled
+    result = verdict(*made(), changed=[0.1, -0.1, 0.0, 0.05, -0.05, 0.02, 0.01, -0.02])
+    assert result.verdict == "INVALIDATED"
+    assert result.because == "proven: eval/reward, changed − baseline < 0.5"
+    assert result.settled
 
 
 def test_what_harms_is_invalidated_and_its_criterion_contradicted(made):
-    found = verdict(*made(), changed=[-1.0 - 0.1 * (i % 3) for i in range(8)])
-    assert found.verdict == "INVALIDATED"
-    assert found.criteria_met is False
+    result = verdict(*made(), changed=[-1.0 - 0.1 * (i % 3) for i in range(8)])
+    assert result.verdict == "INVALIDATED"
+    assert result.criteria_met is False
 
 
 def test_refute_wins_over_confirm(made):
     """An effect that is there, and proven to be too small to matter."""
-    found = verdict(*made(), changed=[0.2, 0.21, 0.19, 0.2, 0.22, 0.18, 0.2, 0.2])
-    assert [each.state for each in found.criteria] == ["met", "met"]
-    assert found.verdict == "INVALIDATED"
-    assert found.criteria_met is True
+    result = verdict(*made(), changed=[0.2, 0.21, 0.19, 0.2, 0.22, 0.18, 0.2, 0.2])
+    assert [each.state for each in result.criteria] == ["met", "met"]
+    assert result.verdict == "INVALIDATED"
+    assert result.criteria_met is True
 
 
 def test_a_verdict_is_not_taken_back_by_its_own_criterion(made):
@@ -144,37 +144,37 @@ def test_a_verdict_is_not_taken_back_by_its_own_criterion(made):
 
 def test_pairs_beyond_the_seeds_that_were_declared_do_not_count(made):
     values = [0.1, 1.0, -0.2, 0.9, 0.3, 0.6, -0.1, 0.8, 0.2, 0.7]
-    found = verdict(*made(), changed=[*values, *[50.0] * 20])
-    assert found.pairs == 10
-    assert found.verdict == "INCONCLUSIVE"
+    result = verdict(*made(), changed=[*values, *[50.0] * 20])
+    assert result.pairs == 10
+    assert result.verdict == "INCONCLUSIVE"
 
 
 def test_validated_in_part(made):
     """a is proven to help, b to harm."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
     enough = min_pairs(ERROR / 2)
-    found = verdict(*made(both), a=[1.0] * enough, b=[-1.0] * enough)
-    assert found.verdict == "PARTIALLY VALIDATED"
-    assert found.because == "only in part: eval/reward, a − baseline > 0"
-    assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
-    assert found.criteria_met is False
-    assert found.settled
+    result = verdict(*made(both), a=[1.0] * enough, b=[-1.0] * enough)
+    assert result.verdict == "PARTIALLY VALIDATED"
+    assert result.because == "only in part: eval/reward, a − baseline > 0"
+    assert [each.state for each in result.criteria][:2] == ["met", "contradicted"]
+    assert result.criteria_met is False
+    assert result.settled
 
 
 def test_a_part_needs_its_share_of_the_error(made):
     """Of two, either would do: at the whole error a is met, at half of it not yet."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
     assert min_pairs(ERROR / 2) > ENOUGH
-    found = verdict(*made(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
-    assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
-    assert found.verdict == "TESTING"
+    result = verdict(*made(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
+    assert [each.state for each in result.criteria][:2] == ["met", "contradicted"]
+    assert result.verdict == "TESTING"
 
 
 def test_validated_in_part_where_the_rest_stays_open(made):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    found = verdict(*made(both), a=[1.0] * 10, b=[1.0, -1.0] * 5)
-    assert found.verdict == "PARTIALLY VALIDATED"
-    assert found.criteria_met is None
+    result = verdict(*made(both), a=[1.0] * 10, b=[1.0, -1.0] * 5)
+    assert result.verdict == "PARTIALLY VALIDATED"
+    assert result.criteria_met is None
 
 
 def test_all_that_confirms_must_be_met(made):
@@ -195,11 +195,11 @@ def test_any_refutation_is_enough_at_its_share(made):
 def test_inconclusive_after_all_seeds(made):
     """Near enough to the last pair that it is not hopeless before."""
     values = [0.25, 0.9, -0.3, 1.0, 0.25, 0.6, 0.1, 0.9, -0.2, 0.3]
-    found = verdict(*made(), changed=values)
-    assert (found.verdict, found.because) == ("INCONCLUSIVE", "10 pairs settle no criterion")
-    assert (found.quality, found.quality_because) == ("low", "nothing is decided")
-    assert found.settled
-    assert found.criteria_met is None
+    result = verdict(*made(), changed=values)
+    assert (result.verdict, result.because) == ("INCONCLUSIVE", "10 pairs settle no criterion")
+    assert (result.quality, result.quality_because) == ("low", "nothing is decided")
+    assert result.settled
+    assert result.criteria_met is None
 
 
 def test_inconclusive_as_soon_as_it_is_hopeless(made):
@@ -208,9 +208,9 @@ def test_inconclusive_as_soon_as_it_is_hopeless(made):
     stopped = next(
         n for n in range(1, 10) if verdict(lab, hypothesis, changed=values[:n]).verdict == "INCONCLUSIVE"
     )
-    found = verdict(lab, hypothesis, changed=values[:stopped])
+    result = verdict(lab, hypothesis, changed=values[:stopped])
     assert stopped < 10
-    assert found.because == f"after {stopped} pairs, the remaining ones can settle no criterion"
+    assert result.because == f"after {stopped} pairs, the remaining ones can settle no criterion"
     for bound in (0.0, 0.5):
         assert e_process.is_futile(values[:stopped], bound, 10, ERROR)
     assert not all(e_process.is_futile(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
@@ -222,10 +222,10 @@ def test_inconclusive_after_a_run_that_failed(made, label, outcome):
     lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 3})
     lab = lab.with_entry(run_of(lab, hypothesis, label, 3, 0.0, outcome=outcome, error="out of memory"))
-    found = judge(lab, hypothesis)
-    assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
-    assert found.because == f"{label}, seed 3, {outcome}: out of memory"
-    assert found.notes == (found.because,)
+    result = judge(lab, hypothesis)
+    assert (result.verdict, result.pairs) == ("INCONCLUSIVE", 3)
+    assert result.because == f"{label}, seed 3, {outcome}: out of memory"
+    assert result.notes == (result.because,)
     again = lab.with_entry(run_of(lab, hypothesis, label, 3, 0.0 if label == BASELINE else 1.0))
     assert judge(again, hypothesis).verdict == "TESTING"
 
@@ -234,10 +234,10 @@ def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(made):
     lab, hypothesis = made()
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
     lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 0.0, outcome="crashed", error="x"))
-    found = judge(lab, hypothesis)
-    assert found.verdict == "VALIDATED"
-    assert "1 run failed" in found.quality_because
-    assert found.notes == ("changed, seed 8, crashed: x",)
+    result = judge(lab, hypothesis)
+    assert result.verdict == "VALIDATED"
+    assert "1 run failed" in result.quality_because
+    assert result.notes == ("changed, seed 8, crashed: x",)
 
 
 def test_an_arm_goes_on_where_another_failed(made):
@@ -246,24 +246,24 @@ def test_an_arm_goes_on_where_another_failed(made):
     lab = with_runs(lab, hypothesis, {"b": [1.0, 1.0]})
     lab = lab.with_entry(run_of(lab, hypothesis, "a", 0, 0.0, outcome="crashed", error="x"))
     assert judge(lab, hypothesis).verdict == "TESTING"
-    found = verdict(lab, hypothesis, b=[1.0] * min_pairs(ERROR / 2))
-    assert (found.verdict, found.arm, found.pairs) == ("VALIDATED", "b", min_pairs(ERROR / 2))
+    result = verdict(lab, hypothesis, b=[1.0] * min_pairs(ERROR / 2))
+    assert (result.verdict, result.arm, result.pairs) == ("VALIDATED", "b", min_pairs(ERROR / 2))
 
 
 def test_the_effect_is_of_the_arm_that_confirms(made):
     """Its bounds have the share of an arm, for results chose it; and it is what is promoted."""
     any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
     values = [1.0, 1.3, 0.8, 1.2, 1.1, 0.9, 1.0, 1.4]
-    found = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
-    assert (found.verdict, found.arm) == ("VALIDATED", "b")
-    assert found.effect == pytest.approx(np.mean(values))
-    assert found.low == e_process.lower_bound(values, ERROR / 2) > 0
+    result = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
+    assert (result.verdict, result.arm) == ("VALIDATED", "b")
+    assert result.effect == pytest.approx(np.mean(values))
+    assert result.low == e_process.lower_bound(values, ERROR / 2) > 0
 
 
 def test_the_effect_is_of_the_arm_that_confirms_in_part(made):
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    found = verdict(*made(both), a=[-1.0] * 8, b=[1.0] * 8)
-    assert (found.verdict, found.arm, found.effect) == ("PARTIALLY VALIDATED", "b", 1.0)
+    result = verdict(*made(both), a=[-1.0] * 8, b=[1.0] * 8)
+    assert (result.verdict, result.arm, result.effect) == ("PARTIALLY VALIDATED", "b", 1.0)
 
 
 def test_the_effect_is_of_the_first_arm_while_none_confirms(made):
@@ -294,25 +294,25 @@ def test_inconclusive_where_pairs_cannot_be_compared(made):
     lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
     lab = lab.with_entry(run_of(lab, hypothesis, BASELINE, 8, 0.0))
     lab = lab.with_entry(run_of(lab, hypothesis, "changed", 8, 1.0, tasks={"other": 1.0}))
-    found = judge(lab, hypothesis)
-    assert found.verdict == "INCONCLUSIVE"
-    assert "changed was evaluated on other tasks" in found.because
-    assert found.quality == "low"
-    assert math.isnan(found.effect)
+    result = judge(lab, hypothesis)
+    assert result.verdict == "INCONCLUSIVE"
+    assert "changed was evaluated on other tasks" in result.because
+    assert result.quality == "low"
+    assert math.isnan(result.effect)
 
 
 def test_inconclusive_where_a_metric_of_a_criterion_lacks(made):
     asked = header('{ metric = "length/mean", arm = "changed", below = 0 }', crit("changed", below=0.5))
-    found = verdict(*made(asked), changed=[1.0])
-    assert found.verdict == "INCONCLUSIVE"
-    assert "length/mean was not measured" in found.because
+    result = verdict(*made(asked), changed=[1.0])
+    assert result.verdict == "INCONCLUSIVE"
+    assert "length/mean was not measured" in result.because
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_inconclusive_where_a_result_is_no_number(made, value):
-    found = verdict(*made(), changed=[1.0] * 7 + [value])
-    assert found.verdict == "INCONCLUSIVE"
-    assert f"seed 7: eval/reward is {value} in changed" in found.because
+    result = verdict(*made(), changed=[1.0] * 7 + [value])
+    assert result.verdict == "INCONCLUSIVE"
+    assert f"seed 7: eval/reward is {value} in changed" in result.because
 
 
 def test_judged_by_what_was_declared(tmp_path):
@@ -340,9 +340,9 @@ def test_the_error_is_the_one_that_was_declared(made, tmp_path):
 
 def test_the_smallest_effect_that_is_seen(made):
     lab, hypothesis = made()
-    found = judge(lab, hypothesis)
+    result = judge(lab, hypothesis)
     noise = noise_of(lab, hypothesis, hypothesis.header)
-    assert found.mde == min_detectable_effect(hypothesis.header, noise, ERROR, {}) > 0
+    assert result.mde == min_detectable_effect(hypothesis.header, noise, ERROR, {}) > 0
 
 
 # Priors.
@@ -353,10 +353,10 @@ PRIOR = '\n[prior]\nverdict = "VALIDATED"\nnote = "it helped"\nsource = "a noteb
 
 def test_a_prior_is_not_settled(tmp_path):
     lab = lab_in(tmp_path, {"h01": HEADER + PRIOR})
-    found = judge(lab, lab.hypothesis("h01"))
-    assert (found.verdict, found.by, found.quality) == ("VALIDATED", "prior", "low")
-    assert found.because == "it helped (a notebook)"
-    assert not found.settled
+    result = judge(lab, lab.hypothesis("h01"))
+    assert (result.verdict, result.by, result.quality) == ("VALIDATED", "prior", "low")
+    assert result.because == "it helped (a notebook)"
+    assert not result.settled
 
 
 def test_a_prior_ends_with_the_first_run(made):
@@ -379,28 +379,28 @@ def by_check(tmp_path, entry, check=CHECK):
 
 def test_proven_by_a_check(tmp_path):
     for check in (CHECK, CHECK.replace("true", "false")):
-        found = by_check(tmp_path, checked(["LEN001", "LEN002"], (), ["LEN003"]), check)
-        assert (found.verdict, found.by, found.quality) == ("VALIDATED", "proof", "high")
-        assert found.because == "LEN001: x; LEN002: x"
-        assert found.settled
+        result = by_check(tmp_path, checked(["LEN001", "LEN002"], (), ["LEN003"]), check)
+        assert (result.verdict, result.by, result.quality) == ("VALIDATED", "proof", "high")
+        assert result.because == "LEN001: x; LEN002: x"
+        assert result.settled
 
 
 def test_clean_and_that_settles_it(tmp_path):
-    found = by_check(tmp_path, checked(clean=["LEN001", "LEN002"]))
-    assert (found.verdict, found.by) == ("INVALIDATED", "proof")
-    assert found.because == "LEN001, LEN002 found nothing"
+    result = by_check(tmp_path, checked(clean=["LEN001", "LEN002"]))
+    assert (result.verdict, result.by) == ("INVALIDATED", "proof")
+    assert result.because == "LEN001, LEN002 found nothing"
 
 
 def test_clean_and_that_only_narrows_it(tmp_path):
-    found = by_check(tmp_path, checked(), CHECK.replace("true", "false"))
-    assert found.verdict == "PENDING"
-    assert found.notes[0] == "the check: LEN001 found nothing"
+    result = by_check(tmp_path, checked(), CHECK.replace("true", "false"))
+    assert result.verdict == "PENDING"
+    assert result.notes[0] == "the check: LEN001 found nothing"
 
 
 def test_what_is_not_settled_does_not_refute(tmp_path):
-    found = by_check(tmp_path, checked(suspected=["LEN002"]))
-    assert found.verdict == "PENDING"
-    assert found.notes[0] == "the check: LEN001 found nothing; LEN002 (SUSPECT: x)"
+    result = by_check(tmp_path, checked(suspected=["LEN002"]))
+    assert result.verdict == "PENDING"
+    assert result.notes[0] == "the check: LEN001 found nothing; LEN002 (SUSPECT: x)"
 
 
 MEASURES = """
@@ -423,10 +423,10 @@ settles = true
 )
 def test_measures_rule_it_out_where_all_are_below(tmp_path, measures, settled):
     """One that lacks, or is no number, rules nothing out."""
-    found = by_check(tmp_path, checked(clean=(), measures=measures), MEASURES)
-    assert found.verdict == ("INVALIDATED" if settled else "PENDING")
+    result = by_check(tmp_path, checked(clean=(), measures=measures), MEASURES)
+    assert result.verdict == ("INVALIDATED" if settled else "PENDING")
     if settled:
-        assert found.because == "length/mean is 2.9; kl_all/k3 is 0.05"
+        assert result.because == "length/mean is 2.9; kl_all/k3 is 0.05"
 
 
 def test_a_check_of_a_header_that_has_none_by_now(tmp_path):
@@ -434,8 +434,8 @@ def test_a_check_of_a_header_that_has_none_by_now(tmp_path):
     lab = lab_in(tmp_path)
     header = lab.hypothesis("h01").header
     assert check_verdict(header, checked(["LEN001"], ())) is None
-    found = by_check(tmp_path / "asked", checked(["LEN001"], ["MSK003"]), CHECK.replace("LEN", "MSK003"))
-    assert found.verdict == "INVALIDATED"
+    result = by_check(tmp_path / "asked", checked(["LEN001"], ["MSK003"]), CHECK.replace("LEN", "MSK003"))
+    assert result.verdict == "INVALIDATED"
 
 
 def test_the_last_check_counts(tmp_path):
@@ -446,16 +446,16 @@ def test_the_last_check_counts(tmp_path):
 def test_pairs_that_decide_are_above_a_check(made):
     """A clean check would refute; pairs that prove an effect say otherwise, and both are told."""
     lab, hypothesis = made(HEADER + CHECK)
-    found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.0] * 8)
-    assert (found.verdict, found.by) == ("VALIDATED", "experiment")
-    assert found.notes[0] == "the check: LEN001 found nothing"
+    result = verdict(lab.with_entry(checked()), hypothesis, changed=[1.0] * 8)
+    assert (result.verdict, result.by) == ("VALIDATED", "experiment")
+    assert result.notes[0] == "the check: LEN001 found nothing"
 
 
 def test_a_check_decides_where_pairs_do_not(made):
     lab, hypothesis = made(HEADER + CHECK)
-    found = verdict(lab.with_entry(checked()), hypothesis, changed=[1.5, -0.5] * 5)
-    assert (found.verdict, found.by, found.pairs) == ("INVALIDATED", "proof", 10)
-    assert found.quality_because == "an exact check"
+    result = verdict(lab.with_entry(checked()), hypothesis, changed=[1.5, -0.5] * 5)
+    assert (result.verdict, result.by, result.pairs) == ("INVALIDATED", "proof", 10)
+    assert result.quality_because == "an exact check"
 
 
 # Facts.
@@ -497,8 +497,8 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     for _ in range(labs):
         values = np.round(r.lognormal(0, 1, 8) - r.lognormal(0, 1, 8), 1)
         ran = [replace(run, metrics={"eval/reward": value}) for run, value in zip(arms, values, strict=True)]
-        found = judge(replace(lab, history=History((*others, *ran))), hypothesis)
-        wrong += found.verdict == "VALIDATED"
+        result = judge(replace(lab, history=History((*others, *ran))), hypothesis)
+        wrong += result.verdict == "VALIDATED"
     assert 0.05 < wrong / labs <= 0.2 + 3 * math.sqrt(0.16 / labs)
 
 
@@ -515,19 +515,19 @@ def bounded(tmp_path):
 
 
 def test_a_mean_is_proven_within_what_was_declared(bounded):
-    found = verdict(*bounded, changed=[0.8] * 10)
-    assert (found.verdict, found.within) == ("VALIDATED", 1.0)
-    assert found.low == e_process.lower_bound([0.8] * 10, ERROR, 1.0) > 0
-    shown = "\n".join(text for text, _ in verdict_lines(found))
+    result = verdict(*bounded, changed=[0.8] * 10)
+    assert (result.verdict, result.within) == ("VALIDATED", 1.0)
+    assert result.low == e_process.lower_bound([0.8] * 10, ERROR, 1.0) > 0
+    shown = "\n".join(text for text, _ in verdict_lines(result))
     assert "if no pair differs by more than 1)" in shown
     assert "symmetric" not in shown
 
 
 def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
     """Ten pairs gain 0.1: a loss of 0.9 in each tenth run would show as often as not."""
-    found = verdict(*bounded, changed=[0.1, 0.11] * 5)
-    assert found.criteria[0].state == "open"
-    assert found.low < 0
+    result = verdict(*bounded, changed=[0.1, 0.11] * 5)
+    assert result.criteria[0].state == "open"
+    assert result.low < 0
     lab, hypothesis = bounded
     signs = replace(next(iter(lab.history.entries_of(Declaration))), within={})
     by_signs = replace(lab, history=History((signs,)))
@@ -538,19 +538,19 @@ def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_noted(tmp_path):
     header = NEAR.replace("= 1.0 }", "= 0.2 }", 1).replace("0.5", "0.1")
     lab = lab_in(tmp_path, {"h01": header})
     lab, hypothesis = declared(lab, lab.hypothesis("h01"), Ledger), lab.hypothesis("h01")
-    found = verdict(lab, hypothesis, changed=[0.2] * 8)
-    assert found.verdict == "VALIDATED"
-    found = verdict(lab, hypothesis, changed=[0.2] * 5 + [-0.3] + [0.2] * 8)
-    assert found.verdict != "VALIDATED"
-    assert found.low == -math.inf
-    assert any("differs by -0.300, and within is 0.2" in note for note in found.notes)
+    result = verdict(lab, hypothesis, changed=[0.2] * 8)
+    assert result.verdict == "VALIDATED"
+    result = verdict(lab, hypothesis, changed=[0.2] * 5 + [-0.3] + [0.2] * 8)
+    assert result.verdict != "VALIDATED"
+    assert result.low == -math.inf
+    assert any("differs by -0.300, and within is 0.2" in note for note in result.notes)
 
 
 def test_an_earlier_ledger_is_judged_by_the_signs_that_it_was_declared_with(made):
-    found = verdict(*made(), changed=[0.1, 0.11] * 5)
-    assert found.within is None
-    assert found.low > 0
-    assert "if differences are symmetric about the effect" in "\n".join(t for t, _ in verdict_lines(found))
+    result = verdict(*made(), changed=[0.1, 0.11] * 5)
+    assert result.within is None
+    assert result.low > 0
+    assert "if differences are symmetric about the effect" in "\n".join(t for t, _ in verdict_lines(result))
 
 
 def test_rewards_lie_as_far_from_0_as_their_weights_allow(tmp_path):
@@ -562,13 +562,13 @@ def test_rewards_lie_as_far_from_0_as_their_weights_allow(tmp_path):
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_equal_evaluations_cannot_distinguish_arms_after_one_pair(bounded, value):
-    found = verdict(*bounded, baseline=[value], changed=[value])
-    assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 1)
+    result = verdict(*bounded, baseline=[value], changed=[value])
+    assert (result.verdict, result.pairs) == ("INCONCLUSIVE", 1)
     assert (
         f"these tasks cannot distinguish the arms: every task of every evaluation has reward {value:.3f}"
-        in found.because
+        in result.because
     )
-    shown = "\n".join(text for text, _ in verdict_lines(found))
+    shown = "\n".join(text for text, _ in verdict_lines(result))
     assert "detects 0 or more" not in shown
 
 
@@ -579,11 +579,11 @@ def test_pairs_that_never_differ_cannot_distinguish_arms(bounded):
         for label in (BASELINE, "changed"):
             tasks = {"a": 0.25, "b": 0.75}
             lab = lab.with_entry(run_of(lab, hypothesis, label, seed, 0.5, tasks=tasks))
-    found = judge(lab, hypothesis)
-    assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
-    assert "no pair of 3 differs" in found.because
-    assert math.isnan(found.mde)
-    shown = "\n".join(text for text, _ in verdict_lines(found))
+    result = judge(lab, hypothesis)
+    assert (result.verdict, result.pairs) == ("INCONCLUSIVE", 3)
+    assert "no pair of 3 differs" in result.because
+    assert math.isnan(result.mde)
+    shown = "\n".join(text for text, _ in verdict_lines(result))
     assert "no noise estimate" in shown
 
 

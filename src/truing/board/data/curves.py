@@ -23,14 +23,14 @@ def curve(
     """
     end = len(values_N) if end is None else min(end, len(values_N))
     part_N = values_N[max(0, start) : end]
-    placed_N = np.isfinite(part_N) & ((part_N > 0) | (not log))
+    drawable_N = np.isfinite(part_N) & ((part_N > 0) | (not log))
     infinite, known = int(np.isinf(part_N).sum()), part_N[~np.isnan(part_N)]
     counts = {
         "infinite": infinite,
-        "not_above_0": len(known) - infinite - int(placed_N.sum()),
+        "not_above_0": len(known) - infinite - int(drawable_N.sum()),
         "last": float(known[-1]) if len(known) else None,
     }
-    at_N = np.flatnonzero(placed_N) + max(0, start)
+    at_N = np.flatnonzero(drawable_N) + max(0, start)
     if len(at_N) <= POINTS:
         return {"x": (at_N + 1).tolist(), "y": values_N[at_N].tolist(), **counts}
     return {**_buckets(values_N, at_N), **counts}
@@ -55,8 +55,8 @@ def _buckets(values_N: NDArray[np.float64], at_N: NDArray[np.int64]) -> Mapping[
     }
 
 
-def _first(at_N: NDArray[np.int64], owner_N: NDArray[np.int64], is_it_N: NDArray[np.bool_]) -> list[int]:
+def _first(at_N: NDArray[np.int64], owner_N: NDArray[np.int64], matches_N: NDArray[np.bool_]) -> list[int]:
     """Return the first matching update (from 1) of each bucket."""
-    hits = np.flatnonzero(is_it_N)
-    _, first = np.unique(owner_N[hits], return_index=True)
-    return (at_N[hits[first]] + 1).tolist()
+    indices = np.flatnonzero(matches_N)
+    _, first = np.unique(owner_N[indices], return_index=True)
+    return (at_N[indices[first]] + 1).tolist()

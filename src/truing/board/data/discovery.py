@@ -20,7 +20,7 @@ from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 Kind = Literal["run", "lab", "audit"]
 
 RUN_SUBFOLDERS = ("rollouts", "checkpoints", "tokenizer")
-"""Subfolders of a run that hold no other run."""
+"""Subfolders of a run that contain no other run."""
 
 IGNORED_FOLDERS = ("node_modules", "__pycache__")
 """Folders that are never searched."""
@@ -56,33 +56,34 @@ class FolderIndex:
 
     def rescan(self) -> None:
         """Search the folder again."""
-        found: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
+        folders: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
         notes: list[str] = []
         for folder, kind in self._walk(notes):
-            if why := why_unsafe(folder, self.root, kind):
-                notes.append(f"{folder} holds {why}; it is not shown")
+            if problem := why_unsafe(folder, self.root, kind):
+                notes.append(f"{folder} contains {problem}; it is not shown")
                 continue
             name = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = name or self.root.name or "/"
-            while name in found[kind]:  # the root has the name of a subfolder
+            while name in folders[kind]:  # the root has the name of a subfolder
                 name = f"./{name}"
-            found[kind][name] = folder
-        self.runs, self.labs, self.audits, self.notes = found["run"], found["lab"], found["audit"], notes
+            folders[kind][name] = folder
+        self.runs, self.labs, self.audits = folders["run"], folders["lab"], folders["audit"]
+        self.notes = notes
 
     def _walk(self, notes: list[str]) -> Iterator[tuple[Path, Kind]]:
         def unreadable(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):  # it vanished meanwhile
                 notes.append(f"{error.filename} cannot be read: {error.strerror}")
 
-        for seen, (here, folders, files) in enumerate(os.walk(self.root, onerror=unreadable)):
-            if seen == MAX_FOLDERS:
+        for count, (path, folders, files) in enumerate(os.walk(self.root, onerror=unreadable)):
+            if count == MAX_FOLDERS:
                 notes.append(f"only {MAX_FOLDERS} folders were searched; open the board in a subfolder")
                 return
-            folder, kind = Path(here), _kind(files)
-            skipped = (*IGNORED_FOLDERS, *RUN_SUBFOLDERS) if kind == "run" else IGNORED_FOLDERS
-            folders[:] = sorted(each for each in folders if each not in skipped and each[0] != ".")
-            linked = [each for each in folders if (folder / each).is_symlink()]
-            notes += [f"{folder / each} is a link and was not followed" for each in linked]
+            folder, kind = Path(path), _kind(files)
+            ignored = (*IGNORED_FOLDERS, *RUN_SUBFOLDERS) if kind == "run" else IGNORED_FOLDERS
+            folders[:] = sorted(name for name in folders if name not in ignored and name[0] != ".")
+            links = [name for name in folders if (folder / name).is_symlink()]
+            notes += [f"{folder / name} is a link and was not followed" for name in links]
             if kind:
                 yield folder, kind
 
@@ -101,13 +102,13 @@ def why_unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
 
     A link may lead outside, and opening a pipe may block forever.
     """
-    here = str(folder)
-    found = [
-        glob(f"{escape(here)}/{name}", include_hidden=True) if "*" in name else [f"{here}/{name}"]
+    base = str(folder)
+    opened = [
+        glob(f"{escape(base)}/{name}", include_hidden=True) if "*" in name else [f"{base}/{name}"]
         for name in OPENED_FILES[kind]
     ]
-    every = [path for path in (here, *chain.from_iterable(found)) if os.path.lexists(path)]
-    if any(os.path.islink(path) and not Path(path).resolve().is_relative_to(root) for path in every):
+    existing = [path for path in (base, *chain.from_iterable(opened)) if os.path.lexists(path)]
+    if any(os.path.islink(path) and not Path(path).resolve().is_relative_to(root) for path in existing):
         return f"links that lead out of {root}"
-    plain = all(os.path.isfile(path) or os.path.isdir(path) or os.path.islink(path) for path in every)
-    return "" if plain else "something that is neither a file nor a folder"
+    regular = all(os.path.isfile(path) or os.path.isdir(path) or os.path.islink(path) for path in existing)
+    return "" if regular else "something that is neither a file nor a folder"

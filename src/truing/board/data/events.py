@@ -14,11 +14,11 @@ HIDDEN_KINDS = ("boundary", "numbers", "checkpoint")
 """Events that the log leaves out."""
 
 
-def event_log(events: Sequence[Event], most: int = 200) -> list[dict[str, Any]]:
+def event_log(events: Sequence[Event], limit: int = 200) -> list[dict[str, Any]]:
     """Return the events as text, newest first, without the hidden kinds."""
-    shown = [event for event in events if event.kind not in HIDDEN_KINDS][-most:]
+    visible = [event for event in events if event.kind not in HIDDEN_KINDS][-limit:]
     return [
-        {"when": _when(event.time), "kind": event.kind, "text": _text(event)} for event in reversed(shown)
+        {"when": _when(event.time), "kind": event.kind, "text": _text(event)} for event in reversed(visible)
     ]
 
 
@@ -41,10 +41,10 @@ def _text(event: Event) -> str:
         case "finished":
             return ""
     step = payload.get("step")
-    place = f"{payload.get('stage')} {step + 1}: " if isinstance(step, int) else ""
+    prefix = f"{payload.get('stage')} {step + 1}: " if isinstance(step, int) else ""
     text = next((payload[name] for name in ("text", "message", "reason") if payload.get(name)), None)
     text = text or ", ".join(f"{key} {value}" for key, value in payload.items())
-    return f"{place}{str(text)[:2000]}"
+    return f"{prefix}{str(text)[:2000]}"
 
 
 def incidents_at(events: Sequence[Event], stage: str, step: int) -> list[str]:
@@ -59,22 +59,22 @@ def startup_findings(events: Sequence[Event]) -> list[str]:
     return [str(each.get("text", ""))[:2000] for each in payload]
 
 
-def first_token_lines(events: Sequence[Event], most: int = 20) -> list[dict[str, Any]]:
+def first_token_lines(events: Sequence[Event], limit: int = 20) -> list[dict[str, Any]]:
     """Return the explanations of first tokens of the last such updates."""
-    payload = [event.payload for event in events if event.kind == "boundary"][-most:]
+    payload = [event.payload for event in events if event.kind == "boundary"][-limit:]
     return [{"stage": each["stage"], "update": each["step"] + 1, "lines": each["lines"]} for each in payload]
 
 
 def evaluations_at(run: IncrementalReader) -> list[dict[str, Any]]:
     """Return each evaluation with its number of preceding updates and its interval."""
     columns = run.columns
-    before = {name: start - int(columns.step[start]) for name, start, _ in columns.stages}
+    offsets = {name: start - int(columns.step[start]) for name, start, _ in columns.stages}
     ends = {name: end for name, _, end in columns.stages}
-    placed = {"base": 0, **{f"after_{name}": end for name, end in ends.items()}}
-    found = []
+    stage_ends = {"base": 0, **{f"after_{name}": end for name, end in ends.items()}}
+    evaluations = []
     for name, payload in current_evaluations(run.events).items():
-        midway = parse_mid_stage_name(name)
-        at = before[midway[0]] + midway[1] if midway and midway[0] in before else placed.get(name)
-        if at is not None:
-            found.append({"name": name, "x": at, **asdict(read_estimate(payload))})
-    return found
+        middle = parse_mid_stage_name(name)
+        updates = offsets[middle[0]] + middle[1] if middle and middle[0] in offsets else stage_ends.get(name)
+        if updates is not None:
+            evaluations.append({"name": name, "x": updates, **asdict(read_estimate(payload))})
+    return evaluations

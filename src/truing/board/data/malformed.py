@@ -15,9 +15,9 @@ MALFORMED_ERRORS = (
 
 
 @contextmanager
-def as_record_error(what: str) -> Iterator[None]:
+def as_record_error(subject: str) -> Iterator[None]:
     """Convert errors of a malformed record into a RecordError that names it."""
     try:
         yield
     except MALFORMED_ERRORS as error:
-        raise RecordError(f"the record of {what} is malformed", got=repr(error)[:500]) from error
+        raise RecordError(f"the record of {subject} is malformed", got=repr(error)[:500]) from error

@@ -1,4 +1,4 @@
-"""Holds runs open while pages show them, each for one reader at a time."""
+"""Keeps runs open while pages show them, each for one reader at a time."""
 
 import threading
 from collections import OrderedDict
@@ -25,12 +25,12 @@ class OpenRuns:
     @contextmanager
     def locked(self, *names: str) -> Iterator[list[RunView]]:
         """Yield refreshed runs under their locks, taken in one order so that threads cannot deadlock."""
-        found = {name: self._open(name) for name in names}
+        run_views = {name: self._open(name) for name in names}
         with as_record_error(" and ".join(names)), ExitStack() as stack:
-            for name in sorted(found):
-                stack.enter_context(found[name].lock)
-                found[name].refresh()
-            yield [found[name] for name in names]
+            for name in sorted(run_views):
+                stack.enter_context(run_views[name].lock)
+                run_views[name].refresh()
+            yield [run_views[name] for name in names]
 
     def _open(self, name: str) -> RunView:
         """Return a run by name; one that was deleted and created again is opened again."""

@@ -21,7 +21,7 @@ from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import SampleColumns, SampleSnapshot
 from truing.record.store import RUN, STEPS
 
-MAX_HELD_UPDATES = 8
+MAX_CACHED_UPDATES = 8
 """Maximum updates whose rows are in memory."""
 
 
@@ -41,8 +41,8 @@ class RunView:
 
     def refresh(self) -> bool:
         """Read new records and return whether there were any."""
-        if why := why_unsafe(self.run.run_dir, self.root):
-            raise RecordError(f"{self.name} holds {why}; it is not shown")
+        if problem := why_unsafe(self.run.run_dir, self.root):
+            raise RecordError(f"{self.name} contains {problem}; it is not shown")
         if changed := self.run.refresh():
             self.all_findings = recorded_findings(self.run.events)
         return changed
@@ -68,8 +68,8 @@ class RunView:
     def problems(self) -> list[str]:
         """Problems that do not prevent showing the run."""
         stages = dict.fromkeys(name for name, _, _ in self.run.columns.stages)
-        found = {name: self.recipe_at(name, 0) for name in stages}
-        recipes = [self.recipe] if isinstance(self.recipe, str) else list(found.values())
+        recipe_by_stage = {name: self.recipe_at(name, 0) for name in stages}
+        recipes = [self.recipe] if isinstance(self.recipe, str) else list(recipe_by_stage.values())
         return [*(each for each in recipes if isinstance(each, str)), *self._unreadable, *self.run.malformed]
 
     @property
@@ -95,13 +95,13 @@ class RunView:
     def row_index(self, stage: str, number: int) -> int:
         """Return the row of an update by its stage and its number there, from 1."""
         columns = self.run.columns
-        if (at := columns.find(stage, number - 1)) is None:
+        if (row := columns.find(stage, number - 1)) is None:
             ends = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
             expected = (
                 f"up to {stage} {ends[stage]}" if stage in ends else ", ".join(ends) or "none is made yet"
             )
             raise RecordError(f"{self.name} has no update {stage[:50]} {number}", expected=expected)
-        return at
+        return row
 
     def find_update(self, stage: str, number: int) -> StepRow:
         """Return the record of an update by its stage and its number there, from 1."""
@@ -119,7 +119,7 @@ class RunView:
         key = step.segment.sha256
         if key not in self._rows:
             self._rows[key] = self.run.reader.rows(step)
-            if len(self._rows) > MAX_HELD_UPDATES:
+            if len(self._rows) > MAX_CACHED_UPDATES:
                 self._rows.popitem(last=False)
         self._rows.move_to_end(key)
         return self._rows[key]
@@ -136,12 +136,12 @@ class RunView:
         """Return the text of each id by the tokenizer in the run; ⟨id⟩ without text."""
         return [self._text(i) for i in ids]
 
-    def _text(self, i: int) -> str:
+    def _text(self, token_id: int) -> str:
         texts: dict[int, str] = self._texts
-        if i not in texts:
-            text = self._tokenizer.decode([i], skip_special_tokens=False) if self._tokenizer else ""
-            texts[i] = text or f"⟨{i}⟩"
-        return texts[i]
+        if token_id not in texts:
+            text = self._tokenizer.decode([token_id], skip_special_tokens=False) if self._tokenizer else ""
+            texts[token_id] = text or f"⟨{token_id}⟩"
+        return texts[token_id]
 
     @cached_property
     def _texts(self) -> dict[int, str]:

@@ -20,7 +20,7 @@ PROMPT_CHARS, ANSWER_CHARS = 300, 160
 SEARCH_CHARS = 1000
 """Characters of a prompt that are kept and searched."""
 
-MAX_HELD_ANSWERS = 10_000
+MAX_CACHED_ANSWERS = 10_000
 """Maximum answers in memory, the last read."""
 
 
@@ -41,7 +41,7 @@ class SampleTexts:
         return self._answers.get((ref.sha256, sample))
 
     def read_prompts(
-        self, refs: Sequence[SegmentRef], wanted: Mapping[str, int], until: float
+        self, refs: Sequence[SegmentRef], rows_by_task: Mapping[str, int], until: float
     ) -> dict[int, str]:
         """Read prompts of tasks until a time, each from its row of ``refs``.
 
@@ -49,52 +49,52 @@ class SampleTexts:
             unreadable rows, with the reason.
         """
 
-        def keep(_: int, rows: pa.Table) -> None:
+        def store(_: int, rows: pa.Table) -> None:
             for task, messages in zip(rows["task_id"].to_pylist(), rows["messages"], strict=True):
                 if task not in self._prompts:
                     self._prompts[task] = _prompt_text(json.loads(messages.as_py()))[: SEARCH_CHARS + 1]
 
-        unread = {row for task, row in wanted.items() if task not in self._prompts}
-        return self._read(refs, unread, ("task_id", "messages"), keep, until)
+        unread = {row for task, row in rows_by_task.items() if task not in self._prompts}
+        return self._read(refs, unread, ("task_id", "messages"), store, until)
 
     def read_answers(
-        self, refs: Sequence[SegmentRef], wanted: Iterable[tuple[int, str]], until: float
+        self, refs: Sequence[SegmentRef], samples: Iterable[tuple[int, str]], until: float
     ) -> dict[int, str]:
         """The same for answers of samples, each with its row of ``refs`` and its name."""
         missing: dict[int, set[str]] = {}
-        for row, sample in wanted:
+        for row, sample in samples:
             if self.answer(refs[row], sample) is None:
                 missing.setdefault(row, set()).add(sample)
 
-        def keep(row: int, rows: pa.Table) -> None:
+        def store(row: int, rows: pa.Table) -> None:
             texts = pc.utf8_slice_codeunits(rows["text"], 0, ANSWER_CHARS + 1)
             for sample, text in zip(rows["sample_id"].to_pylist(), texts, strict=True):
                 if sample in missing[row]:
                     self._answers[refs[row].sha256, sample] = shorten(text.as_py(), ANSWER_CHARS)
 
-        failed = self._read(refs, missing, ("sample_id", "text"), keep, until)
-        for key in list(self._answers)[:-MAX_HELD_ANSWERS]:
+        failed = self._read(refs, missing, ("sample_id", "text"), store, until)
+        for key in list(self._answers)[:-MAX_CACHED_ANSWERS]:
             del self._answers[key]
         return failed
 
     def _read(
         self,
         refs: Sequence[SegmentRef],
-        wanted: Collection[int],
-        names: Sequence[str],
-        keep: Callable[[int, pa.Table], None],
+        row_indices: Collection[int],
+        columns: Sequence[str],
+        store: Callable[[int, pa.Table], None],
         until: float,
     ) -> dict[int, str]:
         failed: dict[int, str] = {}
-        rows = sorted(wanted)
-        for row, found in zip(
-            rows, self._columns.read_steps([refs[row] for row in rows], names), strict=False
+        rows = sorted(row_indices)
+        for row, table in zip(
+            rows, self._columns.read_steps([refs[row] for row in rows], columns), strict=False
         ):
             try:
-                if isinstance(found, RecordError):
-                    raise found
+                if isinstance(table, RecordError):
+                    raise table
                 with as_record_error(f"step {refs[row].step} of stage {refs[row].stage}"):
-                    keep(row, found)
+                    store(row, table)
             except RecordError as error:
                 failed[row] = str(error)
             if time.monotonic() > until:
@@ -102,12 +102,12 @@ class SampleTexts:
         return failed
 
 
-def shorten(text: str, most: int) -> str:
-    """Return a text, shortened to ``most`` characters."""
-    return text if len(text) <= most else text[:most] + "…"
+def shorten(text: str, limit: int) -> str:
+    """Return a text, shortened to ``limit`` characters."""
+    return text if len(text) <= limit else text[:limit] + "…"
 
 
 def _prompt_text(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the last message before the first of an assistant."""
-    prompt = list(takewhile(lambda each: each.get("role") != "assistant", messages))
+    prompt = list(takewhile(lambda message: message.get("role") != "assistant", messages))
     return str(prompt[-1].get("content", "")) if prompt else ""

@@ -23,39 +23,39 @@ SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of one phase of the
 
 def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
     """Return the chart groups for which a run has metrics; the last group shows all remaining metrics."""
-    found = []
+    groups = []
     for group in (*CHART_GROUPS, ungrouped_charts(columns)):
         charts = [chart for chart in group.charts if any(chart_columns(chart, columns))]
         if charts:
-            listed = [{"name": chart.name, "title": chart.title} for chart in charts]
-            found.append({"title": group.title, "asks": group.question, "charts": listed})
-    return found
+            chart_names = [{"name": chart.name, "title": chart.title} for chart in charts]
+            groups.append({"title": group.title, "asks": group.question, "charts": chart_names})
+    return groups
 
 
 def ungrouped_charts(columns: UpdateColumns) -> ChartGroup:
     """Return a group with one chart for each metric in no other chart, so that none is hidden."""
-    shown = {
+    grouped = {
         name for group in CHART_GROUPS for chart in group.charts for name in chart_columns(chart, columns)
     }
-    charts = tuple(Chart(f"~{name}", name, (name,)) for name in columns.numbers if name not in shown)
+    charts = tuple(Chart(f"~{name}", name, (name,)) for name in columns.numbers if name not in grouped)
     return ChartGroup("Other", "Metrics not in a chart above.", charts)
 
 
 def find_chart(name: str, columns: UpdateColumns) -> Chart | None:
     """Return the chart of a name, or None."""
-    every = (chart for group in (*CHART_GROUPS, ungrouped_charts(columns)) for chart in group.charts)
-    return next((chart for chart in every if chart.name == name), None)
+    charts = (chart for group in (*CHART_GROUPS, ungrouped_charts(columns)) for chart in group.charts)
+    return next((chart for chart in charts if chart.name == name), None)
 
 
 def chart_columns(chart: Chart, columns: UpdateColumns) -> list[str]:
     """Return the columns that a chart draws, in its order."""
-    found = []
+    names = []
     for name in chart.names:
         if name.endswith("*"):
-            found += [each for each in columns.numbers if each.startswith(name[:-1])]
+            names += [column for column in columns.numbers if column.startswith(name[:-1])]
         elif name in columns.numbers:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def chart_data(chart: Chart, columns: UpdateColumns, start: int, end: int | None) -> dict[str, Any]:
@@ -100,13 +100,13 @@ def _prefix(names: Sequence[str]) -> str:
     """Return the common prefix of names, up to a slash, which a legend leaves out."""
     if len(names) < 2:
         return ""
-    parts = [name.split("/")[:-1] for name in names]
-    same = []
-    for column in zip(*parts, strict=False):
+    prefixes = [name.split("/")[:-1] for name in names]
+    common = []
+    for column in zip(*prefixes, strict=False):
         if len(set(column)) > 1:
             break
-        same.append(column[0])
-    return "".join(f"{part}/" for part in same)
+        common.append(column[0])
+    return "".join(f"{part}/" for part in common)
 
 
 def recipe_limits(recipe: Recipe, stage: str) -> dict[str, list[dict[str, Any]]]:
@@ -128,5 +128,5 @@ def recipe_limits(recipe: Recipe, stage: str) -> dict[str, list[dict[str, Any]]]
     }
 
 
-def _lines(named: Mapping[str, float | None]) -> list[dict[str, Any]]:
-    return [{"label": name, "y": y} for name, y in named.items() if y is not None and math.isfinite(y)]
+def _lines(values: Mapping[str, float | None]) -> list[dict[str, Any]]:
+    return [{"label": name, "y": y} for name, y in values.items() if y is not None and math.isfinite(y)]

@@ -48,32 +48,32 @@ def compare_runs(first: RunView, second: RunView) -> dict[str, Any]:
 def compare_tokens(first: RunView, second: RunView) -> dict[str, Any]:
     """Return the first difference of two runs, token by token, and their results."""
     recipe, _ = config_differences(first.run, second.run)
-    same, found = first_difference(first.run, second.run, MAX_COMPARED_UPDATES)
+    same_updates, difference = first_difference(first.run, second.run, MAX_COMPARED_UPDATES)
     other_seed = any(each.key == "seed" for each in recipe)
     return {
-        "same": same,
+        "same": same_updates,
         "looked_at": MAX_COMPARED_UPDATES,
         "note": SEEDS_DIFFER if other_seed else "",
-        "parting": None if found is None else asdict(found) | {"update": found.step + 1},
-        "words": None if found is None or other_seed else _text_difference(first, second, same),
+        "parting": None if difference is None else asdict(difference) | {"update": difference.step + 1},
+        "words": None if difference is None or other_seed else _text_difference(first, second, same_updates),
         "beside": [asdict(each) for each in side_by_side(first.run, second.run)],
     }
 
 
 def _text_difference(first: RunView, second: RunView, start: int) -> dict[str, Any] | None:
     """Return the first answer that differs, in both runs."""
-    found = first_text_difference(first.run, second.run, start, MAX_TEXT_UPDATES)
-    if found is None:
+    difference = first_text_difference(first.run, second.run, start, MAX_TEXT_UPDATES)
+    if difference is None:
         return None
     return {
-        "stage": found.step.stage,
-        "update": found.step.step + 1,
-        "sample": found.rows[0].sample.sample_id,
-        "task": found.rows[0].sample.task_id,
-        "token": found.token,
+        "stage": difference.step.stage,
+        "update": difference.step.step + 1,
+        "sample": difference.rows[0].sample.sample_id,
+        "task": difference.rows[0].sample.task_id,
+        "token": difference.token,
         "sides": [
-            _side(run_view, row, found.token)
-            for run_view, row in zip((first, second), found.rows, strict=True)
+            _side(run_view, row, difference.token)
+            for run_view, row in zip((first, second), difference.rows, strict=True)
         ],
     }
 
@@ -84,16 +84,16 @@ def _side(run_view: RunView, row: SampleRow, token: int) -> dict[str, Any]:
     texts = [
         shorten_and_count(text) for text in run_view.token_texts(row.sample.token_ids[low:high].tolist())
     ]
-    at = token - low
+    offset = token - low
     return {
         "cut": low > 0,
-        "before": "".join(texts[:at]),
-        "token": "".join(texts[at : at + 1]),
-        "after": "".join(texts[at + 1 :]),
+        "before": "".join(texts[:offset]),
+        "token": "".join(texts[offset : offset + 1]),
+        "after": "".join(texts[offset + 1 :]),
         "more": max(0, len(row.sample) - high),
         "reward": row.sample.reward,
     }
 
 
-def _delta(each: Delta) -> dict[str, str]:
-    return {"key": each.key, "first": repr(each.first), "second": repr(each.second)}
+def _delta(delta: Delta) -> dict[str, str]:
+    return {"key": delta.key, "first": repr(delta.first), "second": repr(delta.second)}

@@ -24,26 +24,26 @@ MAX_TOKEN_CHARS = 200
 TEXT_FIELDS = ("what", "got", "expected", "remedy")
 
 
-def finding_json(each: RecordedFinding) -> dict[str, Any]:
+def finding_json(finding: RecordedFinding) -> dict[str, Any]:
     """Return a finding in short; updates count from 1."""
-    facts = asdict(each) | {name: shorten_and_count(getattr(each, name)) for name in TEXT_FIELDS}
+    facts = asdict(finding) | {name: shorten_and_count(getattr(finding, name)) for name in TEXT_FIELDS}
     del facts["marks"]  # may be a thousand; the pages of their samples show them
-    return facts | {"verdict": str(each.verdict), "update": each.step + 1}
+    return facts | {"verdict": str(finding.verdict), "update": finding.step + 1}
 
 
-def finding_card(run_view: RunView, each: RecordedFinding) -> dict[str, Any]:
+def finding_card(run_view: RunView, finding: RecordedFinding) -> dict[str, Any]:
     """Return a finding with the text of its rule, an excerpt, its samples, and incidents."""
-    rule = RULES.get(each.code)
-    named = [(name, spans[0][0] if spans else None) for name, spans in each.marks.items() if name]
+    rule = RULES.get(finding.code)
+    samples = [(name, spans[0][0] if spans else None) for name, spans in finding.marks.items() if name]
     return {
-        **finding_json(each),
+        **finding_json(finding),
         "title": rule.title if rule else "",
         "why": rule.section("Why it is silent") if rule else "",
         "healthy": rule.section("Healthy look-alikes") if rule else "",
-        "excerpt": _excerpt(run_view, each),
-        "samples": [{"sample": name, "token": token} for name, token in named[:MAX_SAMPLES]],
-        "samples_count": len(named),
-        "incidents": incidents_at(run_view.run.events, each.stage, each.step),
+        "excerpt": _excerpt(run_view, finding),
+        "samples": [{"sample": name, "token": token} for name, token in samples[:MAX_SAMPLES]],
+        "samples_count": len(samples),
+        "incidents": incidents_at(run_view.run.events, finding.stage, finding.step),
     }
 
 
@@ -55,37 +55,39 @@ def verdicts_of(run_view: RunView, step: StepRow, row: SampleRow) -> Mapping[str
 def sample_findings(run_view: RunView, step: StepRow, row: SampleRow) -> list[dict[str, Any]]:
     """Return the findings of a sample with their token spans."""
     name = row.sample.sample_id
-    found = [each for each in run_view.findings(step.stage, step.step) if name in each.marks]
-    return [finding_json(each) | {"spans": merge_spans(each.marks[name])} for each in found]
+    findings = [finding for finding in run_view.findings(step.stage, step.step) if name in finding.marks]
+    return [finding_json(finding) | {"spans": merge_spans(finding.marks[name])} for finding in findings]
 
 
 def merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the spans with overlapping ones merged."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
-def _excerpt(run_view: RunView, each: RecordedFinding) -> list[tuple[str, bool]]:
+def _excerpt(run_view: RunView, finding: RecordedFinding) -> list[tuple[str, bool]]:
     """Return the texts of the tokens around a finding, each with whether it is marked."""
-    if each.undone or not each.sample_id or each.end <= each.start:
+    if finding.undone or not finding.sample_id or finding.end <= finding.start:
         return []
     try:
-        row, _ = run_view.find_sample(run_view.find_update(each.stage, each.step + 1), each.sample_id)
+        row, _ = run_view.find_sample(
+            run_view.find_update(finding.stage, finding.step + 1), finding.sample_id
+        )
     except RecordError:  # its page shows why
         return []
-    start = max(0, each.start)
+    start = max(0, finding.start)
     low, high = (
         max(0, start - CONTEXT_TOKENS),
-        max(0, min(each.end, start + 2 * CONTEXT_TOKENS)) + CONTEXT_TOKENS,
+        max(0, min(finding.end, start + 2 * CONTEXT_TOKENS)) + CONTEXT_TOKENS,
     )
     texts = [
         shorten_and_count(text, MAX_TOKEN_CHARS)
         for text in run_view.token_texts(row.sample.token_ids[low:high].tolist())
     ]
-    spans = each.marks.get(each.sample_id, ())
+    spans = finding.marks.get(finding.sample_id, ())
     return [(text, any(start <= t < end for start, end in spans)) for t, text in enumerate(texts, start=low)]

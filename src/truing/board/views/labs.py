@@ -29,16 +29,16 @@ def status(root: Path) -> dict[str, Any]:
 def hypothesis(root: Path, name: str) -> dict[str, Any]:
     """Return one hypothesis with its verdict, curves, and the value of each seed."""
     lab = open_lab(root)
-    found = lab.hypothesis(name)
-    verdict = judge(lab, found)
-    declaration = lab.declaration(found)
+    source = lab.hypothesis(name)
+    verdict = judge(lab, source)
+    declaration = lab.declaration(source)
     arms = {} if declaration is None else declaration.arms
     runs = [run for run in lab.history.runs().values() if run.arm in arms.values()]
     return {
-        "title": found.title,
+        "title": source.title,
         "verdict": verdict.verdict,
-        "claim": found.header.claim,
-        "text": found.path.read_text(encoding="utf-8"),
+        "claim": source.header.claim,
+        "text": source.path.read_text(encoding="utf-8"),
         "lines": [text for text, _ in verdict_lines(verdict)],
         "figures": [_escape_html(each) for each in figures(lab, verdict)],
         "runs": [

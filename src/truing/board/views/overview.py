@@ -58,13 +58,13 @@ class Overview:
             "notes": self.folders.notes,
         }
 
-    def _read(self, until: float) -> int:
+    def _read(self, deadline: float) -> int:
         """Update rows until a time and return how many runs are not read yet."""
         stamps = self.stamps()
         self._lines = {name: line for name, line in self._lines.items() if name in stamps}
         for name, stamp in stamps.items():
-            known = name in self._lines and self._lines[name][0] == stamp
-            if not known and time.monotonic() < until:
+            current = name in self._lines and self._lines[name][0] == stamp
+            if not current and time.monotonic() < deadline:
                 self._lines[name] = stamp, self._line(name)
         return len(stamps.keys() - self._lines.keys())
 
@@ -107,9 +107,11 @@ def run_line(run_view: RunView) -> dict[str, Any]:
 def summary_facts(summary: RunSummary) -> dict[str, Any]:
     """Return a run summary as JSON."""
     facts_json = asdict(summary)
-    found, facts = ([finding_json(each) for each in every] for every in (summary.findings, summary.facts))
+    findings, facts = (
+        [finding_json(finding) for finding in group] for group in (summary.findings, summary.facts)
+    )
     return facts_json | {
-        "findings": found,
+        "findings": findings,
         "facts": facts,
         "at": summary.current_stage,
         "why": shorten_and_count(summary.why),

@@ -43,57 +43,56 @@ SAMPLE_FILTERS = {"task": "task_id", "group": "group_id", "finish": "finish_reas
 
 def tasks(run_view: RunView, query: Query) -> dict[str, Any]:
     """Return every sampled prompt: attempts, pass rate, mean and std of the reward, last update."""
-    order, start, passed = _order(query, "tasks"), integer(query, "start", 0), _wanted_bin(query)
+    order, start, chosen_bin = _order(query, "tasks"), integer(query, "start", 0), _wanted_bin(query)
     snapshot = run_view.read_samples(READ_SECONDS)
-    until = time.monotonic() + READ_SECONDS
+    deadline = time.monotonic() + READ_SECONDS
     attempts = _attempts(snapshot.table)
-    every = _by_task(attempts)
-    found, unread, failed = every, set[str](), dict[int, str]()
+    all_tasks = _by_task(attempts)
+    matching, unread, failed = all_tasks, set[str](), dict[int, str]()
     if text := query.get("text"):
-        found, unread, failed = _search(run_view, every, text, until)
-    bars = _bin_indices(found["pass_rate"])
-    wanted = found if passed is None else found.filter(pa.array(bars == passed))
-    listed = _page(wanted, order, start).to_pylist()
-    of_listed = {each["task"]: each["last"] for each in listed}
-    failed |= run_view.sample_texts.read_prompts(run_view.run.columns.segment_refs, of_listed, until)
-    unread |= _unread_tasks(run_view, of_listed, failed)
+        matching, unread, failed = _search(run_view, all_tasks, text, deadline)
+    bins = _bin_indices(matching["pass_rate"])
+    in_bin = matching if chosen_bin is None else matching.filter(pa.array(bins == chosen_bin))
+    page = _page(in_bin, order, start).to_pylist()
+    row_by_task = {row["task"]: row["last"] for row in page}
+    failed |= run_view.sample_texts.read_prompts(run_view.run.columns.segment_refs, row_by_task, deadline)
+    unread |= _unread_tasks(run_view, row_by_task, failed)
     return {
         **_reading_state(snapshot, attempts.num_rows, failed),
         "tasks": [
-            each | _prompt_json(run_view, each["task"]) | _update_json(run_view, each["last"])
-            for each in listed
+            row | _prompt_json(run_view, row["task"]) | _update_json(run_view, row["last"]) for row in page
         ],
-        "count": wanted.num_rows,
-        "every": every.num_rows,
+        "count": in_bin.num_rows,
+        "every": all_tasks.num_rows,
         "unread": len(unread),
         "bars": PASS_RATE_BINS,
-        "rates": np.bincount(bars, minlength=len(PASS_RATE_BINS)).tolist(),
+        "rates": np.bincount(bins, minlength=len(PASS_RATE_BINS)).tolist(),
     }
 
 
 def samples(run_view: RunView, query: Query) -> dict[str, Any]:
     """Return samples, filtered by stage, reward, group, task, finish reason and finding."""
     order, start = _order(query, "samples"), integer(query, "start", 0)
-    least, most = number(query, "least"), number(query, "most")
+    min_reward, max_reward = number(query, "least"), number(query, "most")
     snapshot = run_view.read_samples(READ_SECONDS)
-    until = time.monotonic() + READ_SECONDS
+    deadline = time.monotonic() + READ_SECONDS
     stage = query.get("stage") or _last_rewarded_stage(snapshot.table)
     table = snapshot.table if stage == ALL_STAGES else _of_stage(run_view, snapshot.table, stage)
     for name, column in SAMPLE_FILTERS.items():
         if value := query.get(name):
             table = table.filter(pc.equal(pc.cast(table[column], pa.string()), value))
-    if least is not None:
-        table = table.filter(pc.greater_equal(table["reward"], least))
-    if most is not None:
-        table = table.filter(pc.less_equal(table["reward"], most))
+    if min_reward is not None:
+        table = table.filter(pc.greater_equal(table["reward"], min_reward))
+    if max_reward is not None:
+        table = table.filter(pc.less_equal(table["reward"], max_reward))
     if query.get("found"):
         table = table.filter(
             pc.is_in(table["sample_id"], pa.array(sorted(run_view.samples_with_findings()), pa.string()))
         )
-    listed, unread, failed = _with_texts(run_view, _page(table, order, start).to_pylist(), until)
+    page, unread, failed = _with_texts(run_view, _page(table, order, start).to_pylist(), deadline)
     return {
         **_reading_state(snapshot, table.num_rows, failed),
-        "samples": listed,
+        "samples": page,
         "count": table.num_rows,
         "unread": unread,
         "stage": stage,
@@ -113,50 +112,57 @@ def _of_stage(run_view: RunView, table: pa.Table, stage: str) -> pa.Table:
 
 def _last_rewarded_stage(table: pa.Table) -> str:
     """Return the last stage with rewards; "all" if none has."""
-    known = np.flatnonzero(~np.isnan(table["reward"].to_numpy()))
-    return table["stage"][int(known[-1])].as_py() if len(known) else ALL_STAGES
+    rewarded = np.flatnonzero(~np.isnan(table["reward"].to_numpy()))
+    return table["stage"][int(rewarded[-1])].as_py() if len(rewarded) else ALL_STAGES
 
 
 def _with_texts(
-    run_view: RunView, listed: list[dict[str, Any]], until: float
+    run_view: RunView, page: list[dict[str, Any]], deadline: float
 ) -> tuple[list[dict[str, Any]], int, dict[int, str]]:
     """Return samples with their texts, the number still unread, and unreadable updates."""
     refs, texts = run_view.run.columns.segment_refs, run_view.sample_texts
-    failed = texts.read_answers(refs, [(each["update"], each["sample_id"]) for each in listed], until)
-    tasks = {each["task_id"]: each["update"] for each in listed}
-    failed |= texts.read_prompts(refs, tasks, until)
-    answers = [texts.answer(refs[each["update"]], each["sample_id"]) for each in listed]
+    failed = texts.read_answers(refs, [(row["update"], row["sample_id"]) for row in page], deadline)
+    tasks = {row["task_id"]: row["update"] for row in page}
+    failed |= texts.read_prompts(refs, tasks, deadline)
+    answers = [texts.answer(refs[row["update"]], row["sample_id"]) for row in page]
     unread = sum(
-        text is None and each["update"] not in failed for each, text in zip(listed, answers, strict=True)
+        text is None and row["update"] not in failed for row, text in zip(page, answers, strict=True)
     )
-    shown = [
-        each
-        | _update_json(run_view, each["update"])
+    with_texts = [
+        row
+        | _update_json(run_view, row["update"])
         | {"answer": text}
-        | _prompt_json(run_view, each["task_id"])
-        for each, text in zip(listed, answers, strict=True)
+        | _prompt_json(run_view, row["task_id"])
+        for row, text in zip(page, answers, strict=True)
     ]
-    return shown, unread + len(_unread_tasks(run_view, tasks, failed)), failed
+    return with_texts, unread + len(_unread_tasks(run_view, tasks, failed)), failed
 
 
 def _search(
-    run_view: RunView, every: pa.Table, text: str, until: float
+    run_view: RunView, all_tasks: pa.Table, text: str, deadline: float
 ) -> tuple[pa.Table, set[str], dict[int, str]]:
     """Return prompts with the text in name or prompt, tasks still unread, and unreadable updates."""
-    sought, names = text.lower(), every["task"].to_pylist()
-    named = [sought in name.lower() for name in names]
-    rows = zip(names, every["last"].to_pylist(), named, strict=True)
-    others = {name: row for name, row, is_named in rows if not is_named}
-    failed = run_view.sample_texts.read_prompts(run_view.run.columns.segment_refs, others, until)
-    asked = (run_view.sample_texts.prompt(name) or "" for name in names)
-    found = [is_named or sought in ask.lower() for is_named, ask in zip(named, asked, strict=True)]
-    return every.filter(pa.array(found, pa.bool_())), _unread_tasks(run_view, others, failed), failed
+    needle, names = text.lower(), all_tasks["task"].to_pylist()
+    name_matches = [needle in name.lower() for name in names]
+    rows = zip(names, all_tasks["last"].to_pylist(), name_matches, strict=True)
+    row_by_task = {name: row for name, row, matches_name in rows if not matches_name}
+    failed = run_view.sample_texts.read_prompts(run_view.run.columns.segment_refs, row_by_task, deadline)
+    prompt_texts = (run_view.sample_texts.prompt(name) or "" for name in names)
+    matches = [
+        matches_name or needle in prompt.lower()
+        for matches_name, prompt in zip(name_matches, prompt_texts, strict=True)
+    ]
+    return (
+        all_tasks.filter(pa.array(matches, pa.bool_())),
+        _unread_tasks(run_view, row_by_task, failed),
+        failed,
+    )
 
 
-def _unread_tasks(run_view: RunView, wanted: Mapping[str, int], failed: Collection[int]) -> set[str]:
+def _unread_tasks(run_view: RunView, row_by_task: Mapping[str, int], failed: Collection[int]) -> set[str]:
     """Return the tasks whose prompts are not read yet."""
     texts = run_view.sample_texts
-    return {task for task, row in wanted.items() if row not in failed and texts.prompt(task) is None}
+    return {task for task, row in row_by_task.items() if row not in failed and texts.prompt(task) is None}
 
 
 def _prompt_json(run_view: RunView, task: str) -> dict[str, Any]:
@@ -174,16 +180,16 @@ def _attempts(table: pa.Table) -> pa.Table:
 
 def _by_task(attempts: pa.Table) -> pa.Table:
     """Return attempts grouped by prompt; one attempt has no std."""
-    passed = pc.cast(pc.greater_equal(attempts["reward"], PASS_REWARD), pa.float64())
-    sampled = attempts.select(["task_id", "family", "reward", "update"]).append_column("passed", passed)
+    passes = pc.cast(pc.greater_equal(attempts["reward"], PASS_REWARD), pa.float64())
+    sampled = attempts.select(["task_id", "family", "reward", "update"]).append_column("passed", passes)
     deviation = ("reward", "stddev", pc.VarianceOptions(ddof=1))
-    found = pa.TableGroupBy(sampled.unify_dictionaries(), ["task_id", "family"]).aggregate(
+    grouped = pa.TableGroupBy(sampled.unify_dictionaries(), ["task_id", "family"]).aggregate(
         [("reward", "count"), ("passed", "mean"), ("reward", "mean"), deviation, ("update", "max")]
     )
-    columns = {"task": pc.cast(found["task_id"], pa.string()), "family": found["family"]}
-    columns |= {"attempts": found["reward_count"], "pass_rate": found["passed_mean"]}
-    columns |= {"reward": found["reward_mean"], "spread": found["reward_stddev"]}
-    return pa.table(columns | {"last": found["update_max"]})
+    columns = {"task": pc.cast(grouped["task_id"], pa.string()), "family": grouped["family"]}
+    columns |= {"attempts": grouped["reward_count"], "pass_rate": grouped["passed_mean"]}
+    columns |= {"reward": grouped["reward_mean"], "spread": grouped["reward_stddev"]}
+    return pa.table(columns | {"last": grouped["update_max"]})
 
 
 def _page(table: pa.Table, order: tuple[str, str], start: int) -> pa.Table:

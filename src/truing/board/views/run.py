@@ -53,10 +53,10 @@ def run_head(run_view: RunView) -> dict[str, Any]:
 def chart(run_view: RunView, name: str, start: int, end: int | None) -> dict[str, Any]:
     """Return a chart of the run."""
     columns = run_view.run.columns
-    found = find_chart(name, columns)
-    if found is None:
+    definition = find_chart(name, columns)
+    if definition is None:
         raise RecordError(f"there is no chart {name[:200]}")
-    return chart_data(found, columns, start, end)
+    return chart_data(definition, columns, start, end)
 
 
 def number(run_view: RunView, name: str) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def token_window(run_view: RunView, step: StepRow, row: SampleRow, token: int = 
 def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
     """Return the facts of a sample; ``findings``: codes with their verdicts."""
     sample = row.sample
-    sampled = int((sample.origin == Origin.SAMPLED).sum())
+    sampled_count = int((sample.origin == Origin.SAMPLED).sum())
     return {
         "index": index,
         "sample": sample.sample_id,
@@ -96,7 +96,7 @@ def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) ->
         "reward": sample.reward,
         "parts": dict(row.reward_parts),
         "length": len(sample),
-        "sampled": sampled,
+        "sampled": sampled_count,
         "trained": int((sample.policy_mask | sample.supervised_mask).sum()),
         "advantage": _mean(sample.advantage[sample.policy_mask]),
         "truncated": sample.truncated,
@@ -146,8 +146,8 @@ def _mean(values: Tensor) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def shorten_and_count(text: str, longest: int = MAX_CHARS) -> str:
-    """Return a text of at most ``longest`` characters, with its length if shortened."""
-    if len(text) <= longest:
+def shorten_and_count(text: str, limit: int = MAX_CHARS) -> str:
+    """Return a text of at most ``limit`` characters, with its length if shortened."""
+    if len(text) <= limit:
         return text
-    return f"{text[:longest]}… ({len(text):,} characters)"
+    return f"{text[:limit]}… ({len(text):,} characters)"

@@ -19,16 +19,16 @@ MAX_SIDE_BY_SIDE = 32
 
 def update(run_view: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
     """Return an update: metrics with definitions, ratios, and optionally samples."""
-    at = run_view.row_index(stage, number)
-    step = run_view.step_at(at)
+    index = run_view.row_index(stage, number)
+    step = run_view.step_at(index)
     rows = run_view.rows(step) if samples else ()
     return {
         "stage": stage,
         "update": number,
-        "at": at + 1,
+        "at": index + 1,
         "of": len(run_view.run.columns),
-        "before": _update_json(run_view, at - 1),
-        "after": _update_json(run_view, at + 1),
+        "before": _update_json(run_view, index - 1),
+        "after": _update_json(run_view, index + 1),
         "label": step.loss_label,
         "numbers": [
             {"value": value, **vars(metric_of(name)), "name": name} for name, value in step.metrics.items()
@@ -59,21 +59,21 @@ def sample(run_view: RunView, stage: str, number: int, name: str, token: int) ->
 def group(run_view: RunView, stage: str, number: int, name: str) -> dict[str, Any]:
     """Return the samples of a group, best first; those without a reward last."""
     step = run_view.find_update(stage, number)
-    own = [(i, row) for i, row in enumerate(run_view.rows(step)) if row.sample.group_id == name]
-    if not own:
+    members = [(i, row) for i, row in enumerate(run_view.rows(step)) if row.sample.group_id == name]
+    if not members:
         raise RecordError(f"{stage} {number} has no group {name[:200]}")
-    own.sort(key=lambda each: (math.isnan(each[1].sample.reward), -each[1].sample.reward, each[0]))
+    members.sort(key=lambda pair: (math.isnan(pair[1].sample.reward), -pair[1].sample.reward, pair[0]))
     return {
         "group": name,
-        "count": len(own),
-        "attempts": len({row.sample.rollout_id for _, row in own}),
+        "count": len(members),
+        "attempts": len({row.sample.rollout_id for _, row in members}),
         "samples": [
             {
                 "about": _sample_json(run_view, step, row, i),
                 "tokens": token_window(run_view, step, row),
                 "findings": sample_findings(run_view, step, row),
             }
-            for i, row in own[:MAX_SIDE_BY_SIDE]
+            for i, row in members[:MAX_SIDE_BY_SIDE]
         ],
     }
 
@@ -117,6 +117,6 @@ def _dense(pairs: Sequence[Sequence[int]], bins: int) -> list[int]:
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     text, calls = message.get("content"), message.get("tool_calls")
-    shown = text if isinstance(text, str) else str(message)
-    shown += "\n" + dump_json(calls).decode() if calls and isinstance(text, str) else ""
-    return {"role": str(message.get("role", "")), "text": shorten_and_count(shown.lstrip("\n"))}
+    full_text = text if isinstance(text, str) else str(message)
+    full_text += "\n" + dump_json(calls).decode() if calls and isinstance(text, str) else ""
+    return {"role": str(message.get("role", "")), "text": shorten_and_count(full_text.lstrip("\n"))}

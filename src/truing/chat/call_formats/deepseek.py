@@ -28,14 +28,14 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
     at = skip(text, at)
     while not calls or not text.startswith(BLOCK_END, at):
         at = expect(text, at, BEGIN, "the opening tag of a call")
-        fenced = FENCED.match(text, at)
-        head = fenced or BARE.match(text, at)
+        fence = FENCED.match(text, at)
+        head = fence or BARE.match(text, at)
         if head is None:
             raise MalformedCall("expected the name of a tool", at)
         values, at = read_object(text, skip(text, head.end()))
         calls.append(tool_call(head[1], values, head.start()))
         choices += [head.span(1), *(value.chosen_span for value in values.values())]
-        at = expect(text, skip(text, at), "```") if fenced else at
+        at = expect(text, skip(text, at), "```") if fence else at
         at = skip(text, expect(text, at, END, "the closing tag of the call"))
     return CallRegion(tuple(calls), tuple(choices), at + len(BLOCK_END))
 

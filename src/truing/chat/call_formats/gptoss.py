@@ -23,10 +23,10 @@ GLUE = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>\w+<\|message\|>|<\|(?
 def read(text: str, at: int, _: Tools) -> CallRegion:
     """Return a call: a name, the rest of the header, and arguments up to ``<|call|>``, the stop token."""
     name = NAME.match(text, at)
-    rest = name and REST.match(text, name.end())
-    if name is None or rest is None:
+    header = name and REST.match(text, name.end())
+    if name is None or header is None:
         raise MalformedCall("expected the name of a tool and the end of the header", at)
-    values, end = read_object(text, skip(text, rest.end()))
+    values, end = read_object(text, skip(text, header.end()))
     end = skip(text, end)
     if end < len(text):
         end = expect(text, end, "<|call|>", "the end of the message")

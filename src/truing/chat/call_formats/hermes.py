@@ -18,8 +18,8 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
 
 def grammar(tools: Tools, spell: LarkLiterals) -> str:
     """Return the grammar of a tool's name and its arguments; the schema stays a document of its own."""
-    called = " | ".join(f"tool{i}" for i in range(len(tools)))
-    lines = [f"start: {spell(_NAME)} ({called}) {spell(END)}"]
+    calls = " | ".join(f"tool{i}" for i in range(len(tools)))
+    lines = [f"start: {spell(_NAME)} ({calls}) {spell(END)}"]
     for i, tool in enumerate(tools):
         name = json.dumps(tool.name, ensure_ascii=False)[1:]  # _NAME holds its opening quote
         lines.append(f"tool{i}: {spell(name + _ARGUMENTS)} arguments{i} {spell(_END)}")

@@ -26,8 +26,8 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
 
 def grammar(tools: Tools, spell: LarkLiterals) -> str:
     """Return the grammar of a list of one or more calls and the closing tag."""
-    called = " | ".join(f"call{i}" for i in range(len(tools)))
-    start = f'start: "[" ({called}) (", " ({called}))* "]" {spell(END)}'
+    calls = " | ".join(f"call{i}" for i in range(len(tools)))
+    start = f'start: "[" ({calls}) (", " ({calls}))* "]" {spell(END)}'
     return "\n".join([start, *call_rules(tools, spell)])
 
 

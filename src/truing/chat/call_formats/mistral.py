@@ -22,10 +22,10 @@ NAME = re.compile(r"[^\s\[\]{}\"]+")
 def read(text: str, at: int, _: Tools) -> CallRegion:
     """Return the calls after ``[TOOL_CALLS]``, in either form."""
     at = skip(text, at)
-    return _listed(text, at + 1) if text.startswith("[", at) else _named(text, at)
+    return _call_list(text, at + 1) if text.startswith("[", at) else _named_call(text, at)
 
 
-def _listed(text: str, at: int) -> CallRegion:
+def _call_list(text: str, at: int) -> CallRegion:
     """Return the calls of the older form: one list, each call with an id invented by the model."""
     calls: list[ToolCall] = []
     choices: list[Span] = []
@@ -39,7 +39,7 @@ def _listed(text: str, at: int) -> CallRegion:
         at = expect(text, at, ",")
 
 
-def _named(text: str, at: int) -> CallRegion:
+def _named_call(text: str, at: int) -> CallRegion:
     """Return the call of the newer form: ``[ARGS]`` or nothing between name and arguments."""
     name = NAME.match(text, at)
     if name is None:

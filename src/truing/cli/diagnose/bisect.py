@@ -56,20 +56,23 @@ def _bisect(run: Path, stage: str | None, step: int | None, as_json: bool) -> bo
     from truing.doctor.saved_updates import is_saved_audit
 
     update, trials = bisect(run, stage=stage, step=step)
-    found, open_ = first_differing(trials), unexplained_findings(update, trials, suppressed_rules(run))
-    place = code_location(found.part, update.stage) if found and not is_saved_audit(run) else ""
+    differing, findings = first_differing(trials), unexplained_findings(update, trials, suppressed_rules(run))
+    location = code_location(differing.part, update.stage) if differing and not is_saved_audit(run) else ""
     if as_json:
         payload = {"run": str(run), "stage": update.stage, "update": update.step + 1}
-        payload |= {"guilty": found.part if found else None, "home": place or None}
-        payload |= {"unexplained": [each.code for each in open_], "parts": [asdict(each) for each in trials]}
+        payload |= {"guilty": differing.part if differing else None, "home": location or None}
+        payload |= {
+            "unexplained": [each.code for each in findings],
+            "parts": [asdict(each) for each in trials],
+        }
         print(json.dumps(payload, ensure_ascii=False))
     else:
-        _print_parts(run, update, trials, open_, place)
-    return bool(found or open_)
+        _print_parts(run, update, trials, findings, location)
+    return bool(differing or findings)
 
 
 def _print_parts(
-    run: Path, update: "Step", trials: Sequence["Trial"], found: Sequence["Finding"], place: str
+    run: Path, update: "Step", trials: Sequence["Trial"], findings: Sequence["Finding"], location: str
 ) -> None:
     """Print each part, then the verdict."""
     from truing.doctor.bisect import first_differing, lines
@@ -81,14 +84,14 @@ def _print_parts(
         console.print(text, style=style, markup=False, soft_wrap=True)
     differing, swapped = first_differing(trials), any(each.state == "same" for each in trials)
     if differing:
-        text = f"differs: {differing.part}" + (f" (computed in {place})" if place else "")
-    elif found:
-        codes = ", ".join(dict.fromkeys(f"{each.claim.verdict} {each.code}" for each in found))
+        text = f"differs: {differing.part}" + (f" (computed in {location})" if location else "")
+    elif findings:
+        codes = ", ".join(dict.fromkeys(f"{each.claim.verdict} {each.code}" for each in findings))
         no_part = "no swapped part differs" if swapped else "no part could be swapped"
         text = f"rules have findings, and {no_part}: {codes} (truing check {run})"
     else:
         text = "no part differs from its second implementation" if swapped else "no part could be swapped"
-    style = "bold red" if differing else "bold yellow" if found or not swapped else "bold green"
+    style = "bold red" if differing else "bold yellow" if findings or not swapped else "bold green"
     console.print(text, style=style, markup=False, soft_wrap=True)
 
 
@@ -103,12 +106,12 @@ def compare_runs(
     """
     from truing.analysis.compare import compare, comparison_lines
 
-    found = compare(run, other)
+    comparison = compare(run, other)
     if as_json:
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        print(json.dumps(asdict(comparison), ensure_ascii=False))
     else:
         console = Console(highlight=False)
-        for text, style in comparison_lines(found):
+        for text, style in comparison_lines(comparison):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
-    if found.differs:
+    if comparison.differs:
         raise typer.Exit(1)

@@ -36,20 +36,20 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     Exit code 0: no fault is proven. 1: one is, or with --strict suspected. 2: it could not run.
     """
     kinds = {"json": as_json, "sarif": as_sarif, "junit": as_junit}
-    formats = [name for name, wanted in kinds.items() if wanted]
+    formats = [name for name, chosen in kinds.items() if chosen]
     if len(formats) > 1:
         raise RecipeError("a check has one output format", got=" and ".join(f"--{name}" for name in formats))
-    shown = OutputOptions(formats[0] if formats else "text", strict, verbose)
+    options = OutputOptions(formats[0] if formats else "text", strict, verbose)
     rules = select.split(",") if select else [], ignore.split(",") if ignore else []
     if (target / "run.json").is_file() or any(target.glob("*.step.safetensors")):
-        found = _check_run(target, *rules, shown)
+        fails = _check_run(target, *rules, options)
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
-        found = _check_log(target, *rules, shown, overrides or [])
-    elif shown.format in ("sarif", "junit"):
-        raise RecipeError(f"--{shown.format} needs a run", got=target, expected="a run directory, or a log")
+        fails = _check_log(target, *rules, options, overrides or [])
+    elif options.format in ("sarif", "junit"):
+        raise RecipeError(f"--{options.format} needs a run", got=target, expected="a run directory, or a log")
     else:
-        found = _check_recipe(target, overrides or [], shown, static)
-    if found:
+        fails = _check_recipe(target, overrides or [], options, static)
+    if fails:
         raise typer.Exit(1)
 
 
@@ -62,9 +62,9 @@ class OutputOptions:
     verbose: bool
 
 
-def _check_recipe(path: Path, overrides: list[str], shown: OutputOptions, static: bool) -> bool:
+def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, static: bool) -> bool:
     """Check environment and template, then two updates of each stage; return whether the check fails."""
-    resolved = load_recipe(path, overrides)
+    recipe = load_recipe(path, overrides)
     from truing.api import check, preflight
     from truing.checks import report_json
     from truing.doctor.diagnosis import fails
@@ -72,19 +72,19 @@ def _check_recipe(path: Path, overrides: list[str], shown: OutputOptions, static
     from truing.doctor.report.text import report_lines
 
     console = Console(highlight=False)
-    report = check(resolved)
-    if shown.format == "text":
+    report = check(recipe)
+    if options.format == "text":
         console.print(str(report), markup=False, soft_wrap=True)
     # do not train on a recipe whose tasks are unusable
-    diagnosis = None if static or report.findings else preflight(resolved, on_event=_print_progress)
-    if shown.format == "json":
+    diagnosis = None if static or report.findings else preflight(recipe, on_event=_print_progress)
+    if options.format == "json":
         rule_results = {} if diagnosis is None else {"rules": rule_facts(diagnosis)}
-        print(json.dumps({"recipe": resolved.name} | report_json(report) | rule_results, ensure_ascii=False))
+        print(json.dumps({"recipe": recipe.name} | report_json(report) | rule_results, ensure_ascii=False))
     elif diagnosis is not None:
-        for text, style in report_lines(diagnosis, "RUN", shown.verbose):
+        for text, style in report_lines(diagnosis, "RUN", options.verbose):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
     results = diagnosis.results() if diagnosis else []
-    return bool(report.findings) or any(fails(each, shown.strict) for each in results)
+    return bool(report.findings) or any(fails(each, options.strict) for each in results)
 
 
 def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
@@ -97,32 +97,32 @@ def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
             console.print(f"  {text}", markup=False, soft_wrap=True, style="dim")
 
 
-def _check_run(run: Path, select: list[str], ignore: list[str], shown: OutputOptions) -> bool:
+def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:
     """Check a run directory by the rules; return whether the check fails."""
     from truing.doctor.postmortem import diagnose_run
 
-    return _print_diagnosis(diagnose_run(run, select, ignore), run, run / "steps.jsonl", shown)
+    return _print_diagnosis(diagnose_run(run, select, ignore), run, run / "steps.jsonl", options)
 
 
 def _check_log(
-    target: Path, select: list[str], ignore: list[str], shown: OutputOptions, overrides: list[str]
+    target: Path, select: list[str], ignore: list[str], options: OutputOptions, overrides: list[str]
 ) -> bool:
     """Check another trainer's log by the rules; return whether the check fails."""
     from truing.doctor.importers.diagnose_log import diagnose_log
 
-    named = dict(each.partition("=")[::2] for each in overrides)
-    if named.keys() - {"run"}:
+    settings = dict(each.partition("=")[::2] for each in overrides)
+    if settings.keys() - {"run"}:
         raise RecipeError("a log takes no settings", got=" ".join(overrides), expected="run=NAME, or nothing")
-    log_diagnosis = diagnose_log(target, select, ignore, named.get("run"))
-    below = list(log_diagnosis.lines(shown.verbose))
-    return _print_diagnosis(log_diagnosis.diagnosis, target, target, shown, log_diagnosis.facts(), below)
+    log_diagnosis = diagnose_log(target, select, ignore, settings.get("run"))
+    below = list(log_diagnosis.lines(options.verbose))
+    return _print_diagnosis(log_diagnosis.diagnosis, target, target, options, log_diagnosis.facts(), below)
 
 
 def _print_diagnosis(
     diagnosis: "Diagnosis",
     run: Path,
     file: Path,
-    shown: OutputOptions,
+    options: OutputOptions,
     more: Mapping[str, Any] = {},
     below: Sequence[tuple[str, str]] = (),
 ) -> bool:
@@ -132,7 +132,7 @@ def _print_diagnosis(
         diagnosis: of a run.
         run: the run directory, or the log.
         file: the file with its updates.
-        shown: the output options.
+        options: the output options.
         more: facts for JSON.
         below: lines with their styles, after the text.
     """
@@ -140,14 +140,14 @@ def _print_diagnosis(
     from truing.doctor.report.sarif_junit import junit, sarif
     from truing.doctor.report.text import report_facts, report_lines
 
-    if shown.format == "json":
+    if options.format == "json":
         print(json.dumps({"run": str(run)} | report_facts(diagnosis) | dict(more), ensure_ascii=False))
-    elif shown.format == "sarif":
+    elif options.format == "sarif":
         print(json.dumps(sarif(diagnosis, str(file)), ensure_ascii=False))
-    elif shown.format == "junit":
-        print(junit(diagnosis, str(run), shown.strict))
+    elif options.format == "junit":
+        print(junit(diagnosis, str(run), options.strict))
     else:
         console = Console(highlight=False)
-        for text, style in [*report_lines(diagnosis, str(run), shown.verbose), *below]:
+        for text, style in [*report_lines(diagnosis, str(run), options.verbose), *below]:
             console.print(text, style=style or None, markup=False, soft_wrap=True)
-    return any(fails(result, shown.strict) for result in diagnosis.results())
+    return any(fails(result, options.strict) for result in diagnosis.results())

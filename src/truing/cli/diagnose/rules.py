@@ -15,8 +15,8 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
     from truing.doctor.rules import RULES
 
     if as_json:
-        about = ("code", "name", "kind", "title", "needs", "taints")
-        print(json.dumps([{name: getattr(rule, name) for name in about} for rule in RULES.values()]))
+        fields = ("code", "name", "kind", "title", "needs", "taints")
+        print(json.dumps([{name: getattr(rule, name) for name in fields} for rule in RULES.values()]))
         return
     table = Table(box=None, pad_edge=False)
     for column in ("code", "kind", "detects"):

@@ -54,13 +54,17 @@ def show_scorecard(
 
 def scorecard_table(criteria: Sequence["SuccessCriterion"], *, with_readings: bool) -> Table:
     """Return a table with a line per criterion; with readings, two more: as published, and expected."""
-    shown = Table.grid(padding=(0, 2))
-    for each in criteria:
-        shown.add_row(Text(each.verdict, COLOURS[each.verdict]), Text(each.name, "bold"), Text(each.measured))
+    table = Table.grid(padding=(0, 2))
+    for criterion in criteria:
+        table.add_row(
+            Text(criterion.verdict, COLOURS[criterion.verdict]),
+            Text(criterion.name, "bold"),
+            Text(criterion.measured),
+        )
         if with_readings:
-            shown.add_row("", Text("as published", "dim"), Text(each.report, "dim"))
-            shown.add_row("", Text("expected", "dim"), Text(each.reading, "dim"))
-    return shown
+            table.add_row("", Text("as published", "dim"), Text(criterion.report, "dim"))
+            table.add_row("", Text("expected", "dim"), Text(criterion.reading, "dim"))
+    return table
 
 
 def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:

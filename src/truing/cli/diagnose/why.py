@@ -66,8 +66,8 @@ def _print_explanations(
     """Print the hypotheses as text, or as one line of JSON."""
     if as_json:
         payload = {"run": str(run), "reward": _reward(trend)}
-        listed = {"hypotheses": [asdict(each) for each in answers], "discard": list(tainted)}
-        print(json.dumps(payload | listed))
+        lists = {"hypotheses": [asdict(each) for each in answers], "discard": list(tainted)}
+        print(json.dumps(payload | lists))
         return
     console = Console(highlight=False)
     for text, style in _lines(stage, trend, answers, tainted):
@@ -90,7 +90,7 @@ def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
     proven = [each for each in diagnosis.results() if each.verdict is Verdict.PROVEN and not each.suppressed]
     if not proven or has_reward_update(run):
         return
-    first = ranked(found for each in proven for found in each.findings)[0]
+    first = ranked(finding for each in proven for finding in each.findings)[0]
     raise RecordError(
         f"{run} has no reward to explain: it ended before, by {first.code} {first.name}",
         got=f"{first.claim.what} ({first.where})",
@@ -117,8 +117,8 @@ def _lines(
         yield f"cheapest open test: {cheapest.test}{_cost(cheapest)}", "bold"
 
 
-def _cost(each: "Hypothesis") -> str:
+def _cost(hypothesis: "Hypothesis") -> str:
     """Return the duration of its test, or an empty string."""
     from truing.doctor.hypotheses.test_cost import duration_text
 
-    return f"  ({duration_text(each.minutes)})" if each.minutes else ""
+    return f"  ({duration_text(hypothesis.minutes)})" if hypothesis.minutes else ""

@@ -28,13 +28,13 @@ def plan(
     from truing.lab.run.plan import plan as plan_steps
     from truing.lab.store.lab import open_lab
 
-    opened = open_lab(lab)
-    steps = plan_steps(opened, jobs)
+    lab_state = open_lab(lab)
+    steps = plan_steps(lab_state, jobs)
     if as_json:
         print(json.dumps({"steps": [step.facts() for step in steps]}, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for text in power_lines(detectable_effects(opened)):
+    for text in power_lines(detectable_effects(lab_state)):
         console.print(text, style="dim", markup=False, soft_wrap=True)
     for text, style in step_lines(steps):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
@@ -50,9 +50,9 @@ def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
     from truing.lab.store.lab import open_lab
     from truing.lab.verdicts.verdict import judge
 
-    opened = open_lab(lab)
-    verdicts = [judge(opened, each) for each in opened.hypotheses.values()]
-    write_report(opened)
+    lab_state = open_lab(lab)
+    verdicts = [judge(lab_state, each) for each in lab_state.hypotheses.values()]
+    write_report(lab_state)
     if as_json:
         print(json.dumps({"hypotheses": [each.facts() for each in verdicts]}, ensure_ascii=False))
         return

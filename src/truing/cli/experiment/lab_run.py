@@ -40,27 +40,41 @@ def run(
     from truing.lab.store.lab import open_lab
     from truing.lab.store.ledger import Ledger
 
-    opened = open_lab(lab)
-    chosen = opened.hypothesis(hypothesis)
-    refuse_unknown_faults(opened, chosen)
-    slots, cuda = slots_for(resolve_arm(opened, BASELINE, baseline_changes(opened)).recipe)
-    pool = RunPool(opened.runs_folder, jobs or slots, cuda, opened.history.peak_bytes())
-    ledger = Ledger(opened.ledger_folder)
+    lab_state = open_lab(lab)
+    first = lab_state.hypothesis(hypothesis)
+    refuse_unknown_faults(lab_state, first)
+    slots, cuda = slots_for(resolve_arm(lab_state, BASELINE, baseline_changes(lab_state)).recipe)
+    pool = RunPool(lab_state.runs_folder, jobs or slots, cuda, lab_state.history.peak_bytes())
+    ledger = Ledger(lab_state.ledger_folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with LabDisplay(chosen, pool.slots) as shown, pool:
+        with LabDisplay(first, pool.slots) as display, pool:
             if with_hypothesis is not None:
-                other = opened.hypothesis(with_hypothesis)
-                opened = run_interaction(
-                    opened, chosen, other, pool, ledger, shown, underpowered=underpowered, retry=retry
+                second = lab_state.hypothesis(with_hypothesis)
+                lab_state = run_interaction(
+                    lab_state,
+                    first,
+                    second,
+                    pool,
+                    ledger,
+                    display,
+                    underpowered=underpowered,
+                    retry=retry,
                 )
             else:
-                opened = run_hypothesis(
-                    opened, chosen, pool, ledger, shown, underpowered=underpowered, train=train, retry=retry
+                lab_state = run_hypothesis(
+                    lab_state,
+                    first,
+                    pool,
+                    ledger,
+                    display,
+                    underpowered=underpowered,
+                    train=train,
+                    retry=retry,
                 )
     except KeyboardInterrupt:
-        again = f"truing lab run {chosen.id}{f' --with {with_hypothesis}' if with_hypothesis else ''}"
-        text = f"stopped; resume with: {again}"
+        command = f"truing lab run {first.id}{f' --with {with_hypothesis}' if with_hypothesis else ''}"
+        text = f"stopped; resume with: {command}"
         Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
     finally:  # also after Ctrl-C or an error: report the finished runs
@@ -94,23 +108,26 @@ def verdict(
     from truing.lab.verdicts.interaction import contrasts, failed_run_texts
     from truing.lab.verdicts.verdict import judge
 
-    opened = open_lab(lab)
-    chosen = opened.hypothesis(hypothesis)
+    lab_state = open_lab(lab)
+    first = lab_state.hypothesis(hypothesis)
     console = Console(highlight=False)
     if with_hypothesis is not None:
-        pair = chosen, opened.hypothesis(with_hypothesis)
-        found, failed = contrasts(opened, *pair), failed_run_texts(opened, *pair)
+        pair = first, lab_state.hypothesis(with_hypothesis)
+        effects, failed = contrasts(lab_state, *pair), failed_run_texts(lab_state, *pair)
         if as_json:
-            print(json.dumps({"contrasts": [each.facts() for each in found], "failed": failed}))
+            print(json.dumps({"contrasts": [each.facts() for each in effects], "failed": failed}))
             return
-        for text in [*contrast_lines(found, chosen.header.metric), *(f"  note: {each}" for each in failed)]:
+        for text in [
+            *contrast_lines(effects, first.header.metric),
+            *(f"  note: {each}" for each in failed),
+        ]:
             console.print(text, markup=False, soft_wrap=True)
         return
-    judged = judge(opened, chosen)
+    result = judge(lab_state, first)
     if as_json:
-        print(json.dumps(judged.facts(), ensure_ascii=False))
+        print(json.dumps(result.facts(), ensure_ascii=False))
         return
-    for text, style in verdict_lines(judged):
+    for text, style in verdict_lines(result):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 
@@ -123,10 +140,10 @@ def promote(hypothesis: HypothesisName, lab: LabFolder = Path()) -> None:
     from truing.lab.verdicts.promotion import promote_arm
     from truing.lab.verdicts.verdict import judge
 
-    opened = open_lab(lab)
-    ledger = Ledger(opened.ledger_folder)
+    lab_state = open_lab(lab)
+    ledger = Ledger(lab_state.ledger_folder)
     try:
-        after, path = promote_arm(opened, opened.hypothesis(hypothesis), ledger)
+        after, path = promote_arm(lab_state, lab_state.hypothesis(hypothesis), ledger)
     finally:
         ledger.close()
     write_report(after)
@@ -148,10 +165,10 @@ def reproduce(
     from truing.lab.store.ledger import Ledger
     from truing.lab.verdicts.promotion import record_reproduction
 
-    opened = open_lab(lab)
-    ledger = Ledger(opened.ledger_folder)
+    lab_state = open_lab(lab)
+    ledger = Ledger(lab_state.ledger_folder)
     try:
-        after, text = record_reproduction(opened, opened.hypothesis(hypothesis), run, against, ledger)
+        after, text = record_reproduction(lab_state, lab_state.hypothesis(hypothesis), run, against, ledger)
     finally:
         ledger.close()
     write_report(after)
@@ -163,12 +180,12 @@ def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
     from truing.errors import LabError
     from truing.lab.run.design import arms_of
 
-    wanted = {arm.fault for arm in arms_of(lab, hypothesis, lab.declaration(hypothesis)).values()} - {""}
-    if not wanted:
+    faults = {arm.fault for arm in arms_of(lab, hypothesis, lab.declaration(hypothesis)).values()} - {""}
+    if not faults:
         return
     from truing.faults.planted import FAULTS
 
-    if unknown := wanted - FAULTS.keys():
+    if unknown := faults - FAULTS.keys():
         raise LabError("unknown fault", got=", ".join(unknown), expected=", ".join(FAULTS))
 
 

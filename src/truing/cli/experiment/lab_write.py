@@ -38,8 +38,8 @@ def new(
 
     if not title.strip():
         raise LabError("a hypothesis needs a title", expected="a few words, such as 'Prompts are too short'")
-    opened = open_lab(lab)
-    path = next_hypothesis_path(opened, title)
+    lab_state = open_lab(lab)
+    path = next_hypothesis_path(lab_state, title)
     write_atomically(path, blank_hypothesis(title, int(path.name[1:].partition("-")[0])).encode())
     print(path)
 
@@ -64,18 +64,22 @@ def suggest(
         run / "run" if (run / "run" / "run.json").exists() else run
     )  # a lab keeps more than the run directory in the folder of a run
     history = RunHistory.from_run(run, diagnose_run(run))
-    found = suggest_from(history)
+    suggestions = suggest_from(history)
     paths, skipped = [], []
-    for each in found if write else ():
-        why_not = why_unwanted(open_lab(lab), each, history.recipe)
-        skipped += [f"{each.title}: {why_not}"] if why_not else []
-        paths += [] if why_not else [str(write_suggestion(open_lab(lab), each))]
+    for suggestion in suggestions if write else ():
+        reason = why_unwanted(open_lab(lab), suggestion, history.recipe)
+        skipped += [f"{suggestion.title}: {reason}"] if reason else []
+        paths += [] if reason else [str(write_suggestion(open_lab(lab), suggestion))]
     if as_json:
-        payload = {"suggestions": [each.facts() for each in found], "written": paths, "left_out": skipped}
+        payload = {
+            "suggestions": [suggestion.facts() for suggestion in suggestions],
+            "written": paths,
+            "left_out": skipped,
+        }
         print(json.dumps(payload, ensure_ascii=False))
     else:
         console = Console(highlight=False)
-        for text, style in suggestion_lines(found):
+        for text, style in suggestion_lines(suggestions):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
         for text in skipped:
             console.print(f"not written: {text}", style="yellow", markup=False, soft_wrap=True)

@@ -30,8 +30,8 @@ def verify_recipe(
     console, phases = Console(highlight=False, stderr=as_json), []
     for phase in verify(resolved, out, steps):
         phases.append(phase)
-        word = "[green]passed[/]" if phase.passed else "[red]failed[/]"
-        console.print(f"\n[bold]{phase.name}[/]: {word}")
+        result = "[green]passed[/]" if phase.passed else "[red]failed[/]"
+        console.print(f"\n[bold]{phase.name}[/]: {result}")
         for line in phase.lines:
             console.print(f"  {line}", markup=False, soft_wrap=True)
         console.print(Padding(scorecard_table(phase.criteria, with_readings=False), (0, 2)))

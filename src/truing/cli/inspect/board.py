@@ -44,9 +44,9 @@ def board(
     warm_up()
     local = host in LOOPBACK
     token = token or ("" if local else secrets.token_urlsafe(24))
-    listening = _listen(host, port)
-    where = f"http://{'[' + host + ']' if ':' in host else host}:{listening.getsockname()[1]}/"
-    address = where + (f"?token={token}" if token else "")
+    listener = _listen(host, port)
+    url = f"http://{'[' + host + ']' if ':' in host else host}:{listener.getsockname()[1]}/"
+    address = url + (f"?token={token}" if token else "")
     console.print(
         f"{with_count(len(runs.folders.runs), 'run')} in {runs.folders.root}", markup=False, soft_wrap=True
     )
@@ -63,7 +63,7 @@ def board(
         app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
     )
     with suppress(KeyboardInterrupt):  # Ctrl-C ends the board
-        uvicorn.Server(config).run(sockets=[listening])
+        uvicorn.Server(config).run(sockets=[listener])
     os._exit(0)  # do not wait for threads that still read: the board writes nothing
 
 
@@ -73,18 +73,18 @@ def _listen(host: str, port: int | None) -> socket.socket:
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     ports = [PORT, 0] if port is None else [port]
-    for each in ports:
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for candidate in ports:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind((host, each))
-            found.listen()  # a request right after the address is printed waits, and is not refused
-            return found
+            listener.bind((host, candidate))
+            listener.listen()  # a request right after the address is printed waits, and is not refused
+            return listener
         except OSError as error:
-            found.close()
-            if each == ports[-1]:
+            listener.close()
+            if candidate == ports[-1]:
                 raise TruingError(
-                    f"the board cannot listen on {host}:{each}",
+                    f"the board cannot listen on {host}:{candidate}",
                     got=error.strerror,
                     remedy="--port 0 takes a free one",
                 ) from error

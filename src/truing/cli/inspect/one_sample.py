@@ -14,14 +14,14 @@ def choose_step(steps: Sequence[StepRow], stage: str | None, update: int | None)
     for row in reversed(steps):
         if stage in (None, row.stage) and update in (None, row.step + 1):
             return row
-    wanted = {"stage": stage, "update": update}
-    recorded: dict[str, int] = {}
+    request = {"stage": stage, "update": update}
+    last_updates: dict[str, int] = {}
     for row in steps:
-        recorded[row.stage] = max(recorded.get(row.stage, 0), row.step + 1)
+        last_updates[row.stage] = max(last_updates.get(row.stage, 0), row.step + 1)
     raise RecordError(
         "the run has no such update",
-        got=", ".join(f"{name} {value}" for name, value in wanted.items() if value is not None),
-        expected="; ".join(f"{name} up to {last}" for name, last in recorded.items())
+        got=", ".join(f"{name} {value}" for name, value in request.items() if value is not None),
+        expected="; ".join(f"{name} up to {last}" for name, last in last_updates.items())
         or "no update is recorded yet",
     )
 

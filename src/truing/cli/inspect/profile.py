@@ -33,11 +33,11 @@ def profile(
     stages: dict[str, list[StepRow]] = {}
     for row in rows:
         stages.setdefault(row.stage, []).append(row)
-    found = {stage: stage_profile(part) for stage, part in stages.items()}
+    profiles = {stage: stage_profile(part) for stage, part in stages.items()}
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(profiles))
         return
-    for stage, of_stage in found.items():
+    for stage, of_stage in profiles.items():
         print("\n".join(chart_lines(stage, of_stage)))
     print("means over steps, without evaluations, checkpoints and startup. How to speed up: docs/speed.md")
 
@@ -60,13 +60,13 @@ def mean_seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: total / len(steps) for name, total in sums.items() if total}
 
 
-def chart_lines(stage: str, found: Mapping[str, Any]) -> Iterator[str]:
+def chart_lines(stage: str, stage_facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of one stage."""
-    whole, memory = found["step"], found["memory_gb"]
-    yield f"{stage}: {whole:.3f} s a step, {with_count(found['steps'], 'step')}"
-    for name, mean in found["seconds"].items():
-        bar = "█" * round(mean / whole * BAR_WIDTH)
-        yield f"  {name:<9}  {mean:9.3f} s  {mean / whole:6.1%}  {bar:<{BAR_WIDTH}}  {PHASES.get(name, '')}"
+    total, memory = stage_facts["step"], stage_facts["memory_gb"]
+    yield f"{stage}: {total:.3f} s a step, {with_count(stage_facts['steps'], 'step')}"
+    for name, mean in stage_facts["seconds"].items():
+        bar = "█" * round(mean / total * BAR_WIDTH)
+        yield f"  {name:<9}  {mean:9.3f} s  {mean / total:6.1%}  {bar:<{BAR_WIDTH}}  {PHASES.get(name, '')}"
     if memory:
         labels = {"peak": "peak", "predicted": "predicted for forward and backward"}
         yield "  memory: " + ", ".join(f"{labels[name]} {value:.2f} GB" for name, value in memory.items())

@@ -30,12 +30,16 @@ CONTEXT_ORIGINS = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 Token = Mapping[str, Any]
 
 
-def render(about: Mapping[str, Any], token_facts: Sequence[Token], *, all_tokens: bool) -> RenderableType:
+def render(
+    sample_facts: Mapping[str, Any], token_facts: Sequence[Token], *, all_tokens: bool
+) -> RenderableType:
     """Return what the terminal shows: the sample's facts, a legend, the token view, a table of tokens."""
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )
-    head = Text(escape_control("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
+    head = Text(
+        escape_control("  ".join(f"{name} {value}" for name, value in sample_facts.items())), style="bold"
+    )
     return Group(
         head, legend, Text(), token_view(token_facts), Text(), token_table(token_facts, all_tokens=all_tokens)
     )
@@ -60,8 +64,8 @@ def token_table(token_facts: Sequence[Token], *, all_tokens: bool) -> Table:
     idle = {name for name, number in TERM_NUMBERS.items() if number not in numbers}
     table = Table(box=None, pad_edge=False)
     for name in ("t", "id", "text", "origin", "mask", *numbers):
-        aligned = "left" if name in ("text", "origin", "mask") else "right"
-        table.add_column(name, justify=aligned, no_wrap=name != "text", overflow="fold")
+        justify = "left" if name in ("text", "origin", "mask") else "right"
+        table.add_column(name, justify=justify, no_wrap=name != "text", overflow="fold")
     for context, stretch in groupby(token_facts, key=lambda token: not all_tokens and _is_context(token)):
         tokens = list(stretch)
         if context and len(tokens) > 1:

@@ -37,19 +37,21 @@ def trl(
     """Time a GRPO step against TRL's GRPOTrainer at its fastest: same model, prompts, group, lengths."""
     from truing.bench.compare import compare
 
-    chosen = _find_case(case)
-    found = compare(chosen, pairs, steps)
+    benchmark = _find_case(case)
+    result = compare(benchmark, pairs, steps)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(result))
         return
     caption = (
-        f"medians of {pairs} pairs, each the last of its {steps} steps; {found['threads']} threads; peak"
+        f"medians of {pairs} pairs, each the last of its {steps} steps; {result['threads']} threads; peak"
         " memory is that of the side's process; above 1 Truing is faster or smaller"
     )
-    table = Table("", "Truing", "TRL", "TRL ÷ Truing", title=f"{case}: {chosen.description}", caption=caption)
+    table = Table(
+        "", "Truing", "TRL", "TRL ÷ Truing", title=f"{case}: {benchmark.description}", caption=caption
+    )
     for name, unit in (("step", "s"), ("generate", "s"), ("train", "s"), ("peak_memory", "GB")):
-        ours, theirs = (f"{found[side][name]} {unit}" for side in ("truing", "trl"))
-        table.add_row(name.replace("_", " "), ours, theirs, str(found[f"ratio_{name}"]))
+        truing_value, trl_value = (f"{result[side][name]} {unit}" for side in ("truing", "trl"))
+        table.add_row(name.replace("_", " "), truing_value, trl_value, str(result[f"ratio_{name}"]))
     Console().print(table)
 
 
@@ -62,32 +64,34 @@ def limit(
     """Compare the parts of a step with the limits of this machine, and name the part with most to gain."""
     from truing.bench.roofline import measure_roofline as measure
 
-    chosen = _find_case(case)
-    found = measure(chosen, steps)
+    benchmark = _find_case(case)
+    result = measure(benchmark, steps)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(result))
         return
     caption = (
         f"medians of {steps - 2} steps; bound: least seconds on this machine; share: bound ÷"
         " seconds, where 100 % is the limit"
     )
-    title = f"{case}: {chosen.description}"
+    title = f"{case}: {benchmark.description}"
     table = Table("", "seconds", "bound", "share", title=title, caption=caption, min_width=60)
-    for name, part in found["parts"].items():
+    for name, part in result["parts"].items():
         table.add_row(name, f"{part['seconds']:.2f}", f"{part['bound']:.2f}", f"{part['share']:.0%}")
     console = Console()
     console.print(table)
-    console.print(f"a step takes {found['step']:.2f} s, of which these are parts; {found['threads']} threads")
-    for name, rate in found["gemm_gflops"].items():
-        share = found["share_forward_backward"][name]
-        console.print(f"products by {name}: {rate:.0f} GFLOP/s; forward and backward reach {share:.0%} of it")
-    console.print(f"memory is read at {found['read_gb_s']:.1f} GB/s")
-    console.print(f"recording takes {found['share_record']:.1%} of the step")
-    slowest = found["parts"][found["next"]]
     console.print(
-        f"most to gain: {found['next']}, {slowest['seconds'] - slowest['bound']:.1f} s above its bound"
+        f"a step takes {result['step']:.2f} s, of which these are parts; {result['threads']} threads"
     )
-    if max(part["share"] for part in found["parts"].values()) > 1:
+    for name, rate in result["gemm_gflops"].items():
+        share = result["share_forward_backward"][name]
+        console.print(f"products by {name}: {rate:.0f} GFLOP/s; forward and backward reach {share:.0%} of it")
+    console.print(f"memory is read at {result['read_gb_s']:.1f} GB/s")
+    console.print(f"recording takes {result['share_record']:.1%} of the step")
+    slowest = result["parts"][result["next"]]
+    console.print(
+        f"most to gain: {result['next']}, {slowest['seconds'] - slowest['bound']:.1f} s above its bound"
+    )
+    if max(part["share"] for part in result["parts"].values()) > 1:
         console.print(
             "a share above 100 %: the machine was slower while its rates were measured; run it again"
         )
@@ -105,17 +109,17 @@ def generate(
     """Time generation, with prompts and answers of many lengths, against transformers and vLLM."""
     from truing.bench.generation import compare
 
-    found = compare(rows, pairs, vllm)
+    result = compare(rows, pairs, vllm)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(result))
         return
     title, caption = f"{rows} rows", f"medians of {pairs} pairs; above 1 Truing is faster"
     table = Table("", "tokens/s", "mean tokens of an answer", "Truing ÷ side", title=title, caption=caption)
     for name in ("truing", "hf", "vllm"):
-        if name in found:
-            side = found[name]
-            ratio = str(found.get(f"ratio_{name}", ""))
-            table.add_row(name, str(side["tokens_per_s"]), str(side["mean_length"]), ratio)
+        if name in result:
+            measured = result[name]
+            ratio = str(result.get(f"ratio_{name}", ""))
+            table.add_row(name, str(measured["tokens_per_s"]), str(measured["mean_length"]), ratio)
     Console().print(table)
 
 
@@ -150,14 +154,15 @@ def doctor(
     """Measure the doctor's share of the time of a run's steps."""
     from truing.bench.doctor_cost import measure_doctor_cost as measure
 
-    found = measure(_find_case(case), steps)
+    result = measure(_find_case(case), steps)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(result))
         return
     typer.echo(
-        f"{case}: of {steps} steps the doctor takes {found['whole']:.1%}: {found['first']:.1%} of the first,"
-        f" {found['later']:.1%} of the others ({found['step_seconds']:.2f} s each);"
-        f" {found['looked_at']} steps were audited"
+        f"{case}: of {steps} steps the doctor takes {result['whole']:.1%}:"
+        f" {result['first']:.1%} of the first, {result['later']:.1%} of the others"
+        f" ({result['step_seconds']:.2f} s each);"
+        f" {result['looked_at']} steps were audited"
     )
 
 

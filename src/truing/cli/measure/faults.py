@@ -29,18 +29,18 @@ def faults(
     chosen = list(QUICK) if quick and not names else runs_by_name(names or [])
     chosen += list(unplanted_runs()) if twin_runs else []
     console, results = Console(highlight=False), []
-    for done, each in enumerate(run_all(chosen, keep, steps), 1):
-        results.append(each)
+    for count, result in enumerate(run_all(chosen, keep, steps), 1):
+        results.append(result)
         if as_json:
-            print(json.dumps(each.facts() | {"passed": passed(each)}, ensure_ascii=False), flush=True)
+            print(json.dumps(result.facts() | {"passed": passed(result)}, ensure_ascii=False), flush=True)
             continue
-        fired = ", ".join(dict.fromkeys(f"{f.claim.verdict} {f.code}" for f in each.fired)) or "nothing"
-        mark, style = ("✓", "green") if passed(each) else ("✗", "red")
-        text = f"{mark} {done}/{len(chosen)} {each.fault.name}: {each.error or fired}"
+        fired = ", ".join(dict.fromkeys(f"{f.claim.verdict} {f.code}" for f in result.fired)) or "nothing"
+        mark, style = ("✓", "green") if passed(result) else ("✗", "red")
+        text = f"{mark} {count}/{len(chosen)} {result.fault.name}: {result.error or fired}"
         console.print(text, style=style, markup=False, soft_wrap=True)
     if markdown is not None:
         markdown.write_text(page(results), encoding="utf-8")
-    wrong = [each.fault.name for each in results if not passed(each)]
-    if wrong:
-        console.print(f"wrong: {', '.join(wrong)}", style="red", soft_wrap=True)
+    failed = [result.fault.name for result in results if not passed(result)]
+    if failed:
+        console.print(f"wrong: {', '.join(failed)}", style="red", soft_wrap=True)
         raise typer.Exit(1)

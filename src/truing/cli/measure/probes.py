@@ -32,17 +32,17 @@ def probes(
         if heading != title:
             console.print(f"\n[bold]{heading}[/]", soft_wrap=True)
             title = heading
-        _show(console, outcome)
+        _print_outcome(console, outcome)
     if failed:
         raise typer.Exit(1)
 
 
-def _show(console: Console, outcome: "ProbeOutcome") -> None:
+def _print_outcome(console: Console, outcome: "ProbeOutcome") -> None:
     """Print a line for an outcome; of a failed one, a line for each number too."""
-    word = "[green]ok[/]" if outcome.passed else "[red]FAILED[/]"
+    status = "[green]ok[/]" if outcome.passed else "[red]FAILED[/]"
     first = outcome.findings[0]
-    shown = f"{first.name} {first.got:.3g} ({first.expected})" if outcome.passed else ""
-    console.print(f"  {outcome.algo:<10} {word}  {outcome.seconds:4.1f} s  {shown}", soft_wrap=True)
+    summary = f"{first.name} {first.got:.3g} ({first.expected})" if outcome.passed else ""
+    console.print(f"  {outcome.algo:<10} {status}  {outcome.seconds:4.1f} s  {summary}", soft_wrap=True)
     if not outcome.passed:
         for finding in outcome.findings:
             mark = " " if finding.holds else "✗"

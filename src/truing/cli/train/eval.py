@@ -24,22 +24,22 @@ def evaluate_target(
     from truing.api import evaluate
     from truing.utils.jsonl import dump_json
 
-    found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
-    other = evaluate(against, overrides=overrides or ()) if against is not None else None
-    gain = found.gain_over(other) if other is not None else None
-    pass_gains = found.pass_at_gains(other) if other is not None else {}
+    first = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
+    second = evaluate(against, overrides=overrides or ()) if against is not None else None
+    gain = first.gain_over(second) if second is not None else None
+    pass_gains = first.pass_at_gains(second) if second is not None else {}
     if as_json:
-        both = [each for each in (found, other) if each is not None]
+        results = [pass_gain for pass_gain in (first, second) if pass_gain is not None]
         payload = {
-            "eval": {each.name: asdict(each.estimate()) for each in both},
+            "eval": {pass_gain.name: asdict(pass_gain.estimate()) for pass_gain in results},
             "gain": gain and asdict(gain),
-            "pass_at": {each.name: pass_at_json(each.pass_at()) for each in both},
+            "pass_at": {pass_gain.name: pass_at_json(pass_gain.pass_at()) for pass_gain in results},
             "pass_at_gain": pass_at_json(pass_gains),
         }
         print(dump_json(payload).decode())
         return
     console = Console(highlight=False)
-    for evaluation in filter(None, (found, other)):
+    for evaluation in filter(None, (first, second)):
         parts = "  ".join(f"{name} {value:.3f}" for name, value in evaluation.parts.items())
         console.print(
             f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True
@@ -48,5 +48,5 @@ def evaluate_target(
             console.print(f"  {passing}", markup=False, soft_wrap=True)
     if gain is not None:
         console.print(f"difference, paired: {gain}", markup=False, soft_wrap=True)
-    for k, each in pass_gains.items():
-        console.print(f"difference of pass@{k}, paired: {each.signed}", markup=False, soft_wrap=True)
+    for k, pass_gain in pass_gains.items():
+        console.print(f"difference of pass@{k}, paired: {pass_gain.signed}", markup=False, soft_wrap=True)

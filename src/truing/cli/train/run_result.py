@@ -44,17 +44,20 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
     found_codes = [
         event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload
     ]
-    parts, named = [], set[str]()
+    parts, listed = [], set[str]()
     for verdict in FINDING_VERDICTS:
-        codes = {each["code"]: None for each in found_codes if each["verdict"] == verdict}.keys() - named
-        named |= codes
+        codes = {each["code"]: None for each in found_codes if each["verdict"] == verdict}.keys() - listed
+        listed |= codes
         if codes:
             parts.append(f"{len(codes)} {verdict} ({', '.join(sorted(codes))})")
-    judged = with_count(len(reader.steps()), "update")
-    found = ", ".join(parts) or "no rule found anything"
+    updates = with_count(len(reader.steps()), "update")
+    findings = ", ".join(parts) or "no rule found anything"
     facts = sorted({event.payload["code"] for event in reader.events() if event.kind == "fact"})
-    stated = f"; {with_count(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""
-    return f"doctor: {judged} judged, {found}{stated}: {command} check {run}", "yellow" if parts else "green"
+    facts_text = f"; {with_count(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""
+    return (
+        f"doctor: {updates} judged, {findings}{facts_text}: {command} check {run}",
+        "yellow" if parts else "green",
+    )
 
 
 def print_result(console: Console, result: TrainResult) -> None:

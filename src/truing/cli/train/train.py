@@ -65,10 +65,10 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         no_peft=no_peft,
         max_prompt_length=max_prompt_length,
     )
-    typed = [*(overrides or ()), *([f"model.device={device}"] if device else ())]
-    translated = translate_options(trl_options, read_table(recipe), typed)
-    resolved = load_recipe(recipe, [*translated.overrides, *typed])
-    for note in translated.notes:
+    command_line = [*(overrides or ()), *([f"model.device={device}"] if device else ())]
+    options = translate_options(trl_options, read_table(recipe), command_line)
+    resolved = load_recipe(recipe, [*options.overrides, *command_line])
+    for note in options.notes:
         Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
     from truing.api import train as run_recipe
     from truing.cli.train.run_result import print_result, result_json

@@ -43,8 +43,10 @@ def near_bound(step: Step) -> Tensor:
     count_N = _per_row(step, mask_N).clamp(min=1)[step.row_of_token]
     means = [_per_row(step, each)[step.row_of_token] / count_N for each in (moved_N, drift_N)]
     near_N |= _near(means[0], clip) & (setup.ratio == "sequence")
+    of_row_N = means[1] if setup.correction == "sequence" else means[1] * count_N
     return near_N | (
-        _near(means[1], [setup.correction_low, setup.correction_high]) & (setup.correction == "sequence")
+        _near(of_row_N, [setup.correction_low, setup.correction_high])
+        & (setup.correction or "").startswith("sequence")
     )
 
 
@@ -132,7 +134,8 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     """Return the factor of declared gates and corrections on a token's policy loss; 1 without any.
 
     A gate leaves out tokens with θ ÷ old outside its bounds; a correction weighs by ρ = old ÷ sampler:
-    min(ρ, high), ρ within its bounds, or the whole row if its mean log ρ is within them.
+    min(ρ, high), ρ within its bounds, or the whole row if its mean log ρ is within them; by the product of
+    a row's ρ, capped or within bounds.
     """
     setup, weight_N = step.setup, torch.ones(len(mask_N), dtype=torch.float64)
     new_N, old_N, drawn_N = (
@@ -148,7 +151,9 @@ def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     assert setup.correction_low is not None
     assert setup.correction_high is not None
     log_N = torch.where(mask_N, old_N - drawn_N, 0.0)
-    if setup.correction == "truncate":
+    if setup.correction in ("sequence_truncate", "sequence_mask"):
+        log_N = torch.where(mask_N, _per_row(step, log_N)[step.row_of_token], 0.0)
+    if setup.correction in ("truncate", "sequence_truncate"):
         return weight_N * log_N.exp().clamp(max=setup.correction_high)
     if setup.correction == "sequence":
         log_N = (_per_row(step, log_N) / _per_row(step, mask_N).clamp(min=1))[step.row_of_token]

@@ -38,7 +38,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
-from truing.doctor.rounding_tolerance import tolerance, typical
+from truing.doctor.rounding_tolerance import engine_tolerance, tolerance, typical
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.token_places import Places, places
@@ -70,6 +70,7 @@ class Measured(NamedTuple):
     null: float | None  # nats, the trainer from itself, on a CPU
     plain: float | None  # nats, the farther of the two from a plain forward, on a CPU
     rounding: float | None  # nats, a plain forward from itself, on a CPU
+    engine: tuple[float, float]  # tolerance of the sampler's engine for a token, and for the median
     worst: Places
 
 
@@ -83,7 +84,19 @@ def measure(step: Step) -> Measured:
     ):  # the record has later updates of the step: the trainer's metrics of the first remain
         metrics = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
         return Measured(
-            0, math.nan, *metrics, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal(step), places(step, difference_N > 0)
+            0,
+            math.nan,
+            *metrics,
+            0.5,
+            1.0,
+            0.0,
+            0,
+            1.0,
+            0,
+            0,
+            *normal(step),
+            engine_tolerance(step.facts),
+            places(step, difference_N > 0),
         )
     return Measured(
         len(apart_n),
@@ -95,6 +108,7 @@ def measure(step: Step) -> Measured:
         *_shift(step, sampler_N, new_N, difference_N),
         *_rows(step, difference_N),
         *normal(step),
+        engine_tolerance(step.facts),
         places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
     )
 
@@ -141,7 +155,7 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than the trainer's difference from itself; proof needs a plain forward in the stage."""
     most = tolerance(measured.rounding, measured.null, FLOOR)
-    bound = math.inf if most is None else most
+    bound = math.inf if most is None else max(most, measured.engine[0])
     apart = max(APART, bound) if measured.rounding is None else bound
     expected = (
         "0 up to rounding; the trainer's difference from itself is not measured"
@@ -150,7 +164,9 @@ def judge(measured: Measured) -> Iterator[Claim]:
         if measured.rounding is None
         else f"within {bound:.2g}: a plain forward rounds by {measured.rounding:.2g}"
     )
-    most_off = measured.median > (typical(measured.rounding, measured.tokens) or math.inf)
+    most_off = measured.median > max(
+        typical(measured.rounding, measured.tokens) or math.inf, measured.engine[1]
+    )
     if measured.median > MEDIAN or measured.k3 > K3 or measured.largest > bound or most_off:
         # a plain forward finds one of the two wrong; or an earlier one measured rounding
         plain_differs = measured.plain is not None and (measured.plain > apart or most_off)
@@ -206,6 +222,15 @@ def noisy() -> Step:
     return with_token_gradients(changed_step(step, new_logprob=step.tokens["new_logprob"] + noise_N))
 
 
+def another_engine() -> Step:
+    """An engine in bfloat16 beside a trainer in float32; its publication measured the difference."""
+    rows = {"largest": 0.12, "median": 0.02, "tolerance": 0.2}
+    return changed_step(
+        noisy(),
+        facts={"null": {"logprob": 3e-5, "rounding": 8e-6}, "publication": {"version": 0, "rows": rows}},
+    )
+
+
 def later() -> Step:
     """Numbers of a second inner step: the weights have moved, and the ratio is no longer 1."""
     step = example()
@@ -224,5 +249,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(noisy, later),
+    lookalikes=(noisy, another_engine, later),
 )

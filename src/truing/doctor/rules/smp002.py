@@ -10,7 +10,8 @@ How it is measured: Each turn carries the digest and the version of the weights 
 step all must be equal. A digest that an earlier update of the run had before or after it, and this one has
 not, names the version. In Truing the version is the count of all updates so far.
 
-Healthy look-alikes: The rule does not apply to a sampler with a declared lag and a correction.
+Healthy look-alikes: A sampler with a declared lag (`engine.ahead`), up to that lag. The rule does not apply
+to another trainer's correction.
 Demonstrations, which no sampler sampled. Weights that did not move, and keep their digest. Digests of a
 part of a large model, which compare with no other.
 
@@ -40,6 +41,7 @@ class Measured(NamedTuple):
     row: int  # the first row with another digest or version than the row before
     behind: int  # updates, by a recorded digest; 0 without one
     short: int  # updates, by the version; 0 without one
+    ahead: int  # declared updates
 
 
 def measure(step: Step) -> Measured:
@@ -62,6 +64,7 @@ def measure(step: Step) -> Measured:
         other or 0,
         max((_behind(step, digest) for digest in digests), default=0),
         max((_short(step, version) for version in versions), default=0),
+        step.setup.ahead,
     )
 
 
@@ -100,12 +103,14 @@ def judge(measured: Measured) -> Iterator[Claim]:
             row=measured.row,
             specificity=2.5,
         )
-    elif behind:
+    elif behind > measured.ahead:
         yield Claim(
             Verdict.PROVEN,
             f"the sampler's weights are {behind} update{'s' * (behind > 1)} old",
             got=f"version {measured.versions[0]}, digest {measured.digests[0]}",
-            expected="the weights at the start of the update",
+            expected=f"at most {measured.ahead}, engine.ahead"
+            if measured.ahead
+            else "the weights at the start of the update",
             specificity=2.5,
         )
 
@@ -121,6 +126,12 @@ def synced() -> Step:
     """A synced sampler: the second update's turns have its digest, and its version."""
     step = example()
     return drawn_by(step, "b", 1)
+
+
+def declared_lag() -> Step:
+    """Weights of the update before sampled the tokens, as `engine.ahead = 1` declares."""
+    step = example()
+    return replace(step, setup=replace(step.setup, ahead=1, on_policy=False))
 
 
 def drawn_by(step: Step, digest: str, version: int) -> Step:
@@ -139,10 +150,12 @@ RULE = Rule(
     needs=("row.turns", "setup.on_policy"),
     taints=("policy",),
     applies=lambda step: (
-        is_sampled(step) and step.setup.on_policy is not False and step.setup.algo not in ("sft", "rft")
+        is_sampled(step)
+        and (step.setup.on_policy is not False or step.setup.ahead > 0)
+        and step.setup.algo not in ("sft", "rft")
     ),
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(synced,),
+    lookalikes=(synced, declared_lag),
 )

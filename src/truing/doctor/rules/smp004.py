@@ -60,6 +60,13 @@ def plain(**nats: float) -> Step:
     return changed_step(example_step(), facts={"plain": known, "null": {"logprob": 4e-5}})
 
 
+def another_engine() -> Step:
+    """An engine in bfloat16 beside a trainer in float32; its publication measured the difference."""
+    rows = {"largest": 0.12, "median": 0.02, "tolerance": 0.2}
+    step = plain(sampler=0.2)
+    return changed_step(step, facts={**step.facts, "publication": {"version": 0, "rows": rows}})
+
+
 def example() -> Step:
     """The sampler alone has a penalty."""
     return plain(sampler=0.8)
@@ -71,9 +78,9 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain",),
     taints=("policy",),
-    applies=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft"),
+    applies=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft") and not step.setup.ahead,
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(plain,),
+    lookalikes=(plain, another_engine),
 )

@@ -78,8 +78,8 @@ class DecodeGraph:
 
     def step(self, slots: Sequence[int], ids: Tensor) -> Tensor:
         """Feed one id to each row at ``slots``; return their next logits [len(slots), V]."""
-        chosen = torch.tensor(slots, device=self.model.device)
-        self.ids_N[chosen] = ids
+        slot_indices = torch.tensor(slots, device=self.model.device)
+        self.ids_N[slot_indices] = ids
         self.column.fill_(self.filled)
         self.mask_NS[:, self.filled] = True
         if self.model.device.type != "cuda":
@@ -92,13 +92,15 @@ class DecodeGraph:
             logits_NV = self._logits_NV
         self.filled += 1
         self.positions_N += 1
-        return logits_NV[chosen]
+        return logits_NV[slot_indices]
 
     def keep(self, slots: Sequence[int]) -> "DecodeGraph":
         """Return the step for the rows at ``slots``, with room for new tokens."""
-        chosen, filled = torch.tensor(slots, device=self.model.device), slice(self.filled)
+        slot_indices, filled_slice = torch.tensor(slots, device=self.model.device), slice(self.filled)
         return DecodeGraph(
-            self.model, [table[:, chosen, :, filled] for table in self.tables], self.mask_NS[chosen, filled]
+            self.model,
+            [table[:, slot_indices, :, filled_slice] for table in self.tables],
+            self.mask_NS[slot_indices, filled_slice],
         )
 
     def _compute(self) -> Tensor:

@@ -7,12 +7,13 @@ sampled.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
 
-from truing.engines.base import Completion, Request, generate
+from truing.engines.base import Completion, Publish, Request, generate
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.padded_rows import PaddedRows
 from truing.engines.local.running_batch import LocalBatch
@@ -56,6 +57,10 @@ class LocalEngine:
         self.version, self.weight_digest = version, weight_digest
         self.reset_prefix_cache()
         return {}
+
+    def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
+        """Return what publishes the weights: none is copied, since they are merged when it is called."""
+        return partial(self.publish, policy, version, weight_digest)
 
     def reset_prefix_cache(self) -> None:
         """Free the cached turns of all episodes."""

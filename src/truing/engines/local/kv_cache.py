@@ -22,15 +22,17 @@ class RowCache:
 
 
 class KVCache:
-    """The keys and values of N rows: by layer, [2, N, key heads, room, D]."""
+    """The keys and values of N rows: by layer, [2, N, key heads, capacity, D]."""
 
     def __init__(self, rows: Sequence[RowCache]) -> None:
         self.lengths = [row.length for row in rows]
         self._next: _NextToken | None = None
         self.tables: dict[int, Tensor] = {}
-        filled = next((row for row in rows if row.length), RowCache())
-        for layer, held in filled.layers.items():
-            table = held.new_zeros(2, len(rows), held.shape[1], _room(max(self.lengths)), held.shape[3])
+        nonempty = next((row for row in rows if row.length), RowCache())
+        for layer, tensor in nonempty.layers.items():
+            table = tensor.new_zeros(
+                2, len(rows), tensor.shape[1], _capacity(max(self.lengths)), tensor.shape[3]
+            )
             for i, row in enumerate(rows):
                 if row.length:
                     table[:, i, :, : row.length] = row.layers[layer]
@@ -46,9 +48,9 @@ class KVCache:
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these rows only."""
         self.lengths, self._next = [self.lengths[i] for i in rows], None
-        room = _room(max(self.lengths, default=0))
+        capacity = _capacity(max(self.lengths, default=0))
         index = torch.tensor(rows, dtype=torch.long)
-        self.tables = {layer: table[:, index, :, :room] for layer, table in self.tables.items()}
+        self.tables = {layer: table[:, index, :, :capacity] for layer, table in self.tables.items()}
 
     def advance(self, counts: Sequence[int]) -> None:
         """Count the new tokens, after every layer has stored them."""
@@ -66,28 +68,31 @@ class KVCache:
             table[:, rows, :, place] = torch.stack([key[0], value[0]]).permute(2, 0, 1, 3)
             return PartialAttention(query, *_attend_one_each(query, *table, beyond, scale))
         partial, (keys, values), start = PartialAttention.empty(query), table, 0
-        for i, (held, n) in enumerate(zip(self.lengths, counts, strict=True)):
+        for i, (length, n) in enumerate(zip(self.lengths, counts, strict=True)):
             new = slice(start, start + n)
             partial.attend_causal(new, key[:, :, new], value[:, :, new], scale)
-            if held:
-                partial.attend(new, keys[i : i + 1, :, :held], values[i : i + 1, :, :held], scale)
-            keys[i, :, held : held + n], values[i, :, held : held + n] = key[0, :, new], value[0, :, new]
+            if length:
+                partial.attend(new, keys[i : i + 1, :, :length], values[i : i + 1, :, :length], scale)
+            keys[i, :, length : length + n], values[i, :, length : length + n] = (
+                key[0, :, new],
+                value[0, :, new],
+            )
             start += n
         return partial
 
     def _table(self, layer: int, like: Tensor, counts: Sequence[int]) -> Tensor:
         """Return the table of a layer, with room for the new tokens."""
-        room = _room(max(length + n for length, n in zip(self.lengths, counts, strict=True)))
+        capacity = _capacity(max(length + n for length, n in zip(self.lengths, counts, strict=True)))
         table = self.tables.get(layer)
-        if table is None or table.shape[3] < room:
-            larger = like.new_zeros(2, len(counts), like.shape[1], room, like.shape[3])
+        if table is None or table.shape[3] < capacity:
+            larger = like.new_zeros(2, len(counts), like.shape[1], capacity, like.shape[3])
             if table is not None:
                 larger[:, :, :, : table.shape[3]] = table
             self.tables[layer] = table = larger
         return table
 
 
-def _room(length: int) -> int:
+def _capacity(length: int) -> int:
     """Return the next multiple of BLOCK_TOKENS."""
     return -(-length // BLOCK_TOKENS) * BLOCK_TOKENS
 
@@ -115,10 +120,10 @@ def _attend_one_each(
 
     query [1, heads, N, D] → the output, like it, and the log of the sum of exponentials [1, heads, N].
     """
-    used = slice(beyond.shape[-1])
+    key_slice = slice(beyond.shape[-1])
     out, lse = FLASH(
         query[0].transpose(0, 1)[:, :, None],
-        *(keys[:, :, used], values[:, :, used]),
+        *(keys[:, :, key_slice], values[:, :, key_slice]),
         *(0.0, False),
         attn_mask=beyond.to(query.dtype),
         scale=scale,

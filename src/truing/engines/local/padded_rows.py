@@ -62,9 +62,9 @@ class PaddedRows:
         if not rows:
             del self.cache, self.mask
             return
-        chosen = torch.tensor(rows, device=self.mask.device)
-        self.cache.reorder_cache(chosen)  # keys and values, and recurrent states
-        self.mask = self.mask[chosen]
+        row_indices = torch.tensor(rows, device=self.mask.device)
+        self.cache.reorder_cache(row_indices)  # keys and values, and recurrent states
+        self.mask = self.mask[row_indices]
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
         """Return the next-token logits of the distinct prompts."""

@@ -18,17 +18,17 @@ from truing.models.forward.score import causal_model
 
 def sampler_copy(policy: nn.Module) -> PreTrainedModel:
     """Return the model to sample from: the policy itself, or with an adapter a plain copy of its base."""
-    if not _adapted(policy):
+    if not _lora_layers(policy):
         return causal_model(policy)
-    causal, adapted = causal_model(policy), _adapted(policy)
-    merged = {id(layer.get_base_layer().weight) for layer in adapted.values()}
-    shared = {  # a weight without an adapter never changes
+    causal, lora_layers = causal_model(policy), _lora_layers(policy)
+    merged_ids = {id(layer.get_base_layer().weight) for layer in lora_layers.values()}
+    shared_weights = {  # a weight without an adapter never changes
         id(weight): nn.Parameter(weight.detach(), requires_grad=False)
         for weight in causal.parameters()
-        if id(weight) not in merged
+        if id(weight) not in merged_ids
     }
-    plain = copy.deepcopy(causal, shared)
-    for name, layer in _adapted(plain).items():
+    plain = copy.deepcopy(causal, shared_weights)
+    for name, layer in _lora_layers(plain).items():
         plain.set_submodule(name, layer.get_base_layer())
     return plain.requires_grad_(False)
 
@@ -40,15 +40,15 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
     Raises:
         NonFiniteError: A weight is NaN or infinite.
     """
-    adapted = _adapted(policy)
-    for name, layer in adapted.items():
-        merged = layer.get_base_layer().weight.clone()
+    lora_layers = _lora_layers(policy)
+    for name, layer in lora_layers.items():
+        merged_weight = layer.get_base_layer().weight.clone()
         for adapter in layer.active_adapters:
-            merged += layer.get_delta_weight(adapter)
-        sampler_model.get_submodule(name).weight.copy_(merged)
-    synced = {f"{name}.weight": sampler_model.get_submodule(name).weight for name in adapted}
+            merged_weight += layer.get_delta_weight(adapter)
+        sampler_model.get_submodule(name).weight.copy_(merged_weight)
+    weights = {f"{name}.weight": sampler_model.get_submodule(name).weight for name in lora_layers}
     check_finite(
-        synced or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
+        weights or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
         "the weights to sample from are not finite",
         "the policy",
         remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
@@ -56,7 +56,7 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
     )
 
 
-def _adapted(policy: nn.Module) -> dict[str, LoraLayer]:
+def _lora_layers(policy: nn.Module) -> dict[str, LoraLayer]:
     """Return the adapted layers by their name in the plain model."""
     modules = causal_model(policy).named_modules()
     return {name: module for name, module in modules if isinstance(module, LoraLayer)}

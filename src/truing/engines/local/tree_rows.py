@@ -82,7 +82,7 @@ class TreeRows:
         new = self._prefill([r for r, row in zip(requests, cached, strict=True) if row is None])
         rows = [next(new) if row is None else row for row in cached]
         before = [self._kv_cache.row(i) for i in range(len(self._rows))]
-        self._kv_cache = KVCache([*before, *(own for _, own in rows)])
+        self._kv_cache = KVCache([*before, *(cache for _, cache in rows)])
         self._rows += [row for row, _ in rows]
         self._pending_ids += [
             r.prompt_ids[len(row.ids) :] for r, (row, _) in zip(requests, rows, strict=True)
@@ -121,30 +121,33 @@ class TreeRows:
 
     def _prefill(self, requests: Sequence[Request]) -> Iterator[tuple[CachedRow, RowCache]]:
         """Yield rows with all but the last prompt id computed, each distinct prefix once."""
-        computed = [request.prompt_ids[:-1] for request in requests]
-        if not any(map(len, computed)):
+        token_ids = [request.prompt_ids[:-1] for request in requests]
+        if not any(map(len, token_ids)):
             yield from ((CachedRow(request.episode, [], ()), RowCache()) for request in requests)
             return
-        tree = build_tree(computed)
+        tree = build_tree(token_ids)
         along_tree = tree_attention(tree, self.model.device)
-        whole: dict[int, Tensor] = {}
+        keys_values: dict[int, Tensor] = {}
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-            whole[layer] = torch.stack([key, value])
+            keys_values[layer] = torch.stack([key, value])
             return along_tree(layer, query, key, value, scale)
 
         decoder_states(self.model, tree.token_ids_L, tree.position_ids_L, attend)
         paths = tree.paths()
         rows_of = Counter(segment for path in paths for segment in path)
         prefixes = {
-            s: SharedPrefix(_part(whole, [s]))
+            s: SharedPrefix(_part(keys_values, [s]))
             for s, rows in rows_of.items()
             if rows * (s.end - s.start) >= MIN_SHARED
         }
-        for request, ids, path in zip(requests, computed, paths, strict=True):
-            own = [segment for segment in path if segment not in prefixes]
-            shared = tuple(prefixes[segment] for segment in path if segment in prefixes)
-            yield CachedRow(request.episode, ids.tolist(), shared), _row_cache(whole, own)
+        for request, ids, path in zip(requests, token_ids, paths, strict=True):
+            new_segments = [segment for segment in path if segment not in prefixes]
+            shared_prefixes = tuple(prefixes[segment] for segment in path if segment in prefixes)
+            yield (
+                CachedRow(request.episode, ids.tolist(), shared_prefixes),
+                _row_cache(keys_values, new_segments),
+            )
 
     def _forward(self, new_ids: Sequence[Tensor]) -> Tensor:
         """Feed each row one or more ids; return the logits [N, V] after the last of each."""
@@ -178,17 +181,17 @@ class TreeRows:
                 yield prefix, slice(ends[adjacent[0]], ends[adjacent[-1] + 1])
 
 
-def _part(whole: Mapping[int, Tensor], segments: Sequence[Segment]) -> dict[int, Tensor]:
+def _part(keys_values: Mapping[int, Tensor], segments: Sequence[Segment]) -> dict[int, Tensor]:
     """Return a copy of some segments; it does not keep the whole alive."""
     return {
-        layer: torch.cat([held[:, :, :, s.start : s.end] for s in segments], dim=3)
-        for layer, held in whole.items()
+        layer: torch.cat([tensor[:, :, :, s.start : s.end] for s in segments], dim=3)
+        for layer, tensor in keys_values.items()
     }
 
 
-def _row_cache(whole: Mapping[int, Tensor], segments: Sequence[Segment]) -> RowCache:
+def _row_cache(keys_values: Mapping[int, Tensor], segments: Sequence[Segment]) -> RowCache:
     """Return the segments as the cache of one row."""
     if not segments:
         return RowCache()
-    layers = {layer: held[:, 0] for layer, held in _part(whole, segments).items()}
+    layers = {layer: tensor[:, 0] for layer, tensor in _part(keys_values, segments).items()}
     return RowCache(sum(s.end - s.start for s in segments), layers)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from truing.engines.base import Completion, Request
+from truing.engines.vllm.client import ServerLostError
 from truing.errors import EngineError, NonFiniteError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
@@ -29,6 +30,7 @@ def read_completion(
         EngineError: It is no answer to the request: ids without log-probabilities, other lengths, an
             undeclared stop, weights of another version.
         NonFiniteError: A log-probability is NaN or infinite.
+        ServerLostError: The server aborted the request, as one does that is stopped.
     """
     try:
         (choice,) = answer["choices"]
@@ -37,15 +39,23 @@ def read_completion(
         scored = [int(token["token_id"]) for token in content]
         logprobs = [float(token["logprob"]) for token in content]
         supports = [_support(token["top_logprobs"]) for token in content] if params.top_k else []
-        finish = FINISHES[choice["finish_reason"]]
+        finish = _finish(choice["finish_reason"])
         versions = {span["version"] for span in choice["weight_versions"] or ()}
     except (KeyError, TypeError, ValueError) as error:
+        got = f"{type(error).__name__}: {error} in {str(answer)[:300]}"
+        raise _invalid("it cannot be read", got, "an answer of vLLM") from error
+    if answer.get("prompt_token_ids") != request.prompt_ids.tolist():
+        got = f"the prompt {str(answer.get('prompt_token_ids'))[:100]}"
         raise _invalid(
-            f"{type(error).__name__}: {error} in {str(answer)[:300]}", "an answer of vLLM"
-        ) from error
+            "it is an answer to another request", got, f"the {len(request.prompt_ids)} ids that were sent"
+        )
     _check_ids(ids, scored, finish, params)
     if version is not None and versions != {str(version)}:
-        raise _invalid(f"tokens of weights {sorted(versions)}", f"weights {version} alone")
+        raise _invalid(
+            "other weights than those of its publication sampled it",
+            f"tokens of weights {sorted(versions)}",
+            f"weights {version} alone",
+        )
     _check_logprobs(ids, logprobs)
     # greedy decoding has one outcome: its probability under the declared parameters is 1
     logprob = torch.tensor(logprobs) if params.temperature else torch.zeros(len(ids))
@@ -69,11 +79,22 @@ def read_prompt_logprobs(answer: Mapping[str, Any], row: Tensor) -> Tensor:
             for token, by_id in zip(row[1:].tolist(), answer["prompt_logprobs"][1:], strict=True)
         ]
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise _invalid(
-            f"{type(error).__name__}: {error} in {str(answer.get('prompt_logprobs'))[:300]}",
-            "a log-probability of each id of the prompt",
-        ) from error
+        got = f"{type(error).__name__}: {error} in {str(answer.get('prompt_logprobs'))[:300]}"
+        raise _invalid("it cannot be read", got, "a log-probability of each id of the prompt") from error
     return torch.tensor(logprobs)
+
+
+def _finish(reason: str) -> FinishReason:
+    """Return why a turn ended; raise if the server aborted it."""
+    if reason == "abort":
+        raise ServerLostError(
+            "a vLLM server aborted a request",
+            got="finish reason abort",
+            expected="stop or length",
+            remedy="no other program may stop the server or abort its requests;"
+            " `truing train --resume` continues the run",
+        )
+    return FINISHES[reason]
 
 
 def _support(top_logprobs: Sequence[Mapping[str, Any]]) -> Tensor:
@@ -95,18 +116,23 @@ def _check_ids(
     """Raise unless the ids are a turn that the declared parameters allow."""
     if ids != scored:
         raise _invalid(
-            f"log-probabilities of {list(scored)[:8]} … for ids {list(ids)[:8]} …", "of the same ids"
+            "it scores other ids than it has",
+            f"log-probabilities of {list(scored)[:8]} … for ids {list(ids)[:8]} …",
+            "of the same ids",
         )
     if not 1 <= len(ids) <= params.max_new_tokens:
-        raise _invalid(f"{len(ids)} ids", f"1 to {params.max_new_tokens}, sampling.max_new_tokens")
+        expected = f"1 to {params.max_new_tokens}, sampling.max_new_tokens"
+        raise _invalid("it has too few or too many ids", f"{len(ids)} ids", expected)
     stops = [n for n, token in enumerate(ids) if token in params.stop_ids]
     if stops != ([len(ids) - 1] if finish is FinishReason.STOP else []):
         raise _invalid(
+            "it goes on after a stop id" if stops else "it stops at an id that nobody declared",
             f"finish reason {finish} after {len(ids)} ids with stop ids at {stops}",
             f"a stop at the first of the stop ids {list(params.stop_ids)[:8]}, and nowhere else",
         )
     if finish is FinishReason.LENGTH and len(ids) < params.max_new_tokens:
-        raise _invalid(f"finish reason length after {len(ids)} ids", f"after {params.max_new_tokens}")
+        got = f"finish reason length after {len(ids)} ids"
+        raise _invalid("it was cut before its limit", got, f"after {params.max_new_tokens}")
 
 
 def _check_logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> None:
@@ -121,9 +147,9 @@ def _check_logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> None:
             )
 
 
-def _invalid(got: str, expected: str) -> EngineError:
+def _invalid(reason: str, got: str, expected: str) -> EngineError:
     return EngineError(
-        "vLLM's answer does not fit its request",
+        f"vLLM's answer does not fit its request: {reason}",
         got=got,
         expected=expected,
         remedy="nothing of it was trained on; check the server's version and arguments (docs/vllm.md);"

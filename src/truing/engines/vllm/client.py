@@ -5,13 +5,7 @@ from typing import Any
 
 import httpx2 as httpx
 
-from truing.errors import EngineError, PublicationError
-
-MIN_VERSION = (0, 32)
-"""Oldest vLLM whose endpoints and log-probabilities are known to work."""
-
-PROTOCOL = 1
-"""Version of the answers of ``worker/truing_vllm_worker.py``."""
+from truing.errors import EngineError
 
 START = "`truing engine start RECIPE` starts a server with the arguments that it needs"
 
@@ -32,28 +26,9 @@ class VllmClient:
         """Return the JSON object at a path."""
         return self._request("GET", path)
 
-    def post(self, path: str, body: object = None, **params: object) -> dict[str, Any]:
-        """Post a body as JSON; return the JSON object of the answer, {} for plain text."""
-        return self._request("POST", path, json=body, params=params)
-
-    def load(self, path: str, body: object) -> None:
-        """Post the request that loads an adapter.
-
-        Raises:
-            PublicationError: The server refuses it.
-        """
-        try:
-            self.post(path, body)
-        except ServerLostError:
-            raise
-        except EngineError as error:
-            raise PublicationError(
-                f"the vLLM server {self.url} did not load the adapter that was published",
-                got=error.got,
-                expected="an adapter with the names and shapes of the served model, in a folder that it sees",
-                remedy="serve the recipe's model; if the server runs on another machine, set engine.exchange"
-                " to a folder that both see",
-            ) from error
+    def post(self, path: str, body: object = None) -> dict[str, Any]:
+        """Post a body as JSON; return the JSON object of the answer, {} for an answer without a type."""
+        return self._request("POST", path, json=body)
 
     def call_worker(self, method: str, **arguments: object) -> dict[str, Any]:
         """Call a method of the worker; return its answer."""
@@ -103,14 +78,12 @@ class VllmClient:
         return self._json(answer, path)
 
     def _json(self, answer: httpx.Response, path: str) -> dict[str, Any]:
-        if not answer.headers.get("content-type", "").startswith("application/json"):
+        if not answer.headers.get("content-type"):  # as vLLM answers where there is nothing to say
             return {}
         try:
             found = answer.json()
         except ValueError:
             found = None
-        if isinstance(found, str):
-            return {}
         if not isinstance(found, dict):
             raise EngineError(
                 f"the vLLM server {self.url} answered {path} with something else than JSON",
@@ -130,7 +103,7 @@ def wait_until_alive(client: VllmClient, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     while not client.is_alive():
         if time.monotonic() > deadline:
-            raise ServerLostError(
+            raise EngineError(
                 f"no vLLM server answers at {client.url}",
                 got=f"nothing within engine.timeout = {timeout:g} s",
                 expected="a running server",
@@ -146,50 +119,3 @@ def _remedy(status: int, path: str) -> str:
     if status in (429, 503):
         return "the server is full: lower engine.max_requests"
     return f"the server's log has the cause of {path}"
-
-
-def check_server(client: VllmClient, context_length: int) -> dict[str, Any]:
-    """Return what a server is: model, dtype, context length, adapter, pid; raise unless Truing can use it."""
-    version = str(client.get("/version").get("version"))
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < MIN_VERSION:
-        raise EngineError(
-            f"the vLLM server {client.url} is too old",
-            got=f"vLLM {version}",
-            expected=f"{'.'.join(map(str, MIN_VERSION))} or newer",
-            remedy="upgrade vLLM; docs/vllm.md lists the versions known to work",
-        )
-    hello = client.call_worker("truing_hello")
-    if hello.get("protocol") != PROTOCOL:
-        raise EngineError(
-            f"the vLLM server {client.url} has the worker extension of another Truing",
-            got=f"protocol {hello.get('protocol')}",
-            expected=f"protocol {PROTOCOL}",
-            remedy=START,
-        )
-    _check_option(client, hello, "logprobs_mode", "processed_logprobs", "--logprobs-mode processed_logprobs")
-    _check_option(client, hello, "generation_config", "vllm", "--generation-config vllm")
-    listed = client.get("/v1/models")["data"]
-    cards = [card for card in listed if card.get("parent") is None]
-    adapters = [card["id"] for card in listed if card.get("parent") is not None]
-    return {
-        "version": version,
-        "model": cards[0]["id"],
-        "dtype": hello["dtype"],
-        "lora": hello["lora"],
-        "pid": hello["pid"],
-        "adapters": adapters,
-        "max_logprobs": hello["max_logprobs"],
-        "context_length": min(int(cards[0]["max_model_len"]), context_length),
-    }
-
-
-def _check_option(client: VllmClient, hello: dict[str, Any], name: str, expected: str, option: str) -> None:
-    """Raise unless the server runs with an option."""
-    if hello.get(name) != expected:
-        raise EngineError(
-            f"the vLLM server {client.url} runs with another {name}",
-            got=hello.get(name),
-            expected=expected,
-            remedy=f"start it with {option}; {START}",
-        )

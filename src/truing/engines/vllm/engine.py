@@ -4,18 +4,21 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from truing.config import Recipe
-from truing.engines.base import Completion, Request
+from truing.engines.base import Completion, Publish, Request
 from truing.engines.vllm.answer import read_completion
 from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
-from truing.engines.vllm.params import check_expressible, to_vllm
-from truing.engines.vllm.publication import GENERATE, Publication, prepare
+from truing.engines.vllm.params import check_expressible, to_request
+from truing.engines.vllm.proof import GENERATE
+from truing.engines.vllm.publication import Publication, prepare
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers
 from truing.errors import EngineError
@@ -35,18 +38,29 @@ class VllmEngine:
         self.cfg, self.servers, self.context_length = recipe.engine, servers, context_length
         self.version, self.weight_digest = 0, ""
         self._folder = folder  # of this engine alone, within engine.exchange
-        self._publication: Publication | None = None
-        self._policy: nn.Module | None = None
-        self._sampling_params = SamplingParams()  # of the last batch, to prove them too
+        self._prepared: Publication | None = None  # the newest
+        self._publication: Publication | None = None  # that the servers hold
+        self._policy: nn.Module | None = None  # with these weights; None once it may have moved on
+        self._sampling_params = SamplingParams()  # of training, to prove them too
         self._receipt: Mapping[str, Any] = {}
         self._losses = 0
+        self._closed = False
         self._incidents: list[str] = []
 
     def check_params(self, params: SamplingParams) -> None:
-        """Raise unless every server samples with these parameters."""
+        """Raise unless every server samples with these parameters, and has room for them."""
         for server in self.servers:
             check_expressible(params, server.max_logprobs)
-        self._sampling_params = params
+        params.max_prompt_length(self.context_length)
+
+    def prove_with(self, params: SamplingParams) -> None:
+        """Sample with these parameters when a publication is proven; not greedily, since ties may differ."""
+        self._sampling_params = replace(
+            params,
+            temperature=params.temperature or 1.0,
+            max_new_tokens=NEW_TOKENS,
+            min_new_tokens=min(params.min_new_tokens, NEW_TOKENS),
+        )
 
     def publish(self, policy: nn.Module, version: int, weight_digest: str) -> Mapping[str, Any]:
         """Send the trained weights to each server and prove them; weights that are proven are not sent again.
@@ -55,21 +69,32 @@ class VllmEngine:
             PublicationError: A server computes something else.
             EngineError: A server cannot be reached.
         """
-        if self._publication and (version, weight_digest) == (self.version, self.weight_digest):
-            return self._receipt
+        return self._load(self._prepare(policy, version, weight_digest), policy)
+
+    def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
+        """Copy the trained weights; return what sends and proves them, without sampled turns."""
+        return partial(self._load, self._prepare(policy, version, weight_digest), None)
+
+    def _prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publication:
+        """Return the publication of these weights; the newest one again if they are its."""
+        newest = self._prepared
+        if newest is None or (version, weight_digest) != (newest.version, newest.weight_digest):
+            folder = self._folder / f"{version}-{weight_digest}"
+            dtype = self.servers[0].dtype
+            self._prepared = prepare(policy, version, weight_digest, folder, dtype, newest)
+        assert self._prepared is not None
+        return self._prepared
+
+    def _load(self, publication: Publication, policy: nn.Module | None) -> Mapping[str, Any]:
+        """Let each server load and prove a publication, unless it holds it; return the receipt."""
         before = self._publication
-        publication = prepare(
-            policy,
-            version,
-            weight_digest,
-            self._folder / f"{version}-{weight_digest}",
-            self.servers[0].dtype,
-            before,
-        )
+        if publication is before:
+            return self._receipt
         self._publication, self._policy = publication, policy
         receipts = [self._loaded(server) for server in self.servers]
-        self.version, self.weight_digest = version, weight_digest
+        self.version, self.weight_digest = publication.version, publication.weight_digest
         self._receipt = {"engine": "vllm", "servers": len(receipts), **max(receipts, key=_worst)}
+        self._policy = None
         if before is not None and before.folder != publication.folder:
             shutil.rmtree(before.folder)
         return self._receipt
@@ -77,23 +102,30 @@ class VllmEngine:
     def _loaded(self, server: Server) -> Mapping[str, Any]:
         """Let a server load and prove the publication; a lost server is replaced."""
         assert self._publication is not None
-        params = SamplingParams(
-            **{**vars(self._sampling_params), "max_new_tokens": NEW_TOKENS, "min_new_tokens": 0}
-        )
         while True:
             try:
-                return server.publish(self._publication, self._policy, params)
+                return server.publish(self._publication, self._policy, self._sampling_params)
             except ServerLostError as error:
                 self._replace(server, error)
 
     def _replace(self, server: Server, error: ServerLostError) -> None:
         """Start a lost server again, or wait for one that others start; raise after too many losses."""
         self._losses += 1
-        if self._losses > self.cfg.restarts:
-            error.add_note(f"engine.restarts = {self.cfg.restarts} lost servers were replaced before")
+        if self._closed:
             raise error
-        server.restart()
-        self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
+        if self._losses > self.cfg.restarts:
+            raise EngineError(
+                f"the vLLM server {server.url} is lost, after {self._losses - 1} losses before: {error.what}",
+                got=error.got,
+                expected=f"at most {self.cfg.restarts} losses in a run, engine.restarts",
+                remedy="see the server's log for why it ends; `truing train --resume` continues the run",
+            ) from error
+        try:
+            server.restart()
+        except ServerLostError as again:
+            self._replace(server, again)
+        else:
+            self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
 
     def recover(self, server: Server, error: ServerLostError) -> None:
         """Replace a lost server, and prove the published weights again."""
@@ -111,14 +143,8 @@ class VllmEngine:
         """Return one completion; blocks."""
         server = self.server_of(request)
         assert self._publication is not None
-        answer = server.client.post(
-            GENERATE,
-            {
-                "model": self._publication.adapter or server.model,
-                "token_ids": request.prompt_ids.tolist(),
-                "sampling_params": to_vllm(params, request.rng_key),
-            },
-        )
+        model = self._publication.adapter or server.model
+        answer = server.client.post(GENERATE, to_request(request, params, model))
         return read_completion(answer, request, params, self.version, self.weight_digest)
 
     @contextmanager
@@ -143,6 +169,7 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop the servers that Truing started, and remove published weights."""
+        self._closed = True
         for server in self.servers:
             server.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -6,6 +6,7 @@ vLLM applies temperature, presence and frequency penalties, ``min_tokens``, top-
 
 from typing import Any
 
+from truing.engines.base import Request
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import seed_of
@@ -47,6 +48,16 @@ def check_expressible(params: SamplingParams, max_logprobs: int) -> None:
 def to_scoring() -> dict[str, Any]:
     """Return vLLM's parameters to score a prompt: its ids' own log-probabilities, and one id sampled."""
     return {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}
+
+
+def to_request(request: Request, params: SamplingParams, model: str) -> dict[str, Any]:
+    """Return the body of a request; the answer repeats the prompt, so that an exchanged one shows."""
+    return {
+        "model": model,
+        "token_ids": request.prompt_ids.tolist(),
+        "sampling_params": to_vllm(params, request.rng_key),
+        "return_token_ids": True,
+    }
 
 
 def to_vllm(params: SamplingParams, rng_key: tuple[object, ...]) -> dict[str, Any]:

@@ -4,60 +4,33 @@ The engine sends its layers' responses to a vector r of ±1 (``worker/truing_vll
 computes W r in float64, and the difference is measured in units of eps · Σ|W|, the rounding of one output.
 """
 
-import base64
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from truing.engines.vllm.sent_weights import adapted_layers
-from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
-from truing.errors import EngineError, PublicationError
-from truing.models.forward.score import causal_model
+from truing.engines.vllm.expected_responses import Expected, Responses
+from truing.engines.vllm.layer_causes import Explain, adapter_cause, base_cause, layer_error, stale_cause
+from truing.engines.vllm.probe_answer import read_probe
+from truing.errors import PublicationError
 
 BOUND = 8.0
 """Units of eps · Σ|W| that rounding explains. Healthy layers stay below 2.2; one element of a 576-wide layer
 that is off by 1e-3 gives 9.9."""
 
+REMEDY = "nothing was sampled with them: restart the engine, then `truing train --resume`"
 
-@dataclass
-class Expected:
-    """The trainer's responses: by layer in the checkpoint, W r and Σ|W| in float64, both [outputs]."""
-
-    linear: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    vectors: dict[str, Tensor] = field(default_factory=dict)
-    delta: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-
-
-@torch.no_grad()
-def expected_responses(policy: nn.Module, dtype: torch.dtype, seed: int, *, with_base: bool) -> Expected:
-    """Return what a correct engine answers, its weights cast to ``dtype``."""
-    expected = Expected()
-    for name, layer in adapted_layers(policy).items():
-        scale = layer.scaling["default"]
-        down = layer.lora_A["default"].weight.detach().cpu().to(dtype).double()
-        up = (layer.lora_B["default"].weight.detach().cpu().to(dtype) * scale).double()
-        response = up @ (down @ probe_vector(down.shape[1], seed).double())
-        expected.delta[name] = response, up.abs() @ down.abs().sum(1)
-    if with_base:
-        for name, parameter in causal_model(policy).named_parameters():
-            if "lora_" in name:
-                continue
-            weight = parameter.detach().cpu().to(dtype).double()
-            plain = name.replace(".base_layer", "")
-            if weight.dim() == 1:
-                expected.vectors[plain] = weight
-            elif weight.dim() == 2:
-                response = weight @ probe_vector(weight.shape[1], seed).double()
-                expected.linear[plain.removesuffix(".weight")] = response, weight.abs().sum(1)
-    return expected
+Earlier = Sequence[tuple[int, Expected]]
+"""Earlier publications, the newest first: version and responses to the same vectors."""
 
 
 def compare(
-    probe: Mapping[str, Any], expected: Expected, dtype: torch.dtype, previous: Expected | None
+    probe: Mapping[str, Any],
+    expected: Expected,
+    dtype: torch.dtype,
+    earlier: Earlier,
+    rounded: Callable[[], Responses],
 ) -> dict[str, Any]:
     """Return the receipt: how many layers agree, and by how much the worst one differs.
 
@@ -65,129 +38,112 @@ def compare(
         probe: the engine's answer.
         expected: the trainer's responses.
         dtype: of the engine.
-        previous: the responses of the publication before, to recognise stale layers.
+        earlier: what the engine held before, to recognise stale layers.
+        rounded: returns the responses of the trainer's weights in bfloat16, to recognise rounded ones.
 
     Raises:
         PublicationError: A layer computes with other weights, or has no adapter or another one.
     """
+    answer = read_probe(probe, expected)
     eps = torch.finfo(dtype).eps
     receipt: dict[str, Any] = {}
-    before = previous or Expected()
-    if expected.linear:
-        receipt["linear"] = _compare_layers(
-            _by_part(probe["linear"], expected.linear, "weights"),
-            expected.linear,
-            before.linear,
-            eps,
-            _foreign,
-        )
-        tables = {name: _decoded(text) for name, text in probe["tables"].items() if name in expected.linear}
-        receipt["tables"] = _compare_layers(tables, expected.linear, before.linear, eps, _foreign)
-        receipt["vectors"] = _compare_vectors(probe["vectors"], expected.vectors)
+    before = [(version, each.linear) for version, each in earlier]
+
+    def explain(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
+        return base_cause(found, rounded(), wrong, eps, BOUND)
+
+    _check_tied_head(answer.linear, expected, eps)
+    receipt["linear"] = _compare_layers(answer.linear, expected.linear, before, eps, explain)
+    receipt["tables"] = _compare_layers(answer.tables, expected.linear, before, eps, explain)
+    receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, earlier)
+    optional = {*expected.tied, "lm_head"}
+    _check_complete(expected.linear.keys() - answer.linear.keys() - optional, len(expected.linear), "weights")
     if expected.delta:
-        receipt["delta"] = _compare_layers(
-            _by_part(probe["delta"], expected.delta, "adapter"), expected.delta, before.delta, eps, _misloaded
-        )
+        _check_complete(expected.delta.keys() - answer.delta.keys(), len(expected.delta), "adapter")
+        before = [(version, each.down) for version, each in earlier]
+        _compare_layers(answer.down, expected.down, before, eps, adapter_cause)
+        before = [(version, each.delta) for version, each in earlier]
+        receipt["delta"] = _compare_layers(answer.delta, expected.delta, before, eps, adapter_cause)
+    _check_foreign(answer.foreign)
     return receipt
-
-
-def _by_part(
-    fused: Mapping[str, tuple[Sequence[str], str]], expected: Mapping[str, tuple[Tensor, Tensor]], what: str
-) -> dict[str, Tensor]:
-    """Split the responses of fused layers into those of the checkpoint's layers."""
-    found: dict[str, Tensor] = {}
-    for names, text in fused.values():
-        values, start = _decoded(text), 0
-        for name in names:
-            if name in expected:
-                length = len(expected[name][0])
-                found[name] = values[start : start + length]
-                start += length
-    if missing := sorted(expected.keys() - found.keys() - {"lm_head"}):
-        raise PublicationError(
-            f"the engine has no {what} for {len(missing)} of {len(expected)} layers",
-            got=f"none for {', '.join(missing[:3])}",
-            expected=f"{what} for each layer that the trainer has",
-            remedy="the engine did not load what was published; its log says which names it skipped",
-        )
-    return found
-
-
-Explain = Callable[[Tensor, Tensor], str]
 
 
 def _compare_layers(
     found: Mapping[str, Tensor],
-    expected: Mapping[str, tuple[Tensor, Tensor]],
-    previous: Mapping[str, tuple[Tensor, Tensor]],
+    expected: Responses,
+    earlier: Sequence[tuple[int, Responses]],
     eps: float,
     explain: Explain,
 ) -> dict[str, Any]:
     """Return the worst difference, in units of eps · Σ|W|, and its layer; raise if it is beyond rounding."""
-    errors = {name: _error(found[name], *expected[name], eps) for name in found}
+    errors = {name: layer_error(found[name], *expected[name], eps) for name in found}
     wrong = [name for name, error in errors.items() if not error <= BOUND]
-    worst = max(errors, key=lambda name: errors[name])
     if not wrong:
-        return {"layers": len(errors), "largest": round(errors[worst], 3), "layer": worst}
-    stale = [
-        name for name in wrong if name in previous and _error(found[name], *previous[name], eps) <= BOUND
-    ]
-    if len(stale) == len(wrong):
-        cause = "they are the weights of the publication before"
-    else:
-        cause = explain(found[wrong[0]], expected[wrong[0]][0])
+        worst = max(errors, key=lambda name: errors[name], default="")
+        return {"layers": len(errors), "largest": round(errors.get(worst, 0.0), 3), "layer": worst}
+    cause = stale_cause(found, wrong, earlier, eps, BOUND) or explain(found, expected, wrong)
     raise PublicationError(
         f"the engine computes with other weights than were published in {len(wrong)} of {len(errors)} layers:"
         f" {cause}",
         got=f"{wrong[0]} differs by up to {errors[wrong[0]]:.3g} roundings",
         expected=f"at most {BOUND:g}: {', '.join(wrong[:3])} to compute with the trainer's weights",
-        remedy="nothing was sampled with them: restart the engine, then `truing train --resume`",
+        remedy=REMEDY,
     )
 
 
-def _error(found: Tensor, response: Tensor, size: Tensor, eps: float) -> float:
-    """Return the largest difference in units of eps · Σ|W|; NaN counts as infinite."""
-    if found.shape != response.shape:
-        return float("inf")
-    error = ((found - response).abs() / (eps * size).clamp(min=1e-30)).max()
-    return float(error.nan_to_num(nan=float("inf")))
-
-
-def _foreign(found: Tensor, expected: Tensor) -> str:
-    """Say how base weights differ."""
-    return "they are of another model, or of another version"
-
-
-def _misloaded(found: Tensor, expected: Tensor) -> str:
-    """Say how an adapter differs."""
-    if found.shape == expected.shape and not found.any():
-        return "the adapter was never delivered, the engine holds zeros"
-    if found.shape == expected.shape and expected.any():
-        scale = float(found @ expected / (expected @ expected))
-        if torch.allclose(found, scale * expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
-            return f"the adapter is scaled by {scale:.4g} times the declared alpha / rank"
-    return "the engine holds another adapter"
-
-
-def _compare_vectors(found: Mapping[str, str], expected: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Compare biases and norms, element by element; they are loaded as they are."""
-    known = {name: _decoded(text) for name, text in found.items() if name in expected}
-    wrong = [name for name, values in known.items() if not torch.equal(values, expected[name])]
-    if wrong:
+def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, eps: float) -> None:
+    """Raise if a layer that is tied to another one differs, and no other layer does."""
+    errors = {name: layer_error(values, *expected.linear[name], eps) for name, values in found.items()}
+    wrong = {name: error for name, error in errors.items() if not error <= BOUND}
+    if wrong and wrong.keys() <= expected.tied:
+        name = next(iter(wrong))
         raise PublicationError(
-            f"the engine holds other vectors than were published: {len(wrong)} of {len(known)}",
-            got=f"{wrong[0]} differs",
-            expected="the trainer's norms and biases, element by element",
-            remedy="nothing was sampled with them: restart the engine, then `truing train --resume`",
+            f"{name} is tied to the embedding, but the engine computes with an older packed copy of it",
+            got=f"{name} differs by up to {wrong[name]:.3g} roundings, and no other layer does",
+            expected=f"at most {BOUND:g}: the same weight in both",
+            remedy="the engine's reload left the packed copy as it was: docs/vllm.md lists the versions"
+            " known to work",
         )
-    return {"compared": len(known), "fused": sorted(expected.keys() - known.keys())[:3]}
 
 
-def _decoded(text: str) -> Tensor:
-    """Return the float64 values [n] that the worker encoded."""
-    try:
-        return torch.from_numpy(np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").copy())
-    except ValueError as error:
-        raise EngineError(
-            "the worker's answer cannot be read", got=f"{text[:40]!r}: {error}", expected="base64 of float64"
-        ) from error
+def _check_complete(missing: Iterable[str], layers: int, what: str) -> None:
+    """Raise if the engine has not every layer."""
+    if names := sorted(missing):
+        raise PublicationError(
+            f"the engine has no {what} for {len(names)} of {layers} layers",
+            got=f"none for {', '.join(names[:3])}",
+            expected=f"{what} for each layer that the trainer has",
+            remedy="the engine did not load what was published; its log says which names it skipped",
+        )
+
+
+def _check_foreign(adapted: Mapping[str, Tensor]) -> None:
+    """Raise if the engine adapts a layer that the trainer does not."""
+    if names := sorted(name for name, delta in adapted.items() if delta.any()):
+        raise PublicationError(
+            f"the engine adapts {len(names)} layers that the trainer does not: {', '.join(names[:3])}",
+            got=f"a response of up to {max(float(adapted[name].abs().max()) for name in names):.3g}",
+            expected="0, no adapter",
+            remedy=REMEDY,
+        )
+
+
+def _compare_vectors(
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], earlier: Earlier
+) -> dict[str, Any]:
+    """Compare biases and norms, element by element; they are loaded as they are."""
+    wrong = [name for name, values in found.items() if not torch.equal(values, expected[name])]
+    if not wrong:
+        return {"compared": len(found), "unseen": sorted(expected.keys() - found.keys())[:3]}
+    stale = [
+        f": those of version {version}"
+        for version, each in earlier
+        if all(name in each.vectors and torch.equal(found[name], each.vectors[name]) for name in wrong)
+    ]
+    raise PublicationError(
+        f"the engine holds other vectors than were published: {len(wrong)} of {len(found)}"
+        + "".join(stale[:1]),
+        got=f"{wrong[0]} differs",
+        expected="the trainer's norms and biases, element by element",
+        remedy=REMEDY,
+    )

@@ -1,6 +1,7 @@
 """Requests in flight at vLLM servers: each runs as soon as it is added, and none waits for another."""
 
 import queue
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ class VllmBatch:
         self._engine, self._sampling_params = engine, sampling_params
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="vllm")
         self._answers: queue.SimpleQueue[tuple[Request, Future[Completion]]] = queue.SimpleQueue()
+        self._cuts: Counter[Request] = Counter()  # connections that failed
         self.unfinished = 0
 
     def add(self, requests: Sequence[Request]) -> None:
@@ -53,12 +55,19 @@ class VllmBatch:
                 try:
                     completion = future.result()
                 except ServerLostError as error:
-                    self._engine.recover(self._engine.server_of(request), error)
-                    self._send(request)
+                    self._send_again(request, error)
                     continue
                 self.unfinished -= 1
                 done.append((request, completion))
         return done
+
+    def _send_again(self, request: Request, error: ServerLostError) -> None:
+        """Replace a lost server and send its request again; raise if servers that run cut it repeatedly."""
+        self._cuts[request] += 1
+        if self._cuts[request] > self._engine.cfg.restarts + 1:
+            raise error
+        self._engine.recover(self._engine.server_of(request), error)
+        self._send(request)
 
     def release(self, episode: tuple[object, ...]) -> None:
         """Do nothing: vLLM frees its prefix cache itself."""

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,17 @@ import torch
 from torch import nn
 
 from truing.config import Recipe
-from truing.engines.vllm.client import VllmClient, check_server, wait_until_alive
-from truing.engines.vllm.probe import Expected
-from truing.engines.vllm.publication import Publication, load, prove
-from truing.engines.vllm.server_process import ServerProcess, free_port, server_command, server_environment
+from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
+from truing.engines.vllm.proof import load, prove
+from truing.engines.vllm.publication import Publication
+from truing.engines.vllm.server_facts import ServerFacts, check_server
+from truing.engines.vllm.server_process import (
+    CHILD_SERVER,
+    ServerProcess,
+    free_port,
+    server_command,
+    server_variables,
+)
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
 
@@ -28,40 +36,71 @@ class Server:
     ) -> None:
         self.cfg, self.url, self._start_process = recipe.engine, url, start_process
         self._lora_rank = recipe.lora.rank if recipe.lora else 0
-        self._context_length = context_length
         self._process: ServerProcess | None = None
         self.client = VllmClient(url, self.cfg.timeout, self.cfg.max_requests)
         self._adapters: Sequence[str] = ()  # that it has loaded
-        self._expected: Expected | None = None  # of the publication that was proven last
-        self._pid = 0  # of its worker
-        self.start()
+        self._proven: Publication | None = None  # the publication that was proven last
+        try:
+            self._facts = self._start()
+        except BaseException:
+            self.close()
+            raise
+        self.context_length = min(self._facts.context_length, context_length)
 
-    def start(self) -> None:
-        """Start the process if it is ours; wait for the server, and check what it is."""
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the dtype that it computes in."""
+        return self._facts.dtype
+
+    @property
+    def model(self) -> str:
+        """Return its name of the base model."""
+        return self._facts.model
+
+    @property
+    def max_logprobs(self) -> int:
+        """Return how many log-probabilities of a token it returns."""
+        return self._facts.max_logprobs
+
+    def _start(self) -> ServerFacts:
+        """Start the process if it is ours; wait for the server, and return what it is."""
         if self._start_process is not None:
             self._process = self._start_process()
             self._process.wait_until_ready(self.cfg.timeout)
         else:
             wait_until_alive(self.client, self.cfg.timeout)
-        facts = check_server(self.client, self._context_length)
-        self.model, self.context_length = facts["model"], facts["context_length"]
-        self.max_logprobs, self._pid = facts["max_logprobs"], facts["pid"]
-        self.dtype: torch.dtype = getattr(torch, facts["dtype"])
-        held = facts["lora"]["max_rank"] if facts["lora"] else 0
+        facts = check_server(self.client)
+        dtype = str(facts.dtype).removeprefix("torch.")
+        if self.cfg.dtype not in ("auto", dtype):
+            raise EngineError(
+                f"the vLLM server {self.url} runs in another dtype",
+                got=dtype,
+                expected=f"{self.cfg.dtype}, engine.dtype",
+                remedy="`truing engine start RECIPE` starts it with --dtype; or change engine.dtype",
+            )
+        held = facts.max_lora_rank
         if held < self._lora_rank:
             raise EngineError(
                 f"the vLLM server {self.url} cannot hold the adapter",
                 got=f"--max-lora-rank {held}" if held else "a server without --enable-lora",
                 expected=f"at least {self._lora_rank}, lora.rank",
-                remedy="`truing engine start RECIPE` starts a server with the arguments that it needs",
+                remedy=START,
             )
-        self._adapters, self._expected = facts["adapters"], None
+        self._adapters, self._proven = facts.adapters, None
+        return facts
 
     def restart(self) -> None:
         """Start it again; one that Truing did not start is waited for."""
         if self._process is not None:
             self._process.stop()
-        self.start()
+        before, self._facts = self._facts, self._start()
+        if self._facts.dtype != before.dtype or self._facts.context_length < self.context_length:
+            raise EngineError(
+                f"the vLLM server {self.url} came back as another one",
+                got=f"{self._facts.dtype}, a context of {self._facts.context_length} tokens",
+                expected=f"{before.dtype}, a context of {self.context_length} tokens",
+                remedy="start it as before, then `truing train --resume`",
+            )
 
     def publish(
         self, publication: Publication, policy: nn.Module | None, sampling_params: SamplingParams
@@ -69,22 +108,22 @@ class Server:
         """Load a publication, prove it, and return the receipt."""
         load(self.client, publication, self._adapters)
         self._adapters = [publication.adapter] if publication.adapter else []
-        receipt = prove(self.client, self.model, publication, self._expected, policy, sampling_params)
-        self._expected = publication.expected
+        receipt = prove(self.client, self.model, publication, policy, sampling_params)
+        self._proven = publication
         return receipt
 
     def holds(self, publication: Publication | None) -> bool:
         """Whether the server is the one that proved this publication, and answers."""
-        return (
-            publication is not None
-            and self._expected is publication.expected
-            and self.client.is_alive()
-            and self.client.call_worker("truing_hello").get("pid") == self._pid
-        )
+        if publication is None or self._proven is not publication:
+            return False
+        try:
+            return self.client.call_worker("truing_hello").get("pid") == self._facts.pid
+        except ServerLostError:
+            return False
 
     def abort(self) -> None:
         """Abort all requests of a server that answers."""
-        if self.client.is_alive():
+        with suppress(ServerLostError):
             self.client.post("/abort_requests", {})
 
     def close(self) -> None:
@@ -97,13 +136,25 @@ class Server:
 def open_servers(recipe: Recipe, model: Path, context_length: int, device: str) -> Sequence[Server]:
     """Return the servers of a recipe; without ``engine.servers`` one is started."""
     if recipe.engine.servers:
-        servers = [Server(recipe, url, context_length, None) for url in recipe.engine.servers]
+        return _find_servers(recipe, context_length)
+    port = free_port()
+    command = server_command(recipe, model, device, port, CHILD_SERVER)
+    url, log = f"http://127.0.0.1:{port}", Path(tempfile.mkstemp(prefix="truing-vllm-", suffix=".log")[1])
+    start = partial(ServerProcess, command, server_variables(device), url, log)
+    return [Server(recipe, url, context_length, start)]
+
+
+def _find_servers(recipe: Recipe, context_length: int) -> Sequence[Server]:
+    """Return the running servers of a recipe; close them if one of them cannot be used."""
+    servers: list[Server] = []
+    try:
+        for url in recipe.engine.servers:
+            servers.append(Server(recipe, url, context_length, None))
         dtypes = {str(server.dtype) for server in servers}
         if len(dtypes) > 1:
             raise EngineError("the vLLM servers have different dtypes", got=sorted(dtypes), expected="one")
-        return servers
-    port = free_port()
-    command = server_command(recipe, model, context_length, device, port, "truing_vllm_serve")
-    url, log = f"http://127.0.0.1:{port}", Path(tempfile.mkstemp(prefix="truing-vllm-", suffix=".log")[1])
-    start = partial(ServerProcess, command, server_environment(device), url, log)
-    return [Server(recipe, url, context_length, start)]
+    except BaseException:
+        for server in servers:
+            server.close()
+        raise
+    return servers

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient
@@ -15,6 +16,11 @@ from truing.errors import EngineError
 
 WORKER = Path(__file__).parent / "worker"
 """Folder on vLLM's PYTHONPATH: the methods that a server runs for Truing."""
+
+OPENAI_SERVER, CHILD_SERVER = "vllm.entrypoints.openai.api_server", "truing_vllm_serve"
+"""Modules that run a server: vLLM's own, and one that ends with its parent."""
+
+DEFAULT_PORT = 8000
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values of ``--max-lora-rank`` that vLLM knows."""
@@ -29,18 +35,15 @@ STOP_SECONDS = 20.0
 """Seconds that a server may take to stop."""
 
 
-def server_command(
-    recipe: Recipe, folder: Path, context_length: int, device: str, port: int, module: str
-) -> list[str]:
+def server_command(recipe: Recipe, folder: Path, device: str, port: int, module: str) -> list[str]:
     """Return the command that starts a server.
 
     Args:
         recipe: its ``[engine]`` says how.
         folder: of the model.
-        context_length: in tokens, the longest prompt and turn together.
         device: cpu or cuda, of the trainer.
         port: to listen on, on this machine alone.
-        module: the Python module to run.
+        module: the Python module to run: ``OPENAI_SERVER``, or ``CHILD_SERVER``.
     """
     cfg = recipe.engine
     dtype = cfg.dtype if cfg.dtype != "auto" else "float32" if device == "cpu" else "bfloat16"
@@ -50,7 +53,6 @@ def server_command(
         "host": "127.0.0.1",
         "port": port,
         "dtype": dtype,
-        "max-model-len": context_length,
         "max-logprobs": max(20, recipe.sampling.top_k),
         "logprobs-mode": "processed_logprobs",  # of the distribution that it samples from
         "generation-config": "vllm",  # nothing of the model's generation_config.json
@@ -69,18 +71,23 @@ def server_command(
     return command
 
 
-def server_environment(device: str) -> dict[str, str]:
-    """Return the environment of a server: this process's, with what vLLM needs."""
-    environment = dict(os.environ)
-    if device == "cpu":
-        environment.setdefault("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GB))
-    paths = [str(WORKER), *filter(None, [environment.get("PYTHONPATH")])]
-    return environment | {
+def server_variables(device: str) -> dict[str, str]:
+    """Return the environment variables that a server needs, beside this process's own."""
+    paths = [str(WORKER), *filter(None, [os.environ.get("PYTHONPATH")])]
+    cache = {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GB))}
+    return {
         "PYTHONPATH": os.pathsep.join(paths),
         "VLLM_SERVER_DEV_MODE": "1",  # collective_rpc, weight versions, reset_prefix_cache
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        **(cache if device == "cpu" else {}),
     }
+
+
+def declared_port(recipe: Recipe) -> int:
+    """Return the port of the recipe's first server; 8000 without one."""
+    servers = recipe.engine.servers
+    return (urlsplit(servers[0]).port if servers else None) or DEFAULT_PORT
 
 
 def free_port() -> int:
@@ -93,11 +100,15 @@ def free_port() -> int:
 class ServerProcess:
     """A server that Truing has started; it ends with this process."""
 
-    def __init__(self, command: list[str], environment: Mapping[str, str], url: str, log: Path) -> None:
+    def __init__(self, command: list[str], variables: Mapping[str, str], url: str, log: Path) -> None:
         self.url, self.log = url, log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, env=dict(environment), stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
+                command,
+                env=os.environ | dict(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
 
     def wait_until_ready(self, timeout: float) -> None:

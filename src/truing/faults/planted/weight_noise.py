@@ -19,6 +19,6 @@ FAULT = Fault(
     name="weight-noise",
     numbers=(34,),
     what="1e-6 of noise is added to weights before each step",
-    plant=lambda: patched("truing.trainer.loop:Loop.draw_samples", _wrong),
+    plant=lambda: patched("truing.trainer.loop:Loop.collect_samples", _wrong),
     expected=("OPT002",),
 )

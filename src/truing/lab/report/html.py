@@ -54,38 +54,38 @@ def _figure_html(figure: Figure, name: str) -> str:
 
 def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
     """Return every effect with its bounds, and the smallest effect of interest."""
-    shown = [each for each in verdicts.values() if math.isfinite(each.effect)]
-    if not shown:
+    finite = [each for each in verdicts.values() if math.isfinite(each.effect)]
+    if not finite:
         return {}
-    names = [f"{each.hypothesis} ({each.metric})" for each in shown]
-    bounded = [each if math.isfinite(each.low + each.high) else None for each in shown]
+    names = [f"{each.hypothesis} ({each.metric})" for each in finite]
+    with_bounds = [each if math.isfinite(each.low + each.high) else None for each in finite]
     trace = {
         "type": "scatter",
         "mode": "markers",
         "name": "effect",
-        "x": [each.effect for each in shown],
+        "x": [each.effect for each in finite],
         "y": names,
         "error_x": {
-            "array": [each.high - each.effect if each else 0 for each in bounded],
-            "arrayminus": [each.effect - each.low if each else 0 for each in bounded],
+            "array": [each.high - each.effect if each else 0 for each in with_bounds],
+            "arrayminus": [each.effect - each.low if each else 0 for each in with_bounds],
         },
-        "text": [each.verdict for each in shown],
+        "text": [each.verdict for each in finite],
     }
-    matters = {
+    smallest = {
         "type": "scatter",
         "mode": "markers",
         "name": "smallest effect of interest",
-        "x": [each.smallest_effect for each in shown],
+        "x": [each.smallest_effect for each in finite],
         "y": names,
         "marker": {"symbol": "line-ns-open", "size": 16},
     }
     layout = {
         "title": {"text": "Effects: arm − baseline"},
-        "height": 160 + 40 * len(shown),
+        "height": 160 + 40 * len(finite),
         "shapes": [_zero_line()],
     }
     return {
-        "data": [trace, matters],
+        "data": [trace, smallest],
         "layout": layout | {"yaxis": {"autorange": "reversed", "automargin": True}},
     }
 
@@ -100,7 +100,7 @@ def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
     declaration = lab.declaration(lab.hypotheses[verdict.hypothesis])
     if declaration is None:
         return
-    runs = {label: _finished(lab, arm) for label, arm in declaration.arms.items()}
+    runs = {label: _finished_runs(lab, arm) for label, arm in declaration.arms.items()}
     if not runs[BASELINE]:
         return
     yield {
@@ -121,17 +121,17 @@ def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
     }
 
 
-def _finished(lab: Lab, arm: str) -> list[Run]:
-    found = [run for run in lab.history.runs().values() if run.arm == arm and run.outcome == "finished"]
-    return sorted(found, key=lambda run: run.seed)
+def _finished_runs(lab: Lab, arm: str) -> list[Run]:
+    runs = [run for run in lab.history.runs().values() if run.arm == arm and run.outcome == "finished"]
+    return sorted(runs, key=lambda run: run.seed)
 
 
 def _curves(runs: Mapping[str, Sequence[Run]]) -> Iterator[Figure]:
     """Yield a thin line for each run, a thick one for the mean of an arm."""
-    for color, (label, found) in zip(COLORS * len(runs), runs.items(), strict=False):
-        for run in found:
+    for color, (label, arm_runs) in zip(COLORS * len(runs), runs.items(), strict=False):
+        for run in arm_runs:
             yield _line(list(run.curve), f"{label}, seed {run.seed}", color, 0.6) | {"showlegend": False}
-        curves = [run.curve for run in found if run.curve]
+        curves = [run.curve for run in arm_runs if run.curve]
         if curves:
             steps = min(map(len, curves))
             mean = np.mean([curve[:steps] for curve in curves], axis=0)
@@ -139,19 +139,19 @@ def _curves(runs: Mapping[str, Sequence[Run]]) -> Iterator[Figure]:
 
 
 def _line(values: Sequence[float], name: str, color: str, width: float) -> Figure:
-    known = [value if math.isfinite(value) else None for value in values]
+    finite_values = [value if math.isfinite(value) else None for value in values]
     style = {"color": color, "width": width}
-    return {"type": "scatter", "mode": "lines", "y": known, "name": name, "line": style}
+    return {"type": "scatter", "mode": "lines", "y": finite_values, "name": name, "line": style}
 
 
 def _points(runs: Mapping[str, Sequence[Run]], metric: str) -> Iterator[Figure]:
-    for color, (label, found) in zip(COLORS * len(runs), runs.items(), strict=False):
-        have = [run for run in found if metric in run.metrics]
+    for color, (label, arm_runs) in zip(COLORS * len(runs), runs.items(), strict=False):
+        measured = [run for run in arm_runs if metric in run.metrics]
         yield {
             "type": "scatter",
             "mode": "markers",
-            "x": [run.seed for run in have],
-            "y": [run.metrics[metric] for run in have],
+            "x": [run.seed for run in measured],
+            "y": [run.metrics[metric] for run in measured],
             "name": label,
             "marker": {"color": color, "size": 9},
         }

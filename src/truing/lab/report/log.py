@@ -13,8 +13,8 @@ def log_text(lab: Lab) -> str:
     """Return a table with a line for each entry of the ledger."""
     rows = ["| when (UTC) | hypothesis | event | result |", "|---|---|---|---|"]
     for entry in lab.history.entries:
-        when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.time))
-        cells = (when, entry.hypothesis, *entry_cells(lab, entry))
+        date = time.strftime("%Y-%m-%d %H:%M", time.gmtime(entry.time))
+        cells = (date, entry.hypothesis, *entry_cells(lab, entry))
         rows.append(f"| {' | '.join(map(escape_cell, cells))} |")
     return "\n".join(rows)
 
@@ -28,8 +28,8 @@ def entry_cells(lab: Lab, entry: Entry) -> tuple[str, str]:
     """Return an entry as text: the event, and its result."""
     match entry:
         case Run():
-            known = lab.hypotheses.get(entry.hypothesis)
-            metric = known.header.metric if known else "eval/reward"
+            hypothesis = lab.hypotheses.get(entry.hypothesis)
+            metric = hypothesis.header.metric if hypothesis else "eval/reward"
             return f"{entry.label}, seed {entry.seed} ({entry.key})", run_result_text(entry, metric)
         case Declaration():
             weak = ", underpowered" if entry.underpowered else ""

@@ -25,12 +25,12 @@ def number_text(value: float) -> str:
     return f"{value:.2g}" if math.isfinite(value) else "?"
 
 
-def sensitivity_text(least: float) -> str:
+def sensitivity_text(effect: float) -> str:
     """Return the smallest detectable effect as text."""
-    if math.isnan(least):
+    if math.isnan(effect):
         return "has an unknown detectable effect: no noise estimate"
     return (
-        "detects no effect, however large" if least == math.inf else f"detects {number_text(least)} or more"
+        "detects no effect, however large" if effect == math.inf else f"detects {number_text(effect)} or more"
     )
 
 

@@ -61,18 +61,18 @@ class LabDisplay:
         value = run.metrics.get(metric, math.nan)
         result = f"{metric} {value:.3f}" if run.outcome == "finished" else f"{run.outcome}: {run.error}"
         verdict = judge(lab, self.hypothesis)
-        shown = (
+        effect = (
             f"; {verdict.arm} − baseline {effect_text(verdict.effect, verdict.low, verdict.high)}"
             if verdict.pairs
             else ""
         )
-        text = f"  {run.label}, seed {run.seed}: {result}   {verdict.pairs} of {verdict.seeds} pairs{shown}"
+        text = f"  {run.label}, seed {run.seed}: {result}   {verdict.pairs} of {verdict.seeds} pairs{effect}"
         style = None if run.outcome == "finished" else "bold red"
         self.console.print(text, markup=False, soft_wrap=True, style=style)
         if run.seconds is not None:
             self.run_seconds.append(run.seconds)
 
-    def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> None:
+    def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], count: int) -> None:
         """Show the progress of the runs, and the most time that the remaining runs may take."""
         for name in self.bars.keys() - {each.name for _, each in running}:
             self.progress.remove_task(self.bars.pop(name))
@@ -82,24 +82,26 @@ class LabDisplay:
             self.progress.update(
                 self.bars[each.name], completed=each.updates, facts=_progress_text(job, each)
             )
-        remaining = f"at most {with_count(left, 'run')}{self._time_left(running, left)}"
+        remaining = f"at most {with_count(count, 'run')}{self._time_left(running, count)}"
         if self.console.is_terminal:
             self.progress.update(self.total, facts=remaining)
         elif time.monotonic() - self.last_line_at > SECONDS_BETWEEN_LINES:
             self.last_line_at = time.monotonic()
-            at = "; ".join(f"{job}: {_progress_text(job, each)}" for job, each in running)
-            self.console.print(f"  {at}; remaining: {remaining}", markup=False, soft_wrap=True, style="dim")
+            progress = "; ".join(f"{job}: {_progress_text(job, each)}" for job, each in running)
+            self.console.print(
+                f"  {progress}; remaining: {remaining}", markup=False, soft_wrap=True, style="dim"
+            )
 
-    def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> str:
+    def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], count: int) -> str:
         """Return the time left, estimated from ended runs, else from the updates of running ones."""
         now = time.monotonic()
-        one = self.run_seconds or [
+        run_seconds = self.run_seconds or [
             (now - each.began) * _total_updates(job) / each.updates for job, each in running if each.updates
         ]
-        if not one:
+        if not run_seconds:
             return ""
-        spent = sum(now - each.began for _, each in running)
-        seconds = max(0.0, math.fsum(one) / len(one) * left - spent) / max(1, self.slots)
+        elapsed = sum(now - each.began for _, each in running)
+        seconds = max(0.0, math.fsum(run_seconds) / len(run_seconds) * count - elapsed) / max(1, self.slots)
         return f", {minutes_text(seconds / 60)}"
 
 

@@ -78,10 +78,12 @@ class Suggestion:
 
 def suggest(history: RunHistory) -> list[Suggestion]:
     """Return hypotheses about a run, by expected information per minute."""
-    found = [each for explanation in why(history) for each in _from_explanation(history, explanation)]
-    found += list(_from_curves(history))
-    unique = {each.title: each for each in reversed(found)}
-    return sorted(unique.values(), key=lambda each: -each.score)
+    suggestions = [
+        suggestion for explanation in why(history) for suggestion in _from_explanation(history, explanation)
+    ]
+    suggestions += list(_from_curves(history))
+    unique = {suggestion.title: suggestion for suggestion in reversed(suggestions)}
+    return sorted(unique.values(), key=lambda suggestion: -suggestion.score)
 
 
 def _from_explanation(history: RunHistory, explanation: Explanation) -> Iterator[Suggestion]:
@@ -145,8 +147,8 @@ def _arm_suggestion(
     history: RunHistory, title: str, because: str, probability: float, arm: str, changes: tuple[str, ...]
 ) -> Suggestion:
     """Return a suggestion that training settles, with the minutes of its fewest pairs."""
-    one = training_minutes(history)
-    minutes = math.nan if one is None else 2 * one * min_pairs(ERROR_SHARE, DEFAULT_WITHIN)
+    run_minutes = training_minutes(history)
+    minutes = math.nan if run_minutes is None else 2 * run_minutes * min_pairs(ERROR_SHARE, DEFAULT_WITHIN)
     claim = f"with {' '.join(changes)} the reward is higher"
     return Suggestion(title, claim, because, probability, arm, changes, minutes=minutes)
 
@@ -165,8 +167,11 @@ def header_text(suggestion: Suggestion) -> str:
     if suggestion.rules:
         table["check"] = {"rules": list(suggestion.rules), "settles": True}
     if suggestion.arm:
-        about = {"metric": "eval/reward", "arm": suggestion.arm}
-        table |= {"confirm": [about | {"above": 0.0}], "refute": [about | {"below": DEFAULT_SMALLEST_EFFECT}]}
+        criterion = {"metric": "eval/reward", "arm": suggestion.arm}
+        table |= {
+            "confirm": [criterion | {"above": 0.0}],
+            "refute": [criterion | {"below": DEFAULT_SMALLEST_EFFECT}],
+        }
         table |= {"seeds": 24, "within": {"eval/reward": DEFAULT_WITHIN}}
         table["arms"] = {suggestion.arm: list(suggestion.changes)}
     return tomli_w.dumps(table).strip()

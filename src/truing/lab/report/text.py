@@ -35,9 +35,9 @@ def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
             f"  {_sensitivity(verdict)}; {verdict.smallest_effect:g} is the smallest effect of interest",
             "",
         )
-    for each in verdict.criteria:
-        side = "confirms" if each.confirms else "refutes"
-        yield f"  {MARKS[each.state]} {side}: {each.text}: {each.state}", ""
+    for criterion in verdict.criteria:
+        role = "confirms" if criterion.confirms else "refutes"
+        yield f"  {MARKS[criterion.state]} {role}: {criterion.text}: {criterion.state}", ""
     if verdict.quality != "–":
         yield f"  evidence: {verdict.quality} ({verdict.quality_because})", ""
     for note in verdict.notes:
@@ -46,8 +46,8 @@ def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
 
 def _bounds_note(verdict: HypothesisVerdict) -> str:
     """Return the guarantee of the bounds of an effect, and its condition."""
-    wrong = f"each bound is wrong with probability at most {verdict.error:.2g}, at any stopping time"
-    return f"{wrong}, {_condition(verdict.within)}"
+    guarantee = f"each bound is wrong with probability at most {verdict.error:.2g}, at any stopping time"
+    return f"{guarantee}, {_condition(verdict.within)}"
 
 
 def _condition(within: float | None) -> str:
@@ -62,31 +62,33 @@ def _sensitivity(verdict: HypothesisVerdict) -> str:
     return f"with {with_count(verdict.seeds, 'pair')} it {sensitivity_text(verdict.mde)}"
 
 
-def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
+def contrast_lines(contrasts: Sequence[Contrast], metric: str) -> Iterator[str]:
     """Yield the lines of a 2 × 2."""
-    first = found[0]
+    first = contrasts[0]
     yield f"effect on {metric}, {with_count(first.pairs, 'pair')} of each arm, simultaneous bounds:"
-    for each in found:
-        yield f"  {each.name}: {effect_text(each.effect, each.low, each.high)}"
-    wrong = f"any of these bounds is wrong with probability at most {first.error:.2g}, at any stopping time"
-    yield f"  {wrong}, {_condition(first.within)}"
+    for contrast in contrasts:
+        yield f"  {contrast.name}: {effect_text(contrast.effect, contrast.low, contrast.high)}"
+    guarantee = (
+        f"any of these bounds is wrong with probability at most {first.error:.2g}, at any stopping time"
+    )
+    yield f"  {guarantee}, {_condition(first.within)}"
 
 
-def power_lines(found: Iterable[tuple[str, float, Noise]]) -> Iterator[str]:
+def power_lines(effects: Iterable[tuple[str, float, Noise]]) -> Iterator[str]:
     """Yield what the baseline's metrics can detect."""
-    for metric, seen, noise in found:
-        yield f"{metric} can detect {number_text(seen)} or more, {noise.source}"
+    for metric, effect, noise in effects:
+        yield f"{metric} can detect {number_text(effect)} or more, {noise.source}"
 
 
 def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the plan, best first; without costs, which depend on the machine, if ``cost`` is false."""
-    for place, step in enumerate(steps, 1):
-        worth = f"probability {step.probability:.2f} × {step.information:.2f} bits"
+    for rank, step in enumerate(steps, 1):
+        value = f"probability {step.probability:.2f} × {step.information:.2f} bits"
         runs = f", {with_count(step.runs, 'run')}" if step.kind == "experiment" else ""
-        spent = f"; {minutes_text(step.minutes)}{runs}" if cost else ""
-        waits = f", after {', '.join(step.waits_for)}" if step.waits_for else ""
+        cost_text = f"; {minutes_text(step.minutes)}{runs}" if cost else ""
+        after = f", after {', '.join(step.waits_for)}" if step.waits_for else ""
         name = f"{step.hypothesis.id} {step.hypothesis.title}"
-        yield f"{place}. {name}: {step.kind} ({worth}{spent}{waits})", "bold"
+        yield f"{rank}. {name}: {step.kind} ({value}{cost_text}{after})", "bold"
         if step.refused:
             yield f"   cannot decide: {step.refused}", "yellow"
             yield f"   to decide: {step.would}", "yellow"
@@ -98,12 +100,12 @@ def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tupl
             yield f"   {parts}{': settles it' if check.settles else ': narrows it'}", ""
 
 
-def suggestion_lines(found: Sequence[Suggestion]) -> Iterator[tuple[str, str]]:
+def suggestion_lines(suggestions: Sequence[Suggestion]) -> Iterator[tuple[str, str]]:
     """Yield suggestions, best first."""
-    if not found:
+    if not suggestions:
         yield "no suggestion: truing why rules out every hypothesis", ""
-    for place, each in enumerate(found, 1):
-        worth = f"probability {each.probability:.2f} × {each.information:.2f} bits"
-        yield f"{place}. {each.title} ({worth}; {minutes_text(each.minutes)})", "bold"
-        yield f"   why: {each.because}", ""
-        yield f"   test: {each.test}", "cyan"
+    for rank, suggestion in enumerate(suggestions, 1):
+        value = f"probability {suggestion.probability:.2f} × {suggestion.information:.2f} bits"
+        yield f"{rank}. {suggestion.title} ({value}; {minutes_text(suggestion.minutes)})", "bold"
+        yield f"   why: {suggestion.because}", ""
+        yield f"   test: {suggestion.test}", "cyan"

@@ -40,7 +40,7 @@ def write_report(lab: Lab) -> list[Path]:
     """Write every derived file; return their paths."""
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     results = lab.root / RESULTS
-    written = {
+    texts = {
         lab.root / README: _replace_block(
             lab.root / README, readme_text(lab.config.name), status_text(lab, verdicts)
         ),
@@ -49,17 +49,17 @@ def write_report(lab: Lab) -> list[Path]:
         results / "report.html": report_page(lab, verdicts),
     }
     for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
-        written[each.path] = _replace_block(each.path, f"# {each.title}\n", result_text(verdict))
+        texts[each.path] = _replace_block(each.path, f"# {each.title}\n", result_text(verdict))
     for fix in lab.history.entries_of(Promotion):
         each = lab.hypotheses.get(fix.hypothesis)
         if each is None:
             continue  # its file is gone; the log keeps the promotion
-        written[lab.root / FIXES / fix_name(each)] = fix_text(lab, each, fix)
-    for path, text in written.items():
+        texts[lab.root / FIXES / fix_name(each)] = fix_text(lab, each, fix)
+    for path, text in texts.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text.encode())
-    return list(written)
+    return list(texts)
 
 
 def readme_text(name: str) -> str:
@@ -68,19 +68,19 @@ def readme_text(name: str) -> str:
     return Template(text).substitute(name=name)
 
 
-def _replace_block(path: Path, blank: str, text: str) -> str:
+def _replace_block(path: Path, default: str, text: str) -> str:
     """Return the file with its block replaced, from first to last mark: a merge may leave two blocks."""
-    whole = path.read_text(encoding="utf-8") if path.exists() else blank
+    page = path.read_text(encoding="utf-8") if path.exists() else default
     block = f"{BLOCK_BEGIN}\n\n{text.strip()}\n\n{BLOCK_END}"
-    if BLOCK_BEGIN not in whole and BLOCK_END not in whole:
-        return f"{whole.rstrip()}\n\n{block}\n"
-    if not -1 < whole.find(BLOCK_BEGIN) < whole.rfind(BLOCK_END):
+    if BLOCK_BEGIN not in page and BLOCK_END not in page:
+        return f"{page.rstrip()}\n\n{block}\n"
+    if not -1 < page.find(BLOCK_BEGIN) < page.rfind(BLOCK_END):
         raise LabError(
             f"{path} has one mark without the other, so the report's block is unknown",
             expected=f"{BLOCK_BEGIN} … {BLOCK_END}",
             remedy="delete the remaining mark; the report then writes a new block at the end",
         )
-    return whole[: whole.index(BLOCK_BEGIN)] + block + whole[whole.rindex(BLOCK_END) + len(BLOCK_END) :]
+    return page[: page.index(BLOCK_BEGIN)] + block + page[page.rindex(BLOCK_END) + len(BLOCK_END) :]
 
 
 def status_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
@@ -91,20 +91,20 @@ def status_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
         "| Hypothesis | Priority | Status | Evidence | Effect | Notes |",
         "|---|---|---|---|---|---|",
     ]
-    for name, each in lab.hypotheses.items():
+    for name, hypothesis in lab.hypotheses.items():
         verdict = verdicts[name]
         status = f"{STATUS_ICONS[verdict.verdict]} {verdict.verdict.capitalize()}"
         rows.append(
-            f"| [{name.upper()}: {each.title}]({each.path.relative_to(lab.root).as_posix()}) |"
-            f" {each.header.priority.upper()} | {status} |"
+            f"| [{name.upper()}: {hypothesis.title}]({hypothesis.path.relative_to(lab.root).as_posix()}) |"
+            f" {hypothesis.header.priority.upper()} | {status} |"
             f" {verdict.quality} | {effect_text(verdict.effect, verdict.low, verdict.high)} |"
-            f" {escape_cell(table_notes(lab, each, verdict))} |"
+            f" {escape_cell(table_notes(lab, hypothesis, verdict))} |"
         )
     steps = [text for text, _ in step_lines(plan(lab), cost=False)]
-    return "\n".join([*rows, "", "## Roadmap", "", *(_listed(steps) or ["No open step."])])
+    return "\n".join([*rows, "", "## Roadmap", "", *(_as_list(steps) or ["No open step."])])
 
 
-def _listed(lines: Sequence[str]) -> list[str]:
+def _as_list(lines: Sequence[str]) -> list[str]:
     """Return numbered lines unchanged, and indented lines as items below them."""
     return (
         lines and [line if not line.startswith("   ") else f"   - {line.strip()}" for line in lines]
@@ -113,9 +113,9 @@ def _listed(lines: Sequence[str]) -> list[str]:
 
 def table_notes(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
     """Return the notes of a row of the status table."""
-    fixed = [full_scale_text(lab, hypothesis)] if lab.history.entries_of(Promotion, hypothesis.id) else []
-    least = f"it {sensitivity_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
-    return "; ".join(filter(None, [verdict.because, least, *fixed]))
+    fixes = [full_scale_text(lab, hypothesis)] if lab.history.entries_of(Promotion, hypothesis.id) else []
+    sensitivity = f"it {sensitivity_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
+    return "; ".join(filter(None, [verdict.because, sensitivity, *fixes]))
 
 
 def result_text(verdict: HypothesisVerdict) -> str:
@@ -161,16 +161,16 @@ def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> 
     declaration = lab.declaration(hypothesis)
     if declaration is None:
         return ""
-    runs = {label: _by_seed(lab, arm) for label, arm in declaration.arms.items()}
-    seeds = sorted({seed for found in runs.values() for seed in found})
+    runs = {label: _runs_by_seed(lab, arm) for label, arm in declaration.arms.items()}
+    seeds = sorted({seed for by_seed in runs.values() for seed in by_seed})
     rows = [f"| seed | {' | '.join(runs)} |", "|---" * (len(runs) + 1) + "|"]
     for seed in seeds:
-        cells = [_value(found.get(seed), verdict.metric) for found in runs.values()]
+        cells = [_value(by_seed.get(seed), verdict.metric) for by_seed in runs.values()]
         rows.append(f"| {seed} | {' | '.join(cells)} |")
     return "\n".join(rows) if seeds else ""
 
 
-def _by_seed(lab: Lab, arm: str) -> dict[int, Run]:
+def _runs_by_seed(lab: Lab, arm: str) -> dict[int, Run]:
     return {run.seed: run for run in lab.history.runs().values() if run.arm == arm}
 
 

@@ -71,32 +71,32 @@ def baseline_changes(lab: Lab) -> tuple[str, ...]:
 
 def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str] = ()) -> Arm:
     """Return an arm with its recipe."""
-    every = [*base, *changes]
-    faults = [change.removeprefix(FAULT_PREFIX) for change in every if change.startswith(FAULT_PREFIX)]
+    all_changes = [*base, *changes]
+    faults = [change.removeprefix(FAULT_PREFIX) for change in all_changes if change.startswith(FAULT_PREFIX)]
     path = lab.root / lab.config.recipe
-    recipe = load_recipe(path, [change for change in every if not change.startswith(FAULT_PREFIX)])
+    recipe = load_recipe(path, [change for change in all_changes if not change.startswith(FAULT_PREFIX)])
     return Arm(label, tuple(changes), recipe, faults[-1] if faults else "")
 
 
 def arms_of(lab: Lab, hypothesis: Hypothesis, declaration: Declaration | None) -> dict[str, Arm]:
     """Return the baseline and each arm by label; as declared, if the experiment is declared."""
     base = declaration.baseline if declaration else baseline_changes(lab)
-    found = {BASELINE: resolve_arm(lab, BASELINE, base)}
+    arms = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label in hypothesis.header.arms:
-        arm = _resolved(lab, hypothesis, label, base)
-        for other in found.values():
-            check_distinct(arm, other, hypothesis.id)
-        found[label] = arm
-    if declaration and found[BASELINE].digest != declaration.arms[BASELINE]:
+        arm = _resolve_hypothesis_arm(lab, hypothesis, label, base)
+        for earlier in arms.values():
+            check_distinct(arm, earlier, hypothesis.id)
+        arms[label] = arm
+    if declaration and arms[BASELINE].digest != declaration.arms[BASELINE]:
         raise LabError(
             f"the baseline is not the one that {hypothesis.id} was declared with",
             expected=f"{lab.config.recipe} as it was, with {', '.join(declaration.baseline) or 'no changes'}",
             remedy="restore the recipe; another baseline is another hypothesis: truing lab new",
         )
-    return found
+    return arms
 
 
-def _resolved(lab: Lab, hypothesis: Hypothesis, label: str, base: Sequence[str]) -> Arm:
+def _resolve_hypothesis_arm(lab: Lab, hypothesis: Hypothesis, label: str, base: Sequence[str]) -> Arm:
     """Return an arm of a hypothesis; an error names the arm."""
     changes = hypothesis.header.arms[label]
     try:
@@ -140,27 +140,27 @@ def interaction_arms(
     names = [f"{hypothesis.id}:{first[0]}", f"{other.id}:{second[0]}"]
     changes = [first[1], second[1], (*first[1], *second[1])]
     labels = [*names, " + ".join(names)]
-    found = {BASELINE: resolve_arm(lab, BASELINE, base)}
+    arms = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label, change in zip(labels, changes, strict=True):
-        found[label] = check_distinct(resolve_arm(lab, label, base, change), found[BASELINE], hypothesis.id)
-    if len({arm.digest for arm in found.values()}) < len(found):
+        arms[label] = check_distinct(resolve_arm(lab, label, base, change), arms[BASELINE], hypothesis.id)
+    if len({arm.digest for arm in arms.values()}) < len(arms):
         raise LabError(
             f"the arms of {hypothesis.id} and {other.id} cannot be in place at once",
-            got=" · ".join(f"{label}: {' '.join(arm.changes)}" for label, arm in found.items()),
+            got=" · ".join(f"{label}: {' '.join(arm.changes)}" for label, arm in arms.items()),
             expected="arms that change different keys",
         )
-    return found
+    return arms
 
 
 def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: range) -> list[Job]:
     """Return the runs that pairs still miss, seed by seed."""
-    done = {run.key for run in lab.history.runs().values() if run.outcome == "finished"}
-    found: dict[str, Job] = {}
+    finished = {run.key for run in lab.history.runs().values() if run.outcome == "finished"}
+    jobs: dict[str, Job] = {}
     for seed in seeds:
         for arm in arms:
             if seed not in finished_pairs(lab.history, base.digest, arm.digest):
-                found |= {job.key: job for job in (base.job(seed), arm.job(seed)) if job.key not in done}
-    return list(found.values())
+                jobs |= {job.key: job for job in (base.job(seed), arm.job(seed)) if job.key not in finished}
+    return list(jobs.values())
 
 
 @cache

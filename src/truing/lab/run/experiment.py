@@ -54,8 +54,8 @@ def run_hypothesis(
         return lab
     declaration = lab.declaration(hypothesis)
     if retry and declaration:
-        failed = retry_jobs(lab, declaration, arms_of(lab, hypothesis, declaration))
-        lab = run_jobs(lab, hypothesis.id, failed, pool, ledger, report)
+        retries = retry_jobs(lab, declaration, arms_of(lab, hypothesis, declaration))
+        lab = run_jobs(lab, hypothesis.id, retries, pool, ledger, report)
     lab = declare_experiment(lab, hypothesis, ledger, underpowered=underpowered)
     return run_jobs(lab, hypothesis.id, pending_arm_jobs(hypothesis), pool, ledger, report)
 
@@ -88,12 +88,12 @@ def run_interaction(
         lab = declare_experiment(lab, each, ledger, underpowered=underpowered)
     lab, name = declare_interaction(lab, hypothesis, other, ledger), interaction_id(hypothesis, other)
     if retry:
-        failed = retry_jobs(
+        retries = retry_jobs(
             lab,
             lab.history.entries_of(Declaration, name)[0],
             declared_interaction_arms(lab, hypothesis, other),
         )
-        lab = run_jobs(lab, name, failed, pool, ledger, report)
+        lab = run_jobs(lab, name, retries, pool, ledger, report)
     return run_jobs(lab, name, pending_interaction_jobs(hypothesis, other), pool, ledger, report)
 
 

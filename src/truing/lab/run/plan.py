@@ -58,9 +58,9 @@ def plan(lab: Lab, jobs: int = 1) -> list[PlanStep]:
     """Return every open step, best first, after its prerequisites; steps that cannot decide come last."""
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     settled = {name for name, verdict in verdicts.items() if verdict.settled}
-    open_ = [each for name, each in lab.hypotheses.items() if name not in settled]
-    found = [step for each in open_ for step in open_steps(lab, each, jobs)]
-    return list(_in_order(found, settled))
+    unsettled = [each for name, each in lab.hypotheses.items() if name not in settled]
+    steps = [step for each in unsettled for step in open_steps(lab, each, jobs)]
+    return list(_in_order(steps, settled))
 
 
 def detectable_effects(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
@@ -82,8 +82,8 @@ def _in_order(steps: Sequence[PlanStep], settled: set[str]) -> Iterator[PlanStep
     """Yield steps in order: each time the best without an open prerequisite."""
     remaining, done = list(steps), set(settled)
     while remaining:
-        free = [step for step in remaining if set(step.hypothesis.header.prerequisites) <= done]
-        best = max(free or remaining, key=lambda step: (not step.refused, step.score))
+        ready = [step for step in remaining if set(step.hypothesis.header.prerequisites) <= done]
+        best = max(ready or remaining, key=lambda step: (not step.refused, step.score))
         remaining.remove(best)
         yield best
         if not any(step.hypothesis.id == best.hypothesis.id for step in remaining):
@@ -104,8 +104,8 @@ def open_steps(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[PlanStep
         try:
             yield experiment_step(lab, hypothesis, jobs, waits)
         except TruingError as error:  # of one header; the plan of the others continues
-            known = PlanStep(hypothesis, "experiment", header.probability, 0.0, math.nan, 1)
-            yield replace(known, refused=str(error), would="a valid header", waits_for=waits)
+            step = PlanStep(hypothesis, "experiment", header.probability, 0.0, math.nan, 1)
+            yield replace(step, refused=str(error), would="a valid header", waits_for=waits)
 
 
 def experiment_step(

@@ -58,17 +58,17 @@ class RunningProcess:
     def outcome(self) -> dict[str, Any]:
         """Return its results; raise if it was stopped from outside, which tells nothing about its arm."""
         path = self.folder / OUTCOME_FILE
-        found = json.loads(path.read_bytes()) if path.exists() else {}
-        if found.get("outcome", "stopped") == "stopped":
+        outcome = json.loads(path.read_bytes()) if path.exists() else {}
+        if outcome.get("outcome", "stopped") == "stopped":
             code = self.process.returncode
-            signalled = f"it was ended by signal {-code}" if code and code < 0 else self._last_log_line()
+            reason = f"it was ended by signal {-code}" if code and code < 0 else self._last_log_line()
             raise RecordError(
                 f"{self.name} was stopped",
-                got=found.get("error") or signalled,
+                got=outcome.get("error") or reason,
                 expected="a run that ends by itself",
                 remedy="free disk or memory, whichever it lacked; truing lab run then resumes",
             )
-        return found
+        return outcome
 
     def _last_log_line(self) -> str:
         log = self.folder / "log.txt"
@@ -123,8 +123,8 @@ class RunPool:
             return False
         if not self.running:
             return True
-        grown = [each.peak_bytes for each in self.running if each.updates]
-        self.peak_bytes = max([self.peak_bytes, *grown])
+        peaks = [each.peak_bytes for each in self.running if each.updates]
+        self.peak_bytes = max([self.peak_bytes, *peaks])
         return bool(self.peak_bytes) and psutil.virtual_memory().available > MEMORY_MARGIN * self.peak_bytes
 
     def start(self, name: str, spec: Mapping[str, Any]) -> RunningProcess:
@@ -151,9 +151,9 @@ class RunPool:
         """Remove and return the processes that have ended."""
         for each in self.running:
             each.update_peak()
-        found = [each for each in self.running if each.process.poll() is not None]
-        self.running = [each for each in self.running if each not in found]
-        return found
+        ended = [each for each in self.running if each.process.poll() is not None]
+        self.running = [each for each in self.running if each not in ended]
+        return ended
 
     def _environment(self, slot: int) -> dict[str, str]:
         """Return the environment variables of a slot: its GPU, or its share of the cores."""

@@ -47,13 +47,13 @@ def check_baseline(
 ) -> Lab:
     """Check the baseline exactly for a hypothesis; a check for another hypothesis counts."""
     base = arms_of(lab, hypothesis, None)[BASELINE]
-    same = [
+    earlier = [
         each
         for each in lab.history.entries_of(CheckResult)
         if (each.arm, each.code) == (base.digest, code_digest())
     ]
-    if same:
-        entry = replace(same[-1], hypothesis=hypothesis.id, seconds=None)
+    if earlier:
+        entry = replace(earlier[-1], hypothesis=hypothesis.id, seconds=None)
     else:
         entry = _run_check(lab, hypothesis, base, pool, report)
     return lab.with_entry(ledger.write(entry))
@@ -68,16 +68,16 @@ def _run_check(
     running = pool.start(f"check-{base.digest[:10]}", {"task": "check", **_spec(lab, base.job(0))})
     while not pool.pop_ended():
         time.sleep(POLL_SECONDS)
-    found = running.outcome()
-    if found["outcome"] != "finished":
+    outcome = running.outcome()
+    if outcome["outcome"] != "finished":
         raise LabError(
             f"the check of {hypothesis.id} failed",
-            got=found["error"],
+            got=outcome["error"],
             remedy=f"see {running.folder / 'log.txt'}; fix the baseline first",
         )
     seconds = time.monotonic() - began
     return CheckResult(
-        hypothesis.id, base.digest, code_digest(), found["results"], found["measures"], seconds
+        hypothesis.id, base.digest, code_digest(), outcome["results"], outcome["measures"], seconds
     )
 
 
@@ -97,8 +97,8 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
             f"{hypothesis.path} is not filled in", got=UNWRITTEN_CLAIM, expected="a claim of your own"
         )
     _check_error_budget(lab, hypothesis)
-    every = arms_of(lab, hypothesis, None)
-    within = declared_within(hypothesis.header, every.values())
+    arms_by_label = arms_of(lab, hypothesis, None)
+    within = declared_within(hypothesis.header, arms_by_label.values())
     step = experiment_step(lab, hypothesis, 1, within=within)
     if step.refused and not underpowered:
         raise LabError(
@@ -106,8 +106,8 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
             expected=step.would,
             remedy="change the header or the recipe, or run it with --underpowered",
         )
-    arms = {label: arm.digest for label, arm in every.items()}
-    _check_unseen(lab, hypothesis, arms)
+    arms = {label: arm.digest for label, arm in arms_by_label.items()}
+    _check_no_results(lab, hypothesis, arms)
     entry = Declaration(
         hypothesis.id,
         hypothesis.title,
@@ -121,17 +121,17 @@ def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, unde
     return lab.with_entry(ledger.write(entry))
 
 
-def _check_unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
+def _check_no_results(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
     """Raise if results of an arm are known: a criterion that is chosen after them proves nothing."""
     seeds = hypothesis.header.seed_range
     for label, arm in arms.items():
-        known = [run for run in lab.history.entries_of(Run) if run.arm == arm and run.seed in seeds]
-        if known and label != BASELINE:
+        earlier = [run for run in lab.history.entries_of(Run) if run.arm == arm and run.seed in seeds]
+        if earlier and label != BASELINE:
             raise LabError(
                 f"arm {label} of {hypothesis.id} was run before",
-                got=f"{len(known)} runs, the first for {known[0].hypothesis} with seed {known[0].seed}",
+                got=f"{len(earlier)} runs, the first for {earlier[0].hypothesis} with seed {earlier[0].seed}",
                 expected="results that are unknown when criteria are written",
-                remedy=f"first_seed = {max(run.seed for run in known) + 1} in the header takes new seeds",
+                remedy=f"first_seed = {max(run.seed for run in earlier) + 1} in the header takes new seeds",
             )
 
 
@@ -169,10 +169,10 @@ def retry_jobs(lab: Lab, declaration: Declaration, arms: Mapping[str, Arm]) -> P
     by_digest = {arm.digest: arm for arm in arms.values()}
     failed = failed_runs(lab.history, declaration.arms)
     jobs = [by_digest[run.arm].job(run.seed) for run in failed]
-    before = len(lab.history.entries)
+    count = len(lab.history.entries)
 
     def missing(lab: Lab) -> list[Job]:
-        repeated = {entry.key for entry in lab.history.entries[before:] if isinstance(entry, Run)}
+        repeated = {entry.key for entry in lab.history.entries[count:] if isinstance(entry, Run)}
         return [job for job in jobs if job.key not in repeated]
 
     return missing
@@ -223,8 +223,8 @@ def _spec(lab: Lab, job: Job) -> dict[str, Any]:
 
 def _ledger_entry(running: RunningProcess, job: Job, hypothesis: str) -> Run:
     """Return the ledger entry of an ended run."""
-    found = running.outcome()
-    measured = run_measures(running.folder / "run") if found["outcome"] == "finished" else {}
+    outcome = running.outcome()
+    measures = run_measures(running.folder / "run") if outcome["outcome"] == "finished" else {}
     return Run(
         running.name,
         job.arm.digest,
@@ -233,9 +233,9 @@ def _ledger_entry(running: RunningProcess, job: Job, hypothesis: str) -> Run:
         hypothesis,
         job.arm.label,
         job.seed,
-        found["outcome"],
-        found["error"],
-        **measured,
+        outcome["outcome"],
+        outcome["error"],
+        **measures,
         seconds=None if running.resumed else time.monotonic() - running.began,
         peak_bytes=running.peak_bytes,
     )

@@ -42,15 +42,15 @@ def lower_bound(differences_N: ArrayLike, error: float, within: float | None = N
     if len(data) == 0:
         return -np.inf
     spread = max(float(np.ptp(data)), 1e-9 * float(np.abs(data).max()), 1e-12)
-    refuted, open_ = data.min() - FAR_SPREADS * spread, data.max() + spread
+    low, high = data.min() - FAR_SPREADS * spread, data.max() + spread
     if within is not None:
-        refuted, open_ = -within, max(open_, within)
-    if not is_above(data, refuted, error, within):
+        low, high = -within, max(high, within)
+    if not is_above(data, low, error, within):
         return -np.inf
     for _ in range(80):
-        middle = (refuted + open_) / 2
-        refuted, open_ = (middle, open_) if is_above(data, middle, error, within) else (refuted, middle)
-    return float(refuted)
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_above(data, middle, error, within) else (low, middle)
+    return float(low)
 
 
 def upper_bound(differences_N: ArrayLike, error: float, within: float | None = None) -> float:
@@ -72,16 +72,16 @@ def is_futile(
     """Whether the remaining pairs, within the known bound, cannot prove the side of the effect."""
     data = np.asarray(differences_N, dtype=float)
     return all(
-        _max_reachable_wealth(side, at, seeds, within) * error < 1
-        for side, at in ((data, bound), (-data, -bound))
+        _max_reachable_wealth(signed_data, signed_bound, seeds, within) * error < 1
+        for signed_data, signed_bound in ((data, bound), (-data, -bound))
     )
 
 
 def _max_reachable_wealth(data: Floats, bound: float, seeds: int, within: float | None) -> float:
     """Return the largest wealth that is possible once all pairs are there."""
-    reached, left = float(max_wealth(data, bound, within)), seeds - len(data)
+    largest, remaining = float(max_wealth(data, bound, within)), seeds - len(data)
     if within is not None:
-        best = np.concatenate([data, np.full(left, max(within, bound))])
-        return max(reached, float(max_wealth(best, bound, within)))
-    now = float(wealth(data, bound, within)[-1]) if len(data) else 1.0
-    return max(reached, now * 2.0**left)  # a pair doubles wealth at most
+        best_data = np.concatenate([data, np.full(remaining, max(within, bound))])
+        return max(largest, float(max_wealth(best_data, bound, within)))
+    current = float(wealth(data, bound, within)[-1]) if len(data) else 1.0
+    return max(largest, current * 2.0**remaining)  # a pair doubles wealth at most

@@ -32,13 +32,13 @@ class Noise:
 def noise_of(lab: Lab, hypothesis: Hypothesis, header: Header) -> Noise:
     """Return the noise of a hypothesis's metric: from its own pairs, from others, or assumed."""
     declaration = lab.declaration(hypothesis)
-    own = _differences(lab, header.metric, [declaration] if declaration else [])
-    if len(own) >= MIN_PAIRS:
-        return _measured(own, f"{len(own)} pairs of {hypothesis.id}")
-    single = [each for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis]
-    others = _differences(lab, header.metric, single, idle=True)
-    if len(others) >= MIN_PAIRS:
-        return _measured(others, f"{len(others)} pairs of arms without an effect")
+    own_differences = _differences(lab, header.metric, [declaration] if declaration else [])
+    if len(own_differences) >= MIN_PAIRS:
+        return _measured_noise(own_differences, f"{len(own_differences)} pairs of {hypothesis.id}")
+    single_declarations = [each for each in lab.history.entries_of(Declaration) if "+" not in each.hypothesis]
+    other_differences = _differences(lab, header.metric, single_declarations, idle=True)
+    if len(other_differences) >= MIN_PAIRS:
+        return _measured_noise(other_differences, f"{len(other_differences)} pairs of arms without an effect")
     return assumed_noise(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
 
 
@@ -49,19 +49,19 @@ def _differences(
 
     An effect varies over seeds, too: that variation is no noise of another arm.
     """
-    found: list[float] = []
-    for each in declarations:
-        seeds = declared_header(each).seed_range
-        for label, arm in each.arms.items():
-            pairs = [] if label == BASELINE else pairs_of(lab.history, each.arms[BASELINE], arm, seeds)
+    differences: list[float] = []
+    for declaration in declarations:
+        seeds = declared_header(declaration).seed_range
+        for label, arm in declaration.arms.items():
+            pairs = [] if label == BASELINE else pairs_of(lab.history, declaration.arms[BASELINE], arm, seeds)
             data = (
                 []
                 if any(pair.why_not_comparable([metric]) for pair in pairs)
                 else [p.difference(metric) for p in pairs]
             )
-            if len(data) > 1 and not (idle and _has_effect(data, each, metric)):
-                found += _centered(np.asarray(data))
-    return found
+            if len(data) > 1 and not (idle and _has_effect(data, declaration, metric)):
+                differences += _center(np.asarray(data))
+    return differences
 
 
 def _has_effect(data: list[float], declaration: Declaration, metric: str) -> bool:
@@ -70,12 +70,12 @@ def _has_effect(data: list[float], declaration: Declaration, metric: str) -> boo
     return is_above(data, 0, declaration.error, within) or is_below(data, 0, declaration.error, within)
 
 
-def _centered(data: np.ndarray) -> list[float]:
+def _center(data: np.ndarray) -> list[float]:
     """Return centered data, scaled so that their mean square is the unbiased variance."""
     return ((data - data.mean()) * math.sqrt(len(data) / (len(data) - 1))).tolist()
 
 
-def _measured(centered: list[float], source: str) -> Noise:
+def _measured_noise(centered: list[float], source: str) -> Noise:
     """Return the noise of pairs; NaN if all are equal, since noise may exist all the same."""
     deviation = float(np.sqrt(np.mean(np.square(centered))))
     if deviation == 0:

@@ -46,26 +46,26 @@ def pairs_of(history: History, base: str, arm: str, seeds: Iterable[int]) -> lis
     Pairs after a gap do not count yet: which runs end early may depend on their results, and the bets need
     an order of pairs that is fixed in advance.
     """
-    found = finished_pairs(history, base, arm)
+    by_seed = finished_pairs(history, base, arm)
     pairs = []
     for seed in seeds:
-        if seed not in found:
+        if seed not in by_seed:
             break
-        pairs.append(found[seed])
+        pairs.append(by_seed[seed])
     return pairs
 
 
 def finished_pairs(history: History, base: str, arm: str) -> dict[int, Pair]:
     """Return every pair of finished runs, by seed."""
-    sides = _runs_by_seed(history, base), _runs_by_seed(history, arm)
-    found = {}
-    for seed in sorted(sides[0].keys() & sides[1].keys()):
-        shared = [version for version in sides[0][seed] if version in sides[1][seed]]
-        runs = [(sides[0][seed][version], sides[1][seed][version]) for version in shared]
-        done = next((pair for pair in runs if all(run.outcome == "finished" for run in pair)), None)
-        if done is not None:
-            found[seed] = Pair(seed, *done)
-    return found
+    runs_by_seed = _runs_by_seed(history, base), _runs_by_seed(history, arm)
+    pairs = {}
+    for seed in sorted(runs_by_seed[0].keys() & runs_by_seed[1].keys()):
+        versions = [version for version in runs_by_seed[0][seed] if version in runs_by_seed[1][seed]]
+        runs = [(runs_by_seed[0][seed][version], runs_by_seed[1][seed][version]) for version in versions]
+        finished = next((pair for pair in runs if all(run.outcome == "finished" for run in pair)), None)
+        if finished is not None:
+            pairs[seed] = Pair(seed, *finished)
+    return pairs
 
 
 def failed_runs(history: History, arms: Mapping[str, str]) -> list[Run]:
@@ -77,41 +77,41 @@ def failed_runs(history: History, arms: Mapping[str, str]) -> list[Run]:
         history: all runs.
         arms: digests by label; the first is the baseline.
     """
-    base, *others = arms.values()
+    base, *arm_digests = arms.values()
     labels = {digest: label for label, digest in arms.items()}  # the run may be that of another hypothesis
     last = {(run.arm, run.seed): run for run in history.runs().values() if run.arm in labels}
-    found = []
+    failed = []
     for run in last.values():
         if run.outcome == "finished":
             continue
-        partners = others if run.arm == base else [run.arm]
+        partners = arm_digests if run.arm == base else [run.arm]
         if not all(run.seed in finished_pairs(history, base, arm) for arm in partners):
-            found.append(replace(run, label=labels[run.arm]))
-    return sorted(found, key=lambda run: (run.seed, run.label))
+            failed.append(replace(run, label=labels[run.arm]))
+    return sorted(failed, key=lambda run: (run.seed, run.label))
 
 
 def _runs_by_seed(history: History, arm: str) -> dict[int, dict[tuple[str, str], Run]]:
     """Return the runs of an arm, by seed, then by code and machine."""
-    found: dict[int, dict[tuple[str, str], Run]] = {}
+    by_seed: dict[int, dict[tuple[str, str], Run]] = {}
     for run in history.runs().values():
         if run.arm == arm:
-            found.setdefault(run.seed, {})[run.code, run.machine] = run
-    return found
+            by_seed.setdefault(run.seed, {})[run.code, run.machine] = run
+    return by_seed
 
 
 def task_differences(pairs: Sequence[Pair]) -> list[float]:
     """Return arm − baseline for each evaluation task, averaged over the seeds that have it."""
-    found: dict[str, list[float]] = {}
+    by_task: dict[str, list[float]] = {}
     for pair in pairs:
         for task, reward in pair.arm.tasks.items():
-            found.setdefault(task, []).append(reward - pair.base.tasks[task])
-    return [float(np.mean(found[task])) for task in sorted(found)]
+            by_task.setdefault(task, []).append(reward - pair.base.tasks[task])
+    return [float(np.mean(by_task[task])) for task in sorted(by_task)]
 
 
 def gain_bounds(pairs: Sequence[Pair]) -> tuple[float, float] | None:
     """Return the least and the largest possible gain of a task; None if a run lacks reward bounds."""
-    sides = [(pair.base.bounds, pair.arm.bounds) for pair in pairs]
-    known = [(base, arm) for base, arm in sides if base is not None and arm is not None]
-    if len(known) < len(sides) or not known:
+    bounds = [(pair.base.bounds, pair.arm.bounds) for pair in pairs]
+    known = [(base, arm) for base, arm in bounds if base is not None and arm is not None]
+    if len(known) < len(bounds) or not known:
         return None
     return min(arm[0] - base[1] for base, arm in known), max(arm[1] - base[0] for base, arm in known)

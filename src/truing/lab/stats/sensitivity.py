@@ -25,36 +25,40 @@ def power_at_smallest_effect(header: Header, noise: Noise, error: float, within:
     """Return the power at the smallest effect of interest; sufficient power if the noise is unknown."""
     if math.isnan(noise.deviation):
         return MIN_POWER
-    share, known = error_per_arm(header, error), within.get(header.metric)
+    share, max_difference = error_per_arm(header, error), within.get(header.metric)
     effect, bound = header.smallest_effect, _confirm_bound(header)
-    return power(effect, noise.deviation, header.seeds, share, bound=bound, within=known)
+    return power(effect, noise.deviation, header.seeds, share, bound=bound, within=max_difference)
 
 
 def why_underpowered(header: Header, noise: Noise, error: float, within: Within) -> tuple[str, str]:
     """Return why an experiment cannot decide, and what would help; two empty texts if it can decide."""
-    error, bound, known = error_per_arm(header, error), _confirm_bound(header), within.get(header.metric)
-    needed = min_pairs(error, known)
-    if header.seeds < needed:
-        refused = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however large the effect"
-        return refused, f"seeds = {needed} or more"
+    error, bound, limit = (
+        error_per_arm(header, error),
+        _confirm_bound(header),
+        within.get(header.metric),
+    )
+    fewest = min_pairs(error, limit)
+    if header.seeds < fewest:
+        reason = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however large the effect"
+        return reason, f"seeds = {fewest} or more"
     beyond = header.smallest_effect - bound
     if beyond <= 0:
-        refused = f"an effect of {header.smallest_effect:g} is never proven to be beyond a bound of {bound:g}"
-        return refused, "a bound in confirm that is below smallest_effect, such as 0"
+        reason = f"an effect of {header.smallest_effect:g} is never proven to be beyond a bound of {bound:g}"
+        return reason, "a bound in confirm that is below smallest_effect, such as 0"
     excess = _min_detectable_excess(header, noise, error, within)
     if math.isnan(excess) or excess <= beyond:
         return "", ""
     detects = f"{bound + excess:.2g} or more" if math.isfinite(excess) else "no effect, however large"
-    condition = "" if known is None else f"; pairs within ±{known:g}"
+    condition = "" if limit is None else f"; pairs within ±{limit:g}"
     text = f"with {header.seeds} pairs it detects {detects} ({noise.source}{condition})"
-    would = ", or ".join(_remedies(header, noise, error, beyond, excess, known))
-    return f"{text}, and the smallest effect of interest is {header.smallest_effect:g}", would
+    remedy = ", or ".join(_remedies(header, noise, error, beyond, excess, limit))
+    return f"{text}, and the smallest effect of interest is {header.smallest_effect:g}", remedy
 
 
 def _min_detectable_excess(header: Header, noise: Noise, error: float, within: Within) -> float:
-    known = within.get(header.metric)
+    max_difference = within.get(header.metric)
     return min_detectable_excess(
-        noise.deviation, header.seeds, error, bound=_confirm_bound(header), within=known
+        noise.deviation, header.seeds, error, bound=_confirm_bound(header), within=max_difference
     )
 
 
@@ -64,32 +68,36 @@ def _remedies(
     """Return changes with which the experiment can decide."""
     bound, effect = _confirm_bound(header), header.smallest_effect
     seeds = seeds_needed(effect, noise.deviation, error, bound=bound, within=within)
-    more = [f"seeds = {seeds}"] if seeds else []
+    remedies = [f"seeds = {seeds}"] if seeds else []
     if within is not None:
-        near = within_needed(effect, noise.deviation, header.seeds, error, bound=bound, within=within)
-        known = f"{{ {json.dumps(header.metric)} = {_round_down(near):g} }}" if not math.isnan(near) else ""
-        more += [f"within = {known} where no pair differs by more"] if known else []
+        needed = within_needed(effect, noise.deviation, header.seeds, error, bound=bound, within=within)
+        entry = (
+            f"{{ {json.dumps(header.metric)} = {_round_down(needed):g} }}" if not math.isnan(needed) else ""
+        )
+        remedies += [f"within = {entry} where no pair differs by more"] if entry else []
     elif not noise.measured:
         factor = math.ceil((excess / beyond) ** 2)
-        evaluated = (
+        evaluation_text = (
             "evaluation tasks (eval.tasks), or answers to each (eval.samples, eval.temperature above 0)"
         )
-        more.append(
-            f"{factor} × the {evaluated if EVALUATION_METRIC.fullmatch(header.metric) else 'prompts'}"
+        remedies.append(
+            f"{factor} × the {evaluation_text if EVALUATION_METRIC.fullmatch(header.metric) else 'prompts'}"
         )
-    return [*more, f"smallest_effect = {_round_up(bound + excess):g}"] if math.isfinite(excess) else more
+    return (
+        [*remedies, f"smallest_effect = {_round_up(bound + excess):g}"] if math.isfinite(excess) else remedies
+    )
 
 
 def _confirm_bound(header: Header) -> float:
     """Return the bound that the effect must be proven to exceed, on the side that confirms."""
-    own = [each for each in header.confirm if each.metric == header.metric]
-    return max((each.bound if each.above is not None else -each.bound for each in own), default=0.0)
+    criteria = [each for each in header.confirm if each.metric == header.metric]
+    return max((each.bound if each.above is not None else -each.bound for each in criteria), default=0.0)
 
 
 def error_per_arm(header: Header, error: float) -> float:
     """Return the error of one arm; arms share the error if any of them may confirm."""
-    shared = any(each.arm is None for each in header.confirm)
-    return error / len(header.arms) if shared and header.arms else error
+    shares_error = any(each.arm is None for each in header.confirm)
+    return error / len(header.arms) if shares_error and header.arms else error
 
 
 def _round_up(value: float) -> float:

@@ -52,7 +52,7 @@ def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
         raise LabError(f"{folder} is not empty", expected="a new folder", remedy="name another")
     source, name = files("truing.lab") / "templates", folder.resolve().name
     settings = Template((source / template / CONFIG).read_text(encoding="utf-8")).substitute(name=name)
-    written = {
+    texts = {
         CONFIG: settings,
         RECIPE: _recipe_text(recipe or TEMPLATE_RECIPES[template]),
         ".gitattributes": GITATTRIBUTES,
@@ -67,14 +67,14 @@ def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
     with disk_errors(folder):
         for name_ in (HYPOTHESES, RESULTS, FIXES):
             (folder / name_).mkdir(parents=True, exist_ok=True)
-        for path, text in written.items():
+        for path, text in texts.items():
             (folder / path).write_text(text, encoding="utf-8")
     derived = [
         path
         for path in write_report(open_lab(folder))
-        if path.relative_to(folder.resolve()).as_posix() not in written
+        if path.relative_to(folder.resolve()).as_posix() not in texts
     ]
-    return [*(folder / path for path in written), *derived]
+    return [*(folder / path for path in texts), *derived]
 
 
 def _hypotheses(template: Traversable) -> list[Traversable]:
@@ -91,9 +91,9 @@ def _recipe_text(recipe: str) -> str:
 
 def next_hypothesis_path(lab: Lab, title: str) -> Path:
     """Return the path of the next hypothesis."""
-    used = {each.hypothesis for each in lab.history.entries}  # a number stays used when its file is gone
-    taken = {int(name[1:]) for name in {*lab.hypotheses, *used} if name[1:].isdigit()}
-    number = max(taken, default=0) + 1
+    recorded = {each.hypothesis for each in lab.history.entries}  # a number stays used when its file is gone
+    numbers = {int(name[1:]) for name in {*lab.hypotheses, *recorded} if name[1:].isdigit()}
+    number = max(numbers, default=0) + 1
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-") or "untitled"
     return lab.root / HYPOTHESES / f"h{number:02d}-{slug}.md"
 
@@ -109,10 +109,12 @@ def why_unwanted(lab: Lab, suggestion: Suggestion, recipe: Recipe) -> str:
     if any(each.title == suggestion.title for each in lab.hypotheses.values()):
         return "the lab has it"
     baseline = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
-    ours, theirs = (flatten(each.model_dump(mode="json")) for each in (baseline, recipe))
+    lab_values, run_values = (flatten(each.model_dump(mode="json")) for each in (baseline, recipe))
     for key in (change.partition("=")[0] for change in suggestion.changes):
-        if ours.get(key) != theirs.get(key):
-            return f"{key} is {theirs.get(key)} in that run, and {ours.get(key)} in the lab's baseline"
+        if lab_values.get(key) != run_values.get(key):
+            return (
+                f"{key} is {run_values.get(key)} in that run, and {lab_values.get(key)} in the lab's baseline"
+            )
     return ""
 
 

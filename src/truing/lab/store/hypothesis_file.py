@@ -143,8 +143,8 @@ class Header(FrozenModel):
     @property
     def expects_increase(self) -> bool:
         """Whether the claim is that its metric increases."""
-        own = [each for each in self.confirm if each.metric == self.metric]
-        return not own or own[0].above is not None
+        criteria = [each for each in self.confirm if each.metric == self.metric]
+        return not criteria or criteria[0].above is not None
 
     @property
     def seed_range(self) -> range:
@@ -239,8 +239,8 @@ def _header(path: Path, text: str, first_line: int) -> Header:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
-        where = f" (line {int(line[1]) + first_line - 1} of the file)" if line else ""
-        raise LabError(f"the header of {path} is not TOML", got=f"{error}{where}") from error
+        location = f" (line {int(line[1]) + first_line - 1} of the file)" if line else ""
+        raise LabError(f"the header of {path} is not TOML", got=f"{error}{location}") from error
     try:
         return Header.model_validate(table)
     except ValidationError as error:
@@ -255,11 +255,11 @@ def _header_error(path: Path, error: ValidationError, table: Mapping[str, Any]) 
     if problem["type"] == "missing":
         return LabError(f"{path} lacks {key!r}", remedy="docs/lab.md explains each key of a header")
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, list(Header.model_fields), n=1)
+        similar = difflib.get_close_matches(key, list(Header.model_fields), n=1)
         return LabError(
             f"{path} has an unknown key {key!r}",
             got=problem["input"],
-            remedy=f"did you mean {near[0]}?" if near else "docs/lab.md lists the keys of a header",
+            remedy=f"did you mean {similar[0]}?" if similar else "docs/lab.md lists the keys of a header",
         )
     if problem["type"] == "value_error":
         return LabError(f"{path}: {message}", got=(key and problem["input"]) or None)
@@ -270,6 +270,6 @@ def check_metric(name: str) -> None:
     """Raise ValueError for an unknown metric."""
     if EVALUATION_METRIC.fullmatch(name) or is_metric(name):
         return
-    near = difflib.get_close_matches(name, ["eval/reward", *(metric.name for metric in METRICS)], n=1)
-    hint = f": did you mean {near[0]}?" if near else ": eval/reward, or a name of docs/metrics.md"
+    similar = difflib.get_close_matches(name, ["eval/reward", *(metric.name for metric in METRICS)], n=1)
+    hint = f": did you mean {similar[0]}?" if similar else ": eval/reward, or a name of docs/metrics.md"
     raise ValueError(f"no run has the metric {name!r}{hint}")

@@ -52,14 +52,14 @@ class Lab:
 
     def hypothesis(self, name: str) -> Hypothesis:
         """Return a hypothesis by its id, such as h03 or H3."""
-        wanted = f"h{int(name[1:]):02d}" if name[:1] in "hH" and name[1:].isdigit() else name
-        if wanted not in self.hypotheses:
+        id_ = f"h{int(name[1:]):02d}" if name[:1] in "hH" and name[1:].isdigit() else name
+        if id_ not in self.hypotheses:
             raise LabError(
                 f"the lab has no hypothesis {name}",
                 expected=", ".join(self.hypotheses) or "a file in hypotheses/",
                 remedy="truing lab new TITLE writes one",
             )
-        return self.hypotheses[wanted]
+        return self.hypotheses[id_]
 
     def declaration(self, hypothesis: Hypothesis) -> Declaration | None:
         """Return the declaration of its experiment; None if there is none.
@@ -67,21 +67,21 @@ class Lab:
         A declaration is matched by content: two people may have used one number twice, or renumbered a file.
         A declaration with its number and the same title or claim is its own, although the file has changed.
         """
-        every = self.history.entries_of(Declaration)
-        own = [each for each in every if each.hypothesis == hypothesis.id]
-        same = [each for each in own if _matches(each, hypothesis)]
-        moved = [each for each in every if _matches(each, hypothesis) and not self._file_matches(each)]
+        declarations = self.history.entries_of(Declaration)
+        same_number = [each for each in declarations if each.hypothesis == hypothesis.id]
+        unchanged = [each for each in same_number if _matches(each, hypothesis)]
+        moved = [each for each in declarations if _matches(each, hypothesis) and not self._file_matches(each)]
         changed = [
             each
-            for each in own
+            for each in same_number
             if each.title == hypothesis.title or each.header.get("claim") == hypothesis.header.claim
         ]
-        return next(iter([*same, *moved, *changed]), None)
+        return next(iter([*unchanged, *moved, *changed]), None)
 
     def _file_matches(self, declaration: Declaration) -> bool:
         """Whether the file of its number matches the declaration."""
-        own = self.hypotheses.get(declaration.hypothesis)
-        return own is not None and _matches(declaration, own)
+        hypothesis = self.hypotheses.get(declaration.hypothesis)
+        return hypothesis is not None and _matches(declaration, hypothesis)
 
     def error_share(self, hypothesis: Hypothesis) -> float:
         """Return the error share of a hypothesis; all shares together stay within the lab's error."""
@@ -135,20 +135,22 @@ def find_lab(start: Path) -> Path:
 def open_lab(start: Path) -> Lab:
     """Read a lab."""
     root = find_lab(start)
-    found = [read_hypothesis(path) for path in sorted((root / HYPOTHESES).glob("*.md"))]
+    hypotheses = [read_hypothesis(path) for path in sorted((root / HYPOTHESES).glob("*.md"))]
     by_id: dict[str, Hypothesis] = {}
-    for each in found:
-        if each.id in by_id:
+    for hypothesis in hypotheses:
+        if hypothesis.id in by_id:
             raise LabError(
-                f"two hypotheses are {each.id}",
-                got=f"{by_id[each.id].path.name}, {each.path.name}",
+                f"two hypotheses are {hypothesis.id}",
+                got=f"{by_id[hypothesis.id].path.name}, {hypothesis.path.name}",
                 remedy="give the newer one the next free number",
             )
-        by_id[each.id] = each
-    for each in found:
-        if unknown := [name for name in each.header.prerequisites if name not in by_id or name == each.id]:
+        by_id[hypothesis.id] = hypothesis
+    for hypothesis in hypotheses:
+        if unknown := [
+            name for name in hypothesis.header.prerequisites if name not in by_id or name == hypothesis.id
+        ]:
             raise LabError(
-                f"{each.path} has a prerequisite that is no other hypothesis",
+                f"{hypothesis.path} has a prerequisite that is no other hypothesis",
                 got=", ".join(unknown),
                 expected=", ".join(by_id),
             )
@@ -159,12 +161,12 @@ def open_lab(start: Path) -> Lab:
 def _check_cycles(hypotheses: Mapping[str, Hypothesis]) -> None:
     """Raise if prerequisites form a cycle."""
     done: set[str] = set()
-    while free := {
+    while ready := {
         name
         for name, each in hypotheses.items()
         if name not in done and set(each.header.prerequisites) <= done
     }:
-        done |= free
+        done |= ready
     if waiting := [name for name in hypotheses if name not in done]:
         raise LabError(
             "prerequisites wait for each other",
@@ -182,7 +184,11 @@ def _config(path: Path) -> LabConfig:
         problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         key = ".".join(map(str, problem["loc"]))
         if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(key, list(LabConfig.model_fields), n=1)
-            hint = f"did you mean {near[0]}?" if near else f"its keys are {', '.join(LabConfig.model_fields)}"
+            similar = difflib.get_close_matches(key, list(LabConfig.model_fields), n=1)
+            hint = (
+                f"did you mean {similar[0]}?"
+                if similar
+                else f"its keys are {', '.join(LabConfig.model_fields)}"
+            )
             raise LabError(f"{path} has an unknown key {key!r}", got=problem["input"], remedy=hint) from error
         raise LabError(f"{path}: {key}: {problem['msg']}", got=problem["input"]) from error

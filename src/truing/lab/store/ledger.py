@@ -121,17 +121,17 @@ class History:
 
     def entries_of(self, kind: type[T], hypothesis: str | None = None) -> list[T]:
         """Return the entries of a kind, of one hypothesis or all."""
-        found = [entry for entry in self.entries if isinstance(entry, kind)]
-        return [entry for entry in found if hypothesis in (None, entry.hypothesis)]
+        entries = [entry for entry in self.entries if isinstance(entry, kind)]
+        return [entry for entry in entries if hypothesis in (None, entry.hypothesis)]
 
     def runs(self) -> dict[str, Run]:
         """Return runs by key, in the order of their ends: the first finished, else the last failed."""
-        found: dict[str, Run] = {}
+        runs: dict[str, Run] = {}
         for run in self.entries_of(Run):
-            if run.key not in found or found[run.key].outcome != "finished":
-                found.pop(run.key, None)
-                found[run.key] = run
-        return found
+            if run.key not in runs or runs[run.key].outcome != "finished":
+                runs.pop(run.key, None)
+                runs[run.key] = run
+        return runs
 
     def peak_bytes(self) -> int:
         """Return the peak memory of all runs; 0 before the first measurement."""
@@ -144,10 +144,10 @@ class History:
 
 def read_ledger(folder: Path) -> History:
     """Return the entries of every file, by time."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for path in sorted(folder.glob("*.jsonl")):
-        found += [_entry(path, line) for line in read_jsonl(path)]
-    return History(sorted(found, key=lambda entry: entry.time))
+        entries += [_entry(path, line) for line in read_jsonl(path)]
+    return History(sorted(entries, key=lambda entry: entry.time))
 
 
 def _entry(path: Path, line: Any) -> Entry:

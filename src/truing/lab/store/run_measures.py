@@ -44,5 +44,7 @@ def _last_quarter_means(steps: Sequence[StepRow]) -> Mapping[str, float]:
     """Return the mean of each metric over the last quarter's updates that have it."""
     last = steps[-max(1, len(steps) // LAST_DIVISOR) :]
     names = {name for row in last for name in row.metrics}
-    found = {name: [row.metrics[name] for row in last if name in row.metrics] for name in sorted(names)}
-    return {name: math.fsum(values) / len(values) for name, values in found.items()}
+    values_by_name = {
+        name: [row.metrics[name] for row in last if name in row.metrics] for name in sorted(names)
+    }
+    return {name: math.fsum(values) / len(values) for name, values in values_by_name.items()}

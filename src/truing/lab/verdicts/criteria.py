@@ -32,11 +32,11 @@ def is_met(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, 
     refute it, each with the whole error.
     """
     arms = _arms(criterion, pairs)
-    sides = [
+    proven = [
         _is_on_claimed_side(criterion, pairs[arm], within, error / len(arms) if confirms else error)
         for arm in arms
     ]
-    return any(sides) if confirms else all(sides)
+    return any(proven) if confirms else all(proven)
 
 
 def is_contradicted(
@@ -44,11 +44,11 @@ def is_contradicted(
 ) -> bool:
     """Whether the opposite of the criterion is proven."""
     arms = _arms(criterion, pairs)
-    sides = [
+    proven = [
         _is_on_other_side(criterion, pairs[arm], within, error if confirms else error / len(arms))
         for arm in arms
     ]
-    return all(sides) if confirms else any(sides)
+    return all(proven) if confirms else any(proven)
 
 
 def judge_criterion(
@@ -56,12 +56,12 @@ def judge_criterion(
 ) -> CriterionState:
     """Return the criterion with its state."""
     if is_met(criterion, pairs, within, error, confirms=confirms):
-        found: State = "met"
+        state: State = "met"
     else:
-        found = (
+        state = (
             "contradicted" if is_contradicted(criterion, pairs, within, error, confirms=confirms) else "open"
         )
-    return CriterionState(str(criterion), found, confirms)
+    return CriterionState(str(criterion), state, confirms)
 
 
 def is_futile(criterion: Criterion, pairs: Pairs, within: Within, seeds: int, error: float) -> bool:
@@ -97,8 +97,8 @@ def _is_proven(
 ) -> bool:
     """Whether the bets prove it and the mean agrees: many small gains may hide a rare, larger loss."""
     differences = _differences(criterion, pairs)
-    side = e_process.is_above if up else e_process.is_below
-    if not side(differences, criterion.bound, error, within.get(criterion.metric)):
+    is_beyond = e_process.is_above if up else e_process.is_below
+    if not is_beyond(differences, criterion.bound, error, within.get(criterion.metric)):
         return False
     mean = float(np.mean(differences))
     return mean > criterion.bound if up else mean < criterion.bound

@@ -27,34 +27,36 @@ def decide(
         judge_criterion(each, pairs, declaration.within, refute_error, confirms=False)
         for each in header.refute
     ]
-    every = (*confirm, *refute)
-    proven = "proven: " + "; ".join(each.text for each in every if each.state == "met")
+    states = (*confirm, *refute)
+    proven = "proven: " + "; ".join(each.text for each in states if each.state == "met")
     if any(each.state == "met" for each in refute):
-        return "INVALIDATED", proven, every
+        return "INVALIDATED", proven, states
     if all(each.state == "met" for each in confirm):
-        return "VALIDATED", proven, every
+        return "VALIDATED", proven, states
     # any of several criteria suffices: each has its share of the error
     share = error / len(confirm)
-    some = [each for each in header.confirm if is_met(each, pairs, declaration.within, share, confirms=True)]
-    rest = [each for each in confirm if each.state == "open"]
-    part = f"only in part: {'; '.join(map(str, some))}"
-    if some and not rest:
-        return "PARTIALLY VALIDATED", part, every
-    ended = _why_ended(header, pairs, declaration, failed)
-    if not ended:
-        return "TESTING", f"{_fewest_pairs(pairs)} of {header.seeds} pairs", every
-    return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
+    met_criteria = [
+        each for each in header.confirm if is_met(each, pairs, declaration.within, share, confirms=True)
+    ]
+    open_criteria = [each for each in confirm if each.state == "open"]
+    part = f"only in part: {'; '.join(map(str, met_criteria))}"
+    if met_criteria and not open_criteria:
+        return "PARTIALLY VALIDATED", part, states
+    reason = _why_ended(header, pairs, declaration, failed)
+    if not reason:
+        return "TESTING", f"{_fewest_pairs(pairs)} of {header.seeds} pairs", states
+    return ("PARTIALLY VALIDATED", part, states) if met_criteria else ("INCONCLUSIVE", reason, states)
 
 
 def _why_ended(header: Header, pairs: Pairs, declaration: Declaration, failed: Sequence[Run]) -> str:
     """Return why no remaining pair would help; "" if one may."""
-    live = active_arms(header, failed)
-    unfinished = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
+    active = active_arms(header, failed)
+    unfinished = {arm: pairs[arm] for arm in active if len(pairs[arm]) < header.seeds}
     criteria = (*header.confirm, *header.refute)
-    about = [each for each in criteria if each.arm is None or each.arm in unfinished]
+    relevant = [each for each in criteria if each.arm is None or each.arm in unfinished]
     # an experiment with --underpowered runs all its pairs
     futile = not declaration.underpowered and all(
-        is_futile(each, pairs, declaration.within, header.seeds, declaration.error) for each in about
+        is_futile(each, pairs, declaration.within, header.seeds, declaration.error) for each in relevant
     )
     uninformative = why_uninformative(criteria, pairs)
     if unfinished and not futile and not uninformative:
@@ -86,21 +88,21 @@ def why_uninformative(criteria: Sequence[Criterion], pairs: Pairs) -> str:
     If every task has the same reward in both runs, one pair shows that the evaluation cannot distinguish
     them. Pairs that are equal on every task may be a coincidence until there are a few.
     """
-    every = [pair for each in pairs.values() for pair in each]
-    rewards = [{*pair.base.tasks.values(), *pair.arm.tasks.values()} for pair in every]
-    evaluated = all(EVALUATION_METRIC.fullmatch(each.metric) for each in criteria)
-    if _fewest_pairs(pairs) and evaluated and all(len(each) == 1 for each in rewards):
+    all_pairs = [pair for each in pairs.values() for pair in each]
+    rewards = [{*pair.base.tasks.values(), *pair.arm.tasks.values()} for pair in all_pairs]
+    by_evaluation = all(EVALUATION_METRIC.fullmatch(each.metric) for each in criteria)
+    if _fewest_pairs(pairs) and by_evaluation and all(len(each) == 1 for each in rewards):
         values = ", ".join(sorted({f"{value:.3f}" for each in rewards for value in each}))
         return (
             f"these tasks cannot distinguish the arms: every task of every evaluation has reward {values}, in"
             " both arms; use tasks that some answers solve and others do not"
         )
-    alike = all(pair.base.tasks == pair.arm.tasks for pair in every)
-    equal = all(pair.difference(each.metric) == 0 for pair in every for each in criteria)
-    if _fewest_pairs(pairs) >= MIN_EQUAL_PAIRS and alike and equal:
+    same_rewards = all(pair.base.tasks == pair.arm.tasks for pair in all_pairs)
+    equal = all(pair.difference(each.metric) == 0 for pair in all_pairs for each in criteria)
+    if _fewest_pairs(pairs) >= MIN_EQUAL_PAIRS and same_rewards and equal:
         return (
-            f"these tasks cannot distinguish the arms: no pair of {len(every)} differs on any task; the arm"
-            " changes nothing that is measured"
+            f"these tasks cannot distinguish the arms: no pair of {len(all_pairs)} differs on any task; the"
+            " arm changes nothing that is measured"
         )
     return ""
 
@@ -110,10 +112,12 @@ def reported_arm(header: Header, verdict: VerdictName, pairs: Pairs, declaration
     share = declaration.error if verdict == "VALIDATED" else declaration.error / len(header.confirm)
     for each in header.confirm:
         arms = [each.arm] if each.arm else list(header.arms)
-        own = (each.model_copy(update={"arm": arm}) for arm in arms)
-        for one in own:
-            if one.arm and is_met(one, pairs, declaration.within, share / len(arms), confirms=True):
-                return one.arm
+        criteria = (each.model_copy(update={"arm": arm}) for arm in arms)
+        for criterion in criteria:
+            if criterion.arm and is_met(
+                criterion, pairs, declaration.within, share / len(arms), confirms=True
+            ):
+                return criterion.arm
     return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
 
 

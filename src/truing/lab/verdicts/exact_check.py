@@ -8,44 +8,44 @@ from truing.lab.store.hypothesis_file import Check
 from truing.lab.store.ledger import CheckResult
 
 
-def proven_texts(check: Check, checked: CheckResult) -> list[str]:
+def proven_texts(check: Check, result: CheckResult) -> list[str]:
     """Return the proven findings of the requested rules, each with its code."""
     return [
         f"{code}: {text}"
-        for code, strength, text in _requested_results(check, checked)
+        for code, strength, text in _requested_results(check, result)
         if strength == Strength.PROVEN
     ]
 
 
-def is_ruled_out(check: Check, checked: CheckResult) -> bool:
+def is_ruled_out(check: Check, result: CheckResult) -> bool:
     """Whether every requested rule and measure is clean."""
-    return not proven_texts(check, checked) and not list(unsettled_texts(check, checked))
+    return not proven_texts(check, result) and not list(unsettled_texts(check, result))
 
 
-def clean_text(check: Check, checked: CheckResult) -> str:
+def clean_text(check: Check, result: CheckResult) -> str:
     """Return the clean rules and the measures as text."""
-    codes = [code for code, strength, _ in _requested_results(check, checked) if strength == Strength.CLEAN]
+    codes = [code for code, strength, _ in _requested_results(check, result) if strength == Strength.CLEAN]
     rules = [f"{', '.join(codes)} found nothing"] if codes else []
-    known = {each.metric: checked.measures.get(each.metric, math.nan) for each in check.measures}
-    return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in known.items())])
+    measures = {each.metric: result.measures.get(each.metric, math.nan) for each in check.measures}
+    return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in measures.items())])
 
 
-def unsettled_texts(check: Check, checked: CheckResult) -> Iterator[str]:
+def unsettled_texts(check: Check, result: CheckResult) -> Iterator[str]:
     """Yield what neither proves nor rules out: suspicions, missing inputs, measures beyond their bound."""
-    for code, strength, text in _requested_results(check, checked):
+    for code, strength, text in _requested_results(check, result):
         if strength not in (Strength.PROVEN, Strength.CLEAN):
             yield f"{code} ({strength}: {text})"
     for rule in check.rules:
-        if not any(code.startswith(rule) for code in checked.results):
+        if not any(code.startswith(rule) for code in result.results):
             yield f"{rule} (no update that it applies to)"
-    for each in check.measures:
-        value = checked.measures.get(each.metric, math.nan)
-        if not value < each.below:
-            yield f"{each.metric} is {value:g}, not below {each.below:g}"
+    for measure in check.measures:
+        value = result.measures.get(measure.metric, math.nan)
+        if not value < measure.below:
+            yield f"{measure.metric} is {value:g}, not below {measure.below:g}"
 
 
-def _requested_results(check: Check, checked: CheckResult) -> Iterator[tuple[str, str, str]]:
+def _requested_results(check: Check, result: CheckResult) -> Iterator[tuple[str, str, str]]:
     """Yield each requested rule: its code, the strength of its verdict, and its text."""
-    for code, (strength, text) in checked.results.items():
+    for code, (strength, text) in result.results.items():
         if check.rules and code.startswith(check.rules):
             yield code, strength, text

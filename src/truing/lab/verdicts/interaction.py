@@ -41,12 +41,12 @@ def declare_interaction(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, led
     name = interaction_id(hypothesis, other)
     if lab.history.entries_of(Declaration, name):
         return lab
-    every = interaction_arms(lab, hypothesis, other)
-    arms = {label: arm.digest for label, arm in every.items()}
+    arms_by_label = interaction_arms(lab, hypothesis, other)
+    arms = {label: arm.digest for label, arm in arms_by_label.items()}
     header = hypothesis.header.model_dump(mode="json")
     title = f"{hypothesis.title} × {other.title}"
     entry = Declaration(name, title, header, baseline_changes(lab), arms, lab.error_share(hypothesis))
-    entry = replace(entry, within=declared_within(hypothesis.header, every.values()))
+    entry = replace(entry, within=declared_within(hypothesis.header, arms_by_label.values()))
     return lab.with_entry(ledger.write(entry))
 
 
@@ -73,13 +73,13 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
     """Return the effects of each arm alone, of each with the other in place, and the interaction last."""
     first, second, joint = _differences(lab, hypothesis, other)
     within = _bound_within(lab, hypothesis, other)
-    twice = None if within is None else 2 * within  # of two differences of runs
+    double = None if within is None else 2 * within  # of two differences of runs
     effects = {
         f"{hypothesis.id} alone": (first, within),
         f"{other.id} alone": (second, within),
         f"{hypothesis.id}, with {other.id} in place": (joint - second, within),
         f"{other.id}, with {hypothesis.id} in place": (joint - first, within),
-        f"interaction of {hypothesis.id} and {other.id}": (joint - first - second, twice),
+        f"interaction of {hypothesis.id} and {other.id}": (joint - first - second, double),
     }
     error = lab.error_share(hypothesis)
     share = error / (2 * len(effects))  # each has two bounds
@@ -87,13 +87,13 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
         Contrast(
             name,
             float(data.mean()) if len(data) else math.nan,
-            e_process.lower_bound(data, share, known),
-            e_process.upper_bound(data, share, known),
+            e_process.lower_bound(data, share, bound),
+            e_process.upper_bound(data, share, bound),
             len(data),
             error,
-            known,
+            bound,
         )
-        for name, (data, known) in effects.items()
+        for name, (data, bound) in effects.items()
     ]
 
 
@@ -131,5 +131,5 @@ def declared_interaction_arms(lab: Lab, hypothesis: Hypothesis, other: Hypothesi
 def failed_run_texts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[str]:
     """Return the failed runs of the 2 × 2 as text."""
     declaration = next(iter(lab.history.entries_of(Declaration, interaction_id(hypothesis, other))), None)
-    found = failed_runs(lab.history, declaration.arms) if declaration else []
-    return [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in found]
+    failed = failed_runs(lab.history, declaration.arms) if declaration else []
+    return [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]

@@ -65,15 +65,15 @@ def _fix_comments(lab: Lab, hypothesis: Hypothesis, fix: Promotion) -> list[str]
 
 def full_scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
     """Return whether a full-scale run reproduces the fix, as text."""
-    found = lab.history.entries_of(Reproduction, hypothesis.id)
-    if not found:
+    reproductions = lab.history.entries_of(Reproduction, hypothesis.id)
+    if not reproductions:
         fix = lab.history.entries_of(Promotion, hypothesis.id)[0]
         recipe = lab.config.full_scale or "RECIPE"
         command = shlex.join(
             ["truing", "train", recipe, *(c for c in fix.changes if not c.startswith(FAULT_PREFIX))]
         )
         return f"Full scale: not yet. {command}; then truing lab reproduce {hypothesis.id} RUN AGAINST."
-    last = found[-1]
+    last = reproductions[-1]
     result = "unknown" if math.isnan(last.low) else "reproduced" if last.low > 0 else "not reproduced"
     condition = f" (if {last.supposes})" if last.supposes else ""
     gain = effect_text(last.gain, last.low, last.high) + condition
@@ -93,8 +93,8 @@ def record_reproduction(
     fix = lab.history.entries_of(Promotion, hypothesis.id)[0]
     _check_one_change(run, against, fix)
     gain = _last_evaluation(run).gain_over(_last_evaluation(against))
-    found = gain.mean, gain.low, gain.high, gain.tasks, gain.supposes
-    entry = Reproduction(hypothesis.id, str(run), str(against), *found)
+    effect = gain.mean, gain.low, gain.high, gain.tasks, gain.supposes
+    entry = Reproduction(hypothesis.id, str(run), str(against), *effect)
     lab = lab.with_entry(ledger.write(entry))
     return lab, full_scale_text(lab, hypothesis)
 
@@ -103,10 +103,10 @@ def _last_evaluation(run: Path) -> Evaluation:
     """Return the evaluation at the end of a run."""
     reader = RunReader(run)
     stage = reader.run_json()["recipe"]["stages"][-1]
-    found = evaluations_of(reader.events()).get(f"after_{stage}")
-    if found is None:
+    evaluation = evaluations_of(reader.events()).get(f"after_{stage}")
+    if evaluation is None:
         raise LabError(f"{run} has no evaluation after {stage}", expected="a run that finished")
-    return found
+    return evaluation
 
 
 def _check_one_change(run: Path, against: Path, fix: Promotion) -> None:
@@ -116,10 +116,10 @@ def _check_one_change(run: Path, against: Path, fix: Promotion) -> None:
         key for key in recipes[0].keys() | recipes[1].keys() if recipes[0].get(key) != recipes[1].get(key)
     }
     fixed_keys = tuple(change.partition("=")[0] for change in fix.changes)
-    others = sorted(key for key in keys - {"name"} if not key.startswith(fixed_keys))
-    if others or not keys:
+    other_keys = sorted(key for key in keys - {"name"} if not key.startswith(fixed_keys))
+    if other_keys or not keys:
         raise LabError(
             f"{run} and {against} do not show what the fix does",
-            got=f"they differ in {', '.join(others)}" if others else "they have the same recipe",
+            got=f"they differ in {', '.join(other_keys)}" if other_keys else "they have the same recipe",
             expected=f"runs that differ in {', '.join(fixed_keys)} alone",
         )

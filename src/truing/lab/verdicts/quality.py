@@ -36,8 +36,8 @@ def quality_of(
     if failed:
         lacking.append(with_count(failed, "run") + " failed")
     low, high = bounds
-    matters = low >= header.smallest_effect or high <= -header.smallest_effect
-    if verdict != "INVALIDATED" and not matters:
+    is_of_interest = low >= header.smallest_effect or high <= -header.smallest_effect
+    if verdict != "INVALIDATED" and not is_of_interest:
         lacking.append("the effect may be smaller than the smallest of interest")
     if verdict != "INVALIDATED" and (opposite := _worst_opposite(header, pairs)):
         lacking.append(f"one pair has the opposite sign, {opposite:+.3f}")
@@ -46,27 +46,29 @@ def quality_of(
     if EVALUATION_METRIC.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
         lacking.append("the result may differ on other tasks of the kind")
     reason = "; ".join(lacking) or f"{len(pairs)} pairs, none failed, the same for other tasks"
-    found: Quality = "high" if not lacking else "medium" if len(lacking) == 1 else "low"
-    return found, reason
+    quality: Quality = "high" if not lacking else "medium" if len(lacking) == 1 else "low"
+    return quality, reason
 
 
 def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -> bool:
     """Whether the 95 % interval over tasks is on the side of the verdict."""
     gains = task_differences(pairs)
-    found = interval(gains, gain_bounds(pairs))
-    if math.isnan(found.low):
+    gain = interval(gains, gain_bounds(pairs))
+    if math.isnan(gain.low):
         return False
     if verdict == "INVALIDATED":
-        largest = found.high if header.expects_increase else -found.low
+        largest = gain.high if header.expects_increase else -gain.low
         return largest < header.smallest_effect
-    return is_significant(found, gains)
+    return is_significant(gain, gains)
 
 
 def _worst_opposite(header: Header, pairs: Sequence[Pair]) -> float:
     """Return the largest difference of opposite sign, if it is larger than the effect; else 0."""
     effect = _mean(header, pairs)
     worst = min(
-        (pair.difference(header.metric) for pair in pairs), key=lambda each: each * effect, default=0.0
+        (pair.difference(header.metric) for pair in pairs),
+        key=lambda difference: difference * effect,
+        default=0.0,
     )
     return worst if worst * effect < 0 and abs(worst) > abs(effect) else 0.0
 

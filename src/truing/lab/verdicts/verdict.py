@@ -140,29 +140,29 @@ def _prior_verdict(header: Header, pending: HypothesisVerdict) -> HypothesisVerd
     )
 
 
-def check_verdict(header: Header, checked: CheckResult) -> tuple[VerdictName, str] | None:
+def check_verdict(header: Header, result: CheckResult) -> tuple[VerdictName, str] | None:
     """Return the verdict and reason of an exact check by itself; None if it does not settle the claim."""
     if header.check is None:
         return None
-    if found := proven_texts(header.check, checked):
-        return "VALIDATED", "; ".join(found)
-    if header.check.settles and is_ruled_out(header.check, checked):
-        return "INVALIDATED", clean_text(header.check, checked)
+    if proven := proven_texts(header.check, result):
+        return "VALIDATED", "; ".join(proven)
+    if header.check.settles and is_ruled_out(header.check, result):
+        return "INVALIDATED", clean_text(header.check, result)
     return None
 
 
 def _with_check(
-    header: Header, checked: CheckResult, experiment_verdict: HypothesisVerdict
+    header: Header, result: CheckResult, experiment_verdict: HypothesisVerdict
 ) -> HypothesisVerdict:
     """Return the verdict with the check: it decides if it can and no experiment has; else it is a note."""
-    settled = check_verdict(header, checked)
-    if settled is None or (
+    by_check = check_verdict(header, result)
+    if by_check is None or (
         experiment_verdict.by == "experiment"
         and experiment_verdict.verdict not in ("TESTING", "INCONCLUSIVE")
     ):
-        text = settled[1] if settled else _check_note(header, checked)
+        text = by_check[1] if by_check else _check_note(header, result)
         return replace(experiment_verdict, notes=(*experiment_verdict.notes, f"the check: {text}"))
-    verdict, because = settled
+    verdict, because = by_check
     return replace(
         experiment_verdict,
         verdict=verdict,
@@ -173,23 +173,21 @@ def _with_check(
     )
 
 
-def _of_earlier_baseline(lab: Lab, declaration: Declaration | None, checked: CheckResult) -> bool:
+def _of_earlier_baseline(lab: Lab, declaration: Declaration | None, result: CheckResult) -> bool:
     """Whether the check is of a baseline before a later promotion."""
-    now = (
+    current = (
         declaration.arms[BASELINE]
         if declaration
         else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
     )
-    return checked.arm != now
+    return result.arm != current
 
 
-def _check_note(header: Header, checked: CheckResult) -> str:
+def _check_note(header: Header, result: CheckResult) -> str:
     """Return the result of a check that settles nothing, as text."""
     if header.check is None:
         return "the header no longer asks for one"
-    return "; ".join(
-        filter(None, [clean_text(header.check, checked), *unsettled_texts(header.check, checked)])
-    )
+    return "; ".join(filter(None, [clean_text(header.check, result), *unsettled_texts(header.check, result)]))
 
 
 def _by_experiment(
@@ -199,8 +197,8 @@ def _by_experiment(
     base = declaration.arms[BASELINE]
     seeds = header.seed_range
     pairs: Pairs = {arm: pairs_of(lab.history, base, declaration.arms[arm], seeds) for arm in header.arms}
-    if why_not := why_not_comparable(header, pairs):
-        return replace(pending, verdict="INCONCLUSIVE", because=why_not, by="experiment", quality="low")
+    if obstacle := why_not_comparable(header, pairs):
+        return replace(pending, verdict="INCONCLUSIVE", because=obstacle, by="experiment", quality="low")
     failed = failed_runs(lab.history, declaration.arms)
     verdict, because, criteria = decide(header, pairs, declaration, failed)
     arm, within = reported_arm(header, verdict, pairs, declaration), declaration.within.get(header.metric)
@@ -208,9 +206,9 @@ def _by_experiment(
     data = [pair.difference(header.metric) for pair in pairs[arm]]
     bounds = e_process.lower_bound(data, error, within), e_process.upper_bound(data, error, within)
     quality, reason = quality_of(header, verdict, pairs[arm], bounds, _count_failed_runs(lab, declaration))
-    beyond = [] if within is None else [each for each in data if abs(each) > within]
+    exceeding = [] if within is None else [each for each in data if abs(each) > within]
     notes = [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]
-    notes += [_beyond_within(each, within) for each in beyond if within is not None]
+    notes += [_beyond_within(each, within) for each in exceeding if within is not None]
     return replace(
         pending,
         verdict=verdict,
@@ -232,9 +230,9 @@ def _by_experiment(
 
 def _beyond_within(difference: float, within: float) -> str:
     """Return the note on a pair whose difference exceeds the declared bound."""
-    side = "above" if difference < 0 else "below"
+    direction = "above" if difference < 0 else "below"
     text = f"a pair differs by {difference:+.3f}, and within is {within:g}"
-    return f"{text}: nothing is proven to be {side} a bound"
+    return f"{text}: nothing is proven to be {direction} a bound"
 
 
 def _count_failed_runs(lab: Lab, declaration: Declaration) -> int:

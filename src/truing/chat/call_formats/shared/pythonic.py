@@ -53,8 +53,8 @@ def read_literal(text: str, at: int, levels: int = MAX_DEPTH) -> Value:
     """Return a Python or JSON value; one value may mix both."""
     if levels < 0:
         raise MalformedCall(TOO_DEEP, at)
-    if word := WORD.match(text, at):
-        return Value(WORDS[word[1]], at, word.end())
+    if constant := WORD.match(text, at):
+        return Value(WORDS[constant[1]], at, constant.end())
     if text.startswith(("'", '"'), at):
         return _text(text, at)
     if text.startswith("[", at):
@@ -76,11 +76,11 @@ def _items(text: str, at: int, closing: str, levels: int) -> tuple[list[tuple[An
             at = skip(text, expect(text, at, ","))
         key = ""
         if closing == "}":
-            named = _text(text, at)
-            if named.data in keys:
+            key_value = _text(text, at)
+            if key_value.data in keys:
                 raise MalformedCall(DUPLICATE_KEY, at)
-            keys.add(key := named.data)
-            at = skip(text, expect(text, skip(text, named.end), ":"))
+            keys.add(key := key_value.data)
+            at = skip(text, expect(text, skip(text, key_value.end), ":"))
         value = read_literal(text, at, levels - 1)
         items.append((key, value.data))
         at = skip(text, value.end)
@@ -92,18 +92,18 @@ def _text(text: str, at: int) -> Value:
     match = QUOTED.match(text, at)
     if match is None:
         raise MalformedCall("expected a text in quotes that end", at)
-    written = match[1] if match[2] is None else match[2]
+    body = match[1] if match[2] is None else match[2]
     try:
-        return Value(_DECODER.decode(f'"{AS_JSON.sub(_as_json, written)}"'), at, match.end())
+        return Value(_DECODER.decode(f'"{AS_JSON.sub(_as_json, body)}"'), at, match.end())
     except json.JSONDecodeError as error:
         raise MalformedCall(f"not a text: {error.msg}", at) from error
 
 
-def _as_json(sign: re.Match[str]) -> str:
+def _as_json(match: re.Match[str]) -> str:
     """Return an escape or a double quote in JSON form."""
-    if sign[0].startswith("\\x"):
-        return f"\\u00{sign[0][2:]}"
-    return SIGNS.get(sign[0], sign[0])
+    if match[0].startswith("\\x"):
+        return f"\\u00{match[0][2:]}"
+    return SIGNS.get(match[0], match[0])
 
 
 SIGNS: Mapping[str, str] = {"\\'": "'", '"': '\\"', "\\\n": ""}

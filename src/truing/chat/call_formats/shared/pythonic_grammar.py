@@ -46,9 +46,9 @@ def _argument(spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) 
     if argument.name is not None:
         yield f"argument{at}: {spell(argument.name + '=')} value{at}"
     else:
-        known = "|".join(lark_regex(name) for name in tool.parameters.get("properties", {}))
+        names = "|".join(lark_regex(name) for name in tool.parameters.get("properties", {}))
         yield f'argument{at}: OTHER{at} "=" value{at}'
-        yield f"OTHER{at}: /[a-zA-Z_][a-zA-Z0-9_]*/" + (f" & ~/({known})/" if known else "")
+        yield f"OTHER{at}: /[a-zA-Z_][a-zA-Z0-9_]*/" + (f" & ~/({names})/" if names else "")
     options: list[str] = []
     for j, part in enumerate(argument.parts):
         name = f"{at}_{j}"
@@ -56,7 +56,7 @@ def _argument(spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) 
             yield f'TEXT{name}: "\'" ({_text(tool, part)}) "\'"'
             options.append(f"TEXT{name}")
         elif "enum" in part:
-            options += [spell(_written(one)) for one in part["enum"]]
+            options += [spell(_python_text(value)) for value in part["enum"]]
         elif part["type"] in WORDS:
             options += WORDS[part["type"]]
         else:
@@ -70,11 +70,11 @@ def _text(tool: ToolSpec, part: Mapping[str, Any]) -> str:
     free = text_terminals(tool, part)
     if "pattern" in part or part.get("format") in TEXT_FORMATS:
         return f"{free} & /{PLAIN}*/"
-    least, most = part.get("minLength", 0), part.get("maxLength", "")
-    return f"/({PLAIN}|{ESCAPED}){{{least},{most}}}/"
+    min_length, max_length = part.get("minLength", 0), part.get("maxLength", "")
+    return f"/({PLAIN}|{ESCAPED}){{{min_length},{max_length}}}/"
 
 
-def _written(value: Any) -> str:
+def _python_text(value: Any) -> str:
     """Return an enumerated value as Python writes it."""
     if isinstance(value, str):
         return f"'{value.translate(ESCAPES)}'"

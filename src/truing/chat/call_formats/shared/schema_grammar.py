@@ -57,9 +57,9 @@ def tool_arguments(tool: ToolSpec) -> list[Argument]:
         Argument(name, name in required, tuple(_parts(part_schema, definitions)))
         for name, part_schema in schema.get("properties", {}).items()
     ]
-    others = schema.get("additionalProperties", True)
-    if others is not False:
-        arguments.append(Argument(None, False, tuple(_parts(others, definitions))))
+    other_names = schema.get("additionalProperties", True)
+    if other_names is not False:
+        arguments.append(Argument(None, False, tuple(_parts(other_names, definitions))))
     return arguments
 
 
@@ -67,8 +67,8 @@ def text_terminals(tool: ToolSpec, part: Mapping[str, Any]) -> str:
     """Return the Lark terminals of a text with a length or pattern."""
     if strange := set(part) - TEXT_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
         raise _beyond(tool, strange)
-    least, most = part.get("minLength", 0), part.get("maxLength", "")
-    terminals = [f"/(?s:.{{{least},{most}}})/" if least or most != "" else "/(?s:.*)/"]
+    min_length, max_length = part.get("minLength", 0), part.get("maxLength", "")
+    terminals = [f"/(?s:.{{{min_length},{max_length}}})/" if min_length or max_length != "" else "/(?s:.*)/"]
     if "pattern" in part:
         inner = part["pattern"].removeprefix("^").removesuffix("$").replace("/", r"\/")
         before = "" if part["pattern"].startswith("^") else "(?s:.*)"
@@ -99,8 +99,8 @@ def closed_schema(tool: ToolSpec) -> dict[str, Any]:
 def check_names(tools: Tools, name: str, key: str) -> None:
     """Raise if the format cannot write the name of a tool or of an argument."""
     for tool in tools:
-        named = [(tool.name, name), *((argument, key) for argument in tool.parameters.get("properties", {}))]
-        for argument, form in named:
+        names = [(tool.name, name), *((argument, key) for argument in tool.parameters.get("properties", {}))]
+        for argument, form in names:
             if not re.fullmatch(form, argument):
                 raise RecipeError(
                     "a name cannot be written in this call format",
@@ -114,7 +114,7 @@ def _parts(schema: Any, definitions: Mapping[str, Any]) -> Iterator[dict[str, An
     """Return the alternatives of a schema, each of one type or an enumeration."""
     schema = {} if schema is True else dict(schema or {"enum": []})
     if "$ref" in schema:
-        target = _referred(schema.pop("$ref"), definitions)
+        target = _resolve_reference(schema.pop("$ref"), definitions)
         yield from _parts({**target, **schema}, definitions)
         return
     for keyword in ("anyOf", "oneOf", "allOf"):
@@ -131,7 +131,7 @@ def _parts(schema: Any, definitions: Mapping[str, Any]) -> Iterator[dict[str, An
         yield {**definitions, **schema}
 
 
-def _referred(reference: str, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_reference(reference: str, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the schema that a reference names."""
     target: Any = definitions
     for step in reference.removeprefix("#/").split("/"):

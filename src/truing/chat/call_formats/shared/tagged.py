@@ -36,7 +36,7 @@ class TaggedReader:
         """What may stand where: white space is free but for a value's, of which one new line is the tags'."""
         tags = self.tags
         line = "\n?" if tags.padded else ""
-        follows = "|".join(_loose(sign) for sign in (tags.before_key, tags.after_arguments or tags.closing))
+        follows = "|".join(_loose(tag) for tag in (tags.before_key, tags.after_arguments or tags.closing))
         return {
             "head": re.compile(f"{_loose(tags.before_name)}({NAME}){_loose(tags.after_name)}{SPACE}"),
             "key": re.compile(f"{_loose(tags.before_key)}({KEY}){_loose(tags.after_key)}{line}"),
@@ -67,23 +67,23 @@ class TaggedReader:
         choices = [head.span(1)]
         at = head.end()
         while key := self._parts["key"].match(text, at):
-            closed = self._parts["closed"].search(text, key.end())
-            if closed is None:
+            closing = self._parts["closed"].search(text, key.end())
+            if closing is None:
                 raise MalformedCall(
                     "expected the end of an argument, and then another or that of the call", at
                 )
             if key[1] in values:
                 raise MalformedCall(DUPLICATE_KEY, at)
-            start, end = key.end(), closed.start()
+            start, end = key.end(), closing.start()
             data = value_of(text[start:end], schema_of(tools, head[1], key[1]))
             values[key[1]] = Value(data, start, end)
             # an empty value is a choice too; its span is the closing tag
-            choices.append((start, end) if start < end else closed.span())
-            at = closed.end()
-        ended = self._parts["end"].match(text, at)
-        if ended is None:
+            choices.append((start, end) if start < end else closing.span())
+            at = closing.end()
+        end_tag = self._parts["end"].match(text, at)
+        if end_tag is None:
             raise MalformedCall("expected an argument between its tags, or the end of the call", at)
-        return tool_call(head[1], values, head.start()), choices, ended.end()
+        return tool_call(head[1], values, head.start()), choices, end_tag.end()
 
 
 def tagged_format(
@@ -105,9 +105,9 @@ def tagged_format(
 SPACE = r"[ \t\n\r]*+"
 
 
-def _loose(written: str) -> str:
+def _loose(tag: str) -> str:
     """Return the pattern of a tag: any white space within, none around it."""
-    return SPACE.join(re.escape(part) for part in re.split(r"\n|(?<=>)(?=<)", written.strip()))
+    return SPACE.join(re.escape(part) for part in re.split(r"\n|(?<=>)(?=<)", tag.strip()))
 
 
 def _line_end(text: str, at: int) -> int:

@@ -22,13 +22,13 @@ PYTHON_WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
 def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
     """Return the grammar after an opening tag: a tool's name, its arguments, the closing tag."""
     check_names(tools, NAME, KEY)
-    called = " | ".join(f"tool{i}" for i in range(len(tools)))
-    repeated = f"({spell(tags.before_name)} ({called}))" + "+" * tags.multiple_calls
-    lines = [f"start: {repeated} {spell(tags.closing)}"]
+    calls = " | ".join(f"tool{i}" for i in range(len(tools)))
+    repeated_call = f"({spell(tags.before_name)} ({calls}))" + "+" * tags.multiple_calls
+    lines = [f"start: {repeated_call} {spell(tags.closing)}"]
     for i, tool in enumerate(tools):
         arguments = tool_arguments(tool)
-        optional = ("" if one.required else "*" if one.name is None else "?" for one in arguments)
-        names = " ".join(f"argument{i}_{k}{sign}" for k, sign in enumerate(optional))
+        optional = ("" if each.required else "*" if each.name is None else "?" for each in arguments)
+        names = " ".join(f"argument{i}_{k}{quantifier}" for k, quantifier in enumerate(optional))
         lines.append(f"tool{i}: {spell(tool.name + tags.after_name)} {names} {spell(tags.after_arguments)}")
         for k, argument in enumerate(arguments):
             lines += _argument(tags, spell, tool, argument, f"{i}_{k}")
@@ -40,9 +40,9 @@ def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argumen
     if argument.name is not None:
         yield f"argument{at}: {spell(tags.before_key + argument.name + tags.after_key)} value{at}"
     else:
-        known = "|".join(lark_regex(name) for name in tool.parameters.get("properties", {}))
+        names = "|".join(lark_regex(name) for name in tool.parameters.get("properties", {}))
         yield f"argument{at}: {spell(tags.before_key)} OTHER{at} {spell(tags.after_key)} value{at}"
-        yield f"OTHER{at}: /{KEY}/" + (f" & ~/({known})/" if known else "")
+        yield f"OTHER{at}: /{KEY}/" + (f" & ~/({names})/" if names else "")
     options: list[str] = []
     for j, part in enumerate(argument.parts):
         if takes_text(part):
@@ -52,10 +52,10 @@ def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argumen
             yield f"TEXT{at}_{j}: ({text_terminals(tool, part)} & ~{free}) {ending}"
             options.append(f"TEXT{at}_{j} {spell(rest)}")
         elif "enum" in part:
-            listed = (one if isinstance(one, str) else json.dumps(one) for one in part["enum"])
-            options += [spell(one + tags.after_value) for one in listed]
+            values = (value if isinstance(value, str) else json.dumps(value) for value in part["enum"])
+            options += [spell(value + tags.after_value) for value in values]
         else:
             yield f"json{at}_{j}: {json_rule(part)}"
-            words = PYTHON_WORDS.get(part["type"], ()) if tags.python_words else ()
-            options += [f"{one} {spell(tags.after_value)}" for one in (f"json{at}_{j}", *words)]
+            constants = PYTHON_WORDS.get(part["type"], ()) if tags.python_words else ()
+            options += [f"{value} {spell(tags.after_value)}" for value in (f"json{at}_{j}", *constants)]
     yield f"value{at}: {' | '.join(options)}"

@@ -28,10 +28,10 @@ class Tags:
     def canonical_text(self, call: ToolCall) -> str:
         """Return a call as templates write it, from the end of the opening tag to the end of the call."""
         texts = {key: v if isinstance(v, str) else json.dumps(v) for key, v in call.arguments.items()}
-        written = "".join(
+        arguments_text = "".join(
             f"{self.before_key}{key}{self.after_key}{text}{self.after_value}" for key, text in texts.items()
         )
-        return f"{self.before_name}{call.name}{self.after_name}{written}{self.after_arguments}"
+        return f"{self.before_name}{call.name}{self.after_name}{arguments_text}{self.after_arguments}"
 
     @property
     def padded(self) -> bool:

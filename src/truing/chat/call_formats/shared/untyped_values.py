@@ -27,26 +27,26 @@ def schema_of(tools: Tools, name: str, key: str) -> Any:
     return None
 
 
-def value_of(written: str, schema: Any) -> Any:
+def value_of(text: str, schema: Any) -> Any:
     """Return the value of a text as an argument: the number 5 if the schema takes one, else the text "5".
 
     A literal (a number, ``true`` or ``True``, ``null`` or ``None``, a list, an object) that the schema takes
     wins, else the text itself. If neither fits, the value of the right type is left for the tool to reject.
     """
     try:
-        literal = read_literal(written, skip(written, 0))
+        literal = read_literal(text, skip(text, 0))
     except MalformedCall:
-        return written
-    whole = skip(written, literal.end) == len(written)
-    if not whole or isinstance(literal.data, str) or _infinite(literal.data):
-        return written
+        return text
+    complete = skip(text, literal.end) == len(text)
+    if not complete or isinstance(literal.data, str) or _infinite(literal.data):
+        return text
     if schema is None:
         return literal.data
-    of_literal, of_text = _faults(literal.data, schema), _faults(written, schema)
+    of_literal, of_text = _faults(literal.data, schema), _faults(text, schema)
     if not of_literal:
         return literal.data
-    text_is_meant = not of_text or ("type" in of_literal and not of_text & {"type", "anyOf", "oneOf"})
-    return written if text_is_meant else literal.data
+    is_text = not of_text or ("type" in of_literal and not of_text & {"type", "anyOf", "oneOf"})
+    return text if is_text else literal.data
 
 
 def _infinite(data: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of the answers; the trainer refuses another one."""
 
 MULTIPLIER, SHIFT = 2654435761, 13
@@ -65,7 +65,7 @@ class TruingWorker:
         Returns:
             ``linear``: per linear layer and output head, its names in the checkpoint and W r;
             ``tables``: per embedding, its rows times r; ``vectors``: per vector, its values;
-            ``delta``: per adapted layer, its names and B (A r).
+            ``delta``: per adapted layer, its names, A r of each slice, and B (A r).
         """
         runner = self.model_runner
         model, dtype = runner.get_model(), runner.model_config.dtype
@@ -74,8 +74,8 @@ class TruingWorker:
         found: dict[str, dict[str, Any]] = {"linear": {}, "tables": {}, "vectors": {}, "delta": {}}
         for name, module in model.named_modules():
             own, method = name.removesuffix(".base_layer"), getattr(module, "quant_method", None)
-            if slot is not None and isinstance(getattr(module, "lora_a_stacked", None), tuple):
-                found["delta"][name] = _part_names(name, packed), _encoded(_delta(module, slot, seed))
+            if slot is not None and (stacks := _slices(name, module)):
+                found["delta"][name] = (_adapted_names(name, packed), *_delta(stacks, slot, seed))
             if not base or hasattr(module, "base_layer") or not hasattr(method, "apply"):
                 continue  # a layer with adapters: its base layer comes by itself
             r = probe_vector(_columns(module), seed).to(next(model.parameters()).device, dtype)
@@ -112,13 +112,28 @@ def _newest_slot(runner: Any) -> int | None:
     return ids.index(max(held)) if held else None
 
 
-def _delta(module: Any, slot: int, seed: int) -> torch.Tensor:
-    """Return B (A r) of a layer's adapter in float64: [outputs]."""
-    parts = []
-    for a, b in zip(module.lora_a_stacked, module.lora_b_stacked, strict=True):
+def _adapted_names(name: str, packed: dict[str, list[str]]) -> list[str]:
+    """Return the names of an adapted layer in the checkpoint; vLLM's logits processor adapts the head."""
+    return _part_names(name.replace("logits_processor", "lm_head"), packed)
+
+
+def _slices(name: str, module: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return A [slots, 1, rank, inputs] and B [slots, 1, outputs, rank] of each slice of a layer."""
+    a, b = getattr(module, "lora_a_stacked", None), getattr(module, "lora_b_stacked", None)
+    if isinstance(a, tuple):
+        return list(zip(a, b, strict=True))
+    return [(a, b)] if name.endswith("logits_processor") and a is not None else []
+
+
+def _delta(stacks: list[tuple[torch.Tensor, torch.Tensor]], slot: int, seed: int) -> tuple[list[str], str]:
+    """Return A r of each slice of a layer's adapter, and B (A r) of all [outputs], in float64."""
+    parts, responses = [], []
+    for a, b in stacks:
         down, up = a[slot, 0].double(), b[slot, 0].double()
-        parts.append(up @ (down @ probe_vector(down.shape[1], seed).to(down)))
-    return torch.cat(parts)
+        response = down @ probe_vector(down.shape[1], seed).to(down)
+        responses.append(_encoded(response))
+        parts.append(up @ response)
+    return responses, _encoded(torch.cat(parts))
 
 
 def _encoded(values: torch.Tensor) -> str:

@@ -1,0 +1,152 @@
+"""The proof of a publication: does a server sample with the weights that were sent to it?
+
+Sent weights say nothing of loaded ones. So three things are compared with the trainer: each layer's response
+to a vector, through the engine's own kernel; log-probabilities of fixed rows; and log-probabilities of
+sampled turns under the declared sampling parameters. The server's version is counted up afterwards.
+"""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import torch
+from torch import Tensor, nn
+
+from truing.engines.base import Request
+from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
+from truing.engines.vllm.canary import TOLERANCE, compare_rows
+from truing.engines.vllm.canary_turns import Turn, compare_turns
+from truing.engines.vllm.client import ServerLostError, VllmClient
+from truing.engines.vllm.expected_responses import Responses, expected_responses
+from truing.engines.vllm.params import to_request, to_scoring
+from truing.engines.vllm.probe import compare
+from truing.engines.vllm.publication import Publication
+from truing.errors import EngineError, PublicationError
+from truing.types.sampling_params import SamplingParams
+
+GENERATE = "/inference/v1/generate"
+"""vLLM's endpoint that takes ids and returns ids."""
+
+ABORT_SECONDS = 10.0
+"""Seconds that a server may take to end aborted requests."""
+
+
+def load(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
+    """Let a server load published weights; ``held`` are the adapters that it has.
+
+    Raises:
+        PublicationError: The server refuses them.
+    """
+    client.post("/abort_requests", {})  # of a collection that was interrupted
+    try:
+        if publication.adapter:
+            _load_adapter(client, publication, held)
+        else:
+            client.call_worker("reload_weights", weights_path=str(publication.folder))
+            client.call_worker("truing_refresh_packed")
+    except ServerLostError:
+        raise
+    except EngineError as error:
+        raise PublicationError(
+            f"the vLLM server {client.url} did not load what was published",
+            got=error.got,
+            expected="names and shapes of the served model, in a folder that the server sees",
+            remedy="serve the recipe's model; if the server runs on another machine, set engine.exchange"
+            " to a folder that both see",
+        ) from error
+    deadline = time.monotonic() + ABORT_SECONDS
+    while not client.post("/reset_prefix_cache").get("success"):
+        if time.monotonic() > deadline:
+            raise PublicationError(
+                "the engine keeps keys and values of other weights",
+                got="its prefix cache was not dropped: requests are still running",
+                expected="no request in flight at a publication",
+                remedy="no other program may send requests to this server",
+            )
+        time.sleep(0.1)
+
+
+def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
+    """Load the adapter, in place of one of its name; unload others."""
+    name = publication.adapter
+    body = {"lora_name": name, "lora_path": str(publication.folder), "load_inplace": name in held}
+    client.post("/v1/load_lora_adapter", body)
+    for other in held:
+        if other != name:
+            client.post("/v1/unload_lora_adapter", {"lora_name": other})
+
+
+def prove(
+    client: VllmClient,
+    model: str,
+    publication: Publication,
+    policy: nn.Module | None,
+    sampling_params: SamplingParams,
+) -> dict[str, Any]:
+    """Compare a server with the publication; return the receipt, and set the server's version.
+
+    Args:
+        client: of the server.
+        model: its name of the base model.
+        publication: what it has loaded.
+        policy: with the published weights; None to leave out sampled turns, if it has moved on.
+        sampling_params: the declared ones.
+
+    Raises:
+        PublicationError: It computes something else.
+        NonFiniteError: It computes NaN.
+    """
+    name, rows = publication.adapter or model, publication.rows
+    probe = client.call_worker(
+        "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
+    )
+    earlier = [(past.version, past.expected) for past in publication.earlier]
+
+    def rounded() -> Responses:
+        if policy is None:
+            return {}
+        return expected_responses(policy, torch.bfloat16, publication.seed, None).linear
+
+    receipt: dict[str, Any] = {
+        "version": publication.version,
+        "trainer": publication.weight_digest,
+        "sent": publication.sent_digest,
+        "surviving": publication.surviving,
+        "layers": compare(probe, publication.expected, publication.dtype, earlier, rounded),
+    }
+    tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
+    sample = partial(_sample_turns, client, name, publication, sampling_params)
+    turns = sample()  # before rows are scored: a NaN is named with its token
+    found = torch.cat([_row_logprobs(client, name, row) for row in rows])
+    receipt["rows"] = compare_rows(found, publication.scores, publication.other_scores(), tolerance)
+    if policy is not None:
+        uncached = partial(sample, cache_salt=uuid4().hex)
+        receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
+    client.post("/update_weight_version", {"new_version": str(publication.version)})
+    return receipt
+
+
+def _row_logprobs(client: VllmClient, name: str, row: Tensor) -> Tensor:
+    """Return the engine's log-probabilities of a row's tokens but the first: [T − 1]."""
+    answer = client.post(
+        GENERATE, {"model": name, "token_ids": row.tolist(), "sampling_params": to_scoring()}
+    )
+    return read_prompt_logprobs(answer, row)
+
+
+def _sample_turns(
+    client: VllmClient, name: str, publication: Publication, params: SamplingParams, **options: Any
+) -> list[Turn]:
+    """Return turns that the engine samples after the rows, all at one time."""
+    key = publication.version, publication.weight_digest
+    requests = [Request(row, (*key, i)) for i, row in enumerate(publication.rows)]
+
+    def turn(request: Request) -> Turn:
+        answer = client.post(GENERATE, {**to_request(request, params, name), **options})
+        return request, read_completion(answer, request, params, version=None, weight_digest="")
+
+    with ThreadPoolExecutor(len(requests)) as threads:
+        return list(threads.map(turn, requests))

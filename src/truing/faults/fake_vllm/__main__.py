@@ -1,0 +1,12 @@
+"""Run the fake server: ``python -m truing.faults.fake_vllm`` with arguments of ``vllm serve``."""
+
+import sys
+
+import uvicorn
+
+from truing.faults.fake_vllm.app import FakeServer
+from truing.faults.fake_vllm.options import read_options
+
+if __name__ == "__main__":
+    options = read_options(sys.argv[1:])
+    uvicorn.run(FakeServer(options).app(), host="127.0.0.1", port=options.port, log_level="warning")

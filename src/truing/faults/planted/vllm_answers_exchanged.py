@@ -1,0 +1,42 @@
+"""Answers of two requests that run at the same time are exchanged."""
+
+from queue import Empty, Full, Queue, SimpleQueue
+
+from truing.faults.fault import Fault, patched
+from truing.faults.healthy_runs import VLLM_LORA
+
+WAIT = 0.2
+"""Seconds that an answer waits for another one."""
+
+
+def _wrong(real):
+    waiting = Queue(1)
+
+    def sample(self, ids, scope, params):
+        turn = real(self, ids, scope, params)
+        if params["prompt_logprobs"] is not None:
+            return turn
+        other = SimpleQueue()
+        try:
+            waiting.put_nowait((turn, other))
+            return other.get(timeout=WAIT)
+        except Full:
+            theirs, reply = waiting.get()
+            reply.put(turn)
+            return theirs
+        except Empty:  # no other request came
+            waiting.get()
+            return turn
+
+    return sample
+
+
+FAULT = Fault(
+    name="vllm-answers-exchanged",
+    numbers=(81,),
+    what="answers of two requests are exchanged",
+    plant=lambda: patched("truing.faults.fake_vllm.app:FakeServer.sample", _wrong),
+    expected=("SMP011",),
+    changes=VLLM_LORA,
+    refusal="answers of two requests are exchanged",
+)

@@ -1,0 +1,194 @@
+"""A server that is not there, is another one, is full, slow, or answers garbage: an error that names it."""
+
+import time
+
+import pytest
+import torch
+from starlette.responses import HTMLResponse, Response
+
+from truing.engines.base import Request, generate
+from truing.engines.vllm.server_process import free_port
+from truing.errors import DataError, EngineError, InvalidValueError
+from truing.faults.fake_vllm.app import FakeServer
+from truing.types.sampling_params import SamplingParams
+
+REQUESTS = [Request(torch.arange(20), ("key",))]
+PARAMS = SamplingParams(max_new_tokens=4)
+
+
+class Moody(FakeServer):
+    """A server whose answers to requests a test replaces."""
+
+    mood = None
+
+    def generate(self, body):
+        return super().generate(body) if self.mood is None else self.mood(body)
+
+
+def refused(match, call, *, error=EngineError):
+    """The error of a call: it names what was got, and what to do."""
+    with pytest.raises(error, match=match) as raised:
+        call()
+    assert raised.value.got is not None
+    assert raised.value.remedy
+    return raised.value
+
+
+def test_a_server_that_is_not_there(opened):
+    url, begun = f"http://127.0.0.1:{free_port()}", time.monotonic()
+    refused(f"no vLLM server answers at {url}", lambda: opened(url, engine={"timeout": 0.5}))
+    assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"version": "0.31.2"}, "too old"),
+        ({"max_lora_rank": 0}, "cannot hold the adapter\n  got: a server without --enable-lora"),
+        ({"max_lora_rank": 2}, "cannot hold the adapter\n  got: --max-lora-rank 2\n  expected: at least 4"),
+        ({"context": 40}, "too short a context"),
+        ({"dtype": torch.bfloat16}, "another dtype\n  got: bfloat16\n  expected: float32"),
+    ],
+)
+def test_a_server_that_cannot_be_used(served, opened, options, match):
+    refused(match, lambda: opened(served(**options).url, lora={"rank": 4}, engine={"dtype": "float32"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"logprobs_mode": "raw_logprobs"}, "another logprobs_mode"),
+        ({"generation_config": "auto"}, "another generation_config"),
+        ({"protocol": 1}, "worker extension of another Truing"),
+        ({"dtype": "int8"}, "does not say what it is"),
+        ({"max_logprobs": None}, "does not say what it is"),
+    ],
+)
+def test_a_server_that_was_started_otherwise(served, opened, change, match):
+    server = served()
+    hello = server.fake.worker.truing_hello() | change
+    server.fake.worker.truing_hello = lambda: hello
+    refused(match, lambda: opened(server.url))
+
+
+@pytest.mark.parametrize("models", [{}, {"data": []}, {"data": [{"id": "m"}]}, {"data": 3}])
+def test_a_server_that_lists_no_model(served, opened, models):
+    server = served()
+    server.fake.models = lambda: models
+    refused("does not say what it is", lambda: opened(server.url))
+
+
+def test_a_server_of_several_workers(served, opened):
+    class TwoWorkers(FakeServer):
+        def call_worker(self, body):
+            return Response('{"results": [{}, {}]}', media_type="application/json")
+
+    refused("has not one worker", lambda: opened(served(TwoWorkers).url))
+
+
+def test_a_server_without_the_worker_extension(served, opened):
+    class Plain(FakeServer):
+        def call_worker(self, body):
+            return Response("not found", 404)
+
+    error = refused("refused /collective_rpc", lambda: opened(served(Plain).url))
+    assert "truing engine start" in error.remedy
+
+
+def test_servers_of_different_dtypes(served, opened):
+    refused_ = pytest.raises(EngineError, match="different dtypes")
+    with refused_:
+        opened(served().url, served(dtype=torch.bfloat16).url)
+
+
+def test_a_website_in_place_of_a_server(served, opened):
+    class Website(FakeServer):
+        def models(self):
+            return "<html>"
+
+        def call_worker(self, body):
+            return HTMLResponse("<html>Log in</html>")
+
+    error = refused("something else than JSON", lambda: opened(served(Website).url))
+    assert "Log in" in str(error.got)
+
+
+@pytest.mark.parametrize(
+    ("mood", "match"),
+    [
+        (lambda body: Response("full", 503), "refused /inference/v1/generate\n  got: status 503: full"),
+        (lambda body: Response("{", media_type="application/json"), "something else than JSON"),
+        (lambda body: Response("[]", media_type="application/json"), "something else than JSON"),
+        (lambda body: HTMLResponse("<html>"), "something else than JSON"),
+        (lambda body: Response('{"choices": []}', media_type="application/json"), "does not fit its request"),
+        (lambda body: Response("boom", 500), "refused /inference/v1/generate"),
+    ],
+    ids=["full", "cut JSON", "a list", "HTML", "empty", "error"],
+)
+def test_a_server_that_answers_something_else(served, opened, mood, match):
+    server = served(Moody)
+    engine, _ = opened(server.url)
+    server.fake.mood = mood
+    refused(match, lambda: generate(engine, REQUESTS, PARAMS))
+
+
+def test_a_full_server_asks_for_fewer_requests(served, opened):
+    server = served(Moody)
+    engine, _ = opened(server.url)
+    server.fake.mood = lambda body: Response("full", 503)
+    assert "engine.max_requests" in refused("refused", lambda: generate(engine, REQUESTS, PARAMS)).remedy
+
+
+def test_a_slow_server_is_named_within_the_limit(served, opened):
+    server = served(Moody)
+    engine, _ = opened(server.url, engine={"timeout": 2.0})
+    server.fake.mood = lambda body: time.sleep(4)
+    begun = time.monotonic()
+    error = refused("did not answer /inference", lambda: generate(engine, REQUESTS, PARAMS))
+    assert "engine.timeout" in error.remedy
+    assert time.monotonic() - begun < 4
+
+
+def cut(body):
+    """Promise more than is sent: the connection ends in the middle of the answer."""
+    return Response("{", headers={"content-length": "100"}, media_type="application/json")
+
+
+def test_a_connection_that_is_cut_once_is_made_again(served, opened):
+    server, calls = served(Moody), []
+
+    def once(body):
+        calls.append(body["sampling_params"]["seed"])
+        return cut(body) if len(calls) == 1 else FakeServer.generate(server.fake, body)
+
+    engine, _ = opened(server.url)
+    server.fake.mood = once
+    (completion,) = generate(engine, REQUESTS, PARAMS)
+    assert len(completion.token_ids) == 4
+    assert calls[0] == calls[1]  # the same key
+    assert engine.take_incidents() == []  # the server was there
+
+
+def test_a_connection_that_is_cut_each_time_ends_the_run(served, opened):
+    server = served(Moody)
+    engine, _ = opened(server.url)
+    server.fake.mood = cut
+    refused("the connection to the vLLM server .* failed", lambda: generate(engine, REQUESTS, PARAMS))
+
+
+def test_a_shorter_context_is_that_of_the_engine(served, opened):
+    engine, _ = opened(served(context=64).url)
+    assert engine.context_length == 64
+    with pytest.raises(DataError, match="longer than the context"):
+        generate(engine, [Request(torch.arange(61), ("key",))], PARAMS)
+
+
+def test_a_context_without_room_for_a_turn(served, opened):
+    with pytest.raises(InvalidValueError, match="no room"):
+        opened(served(context=64).url, sampling={"max_new_tokens": 64})
+
+
+def test_a_refused_server_is_left_as_it_was(served, opened, tmp_path):
+    with pytest.raises(EngineError):
+        opened(served(version="0.1").url, engine={"exchange": str(tmp_path)})
+    assert list(tmp_path.iterdir()) == []

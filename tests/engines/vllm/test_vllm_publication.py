@@ -1,0 +1,146 @@
+"""A publication: what is sent, what its receipt says, and what is left of it on disk."""
+
+import math
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from truing.engines.base import Request, generate
+from truing.errors import PublicationError
+from truing.faults.fake_vllm.options import Options
+from truing.faults.fake_vllm.threads import ServerThread
+from truing.models.tiny import build, byte_tokenizer, tiny_model
+from truing.types.sampling_params import SamplingParams
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_a_receipt_says_what_was_compared(served, opened, train, lora):
+    engine, policy = opened(served().url, **({"lora": lora} if lora else {}))
+    train(policy)
+    receipt = engine.publish(policy, 1, "digest-1")
+    assert (receipt["engine"], receipt["servers"]) == ("vllm", 1)
+    assert (receipt["version"], receipt["trainer"]) == (1, "digest-1")
+    layers = receipt["layers"]
+    assert layers["linear"]["layers"] == 16  # seven in each of two, the embedding, and the tied head
+    assert layers["linear"]["largest"] < 2.2
+    assert layers["vectors"] == {"compared": 5, "unseen": []}
+    assert ("delta" in layers) == (lora is not None)
+    assert receipt["rows"]["largest"] < 1e-5
+    assert "the weights of version 0" in receipt["rows"]["told_apart_from"]
+    assert ("the base model without its adapter" in receipt["rows"]["told_apart_from"]) == (lora is not None)
+    assert receipt["turns"]["largest"] < 1e-5
+    assert receipt["turns"]["tokens"] > 8
+    assert receipt["surviving"] == 1.0
+    assert (engine.version, engine.weight_digest) == (1, "digest-1")
+
+
+def test_the_first_receipt_has_nothing_that_changed(served, opened):
+    engine, policy = opened(served().url)
+    assert math.isnan(engine.publish(policy, 0, engine.weight_digest)["surviving"])
+
+
+def test_completions_carry_the_version_and_are_equal_for_equal_keys(served, opened, train):
+    engine, policy = opened(served().url, lora={"rank": 4})
+    train(policy)
+    engine.publish(policy, 7, "seven")
+    requests = [Request(torch.arange(20 + i), ("key", i)) for i in range(6)]
+    params = SamplingParams(max_new_tokens=5, stop_ids=(257,))
+    completions = generate(engine, requests, params)
+    assert {(each.version, each.weight_digest) for each in completions} == {(7, "seven")}
+    again = generate(engine, requests, params)
+    assert all(torch.equal(a.token_ids, b.token_ids) for a, b in zip(completions, again, strict=True))
+
+
+def test_the_folder_has_the_last_version_only_and_nothing_after_the_run(served, opened, train, tmp_path):
+    engine, policy = opened(served().url, lora={"rank": 4}, engine={"exchange": str(tmp_path)})
+    for version in (1, 2):
+        train(policy, version)
+        engine.publish(policy, version, f"digest-{version}")
+    (folder,) = tmp_path.iterdir()
+    assert [each.name for each in folder.iterdir()] == ["2-digest-2"]
+    engine.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_proven_weights_are_not_sent_again(served, opened, train):
+    server = served()
+    engine, policy = opened(server.url, lora={"rank": 4})
+    train(policy)
+    first = engine.publish(policy, 1, "one")
+    server.fake.load_adapter = None  # raises if it is called
+    assert engine.publish(policy, 1, "one") is first
+
+
+def test_a_server_of_an_earlier_run_forgets_its_adapter(served, opened, train):
+    server = served()
+    engine, policy = opened(server.url, lora={"rank": 4})
+    train(policy)
+    engine.publish(policy, 1, "one")
+    engine.close()
+    again, policy = opened(server.url, lora={"rank": 4})
+    assert list(server.fake.adapters) == [f"truing-0-{again.weight_digest}"]
+
+
+def test_a_resumed_run_loads_its_adapter_in_place(served, opened, train):
+    server = served()
+    first, _ = opened(server.url, lora={"rank": 4})
+    first.close()
+    again, policy = opened(server.url, lora={"rank": 4})  # the same version and digest, in another folder
+    assert list(server.fake.adapters) == [f"truing-0-{again.weight_digest}"]
+    train(policy)
+    assert again.publish(policy, 1, "one")["rows"]["largest"] < 1e-5
+
+
+def test_several_servers_hold_equal_weights_and_share_the_episodes(served, opened, train):
+    servers = [served(), served()]
+    engine, policy = opened(*(server.url for server in servers), lora={"rank": 4})
+    train(policy)
+    assert engine.publish(policy, 1, "one")["servers"] == 2
+    requests = [Request(torch.arange(20), ("key", i), episode=("e", i)) for i in range(16)]
+    assert {engine.server_of(request) for request in requests} == set(engine.servers)
+    later = Request(torch.arange(30), ("key", 99), episode=("e", 0))
+    assert engine.server_of(later) is engine.server_of(requests[0])
+    assert len(generate(engine, requests, SamplingParams(max_new_tokens=2))) == 16
+
+
+def test_an_untied_head_and_biases_are_proven(tmp_path, opened, train):
+    model = tiny_model()
+    model.config.tie_word_embeddings = False
+    untied = type(model)(model.config)
+    untied.save_pretrained(tmp_path / "model")
+    byte_tokenizer().save_pretrained(tmp_path / "model")
+    server = ServerThread(Options(model=tmp_path / "model", name="untied"))
+    try:
+        engine, policy = opened(server.url, model={"name": str(tmp_path / "model"), "device": "cpu"})
+        train(policy)
+        assert engine.publish(policy, 1, "one")["layers"]["linear"]["layers"] == 16
+    finally:
+        server.stop()
+
+
+def test_a_server_of_another_model_is_refused(served, opened, tmp_path, tiny):
+    build(tmp_path / "other", seed=1)
+    with pytest.raises(PublicationError, match="of another model") as error:
+        opened(served(model=tmp_path / "other").url, lora={"rank": 4})
+    assert "restart the engine" in error.value.remedy
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_weights_that_do_not_fit_are_refused(served, opened, tmp_path, lora):
+    config = tiny_model().config
+    config.hidden_size = 40
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "narrow")
+    with pytest.raises(PublicationError, match="did not load what was published") as error:
+        opened(served(model=tmp_path / "narrow").url, **({"lora": lora} if lora else {}))
+    assert "status 500" in str(error.value.got)
+
+
+def test_a_request_of_another_program_is_in_the_way_of_a_publication(served, opened, train, monkeypatch):
+    server = served()
+    engine, policy = opened(server.url)
+    train(policy)
+    monkeypatch.setattr("truing.engines.vllm.proof.ABORT_SECONDS", 0.3)
+    server.fake._running = 1
+    with pytest.raises(PublicationError, match="keeps keys and values"):
+        engine.publish(policy, 1, "one")

@@ -1,0 +1,155 @@
+"""The command that starts a server, and a server that runs as a process of its own."""
+
+import os
+import signal
+import sys
+
+import pytest
+import torch
+
+from truing.engines.base import Request, generate
+from truing.engines.vllm.server_process import CHILD_SERVER, OPENAI_SERVER, server_command, server_variables
+from truing.errors import EngineError
+from truing.types.sampling_params import SamplingParams
+
+
+def options(command):
+    """The options of a command: name to value, or to True."""
+    found = {}
+    for word, following in zip(command, [*command[1:], "--"], strict=True):
+        if word.startswith("--"):
+            found[word.removeprefix("--")] = True if following.startswith("--") else following
+    return found
+
+
+@pytest.fixture
+def command(recipe, tmp_path):
+    def make(device="cpu", module=CHILD_SERVER, **changes):
+        engine = {"kind": "vllm", **changes.pop("engine", {})}
+        return server_command(recipe(engine=engine, **changes), tmp_path, device, 8123, module)
+
+    return make
+
+
+def test_a_server_on_a_cpu(command, tmp_path):
+    made = command()
+    assert made[:3] == [sys.executable, "-m", "truing_vllm_serve"]
+    assert options(made) == {
+        "model": str(tmp_path),
+        "served-model-name": "tiny",
+        "host": "127.0.0.1",
+        "port": "8123",
+        "dtype": "float32",
+        "max-logprobs": "20",
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+        "worker-extension-cls": "truing_vllm_worker.TruingWorker",
+        "enable-scale-out": True,
+        "skip-tokenizer-init": True,
+        "enforce-eager": True,
+    }
+
+
+def test_a_server_on_cuda(command):
+    made = options(command("cuda"))
+    assert made["dtype"] == "bfloat16"
+    assert "enforce-eager" not in made
+
+
+def test_a_declared_dtype_and_top_k(command):
+    made = options(command(engine={"dtype": "float16"}, sampling={"top_k": 64}))
+    assert (made["dtype"], made["max-logprobs"]) == ("float16", "64")
+
+
+@pytest.mark.parametrize(
+    ("rank", "held"), [(1, "8"), (8, "8"), (9, "16"), (33, "64"), (300, "320"), (512, "512")]
+)
+def test_the_rank_is_the_next_that_vllm_knows(command, rank, held):
+    made = options(command(lora={"rank": rank}))
+    assert (made["enable-lora"], made["max-lora-rank"], made["max-loras"]) == (True, held, "1")
+
+
+def test_a_rank_beyond_vllm_is_refused(command):
+    with pytest.raises(EngineError, match="rank") as error:
+        command(lora={"rank": 513})
+    assert error.value.expected == "≤ 512"
+
+
+def test_arguments_of_the_recipe_come_last_and_replace(command):
+    arguments = {
+        "gpu_memory_utilization": 0.5,
+        "enforce-eager": False,
+        "max-logprobs": 50,
+        "async-scheduling": True,
+    }
+    made = options(command(engine={"arguments": arguments}))
+    assert made["gpu-memory-utilization"] == "0.5"
+    assert "enforce-eager" not in made
+    assert made["max-logprobs"] == "50"
+    assert made["async-scheduling"] is True
+
+
+def test_an_interpreter_that_is_not_there(command):
+    with pytest.raises(EngineError, match="names no interpreter") as error:
+        command(engine={"python": "/nowhere/python"})
+    assert error.value.got == "/nowhere/python"
+
+
+def test_the_module_is_vllm_s_own_for_a_server_that_stays(command):
+    assert command(module=OPENAI_SERVER)[2] == "vllm.entrypoints.openai.api_server"
+
+
+def test_what_a_server_finds_in_its_environment(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    made = server_variables("cpu")
+    worker, mine = made["PYTHONPATH"].split(os.pathsep)
+    assert os.path.exists(f"{worker}/truing_vllm_worker.py")
+    assert mine == "/mine"
+    assert made["VLLM_SERVER_DEV_MODE"] == made["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
+    assert "VLLM_CPU_KVCACHE_SPACE" in made
+    assert "VLLM_CPU_KVCACHE_SPACE" not in server_variables("cuda")
+
+
+@pytest.fixture
+def fake_python(tmp_path):
+    """An interpreter that runs the fake server whatever it is asked to run."""
+    script = tmp_path / "fake-python"
+    script.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} -m truing.faults.fake_vllm "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_a_server_is_started_killed_and_started_again(opened, fake_python):
+    engine, _ = opened(lora={"rank": 4}, engine={"python": fake_python, "timeout": 120.0})
+    (server,) = engine.servers
+    process = server._process._process
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    requests = [Request(torch.arange(20 + i), ("key", i)) for i in range(4)]
+    assert len(generate(engine, requests, SamplingParams(max_new_tokens=3))) == 4
+    (incident,) = engine.take_incidents()
+    assert "it runs again, and weights of version 0 are proven again" in incident
+    started = server._process._process
+    assert started.pid != process.pid
+    engine.close()
+    assert started.poll() is not None  # it ends with the engine
+
+
+def test_a_server_that_cannot_start_says_why(opened, tmp_path):
+    script = tmp_path / "broken"
+    script.write_text("#!/bin/sh\necho no module named vllm\nexit 3\n")
+    script.chmod(0o755)
+    with pytest.raises(EngineError, match="did not start") as error:
+        opened(engine={"python": str(script)})
+    assert "exit code 3" in str(error.value.got)
+    assert "no module named vllm" in str(error.value.got)
+
+
+def test_a_server_that_does_not_answer_in_time_is_stopped(opened, tmp_path):
+    script, pid = tmp_path / "asleep", tmp_path / "pid"
+    script.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 60\n")
+    script.chmod(0o755)
+    with pytest.raises(EngineError, match=r"engine.timeout = 1 s"):
+        opened(engine={"python": str(script), "timeout": 1.0})
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

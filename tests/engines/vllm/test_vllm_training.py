@@ -1,0 +1,104 @@
+"""Whole runs that sample with a vLLM server, undisturbed and with servers that are lost."""
+
+import threading
+import time
+
+import pytest
+from runs import assert_same_run
+
+import truing
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.verdict import STRONG_VERDICTS
+from truing.errors import EngineError
+from truing.faults.fake_vllm.threads import StartedThread, fake_vllm
+from truing.faults.fault import patched
+from truing.record import RunReader
+
+FULL = {"engine": {"kind": "vllm", "timeout": 30.0}, "model": {"name": "tiny", "threads": 1, "device": "cpu"}}
+LORA = {**FULL, "lora": {"rank": 4}}
+
+
+def train(table, out, **options):
+    return truing.train(table, out=out, on_event=lambda kind, facts: None, **options)
+
+
+def events(run, kind):
+    return [event.payload for event in RunReader(run).events() if event.kind == kind]
+
+
+@pytest.mark.parametrize("changes", [LORA, FULL], ids=["lora", "full"])
+def test_a_run_samples_with_the_server_and_proves_each_version(mini, tmp_path, changes):
+    with fake_vllm():
+        result = train(mini(**changes), tmp_path / "run")
+    reader = RunReader(tmp_path / "run")
+    steps = [step for step in reader.steps() if step.stage == "grpo"]
+    assert [step.facts["publication"]["version"] for step in steps] == [3, 4, 5]
+    for step in steps:
+        rows = reader.samples(step.stage, step.step)
+        assert {turn.sampler_version for row in rows for turn in row.sample.turns} == {
+            step.facts["publication"]["version"]
+        }
+    claims = [each for found in diagnose_run(tmp_path / "run").findings.values() for each in found]
+    assert [each.code for each in claims if each.claim.verdict in STRONG_VERDICTS] == []
+    assert set(result.evaluations) == {"base", "after_sft", "after_grpo"}
+
+
+@pytest.fixture
+def losses():
+    """``losses(3, 40)``: started servers, that are lost while they sample their 3rd and their 40th answer."""
+
+    def plan(*answers):
+        started, counted = [], []
+
+        class Recorded(StartedThread):
+            def __init__(self, *arguments):
+                super().__init__(*arguments)
+                started.append(self)
+
+        def losing(real):
+            def generate(self, body):
+                if "seed" in body["sampling_params"]:  # no row that is scored
+                    counted.append(None)
+                    if len(counted) in answers:
+                        threading.Thread(target=started[-1].stop).start()
+                        time.sleep(0.3)
+                return real(self, body)
+
+            return generate
+
+        return patched("truing.engines.vllm.server:ServerProcess", lambda real: Recorded), patched(
+            "truing.faults.fake_vllm.app:FakeServer.generate", losing
+        )
+
+    return plan
+
+
+@pytest.fixture
+def undisturbed(mini, tmp_path):
+    with fake_vllm():
+        train(mini(**LORA), tmp_path / "undisturbed")
+    return tmp_path / "undisturbed"
+
+
+def test_a_lost_server_is_replaced_and_its_answers_are_sampled_under_the_same_keys(
+    mini, tmp_path, losses, undisturbed
+):
+    servers, lost = losses(30, 31, 60)
+    with servers, lost:
+        train(mini(**LORA), tmp_path / "run")
+    incidents = [each["text"] for each in events(tmp_path / "run", "incident") if each["what"] == "engine"]
+    assert incidents
+    assert all("it runs again, and weights of version" in text for text in incidents)
+    assert_same_run(tmp_path / "run", undisturbed, looks=False)
+
+
+def test_more_losses_than_allowed_end_the_run_and_resume_goes_on(mini, tmp_path, losses, undisturbed):
+    table = mini(**LORA | {"engine": FULL["engine"] | {"restarts": 0}})
+    servers, lost = losses(50)
+    with servers, lost, pytest.raises(EngineError, match=r"engine\.restarts") as error:
+        train(table, tmp_path / "run")
+    assert "is lost" in error.value.what
+    assert "--resume" in error.value.remedy
+    with fake_vllm():
+        train(table, tmp_path / "run", resume=True)
+    assert_same_run(tmp_path / "run", undisturbed, looks=False)

@@ -1,0 +1,106 @@
+"""Rollouts are sampled with the declared version of the weights, and collected while earlier steps train."""
+
+import threading
+
+import pytest
+
+import truing
+from truing.doctor.live_doctor import LiveDoctor
+from truing.errors import ProvenError, RecipeError
+from truing.faults.fake_vllm.threads import fake_vllm
+from truing.faults.run_fault import BASE_RECIPE
+from truing.record import RunReader
+from truing.trainer import collector
+from truing.trainer.preflight import random_reward
+
+STEPS = 5
+
+
+def recipe(ahead, **changes):
+    """A stage of GRPO on the fake server, after one demonstration."""
+    tables = {
+        "engine": {"kind": "vllm", "ahead": ahead},
+        "correction": {"method": "truncate"} if ahead else {},
+        "lora": {"rank": 4},
+        "sft": {"steps": 1},
+        "grpo": {"steps": STEPS},
+        **changes,
+    }
+    table = {key: dict(value) if isinstance(value, dict) else value for key, value in BASE_RECIPE.items()}
+    for key, value in tables.items():
+        table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
+    return table
+
+
+def trained(out, table, **options):
+    """The recorded steps of GRPO."""
+    with fake_vllm():
+        truing.train(table, rewards=[random_reward], out=out, on_event=lambda kind, facts: None, **options)
+    return [row for row in RunReader(out).steps() if row.stage == "grpo"]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_each_step_samples_with_the_declared_version(tmp_path, ahead):
+    steps = trained(tmp_path / "run", recipe(ahead, eval={"every": 3}))
+    assert len(steps) == STEPS
+    assert [row.facts["publication"]["behind"] for row in steps] == [
+        min(step, ahead) for step in range(STEPS)
+    ]
+    for row in steps:
+        reader = RunReader(tmp_path / "run")
+        versions = {turn.sampler_version for each in reader.rows(row) for turn in each.sample.turns}
+        assert versions == {row.facts["publication"]["version"]}
+
+
+def test_later_steps_are_collected_while_a_step_trains(tmp_path, monkeypatch):
+    threads = {}
+    real = collector.collect_step_samples
+
+    def noted(session, algorithm, setting, stage, step):
+        threads[stage, step] = threading.current_thread() is threading.main_thread()
+        return real(session, algorithm, setting, stage, step)
+
+    monkeypatch.setattr(collector, "collect_step_samples", noted)
+    trained(tmp_path / "ahead", recipe(1))
+    assert [threads["grpo", step] for step in range(STEPS)] == [False] * STEPS
+    trained(tmp_path / "not", recipe(0))
+    assert [threads["grpo", step] for step in range(STEPS)] == [True] * STEPS
+
+
+def test_weights_older_than_declared_are_proven(tmp_path, monkeypatch):
+    real = collector.Collector._collect
+
+    def never_again(self, step, publish):
+        return real(self, step, publish if step < 2 else lambda: {"version": 1})
+
+    monkeypatch.setattr(collector.Collector, "_collect", never_again)
+    with pytest.raises(ProvenError, match=r"SMP002 stale-sampler: the sampler's weights are 2 updates old"):
+        trained(tmp_path / "run", recipe(1, doctor={"stop": True}))
+
+
+def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    table = recipe(1, checkpoint_every=2)
+    real = LiveDoctor.diagnose
+
+    def stopped(self, record, rows, recipe):
+        if (record.stage, record.step) == ("grpo", 3):
+            raise KeyboardInterrupt
+        return real(self, record, rows, recipe)
+
+    monkeypatch.setattr(LiveDoctor, "diagnose", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", table)
+    monkeypatch.undo()
+    steps = trained(tmp_path / "run", table, resume=True)
+    assert [row.step for row in steps] == list(range(STEPS))
+    assert max(row.facts["publication"]["behind"] for row in steps) == 1
+
+
+def test_older_weights_need_a_correction():
+    with pytest.raises(RecipeError, match=r"engine.ahead = 1 trains on rollouts of older weights"):
+        truing.train(recipe(1, correction={"method": "off"}))
+
+
+def test_the_engine_in_this_process_samples_nothing_ahead():
+    with pytest.raises(RecipeError, match='ahead need kind = "vllm"'):
+        truing.train(recipe(1, engine={"kind": "local", "ahead": 1}))

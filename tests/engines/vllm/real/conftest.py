@@ -51,7 +51,7 @@ class Served:
 
     @contextmanager
     def engine(self) -> Iterator[VllmEngine]:
-        """A new engine, to which nothing was published, without faults; the weights are those of the start."""
+        """A new engine without a publication or a fault; the weights are those of the start."""
         self.plant("")
         for name, parameter in trainable_parameters(self.policy).items():
             parameter.data.copy_(self.start[name])

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 import torch
+from scored import compare_scores
 
 from truing.engines.base import Request
-from truing.engines.vllm.canary import compare_turns
 from truing.models.digest import quick_sum
 from truing.models.lora import trainable_parameters
 from truing.types.sampling_params import SamplingParams
@@ -27,9 +27,10 @@ def test_a_server_that_is_killed_is_replaced(lora_qwen3, published):
     worker, process = server.client.call_worker("truing_hello")["pid"], server._process._process
     params = SamplingParams(max_new_tokens=300)
     rows = [torch.arange(20) * (n + 3) % 256 for n in range(24)]
+    requests = [Request(row, ("lost", n)) for n, row in enumerate(rows)]
     done = []
     with published.running_batch(params) as batch:
-        batch.add([Request(row, ("lost", n)) for n, row in enumerate(rows)])
+        batch.add(requests)
         batch.step()
         process.send_signal(signal.SIGKILL)
         while batch.unfinished:
@@ -42,4 +43,4 @@ def test_a_server_that_is_killed_is_replaced(lora_qwen3, published):
     turns = {request.rng_key[1]: turn for request, turn in done}
     assert sorted(turns) == list(range(24))
     assert {turn.version for turn in turns.values()} == {7}
-    compare_turns(lora_qwen3.policy, rows, [turns[n] for n in range(24)], params, 1e-4)
+    compare_scores(lora_qwen3.policy, requests, [turns[n] for n in range(24)], params)

@@ -10,9 +10,9 @@ from truing.errors import PublicationError
 ADAPTER_FAULTS = {
     "zeroed": "the adapter was never delivered, the engine holds zeros",
     "scaled": "the adapter is scaled by 2 times the declared alpha / rank",
-    "layer_dropped": "the adapter was never delivered, the engine holds zeros",
-    "stale": "they are the weights of the publication before",
-    "not_active": "it scores with the weights of the start",
+    "layer_dropped": "their part of the adapter is missing, the engine holds zeros",
+    "stale": "they are the weights of version 2, 1 publication before",
+    "not_active": "it scores with the base model without its adapter",
 }
 
 
@@ -28,8 +28,10 @@ def test_an_adapter_is_proven(model, request):
         assert first["rows"]["told_apart_from"] == []
         served.move(seed=1)
         receipt = served.publish(engine, 1)
-    assert receipt["layers"].keys() == {"delta"}
-    assert receipt["rows"]["told_apart_from"] == ["the weights before", "the weights of the start"]
+    assert receipt["rows"]["told_apart_from"] == [
+        "the base model without its adapter",
+        "the weights of version 0",
+    ]
     for each in (first, receipt):
         assert each["rows"]["largest"] < 1e-4
         assert each["turns"]["largest"] < 1e-4
@@ -49,7 +51,7 @@ def test_all_weights_are_proven(full_qwen3):
         assert each["layers"]["linear"]["largest"] < 4
         assert each["layers"]["vectors"]["compared"] == 4 * 3 + 1
         assert each["rows"]["largest"] < 1e-4
-    assert receipt["rows"]["told_apart_from"] == ["the weights before", "the weights of the start"]
+    assert receipt["rows"]["told_apart_from"] == ["the weights of version 0"]
 
 
 def test_weights_that_are_proven_are_not_sent_again(lora_qwen3):
@@ -82,7 +84,9 @@ def test_a_fault_of_the_adapter_is_named(model, fault, request):
 def test_a_moved_element_of_the_base_is_named(smollm2):
     with smollm2.engine() as engine:
         layer = smollm2.plant("element_moved")["layer"]
-        with pytest.raises(PublicationError, match="of another model, or of another version") as raised:
+        with pytest.raises(
+            PublicationError, match="a base that was changed after it was loaded"
+        ) as raised:
             smollm2.publish(engine, 0)
     assert "in 1 of" in raised.value.what
     assert raised.value.got.startswith(layer.replace("qkv_proj", "q_proj").removesuffix(".base_layer"))
@@ -96,10 +100,9 @@ def test_a_head_that_keeps_its_packed_copy_is_named(full_qwen3):
         if not full_qwen3.tied:  # a head of its own is packed by the reload
             full_qwen3.publish(engine, 1)
             return
-        with pytest.raises(PublicationError, match="the weights of the publication before") as raised:
+        with pytest.raises(PublicationError, match="computes with an older packed copy of it") as raised:
             full_qwen3.publish(engine, 1)
-    assert "in 1 of" in raised.value.what
-    assert raised.value.got.startswith("lm_head")
+    assert raised.value.what.startswith("lm_head is tied to the embedding")
 
 
 def test_keys_and_values_of_other_weights_are_noticed(full_qwen3, monkeypatch):

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 import torch
+from scored import compare_scores
 
 from truing.engines.base import Request, generate
-from truing.engines.vllm.canary import canary_prompts, compare_turns
+from truing.engines.vllm.canary import canary_prompts
 from truing.errors import DataError, EngineError
 from truing.models.forward.score import causal_model
 from truing.ops.sampling import processed_logits, support_ids
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 
-NATS = 1e-4
 PARAMS = {
     "raw": SamplingParams(),
     "temperature": SamplingParams(temperature=0.7),
@@ -58,9 +58,8 @@ def test_log_probabilities_are_those_of_the_declared_parameters(smollm2, publish
     params = replace(PARAMS[name], max_new_tokens=12)
     requests = requests_of(smollm2.policy)
     turns = generate(published, requests, params)
-    rows = [request.prompt_ids for request in requests]
-    compared = compare_turns(smollm2.policy, rows, turns, params, NATS)
-    assert compared["tokens"] >= len(rows) * max(1, params.min_new_tokens)
+    compared = compare_scores(smollm2.policy, requests, turns, params)
+    assert compared["tokens"] >= len(requests) * max(1, params.min_new_tokens)
     assert all(turn.version == 1 and turn.weight_digest == published.weight_digest for turn in turns)
     assert all((turn.support is not None) == params.truncates_support for turn in turns)
 
@@ -123,8 +122,8 @@ def test_penalties_do_not_count_a_forced_prefix(smollm2, published):
     forced = torch.tensor([504, 3575, 504, 3575])
     prompt = torch.cat([row, forced])
     params = SamplingParams(max_new_tokens=8, presence_penalty=2.0, frequency_penalty=1.0)
-    turns = generate(published, [Request(prompt, ("forced",))], params)
-    compare_turns(smollm2.policy, [prompt], turns, params, NATS)
+    requests = [Request(prompt, ("forced",))]
+    compare_scores(smollm2.policy, requests, generate(published, requests, params), params)
 
 
 def test_the_same_key_gives_the_same_ids_and_another_key_others(smollm2, published):
@@ -140,17 +139,18 @@ def test_the_same_key_gives_the_same_ids_and_another_key_others(smollm2, publish
 def test_many_requests_in_flight_keep_their_own_answers(smollm2, published):
     params = SamplingParams(max_new_tokens=10, temperature=0.9)
     rows = [torch.arange(3 + n % 40) * (n + 3) % 49152 for n in range(40)]
-    turns = generate(published, [Request(row, ("many", n)) for n, row in enumerate(rows)], params)
-    compare_turns(smollm2.policy, rows, turns, params, NATS)
+    requests = [Request(row, ("many", n)) for n, row in enumerate(rows)]
+    compare_scores(smollm2.policy, requests, generate(published, requests, params), params)
 
 
 def test_a_prompt_may_fill_the_context_and_no_more(smollm2, published):
     params = SamplingParams(max_new_tokens=4)
     assert published.context_length == 512
     fits, too_long = torch.arange(508) + 100, torch.arange(509) + 100
-    (turn,) = generate(published, [Request(fits, ("long",))], params)
+    requests = [Request(fits, ("long",))]
+    (turn,) = generate(published, requests, params)
     assert len(turn.token_ids) == 4
-    compare_turns(smollm2.policy, [fits], [turn], params, NATS)
+    compare_scores(smollm2.policy, requests, [turn], params)
     with pytest.raises(DataError, match="longer than the context allows"):
         generate(published, [Request(too_long, ("long",))], params)
 

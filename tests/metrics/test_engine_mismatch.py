@@ -12,7 +12,7 @@ from truing.metrics.engine_mismatch import CLASSES, engine_mismatch_metrics, tok
 from truing.metrics.token_streams import TokenStreams
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
-from truing.types.token import Origin
+from truing.types.token import Excluded, Origin
 
 RECEIPT = {"behind": 1, "rows": {"largest": 0.02}}
 
@@ -31,6 +31,7 @@ def two_turns(drift):
         structure=structure,
         turns=turns,
         policy_mask=origin == Origin.SAMPLED,
+        excluded=torch.where(origin == Origin.SAMPLED, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8),
         sampler_logprob=torch.where(origin == Origin.SAMPLED, -1.0, torch.nan),
     )
     return TokenStreams([replace(row, sample=sample, new_logprob=-1.0 + torch.tensor(drift))])
@@ -61,7 +62,5 @@ def test_the_mismatch_of_each_class_hand_worked():
 
 
 def test_a_class_without_a_token_is_absent():
-    streams = TokenStreams([make_row(length=2)])
-    assert [
-        name for name in CLASSES if f"mismatch_{name}/k3" in engine_mismatch_metrics(streams, RECEIPT)
-    ] == ["stop"]
+    metrics = engine_mismatch_metrics(TokenStreams([make_row(length=2)]), RECEIPT)
+    assert [name for name in CLASSES if f"mismatch_{name}/k3" in metrics] == ["stop"]

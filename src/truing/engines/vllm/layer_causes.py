@@ -28,7 +28,12 @@ def stale_cause(
     eps: float,
     bound: float,
 ) -> str:
-    """Return which earlier publication's weights the wrong layers have; "" if none's. The newest is first."""
+    """Return which earlier publication's weights the wrong layers have; "" if none's. The newest is first.
+
+    Zeros are no stale weights, though a first adapter is zero too.
+    """
+    if not any(found[name].any() for name in wrong):
+        return ""
     for age, (version, responses) in enumerate(earlier, start=1):
         if all(
             name in responses and layer_error(found[name], *responses[name], eps) <= bound for name in wrong

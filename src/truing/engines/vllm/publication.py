@@ -9,7 +9,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from truing.engines.vllm.canary import canary_rows, row_scores
+from truing.engines.vllm.canary import canary_prompts, canary_rows, row_scores
 from truing.engines.vllm.expected_responses import Expected, expected_responses
 from truing.engines.vllm.sent_weights import surviving_share, trained_weights, write_weights
 from truing.models.lora import adapter_is_zero, without_adapter
@@ -40,6 +40,7 @@ class Publication:
     dtype: torch.dtype  # of the engine
     expected: Expected
     rows: Sequence[Tensor]
+    prompts: Sequence[Tensor]  # of the turns that are sampled
     scores: Tensor  # of the rows
     base_scores: Tensor | None  # of the rows, without the adapter
     earlier: Sequence[Past]  # the newest first
@@ -84,6 +85,7 @@ def prepare(
         dtype=dtype,
         expected=expected_responses(policy, dtype, seed, base),
         rows=rows,
+        prompts=canary_prompts(policy),
         scores=scores,
         base_scores=base_scores,
         earlier=earlier,

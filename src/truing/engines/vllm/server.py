@@ -114,7 +114,7 @@ class Server:
 
     def sleep(self) -> None:
         """Free the server's memory; weights that are sent again at each publication are dropped."""
-        self.client.post("/sleep", level=1 if self._lora_rank else 2)
+        self.client.post(f"/sleep?level={1 if self._lora_rank else 2}")
         self._proven = None
 
     def wake_up(self) -> None:

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -110,6 +112,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # a group to stop; Ctrl-C reaches the trainer alone, which stops it
             )
 
     def wait_until_ready(self, timeout: float) -> None:
@@ -130,13 +133,13 @@ class ServerProcess:
             client.close()
 
     def stop(self) -> None:
-        """Stop the server."""
+        """Stop the server and its processes, which a killed server leaves behind with their memory."""
         self._process.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def _error(self, got: str) -> EngineError:
         """Return an error with the end of the log."""

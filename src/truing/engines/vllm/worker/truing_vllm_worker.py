@@ -48,8 +48,9 @@ class TruingWorker:
         """Pack the vocabulary's weights again: after a reload a tied head keeps its old packed copy."""
         refreshed = []
         for name, module in self.model_runner.get_model().named_modules():
-            if hasattr(module, "org_vocab_size") and not hasattr(module, "base_layer"):
-                module.quant_method.process_weights_after_loading(module)
+            method = getattr(module, "quant_method", None)
+            if hasattr(module, "org_vocab_size") and hasattr(method, "process_weights_after_loading"):
+                method.process_weights_after_loading(module)
                 refreshed.append(name)
         return {"refreshed": refreshed}
 

@@ -46,7 +46,7 @@ def test_a_server_that_is_not_there(opened):
         ({"version": "0.31.2"}, "too old"),
         ({"max_lora_rank": 0}, "cannot hold the adapter\n  got: a server without --enable-lora"),
         ({"max_lora_rank": 2}, "cannot hold the adapter\n  got: --max-lora-rank 2\n  expected: at least 4"),
-        ({"context": 40}, "too short a context"),
+        ({"context": 139}, "too short a context"),
         ({"dtype": torch.bfloat16}, "another dtype\n  got: bfloat16\n  expected: float32"),
     ],
 )
@@ -177,15 +177,15 @@ def test_a_connection_that_is_cut_each_time_ends_the_run(served, opened):
 
 
 def test_a_shorter_context_is_that_of_the_engine(served, opened):
-    engine, _ = opened(served(context=64).url)
-    assert engine.context_length == 64
+    engine, _ = opened(served(context=150).url)
+    assert engine.context_length == 150
     with pytest.raises(DataError, match="longer than the context"):
-        generate(engine, [Request(torch.arange(61), ("key",))], PARAMS)
+        generate(engine, [Request(torch.arange(147), ("key",))], PARAMS)
 
 
 def test_a_context_without_room_for_a_turn(served, opened):
     with pytest.raises(InvalidValueError, match="no room"):
-        opened(served(context=64).url, sampling={"max_new_tokens": 64})
+        opened(served(context=150).url, sampling={"max_new_tokens": 150})
 
 
 def test_a_refused_server_is_left_as_it_was(served, opened, tmp_path):

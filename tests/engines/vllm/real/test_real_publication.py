@@ -84,9 +84,7 @@ def test_a_fault_of_the_adapter_is_named(model, fault, request):
 def test_a_moved_element_of_the_base_is_named(smollm2):
     with smollm2.engine() as engine:
         layer = smollm2.plant("element_moved")["layer"]
-        with pytest.raises(
-            PublicationError, match="a base that was changed after it was loaded"
-        ) as raised:
+        with pytest.raises(PublicationError, match="a base that was changed after it was loaded") as raised:
             smollm2.publish(engine, 0)
     assert "in 1 of" in raised.value.what
     assert raised.value.got.startswith(layer.replace("qkv_proj", "q_proj").removesuffix(".base_layer"))

@@ -42,7 +42,7 @@ MAY_IMPORT = {
         " learner"
     ),
     "trainer": (
-        "errors utils types config ops record analysis chat models rewards envs rollouts algos checks"
+        "errors utils types config ops record analysis chat models rewards engines envs rollouts algos checks"
         " metrics doctor trackers learner instrumentation"
     ),
     "api": (

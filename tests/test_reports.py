@@ -10,7 +10,7 @@ from truing.record import RunReader
 
 
 @pytest.mark.parametrize("key", EQUIVALENT_KEYS)
-def test_a_key_of_another_trainer_is_told_by_its_name_here(mini, key):
+def test_a_key_of_another_trainer_is_reported_by_its_name_here(mini, key):
     with pytest.raises(RecipeError, match="belongs to another trainer") as error:
         resolve(mini(grpo={key: 1.0}))
     assert error.value.expected == EQUIVALENT_KEYS[key].key

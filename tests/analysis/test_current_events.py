@@ -40,7 +40,7 @@ def line(kind, payload, time=1.0):
     return {"time": time, "kind": kind, "payload": payload}
 
 
-def test_what_the_doctor_tells_is_what_is_recalled():
+def test_what_the_doctor_reports_is_what_is_recalled():
     claim = Claim(Verdict.PROVEN, "what", "got", "expected", "remedy", start=1, end=3)
     result = told_of(Finding("LEN001", "length-collapse", "grpo", 4, claim, "s"))
     assert REQUIRED_FIELDS["finding"].keys() == {
@@ -51,7 +51,7 @@ def test_what_the_doctor_tells_is_what_is_recalled():
 
 
 @pytest.mark.parametrize("kind", REQUIRED_FIELDS)
-def test_an_event_without_a_field_is_left_out_and_told(tmp_path, kind):
+def test_an_event_without_a_field_is_left_out_and_reported(tmp_path, kind):
     assert GOOD.keys() == REQUIRED_FIELDS.keys()
     events, odd = events_of(tmp_path, line(kind, GOOD[kind]), line("note", {}))
     assert ([each.kind for each in events], odd) == ([kind, "note"], [])
@@ -120,7 +120,7 @@ def test_what_a_writer_writes_is_whole(tmp_path):
     assert ([each.kind for each in events], odd) == (list(GOOD), [])
 
 
-def test_what_was_told_of_an_update_is_undone_once_and_with_it_all_that_came_after():
+def test_what_was_reported_of_an_update_is_undone_once_and_with_it_all_that_came_after():
     standing = UndoTracker()
     for step in (0, 3, 1, 3):
         standing.add("grpo", step, f"grpo {step}")
@@ -161,7 +161,7 @@ def test_many_rollbacks_of_many_findings_take_no_time_that_grows_with_their_prod
     assert time.process_time() - begun < 5  # some 0.1 s; the product would take minutes
 
 
-def test_a_run_that_goes_back_a_stage_undoes_what_later_stages_told():
+def test_a_run_that_goes_back_a_stage_undoes_what_later_stages_reported():
     standing = UndoTracker()
     for event in (Event(0.0, "stage", {"stage": stage}) for stage in ("sft", "grpo")):
         assert standing.undone(event) == []

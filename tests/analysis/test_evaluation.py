@@ -154,7 +154,7 @@ def test_an_answer_passes_from_a_reward_on():
 
 
 @pytest.mark.parametrize("facts", [{"passes_at": None}, {"earned": {}}, {"answers": 1}])
-def test_pass_at_k_is_left_out_where_it_cannot_be_told(facts):
+def test_pass_at_k_is_left_out_where_it_cannot_be_determined(facts):
     assert several([0, 1], **facts).pass_at() == {}
 
 
@@ -182,7 +182,7 @@ def test_pass_at_k_covers_the_truth_as_often_as_it_says():
     assert covered / 200 >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / 200)
 
 
-def test_an_event_tells_pass_at_k_and_an_earlier_one_does_not():
+def test_an_event_reports_pass_at_k_and_an_earlier_one_does_not():
     result = asdict(several([0, 1]))
     assert read_evaluation(result) == several([0, 1])
     earlier = {name: value for name, value in result.items() if name not in ("earned", "passes_at")}

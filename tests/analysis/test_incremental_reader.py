@@ -71,7 +71,7 @@ def test_events_that_were_cut_back_are_read_anew(tmp_path):
     assert [event.payload["text"] for event in followed.events] == ["c"]
 
 
-def test_facts_are_told_by_their_path_and_none_where_there_are_none(tmp_path):
+def test_facts_are_reported_by_their_path_and_none_where_there_are_none(tmp_path):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         writer.write_run({"machine": {"device": "cpu"}, "name": "a", "versions": None})
@@ -84,7 +84,7 @@ def test_facts_are_told_by_their_path_and_none_where_there_are_none(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "steps.jsonl"])
-def test_a_file_that_is_gone_is_told(tmp_path, name):
+def test_a_file_that_is_gone_is_reported(tmp_path, name):
     run = tmp_path / "run"
     RunWriter(run).close()
     (run / name).unlink()

@@ -85,7 +85,7 @@ def test_the_draws_are_such_that_a_bootstrap_does_not(kind, tasks):
     assert covered / DRAWS < 0.9
 
 
-def test_a_gain_of_outcomes_is_told_where_the_exact_sign_test_finds_one():
+def test_a_gain_of_outcomes_is_reported_where_the_exact_sign_test_finds_one():
     for up in range(12):
         for down in range(up + 1):
             data = [1.0] * up + [-1.0] * down + [0.0] * 9
@@ -188,7 +188,7 @@ def test_within_bounds_one_of_two_equal_runs_is_seldom_called_better(kind, tasks
     assert wrong / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
-def test_a_clear_gain_is_told():
+def test_a_clear_gain_is_reported():
     apart = [0.5, 0.6, 0.4, 0.55, 0.45, 0.5, 0.52, 0.48]
     supposed = ", if differences are symmetric"
     assert _conclusion(student_interval(apart), apart) == "the second is better" + supposed

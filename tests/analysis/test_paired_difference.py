@@ -122,7 +122,7 @@ def test_what_one_has_alone_is_left_out_and_so_are_early_ones_of_a_stage(two):
     assert [each.name for each in gains] == ["base", *names[4:-1], "after_grpo"]
 
 
-def test_seeds_are_told(two):
+def test_seeds_are_reported(two):
     assert seed_note(*two([], [])).startswith(
         "both runs have seed 0: one pair does not generalize to other seeds"
     )

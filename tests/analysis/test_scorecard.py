@@ -120,7 +120,7 @@ def test_a_critic_moves_where_there_is_something_to_predict(recipe):
     assert verdict(ppo, "critic", *steps(0.0, 0.0)) == "fact"
 
 
-def test_what_a_guard_undid_is_told_and_giving_up_fails(recipe):
+def test_what_a_guard_undid_is_reported_and_giving_up_fails(recipe):
     def stability(*events):
         return {c.name: c for c in scorecard(columns_of([Step()]), recipe(), "cpu", events)}["stability"]
 

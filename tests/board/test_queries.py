@@ -73,13 +73,13 @@ ABSENT = [
 
 
 @pytest.mark.parametrize(("view", "query"), WRONG)
-def test_a_question_that_cannot_be_meant_is_told_so(board, view, query):
+def test_a_question_that_cannot_be_meant_is_reported_so(board, view, query):
     with pytest.raises(BadRequestError):
         board.answer(view, query)
 
 
 @pytest.mark.parametrize(("view", "query", "words"), ABSENT)
-def test_what_is_not_there_is_told_so(board, view, query, words):
+def test_what_is_not_there_is_reported_so(board, view, query, words):
     with pytest.raises(RecordError) as error:
         board.answer(view, query)
     assert str(error.value).startswith(words)
@@ -128,7 +128,7 @@ def test_a_torn_line_was_never_recorded(copied):
     assert (failed(answers), answers["run"]["updates"], answers["run"]["trouble"]) == ([], 17, "")
 
 
-def test_a_damaged_event_is_told_and_everything_else_works(copied):
+def test_a_damaged_event_is_reported_and_everything_else_works(copied):
     lines = (copied / "events.jsonl").read_bytes().splitlines(True)
     (copied / "events.jsonl").write_bytes(b"".join([lines[0], b'{"time": 1, "kind": "eval"\n', *lines[1:]]))
     with open(copied / "events.jsonl", "ab") as handle:
@@ -147,7 +147,7 @@ def test_a_damaged_event_is_told_and_everything_else_works(copied):
     ]
 
 
-def test_a_damaged_line_of_steps_is_told_in_the_runs_place(copied):
+def test_a_damaged_line_of_steps_is_reported_in_the_runs_place(copied):
     shutil.copytree(copied, copied.parent / "sound")
     lines = (copied / "steps.jsonl").read_bytes().splitlines(True)
     (copied / "steps.jsonl").write_bytes(b"".join([*lines[:3], b'{"step": 3}\n', *lines[4:]]))
@@ -172,7 +172,7 @@ def test_an_update_whose_rows_are_missing_or_damaged_costs_itself_alone(copied):
 
 
 @pytest.mark.parametrize("how", ["other bytes", "no parquet"])
-def test_a_compacted_file_that_is_damaged_is_told(copied, how):
+def test_a_compacted_file_that_is_damaged_is_reported(copied, how):
     path = copied / "rollouts.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 255
@@ -182,7 +182,7 @@ def test_a_compacted_file_that_is_damaged_is_told(copied, how):
     assert how == "other bytes" or failed(answers)
 
 
-def test_a_segment_with_a_wrong_checksum_is_told(tmp_path):
+def test_a_segment_with_a_wrong_checksum_is_reported(tmp_path):
     with opened_run(tmp_path / "mini") as writer:
         for step in range(2):
             write(writer, step, rows=[make_row(f"0/grpo/{step}/0/0")], lr=0.1)
@@ -203,7 +203,7 @@ RECIPES = {
 
 
 @pytest.mark.parametrize("how", RECIPES)
-def test_a_recipe_that_cannot_be_read_is_told_and_the_curves_are_there(copied, how):
+def test_a_recipe_that_cannot_be_read_is_reported_and_the_curves_are_there(copied, how):
     facts = json.loads((copied / "run.json").read_text())
     RECIPES[how](facts)
     (copied / "run.json").write_text(json.dumps(facts))
@@ -226,7 +226,7 @@ def test_facts_of_another_version_are_no_obstacle(copied, facts):
     assert answers["run"]["scorecard"] == []
 
 
-def test_a_recipe_file_that_is_gone_is_told(copied):
+def test_a_recipe_file_that_is_gone_is_reported(copied):
     (copied / "recipe.toml").unlink()
     answers = everything(Board(copied.parent), "mini")
     assert failed(answers) == []
@@ -242,7 +242,7 @@ def test_files_that_hold_anything_lead_to_an_answer_or_an_error(copied, name, co
     everything(Board(copied.parent), "mini")
 
 
-def test_facts_of_a_line_that_are_not_as_they_should_be_are_told(copied):
+def test_facts_of_a_line_that_are_not_as_they_should_be_are_reported(copied):
     lines = [json.loads(line) for line in (copied / "steps.jsonl").read_text().splitlines()]
     for facts in ({"ratios": 5}, {"ratios": {"edges": [1], "epochs": [{"scored": 1}]}}):
         lines[-1]["facts"] = facts

@@ -187,7 +187,7 @@ def test_a_run_without_an_update_can_be_reported(tmp_path):
     assert list(views) == ["run?run=run", "words"]
 
 
-def test_what_is_no_run_is_told(tmp_path):
+def test_what_is_no_run_is_reported(tmp_path):
     (tmp_path / "empty").mkdir()
     for each in ("empty", "nothing"):
         with pytest.raises(RecordError):

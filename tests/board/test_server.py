@@ -216,7 +216,7 @@ def events_of(board, act):
     return asyncio.run(listen())
 
 
-def test_who_listens_hears_of_what_is_written(tmp_path, monkeypatch):
+def test_a_listener_receives_what_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "POLL_SECONDS", 0.02)
     with opened_run(tmp_path / "a") as writer, opened_run(tmp_path / "b"):
         write(writer, 0)
@@ -228,7 +228,7 @@ def test_who_listens_hears_of_what_is_written(tmp_path, monkeypatch):
         assert json.loads(changed["data"])["runs"] == ["a"]
 
 
-def test_who_listens_hears_of_a_run_that_is_new(tmp_path, monkeypatch):
+def test_a_listener_receives_a_run_that_is_new(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "POLL_SECONDS", 0.01)
     board = Board(tmp_path)
     _, changed = events_of(board, lambda: opened_run(tmp_path / "new").close())
@@ -243,7 +243,7 @@ def test_a_run_that_vanishes_does_not_end_the_stream(tmp_path, monkeypatch):
     assert changed["event"] == "changed"
 
 
-def test_a_listener_over_http_hears_and_ends_with_the_server(tmp_path, monkeypatch):
+def test_a_listener_over_http_receives_events_and_ends_with_the_server(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
     writer = opened_run(tmp_path / "a")
     listening = socket.create_server(("127.0.0.1", 0))

@@ -59,7 +59,7 @@ def write(run: Path, tokenizer: Path) -> Path:
             writer.write_step(replace(record, loss_label=clean(EVIL)), rows)
         name = rows[1].sample.sample_id
         for code, claim in (("MSK003", EVIL), ("LEN001", LINK)):
-            found = Finding(
+            result = Finding(
                 code,
                 EVIL,
                 "grpo",
@@ -67,7 +67,7 @@ def write(run: Path, tokenizer: Path) -> Path:
                 Claim(Verdict.PROVEN, claim, EVIL, EVIL, remedy=EVIL, start=3, end=6),
                 name,
             )
-            writer.write_event("finding", **finding_event(found))
+            writer.write_event("finding", **finding_event(result))
         writer.write_event(EVIL, text=EVIL)
         writer.write_event("incident", stage=EVIL, step=0, text=EVIL)
         writer.write_event("boundary", stage=EVIL, step=0, lines=[[EVIL, EVIL]])

@@ -32,19 +32,19 @@ TICKS = """(shown) => import("/axes.js").then(({ updateTicks }) => {
 )
 def test_ticks_are_whole_updates_by_the_numbers_of_their_stage(visit, shown, title, expected):
     page = visit.go("#/rules")
-    told = page.evaluate(TICKS, {"spans": SPANS, "range": list(shown)})
-    assert told == [title, {str(x): text for x, text in expected.items()}]
+    result = page.evaluate(TICKS, {"spans": SPANS, "range": list(shown)})
+    assert result == [title, {str(x): text for x, text in expected.items()}]
 
 
 def test_ticks_of_any_stretch_are_named_rightly_and_do_not_touch(visit):
     page = visit.go("#/rules")
     asked = [(low + 0.3, low + size) for low in range(0, 205, 7) for size in (1, 2, 5, 30, 90, 208)]
     asked = [(low, min(high, 209.5)) for low, high in asked]
-    told = page.evaluate(
+    result = page.evaluate(
         f"(all) => Promise.all(all.map({TICKS}))",
         [{"spans": SPANS, "range": each, "width": 340} for each in asked],
     )
-    for (low, high), (title, ticks) in zip(asked, told, strict=True):
+    for (low, high), (title, ticks) in zip(asked, result, strict=True):
         assert ticks, (low, high)
         places = sorted(map(int, ticks))
         names = set()
@@ -66,11 +66,11 @@ def test_a_log_axis_has_two_labels_or_more_that_say_what_they_are(visit):
         for low in (3e-9, 7.3e-7, 0.00999, 0.1, 0.84, 0.99999, 1, 4.4, 9.5, 73_000)
         for decades in (1e-5, 0.004, 0.05, 0.2, 0.5, 1, 1.7, 3, 5, 9, 14)
     ]
-    told = page.evaluate(
+    result = page.evaluate(
         """(all) => import("/axes.js").then(({ logTicks }) => all.map((each) => logTicks(...each)))""",
         ends,
     )
-    for (low, high), ticks in zip(ends, told, strict=True):
+    for (low, high), ticks in zip(ends, result, strict=True):
         assert 2 <= len(ticks) <= 6, (low, high, ticks)
         assert len({each["text"] for each in ticks}) == len(ticks)
         for each in ticks:
@@ -90,11 +90,11 @@ RAISED = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-", strict=True))
 
 def test_a_stretch_holds_a_whole_update(visit):
     page = visit.go("#/rules")
-    told = page.evaluate(
+    result = page.evaluate(
         """() => import("/axes.js").then(({ atLeastOneUpdate }) =>
             [[3.2, 3.4], [3.6, 3.7], [2, 5]].map(atLeastOneUpdate))"""
     )
-    assert told == [[2.5, 3.5], [3.5, 4.5], [2, 5]]
+    assert result == [[2.5, 3.5], [3.5, 4.5], [2, 5]]
 
 
 def test_the_run_page_names_updates_as_the_rest_does(visit, rich):

@@ -49,7 +49,7 @@ class Timed:
         self.seconds = time.monotonic() - self.begun
 
 
-def drawn(page):
+def wait_for_chart(page):
     """Wait for the chart of the reward."""
     page.locator("figure[aria-label=Reward]").scroll_into_view_if_needed()
     page.wait_for_function("() => document.querySelector('figure[aria-label=Reward] .plot').data")
@@ -62,7 +62,7 @@ def test_a_long_run_is_looked_at_as_fast_as_a_short_one(board, steps):
             page = visit.go(wait="tbody tr .state")
         with Timed() as took["run"]:
             page.locator("tbody a").first.click()
-            drawn(page)
+            wait_for_chart(page)
         points = page.evaluate(
             "document.querySelector('figure[aria-label=Reward] .plot').data.map((each) => each.x.length)"
         )
@@ -85,7 +85,7 @@ def test_a_long_run_is_looked_at_as_fast_as_a_short_one(board, steps):
 def test_no_spike_is_lost_where_a_point_is_many_updates(board, steps):
     with visiting(board) as visit:
         page = visit.go("#/run?run=big")
-        drawn(page)
+        wait_for_chart(page)
         low, high = page.evaluate(
             """() => { const [low, high] = document.querySelector('figure[aria-label=Reward] .plot').data;
                  return [Math.min(...low.y), Math.max(...high.y)]; }"""

@@ -15,28 +15,28 @@ ROOMS = {"Reward", "Tokens", "Policy", "Critic", "Answers", "Sampler", "Cost"}
 
 def numbers_of(run):
     """Each recorded number: updates of the run from 1 that have it, and its values."""
-    told = {}
+    facts = {}
     for row, step in enumerate(RunReader(run).steps(), start=1):
         seconds = {f"seconds/{phase}": value for phase, value in step.seconds.items()}
         for name, value in {**step.metrics, **seconds}.items():
             if math.isfinite(value):
-                xs, ys = told.setdefault(name, ([], []))
+                xs, ys = facts.setdefault(name, ([], []))
                 xs.append(row)
                 ys.append(value)
-    return told
+    return facts
 
 
 @pytest.fixture(scope="module")
 def charts(board, rich, critic, agent):
     """All charts of three runs, each over the whole run, and what the rooms are called."""
-    told = {}
+    facts = {}
     for run in (rich, critic, agent):
         with visiting(board) as visit:
             page = visit.go(f"#/run?run={run.name}")
             page.get_by_role("button", name="whole run").click()
             rooms = page.locator("h2:has(small)").evaluate_all("all => all.map((one) => one.firstChild.data)")
-            told[run.name] = draw_all(page), rooms
-    return told
+            facts[run.name] = draw_all(page), rooms
+    return facts
 
 
 def first_updates(run):
@@ -47,21 +47,21 @@ def first_updates(run):
 
 @pytest.mark.parametrize("name", ["rich", "critic", "agent"])
 def test_every_trace_is_the_record_and_every_number_is_in_a_chart(charts, name, request):
-    told, found = numbers_of(request.getfixturevalue(name)), set()
+    output, result = numbers_of(request.getfixturevalue(name)), set()
     for title, chart in charts[name][0].items():
         traces = [each for each in chart["traces"] if each["mode"] != "markers"]
         names = chart["names"] or [traces[0]["name"]]  # one number alone has no legend
         assert len(traces) == len(names), title
         for number, trace in zip(names, traces, strict=True):
-            places = zip(*told[number], strict=True)
+            places = zip(*output[number], strict=True)
             drawn = [(x, y) for x, y in places if y > 0 or not chart["log"]]
             assert list(zip(trace["x"], trace["y"], strict=True)) == drawn, (title, number)
-            found.add(number)
-    assert found == set(told)
+            result.add(number)
+    assert result == set(output)
 
 
 def test_a_log_axis_is_where_the_rooms_say(charts):
-    logs = {chart.title for room in DECLARED for chart in room.charts if chart.log}
+    logs = {chart.title for group in DECLARED for chart in group.charts if chart.log}
     for told, _ in charts.values():
         assert {title for title, chart in told.items() if chart["log"]} == logs & set(told)
 
@@ -98,25 +98,25 @@ def test_evaluations_are_points_with_their_interval(charts, rich):
     reader = RunReader(rich)
     (begin,) = first_updates(rich)
     ends = {"base": 0, "after_sft": begin, "after_grpo": len(reader.steps())}
-    told = [each.payload for each in reader.events() if each.kind == "eval"]
+    payloads = [each.payload for each in reader.events() if each.kind == "eval"]
     places = []
-    for each in told:
+    for each in payloads:
         stage, at, done = each["name"].partition("@")
         places.append(int(done) + {"sft": 0, "grpo": begin}[stage] if at else ends[each["name"]])
-    means = [each["estimate"]["mean"] for each in told]
-    assert len(told) >= 4
+    means = [each["estimate"]["mean"] for each in payloads]
+    assert len(payloads) >= 4
     assert marks["x"] == places
     assert marks["y"] == means
     for side, bound, sign in (("array", "high", 1), ("arrayminus", "low", -1)):
-        expected = [sign * (each["estimate"][bound] - each["estimate"]["mean"]) for each in told]
+        expected = [sign * (each["estimate"][bound] - each["estimate"]["mean"]) for each in payloads]
         assert marks["error"][side] == pytest.approx(expected)
 
 
 def test_an_evaluation_says_its_interval_and_how_many_tasks_it_rests_on(visit, rich):
-    told = [each.payload["estimate"] for each in RunReader(rich).events() if each.kind == "eval"][-1]
+    result = [each.payload["estimate"] for each in RunReader(rich).events() if each.kind == "eval"][-1]
     page = visit.go(f"#/run?run={rich.name}")
     tile = page.locator(".tile", has_text="evaluation after grpo")
-    expect(tile.locator(".more div").first).to_have_text(f"95 % [{told['low']:.3f}, {told['high']:.3f}]")
+    expect(tile.locator(".more div").first).to_have_text(f"95 % [{result['low']:.3f}, {result['high']:.3f}]")
     expect(tile.locator(".more div").last).to_have_text("8 tasks")
     page = visit.go("#/")
     line = page.locator("tr", has=page.get_by_role("link", name=rich.name, exact=True))
@@ -146,14 +146,14 @@ def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):
 
 def test_the_histogram_of_ratios_holds_every_scored_token(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
-    told = RunReader(rich).steps()[-1].facts["ratios"]
+    result = RunReader(rich).steps()[-1].facts["ratios"]
     boxes = page.locator("figure.chart", has_text="Ratios of the last update").locator(".plot")
-    assert boxes.count() == len(told["epochs"]) == 2
+    assert boxes.count() == len(result["epochs"]) == 2
     page.wait_for_function("() => document.querySelectorAll('.plot .bars').length > 1")
-    for i, epoch in enumerate(told["epochs"]):
+    for i, epoch in enumerate(result["epochs"]):
         bars = boxes.nth(i).evaluate("each => each.data.map((one) => Array.from(one.y))")
         signs = [dict(map(tuple, epoch[sign])) for sign in ("negative", "zero", "positive")]
-        bins = len(told["edges"]) + 1
+        bins = len(result["edges"]) + 1
         assert bars == [[counts.get(place, 0) for place in range(bins)] for counts in signs]
         assert sum(map(sum, bars)) == epoch["scored"]
         limits = boxes.nth(i).evaluate("each => each.layout.shapes.map((one) => one.x0)")

@@ -63,12 +63,12 @@ def test_it_begins_with_which_is_better(page):
 
 
 def test_a_stage_begins_at_its_own_first_update_in_both(page):
-    told = page.evaluate(PLOT, "reward/mean")
-    first, second, *evaluations = told["traces"]
+    result = page.evaluate(PLOT, "reward/mean")
+    first, second, *evaluations = result["traces"]
     assert (first["x"], first["y"], first["at"]) == ([1, 2, 3], [0, 1, 2], ["grpo 1", "grpo 2", "grpo 3"])
     assert (second["x"], second["y"], second["at"]) == ([1, 2, 3], [0.25, 1.25, 2.25], first["at"])
     assert [each["x"] for each in evaluations] == [[0, 3], [0, 3]]
-    assert told["marks"] == told["stages"] == []
+    assert result["marks"] == result["stages"] == []
     supervised = page.locator('figure[aria-label="loss/supervised"]')
     expect(supervised).to_contain_text("Not recorded in grpo.")
     expect(supervised).to_contain_text("loss/supervised (nats/token)")
@@ -77,12 +77,12 @@ def test_a_stage_begins_at_its_own_first_update_in_both(page):
 def test_over_the_whole_each_run_has_its_own_marks(page):
     page.get_by_role("button", name="whole runs").click()
     page.wait_for_function(f"({PLOT})('reward/mean').marks.length == 2")
-    told = page.evaluate(PLOT, "reward/mean")
-    assert told["marks"] == [3.5, 2.5]
-    assert told["stages"] == ["sft", "grpo", "sft", "grpo"]
-    assert [each["x"] for each in told["traces"]] == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [3, 6], [2, 5]]
-    assert told["traces"][0]["at"][2:4] == ["sft 3", "grpo 1"]
-    assert told["traces"][1]["at"][2:4] == ["grpo 1", "grpo 2"]
+    result = page.evaluate(PLOT, "reward/mean")
+    assert result["marks"] == [3.5, 2.5]
+    assert result["stages"] == ["sft", "grpo", "sft", "grpo"]
+    assert [each["x"] for each in result["traces"]] == [[1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5], [3, 6], [2, 5]]
+    assert result["traces"][0]["at"][2:4] == ["sft 3", "grpo 1"]
+    assert result["traces"][1]["at"][2:4] == ["grpo 1", "grpo 2"]
 
 
 def test_what_hovers_says_the_update(page):

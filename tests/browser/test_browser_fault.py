@@ -97,14 +97,14 @@ def test_the_rule_that_fired_is_two_clicks_away(visit, planted):
     expect(page.locator("h2", has_text="Fix")).to_be_visible()
 
 
-def test_every_run_tells_first_what_was_found_or_that_nothing_was(visit, rich, critic, agent, planted):
+def test_every_run_reports_first_what_was_found_or_that_nothing_was(visit, rich, critic, agent, planted):
     for run in (rich, critic, agent, planted):
         page = visit.go(f"#/run?run={run.name}")
         expect(page.locator("h1")).to_have_text(run.name)
-        told = page.locator(".finding:not(.clean) .row b").all_inner_texts()
+        result = page.locator(".finding:not(.clean) .row b").all_inner_texts()
         findings, facts = (
             [f"{each.code} {each.name}" for each in recorded_findings(RunReader(run).events(), kind)]
             for kind in ("finding", "fact")
         )
-        assert told == findings + facts
+        assert result == findings + facts
         assert page.locator(".finding.clean").count() == (not findings)

@@ -77,7 +77,7 @@ def test_words_are_explained_from_the_header_the_dialog_and_the_keyboard(visit):
     page.wait_for_selector('main[data-page="glossary"]')
 
 
-def test_the_keys_are_told_in_a_dialog(visit):
+def test_the_keys_are_reported_in_a_dialog(visit):
     page = visit.go()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()

@@ -126,22 +126,22 @@ def test_the_figures_of_a_lab_follow_the_colours_of_the_page(visit):
 
 @pytest.mark.parametrize("name", ["audit", "poor"])
 def test_an_audit_shows_what_the_command_says(visit, folder, name):
-    told = report_facts(diagnose_run(folder / name))
+    facts = report_facts(diagnose_run(folder / name))
     page = visit.go(f"#/audit?audit={name}")
     findings = page.locator("section.finding")
-    assert findings.count() == len(told["findings"])
-    for section, each in zip(findings.all(), told["findings"], strict=True):
+    assert findings.count() == len(facts["findings"])
+    for section, each in zip(findings.all(), facts["findings"], strict=True):
         expect(section).to_contain_text(f"{each['code']} {each['name']}")
         expect(section.locator("p").first).to_have_text(each["what"])
         expect(section.locator(".verdict")).to_contain_text(each["verdict"])
     heads = page.locator("h2").all_inner_texts()
-    counts = {"clean": len(told["clean"]), "not checked": len(told["not_checked"])}
+    counts = {"clean": len(facts["clean"]), "not checked": len(facts["not_checked"])}
     assert [int(head.split()[0]) for head in heads] == [count for count in counts.values() if count]
     rows = [tuple(row.locator("td").all_inner_texts()) for row in page.locator("tbody tr").all()]
-    assert rows == [(code, ", ".join(needs)) for code, needs in told["not_checked"].items()]
+    assert rows == [(code, ", ".join(needs)) for code, needs in facts["not_checked"].items()]
     text = check(page)
     if name == "audit":
-        assert told["findings"]
+        assert facts["findings"]
         assert "<script>window.pwned=1</script>" in text
         assert r"\u{202e}" in text
     else:

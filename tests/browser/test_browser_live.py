@@ -25,9 +25,9 @@ def home(tmp_path):
     words = [sys.executable, "-m", "truing", "board", str(tmp_path / "runs"), "--port", "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment()) as process:
         try:
-            told = [process.stdout.readline() for _ in range(2)]
-            assert told[0].startswith("0 runs in ")
-            yield told[1].split()[2]
+            entries = [process.stdout.readline() for _ in range(2)]
+            assert entries[0].startswith("0 runs in ")
+            yield entries[1].split()[2]
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(20)

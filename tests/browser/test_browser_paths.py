@@ -85,10 +85,10 @@ def everything(run):
 
 
 @pytest.mark.parametrize("run", ["segment", "tokenizer", "absolute", "file", "folder", "linked"])
-def test_a_run_that_points_out_of_the_folder_tells_nothing_from_there(board, run):
-    told = [ask(board, target)[2] for target in everything(run)]
-    assert not any(CANARY.encode() in each for each in told)
-    assert any(b'"reward"' in each or b"error" in each for each in told)
+def test_a_run_that_points_out_of_the_folder_reports_nothing_from_there(board, run):
+    entries = [ask(board, target)[2] for target in everything(run)]
+    assert not any(CANARY.encode() in each for each in entries)
+    assert any(b'"reward"' in each or b"error" in each for each in entries)
 
 
 @pytest.mark.parametrize("name", STRANGE, ids=lambda name: repr(name)[:24])

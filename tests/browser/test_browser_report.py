@@ -19,13 +19,13 @@ def reports(tmp_path_factory, planted, rich):
     folder = tmp_path_factory.mktemp("reports")
     runs = {"planted": planted, "rich": rich, "evil": write(folder / "evil", rich / "tokenizer")}
     for name, run in runs.items():
-        told = truing("report", run, "--out", folder / f"{name}.html")
-        assert told.code == 0, told.err
-        assert f"{name}.html" in told.out
+        outcome = truing("report", run, "--out", folder / f"{name}.html")
+        assert outcome.code == 0, outcome.err
+        assert f"{name}.html" in outcome.out
     return {name: folder / f"{name}.html" for name in runs}
 
 
-def opened(visit, path: Path):
+def open_report(visit, path: Path):
     page = visit.page
     page.goto(path.as_uri())
     page.wait_for_selector('main[data-page="run"]')
@@ -38,11 +38,11 @@ def test_it_says_what_the_board_says_and_asks_for_nothing(visit, reports):
     charts = draw_all(page)
     findings = page.locator(".finding").all_inner_texts()
     with visiting("file://") as file:
-        page = opened(file, reports["rich"])
+        page = open_report(file, reports["rich"])
         page.get_by_role("button", name="whole run").click()
-        told = draw_all(page)
-        assert told.keys() == charts.keys()
-        assert told == charts
+        result = draw_all(page)
+        assert result.keys() == charts.keys()
+        assert result == charts
         assert page.locator(".finding").all_inner_texts() == findings
         asked = {each for each in file.asked if not each.startswith(("data:", "blob:"))}
         assert asked == {reports["rich"].as_uri()}
@@ -50,7 +50,7 @@ def test_it_says_what_the_board_says_and_asks_for_nothing(visit, reports):
 
 def test_no_link_leads_to_what_it_does_not_hold(reports):
     with visiting("file://") as file:
-        page = opened(file, reports["planted"])
+        page = open_report(file, reports["planted"])
         seen: dict[str, None] = {}
         todo = [""]
         while todo:
@@ -66,7 +66,7 @@ def test_no_link_leads_to_what_it_does_not_hold(reports):
 
 def test_the_tokens_that_a_finding_means_are_in_it(reports):
     with visiting("file://") as file:
-        page = opened(file, reports["planted"])
+        page = open_report(file, reports["planted"])
         page.locator(".finding", has_text="MSK003").locator("a").nth(1).click()
         page.wait_for_selector('main[data-page="sample"]')
         expect(page.locator(".t.found").first).to_be_in_viewport()
@@ -79,7 +79,7 @@ def test_the_tokens_that_a_finding_means_are_in_it(reports):
 
 def test_a_hostile_run_is_text_in_it_too(reports):
     with visiting("file://") as file:
-        page = opened(file, reports["evil"])
+        page = open_report(file, reports["evil"])
         draw_all(page)
         for view in (
             "",

@@ -16,11 +16,11 @@ TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) 
 def row(agent):
     """The longest attempt of the first policy update: turns of its own, and what tools answered."""
     rows = RunReader(agent).samples("grpo", 0)
-    found = max(rows, key=lambda each: (len(each.sample.turns), len(each.sample)))
-    origins = set(found.sample.origin.tolist())
-    assert len(found.sample.turns) > 1
+    result = max(rows, key=lambda each: (len(each.sample.turns), len(each.sample)))
+    origins = set(result.sample.origin.tolist())
+    assert len(result.sample.turns) > 1
     assert {Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL, Origin.SAMPLED} <= origins
-    return found
+    return result
 
 
 @pytest.fixture
@@ -35,18 +35,18 @@ def tokens(page):
 
 
 def test_every_token_has_its_origin_and_is_underlined_where_it_was_trained(sample, row):
-    told = tokens(sample)
-    assert [each[0] for each in told] == list(range(len(row.sample)))
-    for t, classes, line, _ in told:
+    result = tokens(sample)
+    assert [each[0] for each in result] == list(range(len(row.sample)))
+    for t, classes, line, _ in result:
         assert Origin(int(row.sample.origin[t])).name in classes, t
         assert (line == "underline") == bool(row.sample.policy_mask[t]), t
-    drawn = [t for t, classes, *_ in told if "trained" in classes]
+    drawn = [t for t, classes, *_ in result if "trained" in classes]
     assert drawn == row.sample.policy_mask.nonzero().flatten().tolist()
     assert sample.locator(".turn.own").count() == len(row.sample.turns)
     assert sample.locator(".turn").count() >= 2 * len(row.sample.turns)
 
 
-def test_what_was_clipped_is_told(sample, row):
+def test_what_was_clipped_is_reported(sample, row):
     log = row.new_logprob - row.sample.old_logprob
     ratio, up = log.exp(), row.sample.advantage > 0
     clipped = row.sample.policy_mask & ((up & (ratio > 1.28)) | (~up & (ratio < 0.8)))
@@ -55,7 +55,7 @@ def test_what_was_clipped_is_told(sample, row):
     ] == clipped.nonzero().flatten().tolist()
 
 
-def said(page):
+def card_numbers(page):
     """The card's table, by the name of the number."""
     rows = page.locator(".card tbody tr").evaluate_all(
         "all => all.map((one) => [...one.children].map((td) => td.innerText))"
@@ -74,7 +74,7 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
     card = sample.locator(".card")
     expect(card).to_contain_text(f"token {t}")
     expect(card).to_contain_text(f"id {int(row.sample.token_ids[t])}")
-    told = said(sample)
+    result = card_numbers(sample)
     drawn = {"sampler": row.sample.sampler_logprob, "old": row.sample.old_logprob, "new": row.new_logprob}
     drawn |= {"reference": row.sample.ref_logprob}
     streams = {f"log-prob., {name}": stream for name, stream in drawn.items()}
@@ -85,11 +85,11 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
         "log ratio": row.new_logprob - row.sample.old_logprob,
     }
     for name, stream in streams.items():
-        assert close(told[name], float(stream[t])), name
+        assert close(result[name], float(stream[t])), name
     tool = int((row.sample.origin == Origin.TOOL).nonzero()[0])
     sample.locator(f'[data-t="{tool}"]').hover()
     expect(card).to_contain_text("not trained: not sampled by the policy")
-    assert said(sample)["log-prob., sampler"] == "–"
+    assert card_numbers(sample)["log-prob., sampler"] == "–"
 
 
 def test_tints_follow_their_numbers(sample, row):
@@ -114,12 +114,12 @@ def test_arrows_walk_and_the_link_makes_the_same_view_again(sample, row, board):
     at = sample.locator(".t.at")
     expect(at).to_have_attribute("data-t", str(first + 1))
     expect(sample.locator(".card")).to_contain_text(f"token {first + 1}")
-    before = tokens(sample), said(sample)
+    before = tokens(sample), card_numbers(sample)
     with visiting(board) as other:
         page = other.go(sample.url.removeprefix(board))
         expect(page.locator(".t.at")).to_have_attribute("data-t", str(first + 1))
         expect(page.get_by_label("tint")).to_have_value("entropy")
-        assert (tokens(page), said(page)) == before
+        assert (tokens(page), card_numbers(page)) == before
 
 
 def test_a_group_stands_side_by_side_best_first(visit, agent):

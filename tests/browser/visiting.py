@@ -43,13 +43,13 @@ class Chromium:
     def get(self) -> Browser:
         """The browser, started by whoever asks first."""
         if self._browser is None:
-            found = executable()
-            if found is None:
+            result = executable()
+            if result is None:
                 pytest.fail(NONE, pytrace=False)
             expect.set_options(timeout=PATIENCE)
             self._playwright = sync_playwright().start()
             flags = [*(f"--disable-{each}" for each in ARGS), "--no-first-run"]
-            self._browser = self._playwright.chromium.launch(executable_path=found, args=flags)
+            self._browser = self._playwright.chromium.launch(executable_path=result, args=flags)
         return self._browser
 
     def close(self) -> None:

@@ -239,7 +239,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("format", "text", "told"), BAD.values(), ids=BAD)
-def test_a_malformed_call_is_told_and_not_carried_out(format, text, told):
+def test_a_malformed_call_is_reported_and_not_carried_out(format, text, told):
     parsed = parse_calls(text, format)
     assert len(parsed.message.parse_errors) == 1
     assert told in parsed.message.parse_errors[0]
@@ -259,7 +259,7 @@ def test_64_levels_are_read():
     assert parse_calls(text, "hermes").message.parse_errors == ()
 
 
-def test_one_malformed_call_stops_the_others_and_each_is_told():
+def test_one_malformed_call_stops_the_others_and_each_is_reported():
     good, bad = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>', "<tool_call>clock</tool_call>"
     message = parse_calls(f"{bad}{good}{bad}", "hermes").message
     assert [problem[:7] for problem in message.parse_errors] == ["Call 1 ", "Call 3 "]
@@ -267,7 +267,7 @@ def test_one_malformed_call_stops_the_others_and_each_is_told():
     assert message.content == f"{bad}{good}{bad}"  # the model sees what it wrote
 
 
-def test_only_the_first_malformed_calls_are_told():
+def test_only_the_first_malformed_calls_are_reported():
     assert len(parse_calls("<tool_call>x</tool_call>" * 20, "hermes").message.parse_errors) == 8
 
 

@@ -24,7 +24,7 @@ def chosen(text, *values):
     return mask
 
 
-def test_every_byte_of_a_call_is_told_apart(tiny):
+def test_every_byte_of_a_call_is_distinguished(tiny):
     ids = torch.tensor([*b"So. ", *CALL.encode(), END])
     reading = read_turn_with_tools(tiny.tokenizer, ids, [END], "hermes")
     assert reading.text == f"So. {CALL}"

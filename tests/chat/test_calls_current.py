@@ -209,7 +209,7 @@ def test_a_call_in_a_thought_is_none(format):
 
 
 @pytest.mark.parametrize("format", sorted({format for format, *_ in GOOD.values()}))
-def test_a_format_is_told_from_every_other(format):
+def test_a_format_is_distinguished_from_every_other(format):
     written = [text for name, text, said, _ in GOOD.values() if name == format and len(said.calls) == 1]
     for text in written:
         [call] = parse_calls(text, format, TOOLS).message.calls

@@ -76,7 +76,7 @@ def test_each_part_that_is_left_out_is_named(was, now, missing):
     assert missing in dropped_text(chat_with((was, now)), *CONVERSATION)
 
 
-def test_the_arguments_of_a_missing_call_are_not_told_apart():
+def test_the_arguments_of_a_missing_call_are_not_distinguished():
     chat = chat_with(("m.tool_calls or ()", "(m.tool_calls or ())[:1]"))
     assert dropped_text(chat, *CONVERSATION) == "call 2 (look) of message 3 (assistant)"
 

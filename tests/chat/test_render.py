@@ -24,7 +24,7 @@ def test_ids_are_those_of_the_template(tiny, chat):
     assert prompt.token_ids.tolist() == expected
 
 
-def test_origin_tells_what_the_task_said_from_glue(tiny, chat):
+def test_origin_distinguishes_task_text_from_template_text(tiny, chat):
     prompt = prompt_of(chat, MESSAGES)
     said = prompt.token_ids[prompt.origin == Origin.PROMPT]
     assert tiny.tokenizer.decode(said) == "Be brief.user\nsays héllo 🙂"

@@ -89,7 +89,7 @@ def test_a_tool_that_the_prompt_does_not_show_is_found(report, chat_with, shown,
     assert {each.got for each in findings} == ({lacking} if lacking else set())
 
 
-def test_a_template_that_refuses_tools_is_told_once_by_the_attempts(report, chat_with):
+def test_a_template_that_refuses_tools_is_reported_once_by_the_attempts(report, chat_with):
     chat = chat_with((FIRST, "{{ raise_exception('no tools') if tools }}" + FIRST))
     native = Chat(chat.tokenizer, chat.stop_ids, "hermes", None, system_role=True)
     results = report(Shop(), native)

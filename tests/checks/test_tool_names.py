@@ -108,7 +108,7 @@ def test_descriptions_of_tools_name_other_tools():
     assert unknown_names(tools=(title,)) == []
 
 
-def test_check_finds_the_name_once_and_tells_the_tool(report):
+def test_check_finds_the_name_once_and_reports_the_tool(report):
     asked = {"role": "system", "content": "Use `find_price(item)` or price."}
 
     class Misnamed(Shop):

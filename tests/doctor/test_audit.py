@@ -30,11 +30,11 @@ def wealths(tokens, sampler, *, chunk=500, noise=0.0, kept=lambda tokens: slice(
         yield {name: log10_wealth(gains) for name, gains in total.items()}
 
 
-def together(wealth):
+def total_log10(wealth):
     return math.log10(sum(10 ** min(each, 300.0) for each in wealth.values()) / len(wealth))
 
 
-def fair(logits, said, prompt, index):
+def unchanged_logits(logits, said, prompt, index):
     return logits
 
 
@@ -63,28 +63,28 @@ UNFAIR = {
 def test_it_names_the_cause_within_so_many_tokens(cause):
     sampler, tokens = UNFAIR[cause]
     last = list(wealths(tokens, sampler))[-1]
-    assert together(last) > 6
+    assert total_log10(last) > 6
     assert max(last, key=last.__getitem__) == cause
 
 
 def test_fair_draws_make_nobody_rich():
-    assert max(map(together, wealths(100_000, fair))) < 3
+    assert max(map(total_log10, wealths(100_000, unchanged_logits))) < 3
 
 
 def test_noise_of_an_engine_makes_nobody_rich():
-    assert max(map(together, wealths(30_000, fair, noise=0.05))) < 3
+    assert max(map(total_log10, wealths(30_000, unchanged_logits, noise=0.05))) < 3
 
 
 def test_a_choice_by_what_was_drawn_makes_wealth_out_of_nothing():
     """Why tokens are chosen before any reward is known."""
-    *_, last = wealths(20_000, fair, kept=lambda drawn: drawn != STOP)
-    assert together(last) > 6
+    *_, last = wealths(20_000, unchanged_logits, kept=lambda drawn: drawn != STOP)
+    assert total_log10(last) > 6
     assert max(last, key=last.__getitem__) == "ban of stops"
 
 
 @pytest.mark.slow
 def test_a_million_fair_tokens_stay_below_a_thousand_to_one():
-    assert max(map(together, wealths(1_000_000, fair, chunk=5_000))) < 3
+    assert max(map(total_log10, wealths(1_000_000, unchanged_logits, chunk=5_000))) < 3
 
 
 def test_the_wealth_of_a_bet_by_hand():

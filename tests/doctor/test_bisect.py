@@ -57,10 +57,10 @@ def test_another_template_is_seen_token_by_token(mini, tmp_path):
 
     with patched("truing.chat.chat:apply_template", otherwise):
         run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
-    found = first_differing(bisect(run, stage="grpo", step=0)[1])
-    assert found.part == "template"
-    assert "token 1" in found.told
-    assert "should read 'system" in found.told
+    part = first_differing(bisect(run, stage="grpo", step=0)[1])
+    assert part.part == "template"
+    assert "token 1" in part.told
+    assert "should read 'system" in part.told
 
 
 def test_a_healthy_run_has_no_guilty_part(mini, tmp_path):
@@ -84,7 +84,7 @@ def test_a_swap_says_how_far_the_gradient_moves_and_which_rules_it_clears():
     assert "MSK002" in trials["mask"].clears
 
 
-def test_a_loss_without_a_gradient_is_told_as_such():
+def test_a_loss_without_a_gradient_is_reported_as_such():
     healthy = example_step()
     nothing = changed_step(healthy, pull=torch.zeros(len(healthy.row_of_token)))
     trials = {each.part: each for each in swap_each(nothing, {})}

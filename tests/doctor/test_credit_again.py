@@ -34,7 +34,7 @@ SHAPED = {
 
 def attempts(chance, judged):
     """Four groups of four attempts, of one to three turns, some of them of several samples."""
-    found = []
+    results = []
     for i in range(16):
         turns = chance.randint(1, 3)
         shares = [chance.choice([0.0, 0.25, 0.5]) if judged else float("nan") for _ in range(turns)]
@@ -44,7 +44,7 @@ def attempts(chance, judged):
         for part in parts:
             noise = torch.randn(len(part), generator=torch.Generator().manual_seed(chance.randrange(99)))
             known = {"ref_logprob": -1 + 0.5 * noise, "value": 0.3 * noise}
-            found.append(
+            results.append(
                 dataclasses.replace(
                     part,
                     group_id=f"g{i // 4}",
@@ -53,16 +53,16 @@ def attempts(chance, judged):
                     **{name: torch.where(part.kl_mask, x, torch.nan) for name, x in known.items()},
                 )
             )
-    return found
+    return results
 
 
 def recorded(samples, recipe, stage):
     def row(sample):
         nothing = torch.full((len(sample),), torch.nan)
         streams = dict.fromkeys(("new_logprob", "entropy", "raw_entropy", "pull"), nothing)
-        told = {"text": "", "status": Status.DONE, "reward_parts": {}, "messages": (), "outcome": {}}
+        facts = {"text": "", "status": Status.DONE, "reward_parts": {}, "messages": (), "outcome": {}}
         return SampleRow(
-            sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **told
+            sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **facts
         )
 
     return step_of(stage, 0, setup_of(recipe, stage), [row(each) for each in samples], {}, {}, ())

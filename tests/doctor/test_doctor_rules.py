@@ -96,7 +96,7 @@ def test_rules_are_chosen_by_code_and_family():
         select_rules(["XYZ"])
 
 
-def test_a_suppressed_finding_is_kept_and_not_told():
+def test_a_suppressed_finding_is_kept_and_not_reported():
     rule = RULES["MSK001"]
     diagnosis = Diagnosis([rule], {"MSK001": "meant"})
     assert diagnosis.add(rule.example()) == []
@@ -189,26 +189,26 @@ def test_the_chance_that_cut_attempts_are_the_best_is_that_of_all_ways_to_give_o
     assert rwd001.chance_of(tables) == pytest.approx(expected)
 
 
-def test_a_fact_is_no_finding_and_is_told_apart():
+def test_a_fact_is_no_finding_and_is_distinguished():
     step = RULES["LEN003"].example()
     diagnosis = Diagnosis(select_rules(["LEN003", "MSK001"]))
     diagnosis.add(step)
     (fact,) = [each for each in diagnosis.results() if each.code == "LEN003"]
     assert fact.verdict is Verdict.FACT
     assert not is_finding(fact)
-    told = report_facts(diagnosis)
-    assert ([each["code"] for each in told["facts"]], told["findings"]) == (["LEN003"], [])
-    shown = [text for text, _ in report_lines(diagnosis, "RUN")]
-    assert shown[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
-    assert any(text.startswith("0 rules found something") for text in shown)
-    assert not any("affects" in text for text in shown)
+    facts = report_facts(diagnosis)
+    assert ([each["code"] for each in facts["facts"]], facts["findings"]) == (["LEN003"], [])
+    texts = [text for text, _ in report_lines(diagnosis, "RUN")]
+    assert texts[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
+    assert any(text.startswith("0 rules found something") for text in texts)
+    assert not any("affects" in text for text in texts)
 
 
 @pytest.mark.parametrize(("before", "verdict"), [(0.5, Verdict.FACT), (0.0, Verdict.SUSPECT)])
 def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_them(before, verdict):
     weights = {"before": "a", "after": "b", "next": "b"}
-    told = [Past("grpo", 0, {"grad/norm": before}, {})]
-    step = changed_step(example_step(), past=told, numbers={"grad/norm": 0.0}, facts={"weights": weights})
+    entries = [Past("grpo", 0, {"grad/norm": before}, {})]
+    step = changed_step(example_step(), past=entries, numbers={"grad/norm": 0.0}, facts={"weights": weights})
     (found,) = examine(step, [RULES["OPT001"]])[0]
     assert found.claim.verdict is verdict
 

@@ -10,7 +10,7 @@ from truing.doctor.verdict import Verdict
 from truing.types.status import EndedBy, FinishReason, Status
 
 
-def told(step):
+def claims_of(step):
     found, _ = examine(step, [RULES["LEN005"]])
     return [(each.claim.verdict, each.claim.what) for each in found]
 
@@ -79,7 +79,7 @@ def with_a_stop_though_cut():
     ],
 )
 def test_a_contradiction_is_proven_and_named(step, says):
-    (found,) = told(step)
+    (found,) = claims_of(step)
     assert found[0] is Verdict.PROVEN
     assert says in found[1]
 
@@ -98,13 +98,13 @@ def test_a_contradiction_is_proven_and_named(step, says):
     ],
 )
 def test_what_other_limits_end_is_left_alone(step):
-    assert told(step) == []
+    assert claims_of(step) == []
 
 
 def test_another_trainers_short_answer_is_suspected_only_where_the_context_was_not_full():
     def foreign(step):
         return changed_step(step, rows={i: {"contract": None, "ended_by": ""} for i in range(len(step.rows))})
 
-    assert told(foreign(cut(5))) == []  # no row is longer: the context may have been full
+    assert claims_of(foreign(cut(5))) == []  # no row is longer: the context may have been full
     shorter = cut(4)
-    assert [verdict for verdict, _ in told(foreign(shorter))] == [Verdict.SUSPECT]
+    assert [verdict for verdict, _ in claims_of(foreign(shorter))] == [Verdict.SUSPECT]

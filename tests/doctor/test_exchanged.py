@@ -20,7 +20,7 @@ def claims(code, step):
     return list(RULES[code].judge(RULES[code].measure(step)))
 
 
-def rolled(step, rows):
+def with_rolled_logprobs(step, rows):
     """The first rows, all of one length, have each the old numbers of the row before."""
     width = step.lengths[0]
     old_N = step.tokens["old_logprob"].clone()
@@ -35,13 +35,13 @@ def healthy():
 @pytest.mark.parametrize("rows", [2, 3, 16])
 def test_rows_that_changed_places_are_counted(rows):
     assert claims("RAT005", healthy()) == []
-    (claim,) = claims("RAT005", rolled(healthy(), rows))
+    (claim,) = claims("RAT005", with_rolled_logprobs(healthy(), rows))
     assert f"of {rows} rows belong to other rows" in claim.what
     assert claim.got == f"those of row 0 equal the new ones of row {rows - 1}, at every token"
 
 
 def test_a_ring_is_proof_where_nobody_recorded_what_was_drawn_with_and_a_chain_is_not():
-    unknown = changed_step(rolled(healthy(), 3), without=["sampler_logprob"])
+    unknown = changed_step(with_rolled_logprobs(healthy(), 3), without=["sampler_logprob"])
     assert len(claims("RAT005", unknown)) == 1
     width = unknown.lengths[0]
     new_N = unknown.tokens["new_logprob"].clone()
@@ -91,9 +91,9 @@ def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
         assert run_fault(run, tmp_path).error == ""
     *_, step = recorded_steps(tmp_path / "capped" / RUN_DIR)
     assert {row.inner_step for row in step.rows} == {0, 1, 2}
-    found = [
+    results = [
         each
         for each in diagnose_run(tmp_path / "capped" / RUN_DIR).results()
         if each.verdict in STRONG_VERDICTS
     ]
-    assert found == []
+    assert results == []

@@ -43,7 +43,7 @@ def test_an_event_has_the_remedy_of_its_claim_and_its_odds():
     assert event["remedy"] == RULES["SMP007"].section("Fix") != ""
 
 
-def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_path, monkeypatch):
+def test_a_rule_that_fails_itself_is_reported_once_and_ends_nothing(mini, tmp_path, monkeypatch):
     def fails(step):
         raise KeyError("alone")
 
@@ -63,7 +63,7 @@ def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):
     assert [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"] == []
 
 
-def test_where_it_may_not_stop_it_tells(mini, tmp_path):
+def test_where_it_may_not_stop_it_reports(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
             mini(doctor={"stop": False}),
@@ -71,8 +71,8 @@ def test_where_it_may_not_stop_it_tells(mini, tmp_path):
             out=tmp_path / "run",
             on_event=lambda *_: None,
         ).run
-    told = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
-    assert told == ["MSK003", "OPT006"]  # once each, though each update has them
+    codes = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
+    assert codes == ["MSK003", "OPT006"]  # once each, though each update has them
 
 
 def test_a_code_that_is_no_rules_is_refused_before_anything_is_trained(mini, tmp_path):
@@ -103,16 +103,16 @@ def test_a_resumed_run_may_be_watched_otherwise(mini, tmp_path):
     assert events(out, "resumed")[0]["suppress"] == {"LEN003": "answers are short on purpose"}
 
 
-def test_the_first_updates_are_told_in_words(mini, tmp_path):
+def test_the_first_updates_are_reported_in_words(mini, tmp_path):
     run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
-    told = events(run, "boundary")
-    assert [(each["stage"], each["step"]) for each in told] == [
+    result = events(run, "boundary")
+    assert [(each["stage"], each["step"]) for each in result] == [
         ("sft", 0),
         ("sft", 1),
         ("grpo", 0),
         ("grpo", 1),
     ]
-    lines = json.dumps(told[0]["lines"])
+    lines = json.dumps(result[0]["lines"])
     for part in (
         "prompt tokens, ending in",
         "the first answer, ",
@@ -140,6 +140,6 @@ def test_a_run_that_was_rolled_back_is_no_fault(mini, tmp_path, monkeypatch):
     run = truing.train(mini(**HOT), out=tmp_path / "run", on_event=lambda *_: None).run
     assert events(run, "rollback")
     strong = (Verdict.PROVEN, Verdict.EVIDENCE)
-    found = [each for each in diagnose_run(run).results() if each.verdict in strong]
-    assert [each.code for each in found] == []
+    results = [each for each in diagnose_run(run).results() if each.verdict in strong]
+    assert [each.code for each in results] == []
     assert [each for each in events(run, "finding") if each.get("verdict") in strong] == []

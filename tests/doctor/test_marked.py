@@ -26,14 +26,14 @@ def test_each_stretch_of_a_row_is_one_and_rows_are_parted():
     first, second = STEP.starts[:2]
     length = STEP.lengths[0]
     assert second == first + length > 4
-    found = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.row_of_token) - 1))
+    result = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.row_of_token) - 1))
     last = len(STEP.starts) - 1
-    assert found.spans == (
+    assert result.spans == (
         *(Span(0, 0, 2), Span(0, 3, 4), Span(0, length - 1, length), Span(1, 0, 2)),
         Span(last, STEP.lengths[last] - 1, STEP.lengths[last]),
     )
-    assert (found.tokens, found.rows, found.row, found.start) == (7, 3, 0, 0)
-    assert found.claim_fields == {"row": 0, "start": 0, "end": 2, "spans": found.spans}
+    assert (result.tokens, result.rows, result.row, result.start) == (7, 3, 0, 0)
+    assert result.claim_fields == {"row": 0, "start": 0, "end": 2, "spans": result.spans}
 
 
 def test_the_last_token_and_the_first_are_no_neighbours():

@@ -160,12 +160,12 @@ def test_a_plain_forward_says_what_the_trainer_says(tiny, name):
     def logits(ids, places):
         return tiny.model(ids[None]).logits[0, places]
 
-    wanted = row.policy_mask.nonzero()[:, 0].tolist()
+    expected = row.policy_mask.nonzero()[:, 0].tolist()
     with torch.no_grad():
         theirs = score(tiny.model, collate([row]), row.policy_mask[None])
-        logprob, entropy = plain_logprobs(logits, row, wanted)
-    torch.testing.assert_close(logprob, theirs.logprob[0, wanted], rtol=0, atol=1e-5)
-    torch.testing.assert_close(entropy, theirs.entropy[0, wanted], rtol=0, atol=1e-5)
+        logprob, entropy = plain_logprobs(logits, row, expected)
+    torch.testing.assert_close(logprob, theirs.logprob[0, expected], rtol=0, atol=1e-5)
+    torch.testing.assert_close(entropy, theirs.entropy[0, expected], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])

@@ -26,7 +26,7 @@ def test_a_group_of_which_an_attempt_was_not_graded_again_explains_nothing():
     assert len(groups) >= 1
 
 
-def test_rewards_of_other_rows_are_told_as_those():
+def test_rewards_of_other_rows_are_reported_as_those():
     (claim,) = judged(example())
     assert claim.verdict is Verdict.PROVEN
     assert f"{len(REWARDS)} of {len(REWARDS)} rewards are on other rows" in claim.what

@@ -139,7 +139,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-def story(real, shape):
+def history_of(real, shape):
     template = real.steps[-1]
     numbers = USUAL | shape.numbers
     steps = [
@@ -170,10 +170,10 @@ def story(real, shape):
 @pytest.mark.parametrize("name", SHAPES)
 def test_what_the_record_excludes_is_not_named(real, name):
     shape = SHAPES[name]
-    made = story(real, shape)
-    said = [each for each in why(made) if each.state != "ruled out"]
+    history = history_of(real, shape)
+    said = [each for each in why(history) if each.state != "ruled out"]
     names = " | ".join(each.name for each in said)
-    assert made.reward_trend.summary().startswith(shape.head)
+    assert history.reward_trend.summary().startswith(shape.head)
     for part in shape.says:
         assert part in names
     for part in shape.not_:
@@ -184,17 +184,20 @@ def test_what_the_record_excludes_is_not_named(real, name):
 def test_a_larger_rate_is_proposed_only_where_it_could_show_something(real, name):
     shape = SHAPES[name]
     proposed = {
-        change for each in why(story(real, shape)) if each.state != "ruled out" for change in each.changes
+        change
+        for each in why(history_of(real, shape))
+        if each.state != "ruled out"
+        for change in each.changes
     }
     larger = {change for change in proposed if change == "grpo.learning_rate=0.01"}
     assert bool(larger) is (SMALL in shape.says), proposed
 
 
 def test_a_run_that_learns_says_so_with_the_gain_and_its_interval(real):
-    told = story(real, SHAPES["it learns"]).reward_trend.summary()
-    assert told.startswith("the run learns: 0.2")
-    assert "+0.5" in told or "+0.6" in told
-    assert "[+0.4" in told or "[+0.5" in told
+    result = history_of(real, SHAPES["it learns"]).reward_trend.summary()
+    assert result.startswith("the run learns: 0.2")
+    assert "+0.5" in result or "+0.6" in result
+    assert "[+0.4" in result or "[+0.5" in result
 
 
 def test_a_cut_attempt_says_nothing_of_the_taste_of_the_reward(real):
@@ -204,7 +207,7 @@ def test_a_cut_attempt_says_nothing_of_the_taste_of_the_reward(real):
     ]
     names = [
         each.name
-        for each in why(replace(story(real, SHAPES["it learns"]), rows=rows))
+        for each in why(replace(history_of(real, SHAPES["it learns"]), rows=rows))
         if each.state == "open"
     ]
     assert "the reward favours short answers" not in names

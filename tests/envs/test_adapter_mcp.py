@@ -114,7 +114,7 @@ def url(script):
 
 
 def ask(episode, name, **arguments):
-    """What the world answers to one call."""
+    """What the server answers to one call."""
     (message,) = episode.reply(AssistantMessage(calls=(ToolCall(name, arguments),)))
     return message["content"]
 
@@ -159,7 +159,7 @@ def test_a_session_per_episode_starts_afresh(make):
     assert [ask(env.open(task), "keep", item="cup") for _ in range(2)] == ["cup", "cup"]
 
 
-def test_a_silent_server_and_a_dead_one_are_errors_of_the_world(make):
+def test_a_silent_server_and_a_dead_one_are_errors_of_the_environment(make):
     env = make(timeout=1)
     episode = env.open(env.tasks("train")[0])
     with pytest.raises(TruingError, match=r"failed at a call of hang[\s\S]*no answer within 1 s"):
@@ -205,7 +205,7 @@ def test_a_server_that_hangs_ends_with_python(folder, tmp_path):
         ({"url": "http://127.0.0.1:9/mcp"}, "cannot be reached"),
     ],
 )
-def test_a_server_that_cannot_be_reached_is_told(make, keys, problem):
+def test_a_server_that_cannot_be_reached_is_reported(make, keys, problem):
     with pytest.raises(TruingError, match=problem):
         make(**keys)
 
@@ -215,7 +215,7 @@ def test_there_is_one_server(make):
         make(command=["x"], url="http://y")
 
 
-def test_a_row_that_is_no_task_is_told(make, tmp_path):
+def test_a_row_that_is_no_task_is_reported(make, tmp_path):
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text('{"id": "x", "prompt": "y", "anwser": "z"}')
     with pytest.raises(DataError, match=r"wrong.jsonl:1 is no task"):

@@ -114,7 +114,7 @@ def test_calls_are_steps_and_the_environment_gives_the_reward(by_calls, attempt)
 
 
 @pytest.mark.parametrize("arguments", [{"number": "six"}, {"number": -2}, {"why": "no number"}])
-def test_a_wrong_action_is_told_and_is_no_step(by_calls, arguments):
+def test_a_wrong_action_is_reported_and_is_no_step(by_calls, arguments):
     episode = by_calls.open(by_calls.tasks("train")[0])
     (message,) = episode.reply(act(**arguments))
     assert message["content"].startswith("Error: wrong arguments for act")
@@ -172,7 +172,7 @@ def test_a_start_that_differs_is_refused(by_calls):
         by_calls.open(task)
 
 
-def test_what_is_wrong_with_the_recipe_is_told(urls):
+def test_what_is_wrong_with_the_recipe_is_reported(urls):
     with pytest.raises(TruingError, match="cannot be reached"):
         make_env("openenv", {"url": "http://127.0.0.1:9"})
     with pytest.raises(DataError, match=r"got: number, why\s+expected: txt"):
@@ -182,7 +182,7 @@ def test_what_is_wrong_with_the_recipe_is_told(urls):
 
 
 @pytest.mark.parametrize("page", [b"<html>hello</html>", b"[]", b'{"action": {}}'])
-def test_the_address_of_something_else_is_told(page):
+def test_the_address_of_something_else_is_reported(page):
     class Pages(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)

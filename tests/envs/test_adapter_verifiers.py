@@ -76,7 +76,7 @@ def env(made):
     return made()
 
 
-def played(task, *messages):
+def finished_rollout(task, *messages):
     """A finished attempt with this transcript."""
     return Rollout(
         "r", "g", task, (), messages[-1]["content"], Status.DONE, SamplingParams(), messages=messages
@@ -93,8 +93,8 @@ def test_the_tasks_are_the_tasksets_own(env):
 
 def test_its_tools_run_and_each_episode_has_its_own(env):
     task = env.tasks("train")[0]
-    said = AssistantMessage(calls=(ToolCall("look", {"item": "cups"}),))
-    answers = [env.open(task).reply(said)[0]["content"] for _ in range(2)]
+    message = AssistantMessage(calls=(ToolCall("look", {"item": "cups"}),))
+    answers = [env.open(task).reply(message)[0]["content"] for _ in range(2)]
     number = task.messages[1]["content"].rpartition(" ")[2].rstrip("?")
     assert answers == [f"{number} cups (look 1)"] * 2
     wrong = AssistantMessage(calls=(ToolCall("look", {"thing": "cups"}),))
@@ -117,10 +117,13 @@ def test_its_own_rewards_judge_the_transcript(env):
     look = AssistantMessage(calls=(ToolCall("look", {"item": "cups"}),))
     (told,) = env.open(task).reply(look)
     answer = AssistantMessage(right).to_dict()
-    assert grade(played(task, look.to_dict(), told, answer), env.rewards)[0] == 2.5
-    assert grade(played(task, answer), env.rewards)[0] == 2.0
+    assert grade(finished_rollout(task, look.to_dict(), told, answer), env.rewards)[0] == 2.5
+    assert grade(finished_rollout(task, answer), env.rewards)[0] == 2.0
     assert (
-        grade(played(task, look.to_dict(), told, AssistantMessage("many").to_dict()), env.rewards)[0] == 0.5
+        grade(finished_rollout(task, look.to_dict(), told, AssistantMessage("many").to_dict()), env.rewards)[
+            0
+        ]
+        == 0.5
     )
 
 
@@ -161,7 +164,7 @@ def test_what_needs_the_runner_of_verifiers_is_refused(made, name, was, instead,
 
 
 @pytest.mark.parametrize("keys", [{"taskset": "no_such_taskset"}, {"options": {"no_such_key": 1}}])
-def test_what_cannot_be_loaded_is_told(made, keys):
+def test_what_cannot_be_loaded_is_reported(made, keys):
     with pytest.raises(RecipeError, match=r"verifiers cannot load[\s\S]*no_such"):
         made(**keys)
 
@@ -170,4 +173,4 @@ def test_a_reward_that_fails_is_an_error(made):
     env = made("broken", "return float(trace.last", "raise OSError(trace.last")
     task = env.tasks("train")[0]
     with pytest.raises(Exception, match="raised TaskError"):
-        grade(played(task, AssistantMessage("3").to_dict()), env.rewards)
+        grade(finished_rollout(task, AssistantMessage("3").to_dict()), env.rewards)

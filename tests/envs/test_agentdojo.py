@@ -19,20 +19,20 @@ def env():
     return make_env("agentdojo", {})
 
 
-def play(env, task, turns):
+def run_episode(env, task, turns):
     """The reward, the outcome and what the tools said, for turns of a policy."""
     episode = env.open(task)
-    told = [message["content"] for said in turns for message in episode.reply(said)]
+    contents = [message["content"] for said in turns for message in episode.reply(said)]
     outcome = json.loads(json.dumps(episode.outcome()))
     text = turns[-1].content
     rollout = Rollout("r", "g", task, (), text, Status.DONE, SamplingParams(), outcome=outcome)
-    return grade(rollout, env.rewards)[0], outcome, told
+    return grade(rollout, env.rewards)[0], outcome, contents
 
 
 @pytest.fixture(scope="module")
 def references(env):
     """What the published solutions come to."""
-    return {name: play(env, task, task.demonstration) for name, task in every(env).items()}
+    return {name: run_episode(env, task, task.demonstration) for name, task in every(env).items()}
 
 
 def every(env):
@@ -62,10 +62,10 @@ def test_prompts_and_calls_are_those_of_the_package(env):
         for number, user_task in suite.user_tasks.items():
             task = every(env)[f"agentdojo-{name}-{number}"]
             office = user_task.init_environment(default.model_copy(deep=True))
-            wanted = [(call.function, dict(call.args)) for call in user_task.ground_truth(office)]
+            expected = [(call.function, dict(call.args)) for call in user_task.ground_truth(office)]
             assert task.messages[-1]["content"] == user_task.PROMPT
             calls = [call for said in task.demonstration for call in said.calls]
-            assert [(call.name, dict(call.arguments)) for call in calls] == wanted
+            assert [(call.name, dict(call.arguments)) for call in calls] == expected
 
 
 def test_what_was_recorded_elsewhere_is_what_the_package_gives(env, references, published):
@@ -79,13 +79,13 @@ def test_what_was_recorded_elsewhere_is_what_the_package_gives(env, references, 
         assert bool(references[row["id"]][1]["changes"]) == bool(row["state_diff"])
 
 
-def test_a_wrong_argument_is_told_and_earns_nothing(env):
+def test_a_wrong_argument_is_reported_and_earns_nothing(env):
     task = every(env)["agentdojo-workspace-user_task_35"]  # find and delete the largest file
     wrong = [AssistantMessage(calls=(ToolCall("delete_file", {"file_id": "0"}),)), AssistantMessage("Done.")]
-    reward, outcome, _ = play(env, task, wrong)
+    reward, outcome, _ = run_episode(env, task, wrong)
     assert reward == 0.0
     assert outcome["changes"] != {}
-    _, outcome, told = play(
+    _, outcome, told = run_episode(
         env,
         task,
         [AssistantMessage(calls=(ToolCall("delete_file", {"file_id": "no such"}),)), AssistantMessage()],
@@ -96,8 +96,8 @@ def test_a_wrong_argument_is_told_and_earns_nothing(env):
 
 def test_each_episode_has_an_office_of_its_own(env):
     task = every(env)["agentdojo-workspace-user_task_35"]
-    assert play(env, task, task.demonstration)[1] == play(env, task, task.demonstration)[1]
-    assert play(env, task, [AssistantMessage()])[0] == 0.0
+    assert run_episode(env, task, task.demonstration)[1] == run_episode(env, task, task.demonstration)[1]
+    assert run_episode(env, task, [AssistantMessage()])[0] == 0.0
 
 
 def test_tasks_made_of_other_tasks_are_on_their_side(env):
@@ -116,5 +116,5 @@ def test_suites_and_seed_choose():
 
 def test_the_clock_of_an_office_stands_still(env):
     task = every(env)["agentdojo-workspace-user_task_7"]
-    first, second = (play(env, task, task.demonstration)[1:] for _ in range(2))
+    first, second = (run_episode(env, task, task.demonstration)[1:] for _ in range(2))
     assert first == second

@@ -1,4 +1,4 @@
-"""Rows of our own, with a world of our own; then all rows of a data folder, in the published worlds."""
+"""Rows of our own, with an environment of our own; then all rows of a data folder, in the published ones."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ TALKS = {"multi_turn_base": 120, "multi_turn_miss_func": 60, "multi_turn_miss_pa
 
 
 class Lamp:
-    """A world: a lamp that can be dimmed, and counts in private how often it was looked at."""
+    """An environment: a lamp that can be dimmed, and counts in private how often it was looked at."""
 
     def __init__(self):
         self.level, self._looks = 0, 0
@@ -79,7 +79,7 @@ OTHERS = [talk("base", i, (f"Dim it by {i}.", [f"dim({i})"])) for i in range(2, 
 
 @pytest.fixture
 def lamps(monkeypatch, tmp_path):
-    """The environment of our own rows, in our own world."""
+    """The environment of our own rows, in our own environment."""
     config, code = ModuleType("config"), ModuleType("code")
     config.CLASS_FILE_PATH_MAPPING, config.STATELESS_CLASSES = {"Lamp": "bfcl_eval.lamp"}, []
     code.Lamp = Lamp
@@ -94,14 +94,14 @@ def lamps(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def play(attempt):
-    """The reward and what the world said, for turns of a policy."""
+def run_episode(attempt):
+    """The reward and what the environment replied, for turns of a policy."""
 
     def run(env, task, turns):
         episode = env.open(task)
-        told = [message for said in turns for message in episode.reply(said)]
+        entries = [message for said in turns for message in episode.reply(said)]
         rollout = replace(attempt(task, ""), outcome=json.loads(json.dumps(episode.outcome())))
-        return grade(rollout, env.rewards)[0], told
+        return grade(rollout, env.rewards)[0], entries
 
     return run
 
@@ -117,11 +117,11 @@ def call(name, **arguments):
 END = AssistantMessage("Done.")
 
 
-def test_the_next_request_follows_a_turn_without_calls(lamps, play):
+def test_the_next_request_follows_a_turn_without_calls(lamps, run_episode):
     env = lamps(*DOCUMENTS, BASE)
     task = every(env)["multi_turn_base_1"]
     assert [message["content"] for message in task.messages] == ["Dim it by 4."]
-    reward, told = play(env, task, [call("dim", by=4), END, call("look"), END])
+    reward, told = run_episode(env, task, [call("dim", by=4), END, call("look"), END])
     assert reward == 1.0
     assert [(m["role"], m["content"]) for m in told] == [
         ("tool", '{"level": 5}'),
@@ -144,26 +144,26 @@ def test_the_next_request_follows_a_turn_without_calls(lamps, play):
         ([], 0.0),
     ],
 )
-def test_a_conversation_is_judged_turn_by_turn(lamps, play, turns, reward):
+def test_a_conversation_is_judged_turn_by_turn(lamps, run_episode, turns, reward):
     env = lamps(*DOCUMENTS, BASE)
-    assert play(env, every(env)["multi_turn_base_1"], turns)[0] == reward
+    assert run_episode(env, every(env)["multi_turn_base_1"], turns)[0] == reward
 
 
-def test_a_withheld_function_comes_with_its_turn(lamps, play):
+def test_a_withheld_function_comes_with_its_turn(lamps, run_episode):
     env = lamps(*DOCUMENTS, MISSED)
     task = every(env)["multi_turn_miss_func_1"]
     assert [spec.name for spec in task.tools] == ["look", "tag"]
-    reward, told = play(env, task, [call("dim", by=4), END, call("dim", by=4), END])
+    reward, told = run_episode(env, task, [call("dim", by=4), END, call("dim", by=4), END])
     assert reward == 1.0
     assert told[0]["content"].startswith("Error: there is no tool 'dim'")
     assert json.dumps(json_schema(DOCUMENTS[0]["parameters"])) in told[1]["content"]
 
 
-def test_what_a_published_function_raises_goes_back_to_the_model(lamps, play):
+def test_what_a_published_function_raises_goes_back_to_the_model(lamps, run_episode):
     env = lamps(*DOCUMENTS, BASE)
     task = every(env)["multi_turn_base_1"]
     for odd in ({"by": 40}, {"by": "x"}, {}, {"by": 1, "to": 2}):
-        assert play(env, task, [call("dim", **odd)])[1][0]["content"].startswith("Error: ")
+        assert run_episode(env, task, [call("dim", **odd)])[1][0]["content"].startswith("Error: ")
 
 
 def test_what_no_time_limit_would_end_is_refused(monkeypatch):
@@ -180,19 +180,19 @@ def test_what_no_time_limit_would_end_is_refused(monkeypatch):
         def fund(self):
             self.balance = float("inf")
 
-    world = ApiState.__new__(ApiState)
-    world._objects = {"Numbers": Numbers()}
+    state = ApiState.__new__(ApiState)
+    state._objects = {"Numbers": Numbers()}
     for name, arguments in [
         ("power", {"base": 3, "exponent": 30_000_000}),
         ("power", {"base": 10, "exponent": 10**400}),
         ("square_root", {"number": 2, "precision": 3_000_000}),
     ]:
         with pytest.raises(ToolError, match="OverflowError"):
-            world.call(name, arguments)
+            state.call(name, arguments)
     assert called == []
-    assert json.loads(world.call("power", {"base": 3, "exponent": 2})) == {"result": 9}
-    world.call("fund", {})
-    assert world.state() == {"Numbers": {"balance": "inf"}}
+    assert json.loads(state.call("power", {"base": 3, "exponent": 2})) == {"result": 9}
+    state.call("fund", {})
+    assert state.state() == {"Numbers": {"balance": "inf"}}
 
 
 def test_variants_of_a_scenario_stay_together(lamps):
@@ -257,10 +257,10 @@ def test_results_are_written_as_the_published_check_compares_them(monkeypatch, l
     code.Exact = Exact
     monkeypatch.setitem(sys.modules, "bfcl_eval.constants.executable_backend_config", config)
     monkeypatch.setitem(sys.modules, "bfcl_eval.exact", code)
-    world = ApiState(MultiTurn.model_validate(talk("base", 1, involved_classes=["Exact"])))
-    told = [world.call("near", {"value": value, "precision": 5}) for value in (20, 20.0002, 20)]
-    assert told[0] == told[2] != told[1]  # all are 2.9957 with five digits
-    assert told[0] == str({"result": mpmath.log(20)})
+    state = ApiState(MultiTurn.model_validate(talk("base", 1, involved_classes=["Exact"])))
+    entries = [state.call("near", {"value": value, "precision": 5}) for value in (20, 20.0002, 20)]
+    assert entries[0] == entries[2] != entries[1]  # all are 2.9957 with five digits
+    assert entries[0] == str({"result": mpmath.log(20)})
 
 
 @pytest.mark.parametrize("called", [True, False])
@@ -299,13 +299,13 @@ BOOK = spec(
 )
 
 
-def test_a_world_that_keeps_the_lists_of_a_call_changes_no_demonstration(lamps, play):
+def test_an_environment_that_keeps_the_lists_of_a_call_changes_no_demonstration(lamps, run_episode):
     row = talk("base", 9, ("Tag it.", ["tag(['a'])", "tag(names=['b'])"]))
     task = every(lamps(*DOCUMENTS, row, *OTHERS))["multi_turn_base_9"]
     assert task.demonstration == (call("tag", names=["a"]), call("tag", names=["b"]), END)
     env = lamps(*DOCUMENTS, row, *OTHERS)
     for _ in range(2):
-        assert play(env, task, task.demonstration)[0] == 1.0
+        assert run_episode(env, task, task.demonstration)[0] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_arguments_of_a_single_turn(arguments, right):
 
 def test_lists_and_objects_are_compared_inside():
     f = spec("f", of={"type": "array", "items": {"type": "object"}}, to={"type": "array", "items": {}})
-    wanted = {
+    expected = {
         "name": "f",
         "arguments": {"of": [[{"k": ["a b", "c"], "n": [1, ""], "in": [{"x": 1}, ""]}]], "to": [["C d"], ""]},
     }
@@ -351,7 +351,7 @@ def test_lists_and_objects_are_compared_inside():
         ({"to": ["cd"]}, False),
     ):
         outcome = {"calls": [{"name": "f", "arguments": given}], "problems": []}
-        assert calls_are_right(outcome, [wanted], [f]) == right, given
+        assert calls_are_right(outcome, [expected], [f]) == right, given
 
 
 def test_calls_are_paired_in_any_order_and_none_is_too_many():
@@ -385,7 +385,7 @@ def test_schemas_and_calls_are_read():
             read_call(source, {"f": ["a", "b"]})
 
 
-def test_all_single_turn_rows(data, play):
+def test_all_single_turn_rows(data, run_episode):
     file = data / "bfcl/single_turn.jsonl"
     counts = Counter(json.loads(line)["category"] for line in file.open(encoding="utf-8"))
     env = make_env("bfcl", {"data": str(file)})
@@ -398,14 +398,17 @@ def test_all_single_turn_rows(data, play):
             Draft202012Validator.check_schema(spec.parameters)
         calls = task.demonstration[0].calls
         free = task.family == "bfcl/irrelevance"
-        assert play(env, task, task.demonstration)[0] == 1.0, task.task_id
-        assert play(env, task, [AssistantMessage()])[0] == float(free), task.task_id
-        assert play(env, task, [AssistantMessage(calls=(*calls, ToolCall(task.tools[0].name, {})))])[0] == 0.0
-        assert play(env, task, [])[0] == 0.0
+        assert run_episode(env, task, task.demonstration)[0] == 1.0, task.task_id
+        assert run_episode(env, task, [AssistantMessage()])[0] == float(free), task.task_id
+        assert (
+            run_episode(env, task, [AssistantMessage(calls=(*calls, ToolCall(task.tools[0].name, {})))])[0]
+            == 0.0
+        )
+        assert run_episode(env, task, [])[0] == 0.0
     assert env.notes == (f"solved without any action: {counts['irrelevance']} irrelevance rows",)
 
 
-def test_all_conversations(published, play):
+def test_all_conversations(published, run_episode):
     assert find_spec("bfcl_eval"), "put the wheel of bfcl-eval on PYTHONPATH, as make test-data does"
     files = [*(f"{name}.jsonl" for name in TALKS), "multi_turn_func_doc.jsonl"]
     env = make_env("bfcl", {"data": [str(published / "bfcl" / file) for file in files]})
@@ -417,12 +420,12 @@ def test_all_conversations(published, play):
         Draft202012Validator.check_schema(spec.parameters)
     for name, task in every(env).items():
         turns = len(rows[name]["question"])
-        assert play(env, task, task.demonstration)[0] == 1.0, name
-        assert play(env, task, [END] * turns)[0] == 0.0, name
-        assert play(env, task, task.demonstration[:-1])[0] == 0.0, name
+        assert run_episode(env, task, task.demonstration)[0] == 1.0, name
+        assert run_episode(env, task, [END] * turns)[0] == 0.0, name
+        assert run_episode(env, task, task.demonstration[:-1])[0] == 0.0, name
         without_one = [*task.demonstration]
         del without_one[max(i for i, said in enumerate(without_one) if said.calls)]
-        assert play(env, task, without_one)[0] == 0.0, name
+        assert run_episode(env, task, without_one)[0] == 0.0, name
         if "final_state" in rows[name]:
             assert task.answer["turns"][-1]["state"] == _without_classes(rows[name]["final_state"]), name
 

@@ -53,6 +53,6 @@ def test_a_class_is_found_in_the_working_directory():
         ("aritmetic", {}, r"or module:Class(?s:.*)did you mean 'arithmetic'"),
     ],
 )
-def test_what_is_wrong_with_the_name_is_told(name, keys, told):
+def test_what_is_wrong_with_the_name_is_reported(name, keys, told):
     with pytest.raises(RecipeError, match=told):
         make_env(name, keys)

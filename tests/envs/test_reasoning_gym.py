@@ -53,13 +53,13 @@ def test_options_reach_the_library():
     assert sum(asked.rpartition(":")[2].count(sign) for sign in (" + ", " - ")) == 8
 
 
-def test_a_name_that_is_not_there_is_told():
+def test_a_name_that_is_not_there_is_reported():
     with pytest.raises(RecipeError, match=r"no task 'chain_sums'[\s\S]*did you mean 'chain_sum'"):
         make_env("reasoning_gym", {"task": "chain_sums"})
 
 
 @pytest.mark.parametrize("options", [{"min_trems": 2}, {"min_terms": 5, "max_terms": 2}])
-def test_options_that_cannot_be_are_told(options):
+def test_options_that_cannot_be_are_reported(options):
     with pytest.raises(RecipeError, match=r"does not take these env\.options"):
         make_env("reasoning_gym", {"task": "chain_sum", "options": options})
 

@@ -25,11 +25,11 @@ def test_the_examples_of_the_page_run_and_make_an_environment():
     phonebook = names["Phonebook"]()
     assert isinstance(phonebook, MultiTurnEnv)
     assert len(checked_tasks(phonebook)["train"]) == 3
-    world, (call, answer) = phonebook.open(phonebook.task("Ann")), phonebook.task("Ann").demonstration
-    assert [message["content"] for message in world.reply(call)] == ["12"]
-    assert list(world.reply(answer)) == []
+    episode, (call, answer) = phonebook.open(phonebook.task("Ann")), phonebook.task("Ann").demonstration
+    assert [message["content"] for message in episode.reply(call)] == ["12"]
+    assert list(episode.reply(answer)) == []
     stranger = AssistantMessage(calls=(ToolCall("lookup", {"name": "Zoe"}),))
-    assert [message["content"] for message in world.reply(stranger)] == ["Error: no number for 'Zoe'"]
+    assert [message["content"] for message in episode.reply(stranger)] == ["Error: no number for 'Zoe'"]
 
     shelves = names["Shelves"]()
     assert list(truing.check(OWN, env=shelves)["the demonstration scores full"].missing) == []

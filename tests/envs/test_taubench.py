@@ -33,37 +33,37 @@ def shop(small):
 
 
 @cache
-def over(folder):
+def env_over(folder):
     return make_env("taubench", {"data": str(folder)})
 
 
 @pytest.fixture
 def env(data):
-    return over(data / "tau_bench")
+    return env_over(data / "tau_bench")
 
 
 def everything(env):
     return {task.task_id: task for split in ("train", "eval") for task in env.tasks(split)}
 
 
-def say(episode, name, *arguments):
+def call_tool(episode, name, *arguments):
     """What the model reads after one call, with arguments in the order of the tool's."""
     named = dict(zip(TOOLS[name], arguments, strict=True))
     (message,) = episode.reply(AssistantMessage(calls=(ToolCall(name, named),)))
     return message["content"]
 
 
-def judged(env, task, outcome, text, status=Status.DONE):
+def reward_of(env, task, outcome, text, status=Status.DONE):
     """Solved, and with the right data."""
     rollout = Rollout("r", "g", task, (), text, status, SamplingParams(), outcome=outcome)
     return tuple(env.rewards[name][0](rollout, task) for name in ("solved", "state"))
 
 
-def played(env, task):
+def demonstrated(env, task):
     """The outcome of the demonstration, its last words, and the answers of the tools."""
     episode = env.open(task)
-    told = [message for said in task.demonstration for message in episode.reply(said)]
-    return episode.outcome(), task.demonstration[-1].content, told
+    entries = [message for said in task.demonstration for message in episode.reply(said)]
+    return episode.outcome(), task.demonstration[-1].content, entries
 
 
 def balance(episode):
@@ -83,10 +83,10 @@ def test_a_task_shows_policy_instruction_and_tools(small):
 
 
 def test_lookups(shop):
-    assert say(shop, "find_user_id_by_email", "ADA@mail.com") == "ada"
-    assert say(shop, "find_user_id_by_name_zip", "ada", "fox", "10001") == "ada"
-    assert json.loads(say(shop, "get_order_details", "#D"))["status"] == "delivered"
-    assert json.loads(say(shop, "list_all_product_types")) == {"Mug": "mug"}
+    assert call_tool(shop, "find_user_id_by_email", "ADA@mail.com") == "ada"
+    assert call_tool(shop, "find_user_id_by_name_zip", "ada", "fox", "10001") == "ada"
+    assert json.loads(call_tool(shop, "get_order_details", "#D"))["status"] == "delivered"
+    assert json.loads(call_tool(shop, "list_all_product_types")) == {"Mug": "mug"}
     assert shop.outcome() == {}
 
 
@@ -106,11 +106,11 @@ def test_lookups(shop):
     ],
 )
 def test_calculate(shop, expression, value):
-    assert say(shop, "calculate", expression).startswith(value)
+    assert call_tool(shop, "calculate", expression).startswith(value)
 
 
 def test_a_cancelled_order_is_refunded_to_the_gift_card(shop):
-    cancelled = json.loads(say(shop, "cancel_pending_order", "#G", "no longer needed"))
+    cancelled = json.loads(call_tool(shop, "cancel_pending_order", "#G", "no longer needed"))
     assert cancelled["status"] == "cancelled"
     assert [line["transaction_type"] for line in cancelled["payment_history"]] == ["payment", "refund"]
     assert balance(shop) == 30.1  # 20 + 10.1
@@ -118,7 +118,7 @@ def test_a_cancelled_order_is_refunded_to_the_gift_card(shop):
 
 
 def test_another_payment_method_pays_and_the_first_is_refunded(shop):
-    paid = json.loads(say(shop, "modify_pending_order_payment", "#G", "paypal_2"))["payment_history"]
+    paid = json.loads(call_tool(shop, "modify_pending_order_payment", "#G", "paypal_2"))["payment_history"]
     lines = [(line["transaction_type"], line["payment_method_id"], line["amount"]) for line in paid[1:]]
     assert lines == [("payment", "paypal_2", 10.1), ("refund", "gift_card_1", 10.1)]
     assert balance(shop) == 30.1
@@ -126,33 +126,35 @@ def test_another_payment_method_pays_and_the_first_is_refunded(shop):
 
 def test_items_are_swapped_one_by_one_and_the_difference_is_paid(shop):
     swap = ("#P", ["red", "red"], ["blue", "red"], "gift_card_1")
-    done = json.loads(say(shop, "modify_pending_order_items", *swap))
+    done = json.loads(call_tool(shop, "modify_pending_order_items", *swap))
     assert [item["item_id"] for item in done["items"]] == ["blue", "red", "blue"]
     assert [item["price"] for item in done["items"]] == [15.3, 10.1, 15.3]
     assert (
         done["payment_history"][-1]["amount"] == 15.3 - 10.1
     )  # 5.200000000000001: the shop rounds what it holds, and not this
     assert balance(shop) == 14.8  # 20 - 5.2
-    assert json.loads(say(shop, "get_order_details", "#P"))["status"] == "pending (item modified)"
-    assert "non-pending" in say(shop, "cancel_pending_order", "#P", "no longer needed")
+    assert json.loads(call_tool(shop, "get_order_details", "#P"))["status"] == "pending (item modified)"
+    assert "non-pending" in call_tool(shop, "cancel_pending_order", "#P", "no longer needed")
 
 
 def test_exchange_and_return_are_asked_for_and_nothing_is_paid_yet(small):
     exchange, give_back = (small.open(small.tasks("train")[0]) for _ in range(2))
     swap = ("#D", ["red", "blue"], ["red", "blue"], "paypal_2")
-    done = json.loads(say(exchange, "exchange_delivered_order_items", *swap))
+    done = json.loads(call_tool(exchange, "exchange_delivered_order_items", *swap))
     assert (done["status"], done["exchange_price_difference"]) == ("exchange requested", 0)
     assert (done["exchange_items"], done["exchange_new_items"]) == (["blue", "red"], ["blue", "red"])
-    done = json.loads(say(give_back, "return_delivered_order_items", "#D", ["red"], "gift_card_1"))
+    done = json.loads(call_tool(give_back, "return_delivered_order_items", "#D", ["red"], "gift_card_1"))
     assert (done["status"], done["return_items"]) == ("return requested", ["red"])
     assert exchange.outcome().keys() == give_back.outcome().keys() == {"orders"}
 
 
 def test_addresses(shop):
     moved = list((ADDRESS | {"city": "Rome"}).values())
-    assert json.loads(say(shop, "modify_pending_order_address", "#P", *moved))["address"]["city"] == "Rome"
-    assert json.loads(say(shop, "modify_user_address", "ada", *moved))["address"]["city"] == "Rome"
-    say(shop, "modify_user_address", "ada", *ADDRESS.values())
+    assert (
+        json.loads(call_tool(shop, "modify_pending_order_address", "#P", *moved))["address"]["city"] == "Rome"
+    )
+    assert json.loads(call_tool(shop, "modify_user_address", "ada", *moved))["address"]["city"] == "Rome"
+    call_tool(shop, "modify_user_address", "ada", *ADDRESS.values())
     assert shop.outcome().keys() == {"orders"}, "who moves back has not moved"
 
 
@@ -205,7 +207,7 @@ NOT_PAID_BY = "payment method should be either the original payment method or a 
     ],
 )
 def test_the_shop_refuses(shop, name, arguments, told):
-    answer = say(shop, name, *arguments)
+    answer = call_tool(shop, name, *arguments)
     assert answer == f"Error: {told}"
     assert shop.outcome() == {}
 
@@ -223,14 +225,14 @@ def test_records_are_written_as_the_shop_writes_them(shop):
 
 def test_an_item_that_came_in_may_be_the_next_to_go(shop):
     swap = ("#D", ["red", "blue"], ["blue", "gold"], "credit_card_3")
-    assert "exchange_items" in say(shop, "exchange_delivered_order_items", *swap)
+    assert "exchange_items" in call_tool(shop, "exchange_delivered_order_items", *swap)
     swap = ("#P", ["red", "blue"], ["blue", "gold"], "paypal_2")
-    done = json.loads(say(shop, "modify_pending_order_items", *swap))
+    done = json.loads(call_tool(shop, "modify_pending_order_items", *swap))
     # the first red becomes blue, and then the first blue, which is the same place, becomes gold
     assert [item["item_id"] for item in done["items"]] == ["gold", "red", "blue"]
 
 
-def test_an_argument_that_a_tool_does_not_have_is_told_to_the_model(shop):
+def test_an_argument_that_a_tool_does_not_have_is_reported_to_the_model(shop):
     call = ToolCall("get_order_details", {"order_id": "#P", "verbose": "yes"})
     (message,) = shop.reply(AssistantMessage(calls=(call,)))
     assert message["content"].startswith("Error: wrong arguments for get_order_details")
@@ -238,12 +240,12 @@ def test_an_argument_that_a_tool_does_not_have_is_told_to_the_model(shop):
 
 def test_data_and_words_both_count(small):
     task = everything(small)["t0"]
-    outcome, words, _ = played(small, task)
-    assert judged(small, task, outcome, words) == (1.0, 1.0)
-    assert judged(small, task, outcome, "You get 1010.10 for the MUG.") == (1.0, 1.0)
-    assert judged(small, task, outcome, "You get 1010.1 for the mug.") == (0.0, 1.0)
-    assert judged(small, task, {}, words) == (0.0, 0.0)
-    assert judged(small, task, outcome, words, Status.TRUNCATED) == (0.0, 1.0)
+    outcome, words, _ = demonstrated(small, task)
+    assert reward_of(small, task, outcome, words) == (1.0, 1.0)
+    assert reward_of(small, task, outcome, "You get 1010.10 for the MUG.") == (1.0, 1.0)
+    assert reward_of(small, task, outcome, "You get 1010.1 for the mug.") == (0.0, 1.0)
+    assert reward_of(small, task, {}, words) == (0.0, 0.0)
+    assert reward_of(small, task, outcome, words, Status.TRUNCATED) == (0.0, 1.0)
 
 
 def test_a_folder_of_another_form_is_refused(tmp_path):
@@ -266,7 +268,7 @@ def test_customers_do_not_straddle_the_splits(env, data):
 
 
 def test_the_published_splits_and_what_doing_nothing_solves_of_them(published):
-    env = over(published / "tau_bench")
+    env = env_over(published / "tau_bench")
     assert {split: len(env.tasks(split)) for split in ("train", "eval")} == {"train": 114, "eval": 39}
     # 50, 57 and 65 ask for no change; in the others the shop refuses what the reference asks for
     listed = ["test-12", "test-50", "test-57", "test-65", "test-106", "train-288"]
@@ -276,9 +278,9 @@ def test_the_published_splits_and_what_doing_nothing_solves_of_them(published):
 def test_each_reference_solves_its_task_and_doing_nothing_only_those_listed(env):
     idle = set()
     for task in everything(env).values():
-        outcome, words, _ = played(env, task)
-        assert judged(env, task, outcome, words) == (1.0, 1.0)
-        if judged(env, task, {}, "")[0]:
+        outcome, words, _ = demonstrated(env, task)
+        assert reward_of(env, task, outcome, words) == (1.0, 1.0)
+        if reward_of(env, task, {}, "")[0]:
             idle.add(task.task_id)
     assert idle == set(env.idle)
     assert idle
@@ -299,7 +301,7 @@ REFUSED = {
 def test_the_actions_go_through_but_for_those_that_the_data_forbids(env):
     refused = {}
     for task in everything(env).values():
-        for message in played(env, task)[2]:
+        for message in demonstrated(env, task)[2]:
             looks_up = message["name"].startswith(("find_", "get_"))
             if message["content"].startswith("Error") and not looks_up:
                 refused[task.task_id.removeprefix("taubench-retail-tasks_")] = message["content"]
@@ -321,9 +323,9 @@ def test_the_actions_go_through_but_for_those_that_the_data_forbids(env):
     ],
 )
 def test_amounts_are_those_that_the_published_outputs_name(published, number, name, told):
-    env = over(published / "tau_bench")
+    env = env_over(published / "tau_bench")
     task = everything(env)[f"taubench-retail-tasks_test-{number}"]
-    answers = [json.loads(m["content"]) for m in played(env, task)[2] if m["name"] == name]
+    answers = [json.loads(m["content"]) for m in demonstrated(env, task)[2] if m["name"] == name]
     if name == "calculate":
         assert [str(answer) for answer in answers] == told
     elif name == "modify_pending_order_items":

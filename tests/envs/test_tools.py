@@ -45,7 +45,7 @@ def test_any_json_schema_will_do(schema, given):
     assert Tool(spec, lambda x: repr(x)).run({"x": 3.0}) == given
 
 
-def test_a_broken_number_is_told_to_the_model():
+def test_a_broken_number_is_reported_to_the_model():
     with pytest.raises(ToolError, match="times"):
         repeat.run({"text": "a", "times": 2.5})
 
@@ -72,7 +72,7 @@ def test_arguments_come_in_the_types_of_the_function():
         ({"guests": [{"chairs": 1}]}, "guests.0: 'name' is a required property"),
     ],
 )
-def test_an_argument_of_another_type_is_told_to_the_model(change, told):
+def test_an_argument_of_another_type_is_reported_to_the_model(change, told):
     with pytest.raises(ToolError, match=told):
         book.run(BOOKED | change)
 

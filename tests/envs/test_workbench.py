@@ -31,13 +31,13 @@ def small(tmp_path):
 
 
 @cache
-def over(folder, **config):
+def env_over(folder, **config):
     return make_env("workbench", {"data": str(folder), **config})
 
 
 @pytest.fixture
 def env(data):
-    return over(data / "workbench")
+    return env_over(data / "workbench")
 
 
 @cache
@@ -45,23 +45,23 @@ def everything(env):
     return {task.task_id: task for split in ("train", "eval") for task in env.tasks(split)}
 
 
-def say(episode, name, /, **arguments):
+def call_tool(episode, name, /, **arguments):
     """What the model reads after one call."""
     (message,) = episode.reply(AssistantMessage(calls=(ToolCall(name, arguments),)))
     return message["content"]
 
 
-def judged(env, task, outcome, status=Status.DONE):
+def reward_of(env, task, outcome, status=Status.DONE):
     """Solved, and with side effects."""
     rollout = Rollout("r", "g", task, (), "", status, SamplingParams(), outcome=outcome)
     return tuple(env.rewards[name][0](rollout, task) for name in ("solved", "side_effects"))
 
 
-def test_tools_are_told_with_plain_braces_and_what_they_need(small):
+def test_tools_are_described_with_plain_braces_and_what_they_need(small):
     spec = next(spec for spec in small.tasks("train")[0].tools if spec.name == "calendar.create_event")
     assert spec.description == "Gives {}."
     assert spec.parameters["required"] == TOOLS["calendar.create_event"]
-    assert say(small.open(small.tasks("train")[0]), "calendar.delete_event").startswith(
+    assert call_tool(small.open(small.tasks("train")[0]), "calendar.delete_event").startswith(
         "Error: wrong arguments"
     )
 
@@ -90,8 +90,8 @@ def test_tools_are_told_with_plain_braces_and_what_they_need(small):
     ],
 )
 def test_searches_find_what_they_should(small, name, arguments, told):
-    found = json.loads(say(small.open(small.tasks("train")[0]), name, **arguments))
-    assert [next(iter(row.values())) for row in found] == told
+    output = json.loads(call_tool(small.open(small.tasks("train")[0]), name, **arguments))
+    assert [next(iter(row.values())) for row in output] == told
 
 
 @pytest.mark.parametrize(
@@ -110,24 +110,24 @@ def test_searches_find_what_they_should(small, name, arguments, told):
 )
 def test_analytics_count_by_day(small, name, arguments, told):
     named = dict(zip(TOOLS[f"analytics.{name}"], arguments, strict=False))
-    assert json.loads(say(small.open(small.tasks("train")[0]), f"analytics.{name}", **named)) == told
+    assert json.loads(call_tool(small.open(small.tasks("train")[0]), f"analytics.{name}", **named)) == told
 
 
 def test_the_outcome_is_what_changed(small):
     episode = small.open(small.tasks("train")[0])
     assert episode.outcome() == {}
     event = {"event_name": "Tea", "participant_email": "bo@firm.com", "event_start": "noon", "duration": "x"}
-    created = say(episode, "calendar.create_event", **event | {"participant_email": "Bo@firm.com"})
-    assert len(json.loads(say(episode, "calendar.search_events", time_min="2023-01-01"))) == 2, (
+    created = call_tool(episode, "calendar.create_event", **event | {"participant_email": "Bo@firm.com"})
+    assert len(json.loads(call_tool(episode, "calendar.search_events", time_min="2023-01-01"))) == 2, (
         "noon: no time"
     )
-    say(episode, "email.forward_email", email_id="00000000", recipient="Bo.Ray@firm.com")
+    call_tool(episode, "email.forward_email", email_id="00000000", recipient="Bo.Ray@firm.com")
     moved = {"field": "list_name", "new_value": "In Review"}
-    say(episode, "project_management.update_task", task_id="00000000", **moved)
+    call_tool(episode, "project_management.update_task", task_id="00000000", **moved)
     given = {"field": "assigned_to_email", "new_value": "Bo.Ray@firm.com"}
-    assert "updated" in say(episode, "project_management.update_task", task_id="00000000", **given)
+    assert "updated" in call_tool(episode, "project_management.update_task", task_id="00000000", **given)
     plotted = {"value_to_plot": "user_engaged", "plot_type": "bar"}
-    say(episode, "analytics.create_plot", time_min="a", time_max="b", **plotted)
+    call_tool(episode, "analytics.create_plot", time_min="a", time_max="b", **plotted)
     (mail,) = table(
         "email_id inbox/outbox sender/recipient subject sent_datetime body",
         ["2", "outbox", BO, "FW: Old plan", "2023-11-30 00:00:00", "Hi"],
@@ -155,9 +155,9 @@ def test_the_outcome_is_what_changed(small):
         ("company_directory.find_email_address", ["Cy"], "nobody is called 'Cy'"),
     ],
 )
-def test_the_model_is_told_why_a_call_fails(small, name, arguments, told):
+def test_the_model_learns_why_a_call_fails(small, name, arguments, told):
     episode = small.open(small.tasks("train")[0])
-    answer = say(episode, name, **dict(zip(TOOLS[name], arguments, strict=False)))
+    answer = call_tool(episode, name, **dict(zip(TOOLS[name], arguments, strict=False)))
     assert answer.startswith("Error: ")
     assert told in answer
     assert episode.outcome() == {}
@@ -165,12 +165,14 @@ def test_the_model_is_told_why_a_call_fails(small, name, arguments, told):
 
 def test_case_counts_only_where_it_does_in_workbench(small):
     task = small.tasks("train")[0]
-    wanted = {"crm": {"changed": [{"id": "1", "notes": ["", "Called"], "status": ["Lead", "Won"]}]}}
-    task = type(task)(task.task_id, task.family, task.messages, answer=wanted)
-    assert judged(small, task, json.loads(json.dumps(wanted).replace("Called", "CALLED"))) == (1.0, 0.0)
-    assert judged(small, task, json.loads(json.dumps(wanted).replace("Won", "WON"))) == (0.0, 1.0)
-    assert judged(small, task, {}) == (0.0, 0.0), "who does nothing has no side effects"
-    assert judged(small, task, wanted, Status.TRUNCATED) == (0.0, 0.0), "an attempt has to come to its end"
+    expected = {"crm": {"changed": [{"id": "1", "notes": ["", "Called"], "status": ["Lead", "Won"]}]}}
+    task = type(task)(task.task_id, task.family, task.messages, answer=expected)
+    assert reward_of(small, task, json.loads(json.dumps(expected).replace("Called", "CALLED"))) == (1.0, 0.0)
+    assert reward_of(small, task, json.loads(json.dumps(expected).replace("Won", "WON"))) == (0.0, 1.0)
+    assert reward_of(small, task, {}) == (0.0, 0.0), "who does nothing has no side effects"
+    assert reward_of(small, task, expected, Status.TRUNCATED) == (0.0, 0.0), (
+        "an attempt has to come to its end"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,10 +204,10 @@ def test_templates_do_not_straddle_the_splits(env, data):
 
 
 def test_the_published_splits_and_what_doing_nothing_solves_of_them(published):
-    env = over(published / "workbench")
+    env = env_over(published / "workbench")
     assert {split: len(env.tasks(split)) for split in ("train", "eval")} == {"train": 330, "eval": 110}
     assert len(env.idle) == 83
-    events = say(env.open(env.tasks("train")[0]), "calendar.search_events")
+    events = call_tool(env.open(env.tasks("train")[0]), "calendar.search_events")
     assert len(json.loads(events)) == 5, "as the tool's description says"
 
 
@@ -213,10 +215,10 @@ def test_each_reference_solves_its_task_without_an_error(env, data):
     for row in rows(data / "workbench" / "tasks.jsonl"):
         task = everything(env)[row["id"]]
         episode = env.open(task)
-        told = [m["content"] for said in task.demonstration for m in episode.reply(said)]
-        assert not [text for text in told if text.startswith("Error")]
+        contents = [m["content"] for said in task.demonstration for m in episode.reply(said)]
+        assert not [text for text in contents if text.startswith("Error")]
         assert episode.outcome() == plain(row["expected_state_diff"]), task.task_id
-        assert judged(env, task, episode.outcome()) == (1.0, 0.0)
+        assert reward_of(env, task, episode.outcome()) == (1.0, 0.0)
 
 
 def plain(changes):
@@ -234,7 +236,7 @@ def test_doing_nothing_solves_the_tasks_that_are_listed_and_no_other(env):
     for task in everything(env).values():
         episode = env.open(task)
         assert episode.reply(AssistantMessage("")) == []
-        if judged(env, task, episode.outcome()) == (1.0, 0.0):
+        if reward_of(env, task, episode.outcome()) == (1.0, 0.0):
             solved.add(task.task_id)
     assert solved == set(env.idle)
     assert solved
@@ -250,7 +252,7 @@ def test_the_verdict_on_each_recorded_run_is_that_of_the_published_scorer(env, d
         for call in run["function_calls"]:
             episode.reply(AssistantMessage(calls=(parsed(call),)))
         status = Status.TRUNCATED if run["error"] else Status.DONE
-        verdict = judged(env, task, episode.outcome(), status)
+        verdict = reward_of(env, task, episode.outcome(), status)
         assert verdict == (run["correct_outcome"], run["unwanted_side_effects"]), run
 
 
@@ -264,6 +266,6 @@ def parsed(call):
 def test_a_task_can_show_the_tools_of_its_domains_alone(env, data):
     every = next(iter(env.tasks("train")))
     assert len(every.tools) == len(rows(data / "workbench" / "tools.jsonl"))
-    few = everything(over(data / "workbench", tools="domains"))["workbench-multi_domain-0"]
+    few = everything(env_over(data / "workbench", tools="domains"))["workbench-multi_domain-0"]
     shown = {spec.name.partition(".")[0] for spec in few.tools}
     assert shown == {"calendar", "customer_relationship_manager", "company_directory"}

@@ -33,7 +33,7 @@ def tasks(env):
     return [*env.tasks("train"), *env.tasks("eval")]
 
 
-def play(env, task, turns):
+def run_episode(env, task, turns):
     """The finished rollout of a policy that says these turns."""
     episode, messages = env.open(task), []
     for said in turns:
@@ -53,7 +53,7 @@ def play(env, task, turns):
 
 
 def parts(env, task, turns):
-    return grade(play(env, task, turns), env.rewards)[1]
+    return grade(run_episode(env, task, turns), env.rewards)[1]
 
 
 def does(name, **arguments):
@@ -79,7 +79,7 @@ def test_the_right_calls_earn_everything(env, tasks):
 def test_doing_nothing_and_only_speaking_earn_nothing(env, tasks):
     for task in tasks:
         for turns in ((), (task.demonstration[-1],)):
-            rollout = play(env, task, turns)
+            rollout = run_episode(env, task, turns)
             assert grade(rollout, env.rewards)[:2] == (0.0, dict.fromkeys(FULL, 0.0)), task.task_id
 
 
@@ -92,9 +92,9 @@ def test_a_side_effect_fails_and_reading_is_none(env, tasks):
     everything = make(kinds=tuple(KINDS), train=len(KINDS), eval=len(KINDS), tools="all")
     for task in everything.tasks("train"):
         right = task.demonstration[:-1]
-        told = parts(everything, task, (*right, does("write_file", path="x", text="x")))
-        assert told["success"] == 0.0
-        assert told["progress"] < 1.0
+        result = parts(everything, task, (*right, does("write_file", path="x", text="x")))
+        assert result["success"] == 0.0
+        assert result["progress"] < 1.0
         assert parts(everything, task, (does("read_inbox"), does("list_files"), *right)) == FULL
 
 
@@ -150,12 +150,12 @@ def test_an_event_that_is_asked_for_is_the_only_one_of_its_title_that_day(env, t
             assert sum(f"'{event['title']}'" in task.messages[-1]["content"] for event in events) == 1
 
 
-def test_a_task_opens_the_same_world_every_time_and_shares_it_with_nobody(env):
+def test_a_task_opens_the_same_episode_every_time_and_shares_it_with_nobody(env):
     task = env.tasks("train")[0]
     before = json.dumps(task.answer)
-    first = play(env, task, task.demonstration)
+    first = run_episode(env, task, task.demonstration)
     assert env.open(task).outcome() == task.answer["office"]
-    assert play(env, task, task.demonstration).outcome == first.outcome
+    assert run_episode(env, task, task.demonstration).outcome == first.outcome
     assert json.dumps(task.answer) == before
     assert json.loads(json.dumps(first.outcome)) == first.outcome
 
@@ -240,7 +240,7 @@ def test_a_tool_that_the_prompt_does_not_show_is_not_there():
     assert answer == "Error: there is no tool 'list_files', only send_slack_message."
 
 
-def test_the_kinds_for_tiny_are_short_and_told_by_one_letter():
+def test_the_kinds_for_tiny_are_short_and_distinguished_by_one_letter():
     for task in make(kinds=tuple(TINY_KINDS), train=60, eval=30, system="").tasks("train"):
         assert len(task.messages) == 1
         assert len(task.messages[0]["content"]) <= 30

@@ -49,7 +49,7 @@ def test_the_tools_are_these():
     ]
 
 
-def test_every_tool_is_told_of_in_a_sentence_and_all_parameters_are_required():
+def test_every_tool_is_described_in_a_sentence_and_all_parameters_are_required():
     for name, spec in TOOLS.items():
         assert spec.description == inspect.getdoc(getattr(OfficeTools, name))
         assert 10 < len(spec.description) < 110
@@ -176,8 +176,8 @@ def test_any_text_can_be_written_and_is_part_of_the_state(text):
         ToolCall("send_email", {"to": "a@b", "subject": text, "body": text}),
         ToolCall("create_event", {"title": text, "day": "Monday", "start": "09:00", "people": []}),
     )
-    told = [message["content"] for message in episode.reply(AssistantMessage(calls=calls))]
-    assert not any(answer.startswith("Error") for answer in told)
+    contents = [message["content"] for message in episode.reply(AssistantMessage(calls=calls))]
+    assert not any(answer.startswith("Error") for answer in contents)
     outcome = episode.outcome()
     assert outcome["files"] == {"a": text}
     assert outcome["slack"][0]["text"] == text

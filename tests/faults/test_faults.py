@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from command import truing
@@ -28,12 +29,12 @@ def test_the_sample_is_as_it_should_be(quick, name):
     assert passed(quick[name]), [(each.code, each.claim.what) for each in quick[name].fired]
 
 
-def test_the_page_tells_what_was_caught(quick):
-    told = page(list(quick.values()))
-    assert "9 planted faults: the doctor catches 9; its first finding names the cause of 9." in told
-    assert "3 healthy runs: 0 with a PROVEN or EVIDENCE" in told
+def test_the_page_reports_what_was_caught(quick):
+    result = page(list(quick.values()))
+    assert "13 planted faults: the doctor catches 13; its first finding names the cause of 13." in result
+    assert "3 healthy runs: 0 with a PROVEN or EVIDENCE" in result
     for name in QUICK:
-        assert f"| {name}" in told
+        assert f"| {name}" in result
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -45,15 +46,15 @@ def test_every_fault_can_be_planted(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_planted_fault_is_caught_and_its_cause_named_first(name):
-    made = run_fault(FAULTS[name])
-    assert passed(made), [(each.code, each.claim.what) for each in made.fired]
+    result = run_fault(FAULTS[name])
+    assert passed(result), [(each.code, each.claim.what) for each in result.fired]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", healthy_runs())
 def test_no_healthy_run_is_proven_to_be_ill(name):
-    made = run_fault(healthy_runs()[name])
-    assert (made.error, false_alarms(made)) == ("", [])
+    result = run_fault(healthy_runs()[name])
+    assert (result.error, false_alarms(result)) == ("", [])
 
 
 def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
@@ -62,6 +63,13 @@ def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
     ill = quick["mask-shifted"]
     assert "MSK003" in false_alarms(ill)
     assert not passed(type(ill)(Fault("x", (), "", harmless.plant, (), healthy=True), ill.fired, ""))
+
+
+def test_a_refusal_that_names_another_cause_does_not_pass(quick):
+    outcome = quick["vllm-own-temperature"]
+    assert outcome.caught
+    other = replace(outcome, fault=replace(outcome.fault, refusal="another cause"))
+    assert not passed(other)
 
 
 def test_what_was_replaced_is_put_back():
@@ -88,9 +96,9 @@ def test_the_corpus_is_at_least_fifty_runs_and_lies_in_recipes(request):
 
 @pytest.mark.slow
 def test_a_run_by_name_as_json(tmp_path):
-    told = truing("faults", "stop-masked", "--json", "--steps", "1", "--keep", str(tmp_path))
-    assert told.code == 0
-    facts = json.loads(told.out)
+    outcome = truing("faults", "stop-masked", "--json", "--steps", "1", "--keep", str(tmp_path))
+    assert outcome.code == 0
+    facts = json.loads(outcome.out)
     assert {"fault", "healthy", "expected", "fired", "caught", "cause_rank"} <= facts.keys()
     assert facts["caught"]
     assert re.fullmatch(r"MSK\d+", facts["fired"][0]["code"])

@@ -26,7 +26,7 @@ NAME = "on-policy-0"
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def run_folder(tmp_path_factory):
     """The folder of one kept run of two updates, with a reference."""
     folder = tmp_path_factory.mktemp("kept")
     fault = lengthened(healthy_runs()[NAME], 2)
@@ -35,13 +35,13 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reader(kept):
-    return RunReader(kept / NAME / RUN_DIR)
+def reader(run_folder):
+    return RunReader(run_folder / NAME / RUN_DIR)
 
 
 @pytest.fixture(scope="module")
-def run(kept):
-    return read_last_stage(kept / NAME / RUN_DIR)
+def run(run_folder):
+    return read_last_stage(run_folder / NAME / RUN_DIR)
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +63,15 @@ def fake(tmp_path):
     return make
 
 
-def told(finding, severity, what):
+def finding_line(finding, severity, what):
     said = {"finding": finding, "severity": severity, "what": what}
     return json.dumps({"version": "1.2", "said": [said]})
 
 
-def test_a_lengthened_run_is_kept_with_what_was_said_of_it(kept):
-    facts = json.loads((kept / NAME / OUTCOME_FILE).read_text(encoding="utf-8"))
+def test_a_lengthened_run_is_kept_with_what_was_said_of_it(run_folder):
+    facts = json.loads((run_folder / NAME / OUTCOME_FILE).read_text(encoding="utf-8"))
     assert (facts["fault"], facts["refused"]) == (NAME, "")
-    recipe = RunReader(kept / NAME / RUN_DIR).run_json()["recipe"]
+    recipe = RunReader(run_folder / NAME / RUN_DIR).run_json()["recipe"]
     assert (recipe["grpo"]["steps"], recipe["doctor"]["budget"]) == (2, 0.02)
 
 
@@ -99,14 +99,16 @@ def test_where_no_row_was_computed_the_entropy_is_of_what_was_drawn(run):
     line = run.updates[0].step_row
     bare = {name: value for name, value in line.metrics.items() if name != "entropy/contract"}
     first = replace(run.updates[0], step_row=replace(line, metrics=bare))
-    found = curves(replace(run, updates=(first, run.updates[1])))
-    assert found[0]["entropy"] == line.metrics["entropy/drawn"]
-    assert found[1]["entropy"] == run.updates[1].step_row.metrics["entropy/contract"]
+    result = curves(replace(run, updates=(first, run.updates[1])))
+    assert result[0]["entropy"] == line.metrics["entropy/drawn"]
+    assert result[1]["entropy"] == run.updates[1].step_row.metrics["entropy/contract"]
 
 
 def test_what_was_not_recorded_is_left_out():
-    found = renamed([{"step": 3, "reward/mean": 0.5, "lr": 1e-3}], {"reward": "reward/mean", "kl": "kl/none"})
-    assert found == [{"step": 3, "reward": 0.5}]
+    result = renamed(
+        [{"step": 3, "reward/mean": 0.5, "lr": 1e-3}], {"reward": "reward/mean", "kl": "kl/none"}
+    )
+    assert result == [{"step": 3, "reward": 0.5}]
 
 
 def test_rlprobe_has_the_kl_by_position(run, reader, lines):
@@ -160,13 +162,13 @@ def test_stabilityguard_has_every_scored_token_in_a_row(run, reader):
 
 
 def test_the_last_line_is_the_answer_whatever_a_peer_prints(run, fake):
-    python = fake(f"echo 'an alert!'\necho '{told('clip', 'WARN', 'too much')}'")
+    python = fake(f"echo 'an alert!'\necho '{finding_line('clip', 'WARN', 'too much')}'")
     answer = ask(PEERS["rlwatch"], python, run)
     assert answer == Answer("1.2", (PeerFinding("clip", "WARN", "too much"),))
     assert Answer.from_json(answer.to_json()) == answer
 
 
-def test_a_peer_that_falls_is_told_with_its_last_word(run, fake):
+def test_a_peer_that_falls_is_reported_with_its_last_word(run, fake):
     python = fake("echo 'Traceback' >&2; echo 'KeyError: step' >&2; exit 1")
     assert ask(PEERS["rlwatch"], python, run) == Answer("", failed="KeyError: step")
 
@@ -183,13 +185,13 @@ def test_a_peer_that_is_not_there_is_an_error(run, tmp_path):
         list(judged_runs(tmp_path, {}))
 
 
-def test_nobody_is_asked_twice(kept, fake, tmp_path):
-    python = fake(f"echo once >> {tmp_path}/asked\necho '{told('x', 'INFO', '')}'")
+def test_nobody_is_asked_twice(run_folder, fake, tmp_path):
+    python = fake(f"echo once >> {tmp_path}/asked\necho '{finding_line('x', 'INFO', '')}'")
     for _ in range(2):
-        (seen_run,) = judged_runs(kept, {"provenir": python})
+        (seen_run,) = judged_runs(run_folder, {"provenir": python})
         assert seen_run.answers["provenir"].said == (PeerFinding("x", "INFO", ""),)
     assert (tmp_path / "asked").read_text(encoding="utf-8") == "once\n"
-    (kept / NAME / ANSWERS).unlink()
+    (run_folder / NAME / ANSWERS).unlink()
 
 
 def test_a_twin_has_the_recipe_and_not_the_fault():
@@ -201,7 +203,7 @@ def test_a_twin_has_the_recipe_and_not_the_fault():
     assert len(unplanted_runs()) < len(FAULTS)
 
 
-def seen(name, *said, peer="martingale", **facts):
+def judged_run(name, *said, peer="martingale", **facts):
     known = {"what": "it", "healthy": name not in FAULTS, "fired": [], "refused": "", "caught": True}
     known |= {"cause_rank": 1, **facts}
     return JudgedRun(name, known, {peer: Answer("1", tuple(PeerFinding(*each, "…") for each in said))})
@@ -209,7 +211,7 @@ def seen(name, *said, peer="martingale", **facts):
 
 def test_a_finding_names_the_cause_a_symptom_or_what_is_not_there():
     peer = PEERS["martingale"]
-    twin = seen("without-advantage-sign", ("floor_jump", "warn"))
+    twin = judged_run("without-advantage-sign", ("floor_jump", "warn"))
     for name, finding, worth in [
         ("stale-sampler", ("stale_server", "error"), Grade.CAUSE),
         ("old-shifted", ("stale_server", "error"), Grade.WRONG),
@@ -219,7 +221,7 @@ def test_a_finding_names_the_cause_a_symptom_or_what_is_not_there():
         ("old-shifted", ("floor_jump", "warn"), Grade.SAME),
         ("old-shifted", ("floor_jump", "error"), Grade.SYMPTOM),
     ]:
-        assert grade_finding(peer, PeerFinding(*finding, ""), seen(name, finding), twin) == worth
+        assert grade_finding(peer, PeerFinding(*finding, ""), judged_run(name, finding), twin) == worth
 
 
 def test_every_cause_is_a_fault_that_there_is():
@@ -229,11 +231,11 @@ def test_every_cause_is_a_fault_that_there_is():
 
 def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
     made = [
-        seen("stop-masked", ("stale_server", "error"), ("span", "warn")),
-        seen("mask-shifted", fired=[{"code": "MSK003", "verdict": "PROVEN"}]),
-        seen("groups-mixed", caught=False, cause_rank=None),
-        seen(NAME, ("span", "warn"), fired=[{"code": "LEN003", "verdict": "SUSPECT"}]),
-        seen("without-advantage-sign", ("span", "warn")),
+        judged_run("stop-masked", ("stale_server", "error"), ("span", "warn")),
+        judged_run("mask-shifted", fired=[{"code": "MSK003", "verdict": "PROVEN"}]),
+        judged_run("groups-mixed", caught=False, cause_rank=None),
+        judged_run(NAME, ("span", "warn"), fired=[{"code": "LEN003", "verdict": "SUSPECT"}]),
+        judged_run("without-advantage-sign", ("span", "warn")),
     ]
     text = tables(made, [PEERS["martingale"]])
     assert "| Truing | | 3 | 1 | 1 | 2 | – | 0 | SUSPECT 1 |" in text

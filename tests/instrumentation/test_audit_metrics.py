@@ -30,8 +30,8 @@ def audit(tokens, **won):
 def test_the_null_is_of_the_trained_tokens_alone():
     together = {"s": torch.tensor([9.0, -1.0, -2.0])}
     alone = {"s": torch.tensor([-9.0, -1.0, -2.5])}  # x = together − alone: 0 and ½
-    found = null_facts([sample([1], [2, 3])], together, alone)
-    assert found == pytest.approx({"logprob": 0.5, "k3": (math.exp(0.5) - 1 - 0.5) / 2})
+    result = null_facts([sample([1], [2, 3])], together, alone)
+    assert result == pytest.approx({"logprob": 0.5, "k3": (math.exp(0.5) - 1 - 0.5) / 2})
 
 
 def test_equal_forwards_are_no_distance_apart():
@@ -40,10 +40,10 @@ def test_equal_forwards_are_no_distance_apart():
 
 
 def test_the_null_is_a_number_where_there_is_something_to_read_beside_it():
-    found = {"null": {"logprob": 2e-6, "k3": 1e-13}}
+    table = {"null": {"logprob": 2e-6, "k3": 1e-13}}
     numbers = {"mismatch/null_max_abs": 2e-6, "mismatch/null_k3": 1e-13}
-    assert audit_metrics(found, [], compared=True) == numbers
-    assert audit_metrics(found, [], compared=False) == {}
+    assert audit_metrics(table, [], compared=True) == numbers
+    assert audit_metrics(table, [], compared=False) == {}
     assert audit_metrics({}, [audit(3)], compared=True) == {}  # nobody looked into this update
 
 
@@ -51,14 +51,14 @@ def test_the_odds_are_of_all_bets_of_the_stage():
     """Of 12 λ on the temperature one won 7 nats in each of two updates; 8 features have equal shares."""
     before, now = audit(450, temperature=7.0), audit(50, temperature=7.0)
     temperature, others = (math.exp(14) + 11 * math.exp(-2)) / 12, 7 * math.exp(-2)
-    found = audit_metrics({"audit": now}, [before], compared=False)
-    assert found["audit/log10_odds"] == pytest.approx(math.log10((temperature + others) / 8))
-    assert found["audit/tokens"] == 50  # of this update alone
+    result = audit_metrics({"audit": now}, [before], compared=False)
+    assert result["audit/log10_odds"] == pytest.approx(math.log10((temperature + others) / 8))
+    assert result["audit/tokens"] == 50  # of this update alone
 
 
 def test_nothing_that_was_bet_on_is_even_odds():
-    found = audit_metrics({"audit": {"tokens": 0, "gains": {}}}, [], compared=False)
-    assert found == {"audit/log10_odds": pytest.approx(0.0), "audit/tokens": 0.0}
+    result = audit_metrics({"audit": {"tokens": 0, "gains": {}}}, [], compared=False)
+    assert result == {"audit/log10_odds": pytest.approx(0.0), "audit/tokens": 0.0}
 
 
 def test_the_record_has_what_the_rule_judges(mini, tmp_path):
@@ -73,9 +73,9 @@ def test_the_record_has_what_the_rule_judges(mini, tmp_path):
         assert sum(each.numbers["audit/tokens"] for each in drawn[:count]) == judged.tokens
         assert step.numbers["mismatch/null_max_abs"] == step.facts["null"]["logprob"]
         assert step.numbers["mismatch/max_abs"] < 1e-4
-    shown = [row for row in RunReader(run).steps() if row.stage == "sft"]
-    assert all("null" in row.facts for row in shown)
-    assert not any(name.startswith(("audit/", "mismatch/")) for row in shown for name in row.metrics)
+    rows = [row for row in RunReader(run).steps() if row.stage == "sft"]
+    assert all("null" in row.facts for row in rows)
+    assert not any(name.startswith(("audit/", "mismatch/")) for row in rows for name in row.metrics)
 
 
 def test_a_resumed_run_adds_to_the_bets_that_it_made_before(mini, tmp_path):

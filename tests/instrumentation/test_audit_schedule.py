@@ -84,8 +84,8 @@ def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
         truing.train(table, out=tmp_path / "parts", on_event=crash_at(*at))
     parts = truing.train(table, out=tmp_path / "parts", resume=True, on_event=lambda *_: None).run
     assert_same_run(whole, parts)
-    told = [current_findings(RunReader(run).events()) for run in (whole, parts)]
-    assert told[0] == told[1] != set()
+    entries = [current_findings(RunReader(run).events()) for run in (whole, parts)]
+    assert entries[0] == entries[1] != set()
     for kind in ("finding", "fact"):
         once, again = (recorded_findings(RunReader(run).events(), kind) for run in (whole, parts))
         assert once

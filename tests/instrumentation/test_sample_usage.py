@@ -29,8 +29,8 @@ def trace(step, *rows, again=()):
     ],
 )
 def test_rows_are_counted_by_update_and_by_pass(traces, expected):
-    found = row_usage(["a", "b", "c", "d"], traces, 1)
-    assert {name: found[name] for name in expected} == expected
+    result = row_usage(["a", "b", "c", "d"], traces, 1)
+    assert {name: result[name] for name in expected} == expected
 
 
 def test_a_batch_with_a_skipped_update_is_not_whole():
@@ -52,12 +52,12 @@ def learner():
 
 
 def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
-    found = {}
-    with moment_facts(learner, turn, found):
+    table = {}
+    with moment_facts(learner, turn, table):
         for _ in range(steps):
             between()
             learner.step()
-    return found[of]
+    return table[of]
 
 
 @pytest.mark.parametrize("most", [10**6, 5])
@@ -78,10 +78,10 @@ def test_steps_within_an_update_that_forget_are_counted(learner):
 
 
 def test_an_update_without_a_step_says_nothing(learner):
-    found = {}
-    with moment_facts(learner, 0, found):
+    table = {}
+    with moment_facts(learner, 0, table):
         pass
-    assert found == {}
+    assert table == {}
     digests = MomentDigests(learner.optimizer, dict)
     digests.close()
     learner.step()
@@ -99,8 +99,8 @@ def test_a_write_into_weights_after_a_step_is_counted_also_after_the_last(learne
     assert (
         updated(learner, 1, steps=3, between=write, of="stepped")["changed"] == 2
     )  # the first has none before
-    found = {}
-    with moment_facts(learner, 2, found):
+    table = {}
+    with moment_facts(learner, 2, table):
         learner.step()
         write()
-    assert (found["stepped"]["changed"], found["moments"]["changed"]) == (1, 0)
+    assert (table["stepped"]["changed"], table["moments"]["changed"]) == (1, 0)

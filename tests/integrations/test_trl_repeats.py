@@ -10,7 +10,7 @@ from truing.doctor.verdict import Verdict
 from truing.integrations.trl import audit
 
 
-def chance(completions, **_):
+def random_reward(completions, **_):
     return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
 
 
@@ -27,7 +27,7 @@ def trainer(folder, config):
         return trl.GRPOTrainer(
             model=str(folder),
             args=trl.GRPOConfig(**config | own | {"max_steps": 4} | changes),
-            reward_funcs=[chance],
+            reward_funcs=[random_reward],
             train_dataset=asked(0, 16),
             eval_dataset=evaluated,
         )
@@ -35,7 +35,7 @@ def trainer(folder, config):
     return made
 
 
-def told(found):
+def verdicts_of(found):
     """The verdict of each rule that found something."""
     return {code: each[0].claim.verdict for code, each in found.diagnosis.findings.items()}
 
@@ -123,46 +123,46 @@ PLANTED = {
 def test_repeats_are_reported(trainer, monkeypatch, name):
     method, wrap, changes, code, verdict = PLANTED[name]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
-    made = trainer(**changes)
-    found = audit(made)
-    made.train()
-    assert told(found)[code] is verdict
+    trl_trainer = trainer(**changes)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert verdicts_of(result)[code] is verdict
 
 
 def test_several_passes_over_a_generation_within_one_update_are_no_fault(trainer):
-    made = trainer(
+    trl_trainer = trainer(
         gradient_accumulation_steps=4, steps_per_generation=2, num_iterations=2, loss_type="grpo", max_steps=2
     )
-    found = audit(made)
-    made.train()
-    assert "OPT011" not in told(found)
-    assert found.diagnosis.steps_checked["OPT011"] == 2
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert "OPT011" not in verdicts_of(result)
+    assert result.diagnosis.steps_checked["OPT011"] == 2
 
 
 def test_an_optimiser_that_forgets_is_proven(trainer):
-    made = trainer(max_steps=2)
-    made.create_optimizer()
-    real = made.optimizer.step
+    trl_trainer = trainer(max_steps=2)
+    trl_trainer.create_optimizer()
+    real = trl_trainer.optimizer.step
 
     def step(*args, **kwargs):
-        made.optimizer.state.clear()
+        trl_trainer.optimizer.state.clear()
         return real(*args, **kwargs)
 
-    made.optimizer.step = step
-    found = audit(made)
-    made.train()
-    assert told(found)["OPT010"] is Verdict.PROVEN
+    trl_trainer.optimizer.step = step
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert verdicts_of(result)["OPT010"] is Verdict.PROVEN
 
 
 @pytest.mark.parametrize(("first", "suspected"), [(0, True), (100, False)])
 def test_prompts_of_the_evaluation_are_suspected(trainer, first, suspected):
-    made = trainer(
+    trl_trainer = trainer(
         asked(first, 16), eval_strategy="steps", eval_steps=1, max_steps=2, per_device_eval_batch_size=8
     )
-    found = audit(made)
-    made.train()
-    assert (told(found).get("RWD007") is Verdict.SUSPECT) == suspected
-    assert found.diagnosis.steps_checked["RWD007"] == 1
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert (verdicts_of(result).get("RWD007") is Verdict.SUSPECT) == suspected
+    assert result.diagnosis.steps_checked["RWD007"] == 1
 
 
 @pytest.mark.parametrize("chosen", [[0], [*range(24)]])
@@ -174,6 +174,6 @@ def test_one_example_for_ever_is_suspected(folder, config, monkeypatch, chosen):
         args=trl.SFTConfig(**config | {"max_steps": 3, "per_device_train_batch_size": 4}),
         train_dataset=datasets.Dataset.from_list([{"text": f"{i} and {i} is {2 * i}"} for i in range(24)]),
     )
-    found = audit(made)
+    result = audit(made)
     made.train()
-    assert ("SMP010" in told(found)) == (chosen == [0])
+    assert ("SMP010" in verdicts_of(result)) == (chosen == [0])

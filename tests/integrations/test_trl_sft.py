@@ -74,23 +74,23 @@ HEALTHY = {
 
 @pytest.mark.parametrize("name", first(3, HEALTHY))
 def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, name):
-    made = trainer(**HEALTHY[name])
-    found = audit(made)
-    made.train()
-    assert fired(found) == {}
-    clean = {code for code, verdict in results(found).items() if verdict is Verdict.CLEAN}
+    trl_trainer = trainer(**HEALTHY[name])
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == {}
+    clean = {code for code, verdict in results(result).items() if verdict is Verdict.CLEAN}
     assert {"MSK007", "TOK001", "OPT001", "OPT002", "OPT009", "SMP005"} <= clean
     assert ("MSK001" in clean) == (name != "packed")
 
 
 @pytest.mark.parametrize("name", ["accumulated", "packed"])
 def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
-    made = trainer(model=wide_folder, **coarse | HEALTHY[name])
-    found = audit(made)
-    made.train()
-    assert fired(found) == {}
+    trl_trainer = trainer(model=wide_folder, **coarse | HEALTHY[name])
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == {}
     assert {"SMP005", "OPT009"} <= {
-        code for code, verdict in results(found).items() if verdict is Verdict.CLEAN
+        code for code, verdict in results(result).items() if verdict is Verdict.CLEAN
     }
 
 
@@ -163,12 +163,12 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, 
     owner, method = target.rsplit(".", 1)
     owner = pkgutil.resolve_name(owner)
     monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
-    made = trainer(max_steps=1, gradient_accumulation_steps=2)
-    found = audit(made)
-    made.train()
-    assert results(found)[code] is Verdict.PROVEN
-    assert found.diagnosis.findings[code][0].step == 0
-    assert ranked(each[0] for each in found.diagnosis.findings.values())[0].code == code
+    trl_trainer = trainer(max_steps=1, gradient_accumulation_steps=2)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert results(result)[code] is Verdict.PROVEN
+    assert result.diagnosis.findings[code][0].step == 0
+    assert ranked(each[0] for each in result.diagnosis.findings.values())[0].code == code
 
 
 @pytest.mark.slow
@@ -179,10 +179,10 @@ def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder
     owner = pkgutil.resolve_name(owner)
     monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
     own = {"max_steps": 1, "gradient_accumulation_steps": 2}
-    made = trainer(model=wide_folder, **coarse | own)
-    found = audit(made)
-    made.train()
-    assert results(found)[code] is Verdict.PROVEN
+    trl_trainer = trainer(model=wide_folder, **coarse | own)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert results(result)[code] is Verdict.PROVEN
 
 
 @pytest.mark.parametrize("precision", [{}, {"bf16": True, "model_init_kwargs": {}}])
@@ -192,31 +192,31 @@ def test_packed_documents_that_attend_to_each_other_are_found(trainer, wide_fold
     owner = pkgutil.resolve_name(owner)
     monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
     own = {"max_steps": 1, "packing": True, "max_length": 128, "per_device_train_batch_size": 1}
-    made = trainer(model=wide_folder, **own | precision)
-    found = audit(made)
-    made.train()
+    trl_trainer = trainer(model=wide_folder, **own | precision)
+    result = audit(trl_trainer)
+    trl_trainer.train()
     # the first document is as it should be, and bfloat16 asks that most tokens are far off
-    assert results(found)["SMP005"] is (Verdict.SUSPECT if precision else Verdict.PROVEN)
+    assert results(result)["SMP005"] is (Verdict.SUSPECT if precision else Verdict.PROVEN)
 
 
 @pytest.mark.parametrize("precision", [{}, {"bf16": True, "model_init_kwargs": {}}])
 def test_noise_that_is_declared_is_not_taken_for_a_fault(trainer, wide_folder, precision):
-    made = trainer(model=wide_folder, neftune_noise_alpha=5, **precision)
-    found = audit(made)
-    made.train()
-    assert fired(found) == {}
-    assert results(found)["SMP005"] is Verdict.CLEAN
+    trl_trainer = trainer(model=wide_folder, neftune_noise_alpha=5, **precision)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == {}
+    assert results(result)["SMP005"] is Verdict.CLEAN
 
 
 @pytest.mark.slow
 def test_auditing_changes_nothing(trainer):
     def weights(audited):
         torch.manual_seed(0)
-        made = trainer()
+        trl_trainer = trainer()
         if audited:
-            audit(made)
-        made.train()
-        return {name: weight.detach().clone() for name, weight in made.model.named_parameters()}
+            audit(trl_trainer)
+        trl_trainer.train()
+        return {name: weight.detach().clone() for name, weight in trl_trainer.model.named_parameters()}
 
     plain, watched = weights(False), weights(True)
     assert all(torch.equal(plain[name], watched[name]) for name in plain)
@@ -227,11 +227,11 @@ def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path)
     owner, method = target.rsplit(".", 1)
     owner = pkgutil.resolve_name(owner)
     monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
-    made, folder = trainer(), tmp_path / "kept"
-    found = audit(made, out=folder)
-    made.train()
+    trl_trainer, folder = trainer(), tmp_path / "kept"
+    result = audit(trl_trainer, out=folder)
+    trl_trainer.train()
     again = diagnose_run(folder)
-    assert report_facts(again) == report_facts(found.diagnosis)
+    assert report_facts(again) == report_facts(result.diagnosis)
     assert again.findings[code][0].excerpt
     with pytest.raises(RecordError, match="folder of its own"):
         audit(trainer(), out=folder)

@@ -47,9 +47,9 @@ def test_a_step_with_too_little_to_learn_from_says_why(gates, why):
     excluded = row.excluded.clone()
     excluded[3] = Excluded.STRUCTURE
     rows = [dataclasses.replace(row, excluded=excluded, policy_mask=excluded == Excluded.NO), *GROUPS[1:]]
-    found = skip_step_reason(rows, UpdateConfig(GRPO, gates=GatesConfig(**gates)))
-    assert why in found
-    assert bool(found) == bool(why)
+    result = skip_step_reason(rows, UpdateConfig(GRPO, gates=GatesConfig(**gates)))
+    assert why in result
+    assert bool(result) == bool(why)
 
 
 def off_reference(model, cfg, kl):
@@ -108,9 +108,9 @@ def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
         assert row.loss_label == "held_back"
         assert row.metrics["gate/held_back"] == 1
         assert "grad/norm" not in row.metrics
-    told = [e.payload["text"] for e in reader.events() if e.kind == "incident"]
-    assert len(told) == 3
-    assert all("gates.min_trained_tokens = 1000000" in text for text in told)
+    texts = [e.payload["text"] for e in reader.events() if e.kind == "incident"]
+    assert len(texts) == 3
+    assert all("gates.min_trained_tokens = 1000000" in text for text in texts)
     digests = {e.payload["weight_digest"] for e in reader.events() if e.kind == "checkpoint"}
     assert digests == {reader.run_json()["trainable_digest"]}
 

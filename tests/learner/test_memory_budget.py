@@ -33,8 +33,8 @@ def of_lengths(*lengths):
 
 
 def test_what_fits_by_hand():
-    room = MemoryBudget.from_bytes(NEED, budget=1205, max_tokens=64)
-    assert (room.fits, room.fits_recomputed) == (20, 102)
+    budget = MemoryBudget.from_bytes(NEED, budget=1205, max_tokens=64)
+    assert (budget.fits, budget.fits_recomputed) == (20, 102)
     assert NEED.peak_bytes(MicroBatch([], 7)) == 1070
     assert NEED.peak_bytes(MicroBatch([], 7, recompute=True)) == 1014
     assert MemoryBudget.from_bytes(MemoryNeed(1000, 10), budget=1205, max_tokens=64).fits_recomputed == 0
@@ -44,13 +44,13 @@ def test_what_fits_by_hand():
 
 def test_samples_that_do_not_fit_are_computed_twice(tiny):
     samples = of_lengths(6, 30, 8, 9)
-    room = MemoryBudget(NEED, most=64, fits=16, fits_recomputed=100)
-    found = [
+    budget = MemoryBudget(NEED, most=64, fits=16, fits_recomputed=100)
+    results = [
         ([s.sample_id for s in micro.samples], micro.recompute)
-        for micro in room.micro_batches(tiny.model, samples)
+        for micro in budget.micro_batches(tiny.model, samples)
     ]
-    assert sorted(name for names, _ in found for name in names) == ["s0", "s1", "s2", "s3"]
-    assert [(names, again) for names, again in found if again] == [(["s1"], True)]
+    assert sorted(name for names, _ in results for name in names) == ["s0", "s1", "s2", "s3"]
+    assert [(names, again) for names, again in results if again] == [(["s1"], True)]
     # where layers cannot be computed twice, it is tried alone
     alone = list(MemoryBudget(NEED, most=64, fits=16).micro_batches(tiny.model, samples))
     assert not any(micro.recompute for micro in alone)
@@ -104,15 +104,15 @@ def test_out_of_memory_repeats_the_step_in_smaller_parts(tiny, scarce, late):
 
 def test_one_sample_that_does_not_fit_is_computed_twice_or_refused(tiny, scarce):
     rows = on_policy(tiny.model, GROUPS[:2])
-    made = learner(tiny.model, GRPO, fits_recomputed=1000)
+    stage_learner = learner(tiny.model, GRPO, fits_recomputed=1000)
     tried = scarce(3)
-    truing.learner.step.train_step(made, rows, (0, "test", 0))
+    truing.learner.step.train_step(stage_learner, rows, (0, "test", 0))
     assert tried[0] == (sum(map(len, rows)), False)
     assert tried[-1] == (sum(map(len, rows)), True)
-    assert made.memory_budget.fits < min(map(len, rows))
+    assert stage_learner.memory_budget.fits < min(map(len, rows))
     scarce(3, twice=3)
     with pytest.raises(ModelError, match="does not fit into memory"):
-        truing.learner.step.train_step(made, rows, (0, "test", 1))
+        truing.learner.step.train_step(stage_learner, rows, (0, "test", 1))
 
 
 def test_another_error_is_no_lack_of_memory(tiny, monkeypatch):
@@ -195,17 +195,17 @@ def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, 
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
     start = {name: p.detach().clone() for name, p in trainable_parameters(policy).items()}
-    samples, rooms = on_policy(policy, GROUPS), []
+    samples, budgets = on_policy(policy, GROUPS), []
     training_mode(policy)
     shrink = MemoryBudget.shrink
     monkeypatch.setattr(
-        MemoryBudget, "shrink", lambda room, failed: rooms.append(room) or shrink(room, failed)
+        MemoryBudget, "shrink", lambda budget, failed: budgets.append(budget) or shrink(budget, failed)
     )
     scarce(12)
     late = gradient_of(policy, GRPO, samples, fits=24)
     policy.load_state_dict(start, strict=False)
-    straight = gradient_of(policy, GRPO, samples, fits=rooms[-1].fits)
-    assert len(rooms) == len(set(map(id, rooms))) == 1, "the second time nothing ran out"
+    straight = gradient_of(policy, GRPO, samples, fits=budgets[-1].fits)
+    assert len(budgets) == len(set(map(id, budgets))) == 1, "the second time nothing ran out"
     for name, gradient in straight.items():
         assert torch.equal(gradient, late[name]), name
 
@@ -214,12 +214,12 @@ def test_a_step_above_its_budget_is_reported_once(mini, tmp_path, monkeypatch):
     monkeypatch.setattr(truing.trainer.step_record, "peak_bytes", lambda device: 9 * 10**9)
     table = mini(optimizer={"memory": "8GB"})
     run = truing.train(table, out=tmp_path / "run").run
-    told = [each.payload for each in RunReader(run).events() if each.payload.get("what") == "budget"]
-    assert len(told) == 1
-    assert "used up to 9.00 GB" in told[0]["text"]
+    payloads = [each.payload for each in RunReader(run).events() if each.payload.get("what") == "budget"]
+    assert len(payloads) == 1
+    assert "used up to 9.00 GB" in payloads[0]["text"]
 
 
-def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):
+def test_a_run_reports_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):
     def stop(kind, facts):
         if kind == "checkpoint":
             raise KeyboardInterrupt
@@ -227,13 +227,13 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
     table = mini(checkpoint_every=1)
     with pytest.raises(KeyboardInterrupt):
         truing.train(table, out=tmp_path / "run", on_event=stop)
-    told = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
-    assert len(told) == 1
-    assert asdict(MemoryBudget.from_facts(json.loads(json.dumps(told[0])))) == told[0]
+    payloads = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
+    assert len(payloads) == 1
+    assert asdict(MemoryBudget.from_facts(json.loads(json.dumps(payloads[0])))) == payloads[0]
     monkeypatch.setattr(truing.trainer.run, "measure_budget", None)  # a run that goes on measures nothing
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]
-    assert after == told * 2
+    assert after == payloads * 2
     metrics = RunReader(result.run).steps()[0].metrics
     assert 0 < metrics["memory/predicted"] < 100
     assert 0 < metrics["memory/peak"] < 100

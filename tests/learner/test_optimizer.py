@@ -18,10 +18,10 @@ def parameters():
 
 
 def with_gradient(*gradient):
-    made = parameters()
-    made["a"].grad = torch.tensor(gradient[:2])
-    made["b"].grad = torch.tensor(gradient[2:])
-    return made
+    weights = parameters()
+    weights["a"].grad = torch.tensor(gradient[:2])
+    weights["b"].grad = torch.tensor(gradient[2:])
+    return weights
 
 
 def values(made):
@@ -51,20 +51,20 @@ def test_every_step_of_a_schedule_moves_the_weights(schedule, warmup):
 
 def test_two_updates_are_adamw_by_hand():
     cfg = OptimizerConfig(beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1, max_grad_norm=1e9)
-    made = parameters()
-    optimizer = make_optimizer(cfg, made)
+    weights = parameters()
+    optimizer = make_optimizer(cfg, weights)
     for group in optimizer.param_groups:
         group["lr"] = 0.05
     w, m, v = list(START), [0.0] * 3, [0.0] * 3
     for t, gradient in enumerate(([0.5, -1.0, 2.0], [0.25, 4.0, -1.0]), start=1):
-        made["a"].grad, made["b"].grad = torch.tensor(gradient[:2]), torch.tensor(gradient[2:])
-        clip_and_step(optimizer, cfg.max_grad_norm, "here", made)
+        weights["a"].grad, weights["b"].grad = torch.tensor(gradient[:2]), torch.tensor(gradient[2:])
+        clip_and_step(optimizer, cfg.max_grad_norm, "here", weights)
         for i, g in enumerate(gradient):
             m[i] = 0.8 * m[i] + 0.2 * g
             v[i] = 0.9 * v[i] + 0.1 * g * g
             w[i] -= 0.05 * 0.1 * w[i]
             w[i] -= 0.05 * (m[i] / (1 - 0.8**t)) / (math.sqrt(v[i] / (1 - 0.9**t)) + 1e-3)
-        assert values(made) == pytest.approx(w, abs=1e-6)
+        assert values(weights) == pytest.approx(w, abs=1e-6)
 
 
 @pytest.mark.parametrize(("limit", "scale"), [(6.5, 0.5), (13.0, 1.0), (100.0, 1.0)])
@@ -97,14 +97,14 @@ def test_a_loss_that_is_not_finite_names_its_term(value):
 
 
 def test_parameters_without_a_gradient_are_left_alone():
-    made = parameters()
-    made["a"].grad = torch.ones(2)
-    optimizer = make_optimizer(OptimizerConfig(weight_decay=0.5), made)
+    weights = parameters()
+    weights["a"].grad = torch.ones(2)
+    optimizer = make_optimizer(OptimizerConfig(weight_decay=0.5), weights)
     for group in optimizer.param_groups:
         group["lr"] = 0.1
-    clip_and_step(optimizer, 1e9, "here", made)
-    assert values(made)[2] == START[2]
-    assert values(made)[0] != START[0]
+    clip_and_step(optimizer, 1e9, "here", weights)
+    assert values(weights)[2] == START[2]
+    assert values(weights)[0] != START[0]
 
 
 def test_each_part_is_clipped_by_itself():

@@ -29,12 +29,12 @@ def test_the_critic_fits_what_each_state_earns(tiny, critic):
     rate = {"head": 1e-2, "separate": 1e-3}[critic]
     cfg = PPO.model_copy(update={"critic": critic, "learning_rate": 1e-12, "value_learning_rate": rate})
     rows = on_policy(tiny.model, ROWS)
-    made = learner(tiny.model, cfg, algorithm="ppo")
+    stage_learner = learner(tiny.model, cfg, algorithm="ppo")
     head_moves = []
     for step in range(150):
-        (trace,) = train_step(made, rows, (0, "test", step))
+        (trace,) = train_step(stage_learner, rows, (0, "test", step))
         head_moves.append(trace.head_step)
-    values = values_of(made, rows)
+    values = values_of(stage_learner, rows)
     returns = torch.cat([row.returns[row.value_mask] for row in trace.samples])
     everywhere = torch.ones(1, len(values), dtype=torch.bool)
     assert explained_variance(values[None], returns[None], everywhere) > 0.99
@@ -45,16 +45,18 @@ def test_the_critic_fits_a_constant(tiny):
     """Constant returns have no variance to explain: the values themselves come near."""
     cfg = PPO.model_copy(update={"learning_rate": 1e-12})
     rows = on_policy(tiny.model, [dataclasses.replace(row, reward=2.0) for row in ROWS])
-    made = learner(tiny.model, cfg, algorithm="ppo")
+    stage_learner = learner(tiny.model, cfg, algorithm="ppo")
     for step in range(150):
-        train_step(made, rows, (0, "test", step))
-    assert (values_of(made, rows) - 2.0).abs().max() < 0.05
+        train_step(stage_learner, rows, (0, "test", step))
+    assert (values_of(stage_learner, rows) - 2.0).abs().max() < 0.05
 
 
 def test_a_state_knows_nothing_of_what_comes_after_it(tiny):
-    made = learner(tiny.model, PPO, algorithm="ppo")
-    made.critic.head.weight.data.normal_()
-    one, other = (with_values([sample([5, 6, 7], [8, last], name="a")], made)[0].value for last in (9, 10))
+    stage_learner = learner(tiny.model, PPO, algorithm="ppo")
+    stage_learner.critic.head.weight.data.normal_()
+    one, other = (
+        with_values([sample([5, 6, 7], [8, last], name="a")], stage_learner)[0].value for last in (9, 10)
+    )
     assert torch.equal(one[3:], other[3:])
 
 

@@ -154,13 +154,13 @@ def table(mini):
 
 
 def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_path):
-    told = []
+    entries = []
 
     def watch(kind, facts):
-        told.extend([facts["text"]] if kind == "note" else [])
+        entries.extend([facts["text"]] if kind == "note" else [])
 
     run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=watch).run
-    (train, held) = [text for text in told if "are truncated" in text]
+    (train, held) = [text for text in entries if "are truncated" in text]
     assert train.startswith(f"5 of 6 training prompts are truncated to {LIMIT} tokens: user messages lost ")
     assert held.startswith(f"5 of 6 evaluation prompts are truncated to {LIMIT} tokens")
     shown = {}

@@ -43,7 +43,7 @@ def learner(
     chosen, parameters = ALGORITHMS[algorithm], trainable_parameters(model)
     kind = chosen.critic(cfg)
     critic = Critic(model, separate=kind == "separate") if kind else None
-    made = Learner(
+    stage_learner = Learner(
         model=model,
         parameters=parameters,
         optimizer=make_optimizer(optimizer_cfg, parameters, *([critic.trainable()] if critic else [])),
@@ -55,20 +55,22 @@ def learner(
         reference_cfg=ReferenceConfig(),
         memory_budget=MemoryBudget(MemoryNeed(0, 1), tokens, fits, fits_recomputed),
     )
-    made.set_learning_rates(0)
-    return made
+    stage_learner.set_learning_rates(0)
+    return stage_learner
 
 
 def gradient_of(model, cfg, samples, **options):
     """The gradient that an update applies: read off before the optimiser clears it."""
-    made = learner(model, cfg, **options)
+    stage_learner = learner(model, cfg, **options)
     kept = {}
 
     def keep(*_):
-        kept.update({name: p.grad.clone() for name, p in made.parameters.items() if p.grad is not None})
+        kept.update(
+            {name: p.grad.clone() for name, p in stage_learner.parameters.items() if p.grad is not None}
+        )
 
-    made.optimizer.register_step_pre_hook(keep)
-    train_step(made, samples, (0, "test", 0))
+    stage_learner.optimizer.register_step_pre_hook(keep)
+    train_step(stage_learner, samples, (0, "test", 0))
     return kept
 
 
@@ -118,11 +120,11 @@ def test_the_grpo_gradient_on_policy_is_reinforce_by_hand(tiny):
 
 def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
     """Nothing is computed, and not even the momentum of earlier steps moves on."""
-    made = learner(tiny.model, GRPO)
-    train_step(made, on_policy(tiny.model, GROUPS), (0, "test", 0))
+    stage_learner = learner(tiny.model, GRPO)
+    train_step(stage_learner, on_policy(tiny.model, GROUPS), (0, "test", 0))
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     samples = on_policy(tiny.model, [dataclasses.replace(row, reward=0.1) for row in GROUPS])
-    trace = train_step(made, samples, (0, "test", 1))[0]
+    trace = train_step(stage_learner, samples, (0, "test", 1))[0]
     assert trace.grad_norms == [0]
     assert trace.loss == trace.logprob == {}
     for name, parameter in tiny.model.named_parameters():
@@ -131,8 +133,8 @@ def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
 
 def test_a_kl_term_asks_for_samples_without_an_advantage(tiny):
     samples = on_policy(tiny.model, GROUPS)
-    made = learner(tiny.model, GRPO, kl={"coef": 0.1}, reference=CopyReference(tiny.model))
-    (trace,) = train_step(made, samples, (0, "test", 0))
+    stage_learner = learner(tiny.model, GRPO, kl={"coef": 0.1}, reference=CopyReference(tiny.model))
+    (trace,) = train_step(stage_learner, samples, (0, "test", 0))
     assert set(trace.logprob) == set("abcde")
 
 
@@ -158,9 +160,9 @@ def test_minibatches_split_every_epoch(tiny):
 
 
 def test_a_good_answer_gains_and_a_bad_one_loses(tiny):
-    made = learner(tiny.model, GRPO)
+    stage_learner = learner(tiny.model, GRPO)
     samples = on_policy(tiny.model, GROUPS)
-    train_step(made, samples, (0, "test", 0))
+    train_step(stage_learner, samples, (0, "test", 0))
     after = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in on_policy(tiny.model, GROUPS)}
     before = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in samples}
     assert after["a"] > before["a"]
@@ -176,10 +178,10 @@ def test_the_reference_stays_while_the_policy_moves(tiny, lora):
         model = add_lora(tiny.model, rank=4, alpha=8, dropout=0.0, targets="all-linear", seed=0)
     cfg = GRPO.model_copy(update={"inner_epochs": 2, "learning_rate": 1e-2})
     reference = AdapterReference(model) if lora else CopyReference(model)
-    made = learner(model, cfg, kl={"coef": 0.1}, reference=reference)
+    stage_learner = learner(model, cfg, kl={"coef": 0.1}, reference=reference)
     samples = on_policy(model, GROUPS)
-    first = train_step(made, samples, (0, "test", 0))
-    again = train_step(made, samples, (0, "test", 1))
+    first = train_step(stage_learner, samples, (0, "test", 0))
+    again = train_step(stage_learner, samples, (0, "test", 1))
     for row, later in zip(first[0].samples, again[0].samples, strict=True):
         assert torch.allclose(row.ref_logprob[row.kl_mask], row.old_logprob[row.kl_mask], atol=1e-5)
         assert torch.equal(row.ref_logprob[row.kl_mask], later.ref_logprob[row.kl_mask])

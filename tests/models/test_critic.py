@@ -57,9 +57,9 @@ def test_scores_hold_the_same_values_with_a_gradient(tiny, separate):
     batch = collate(rows())
     scores = score(tiny.model, batch, batch.policy_mask, critic=critic)
     for b, (row, values) in enumerate(zip(rows(), state_values(critic, tiny.model, rows()), strict=True)):
-        found = scores.value[b, : len(row)]
-        assert torch.allclose(found[row.value_mask], values[:-1][row.value_mask], atol=1e-6)
-        assert (found[~row.value_mask] == 0).all()
+        result = scores.value[b, : len(row)]
+        assert torch.allclose(result[row.value_mask], values[:-1][row.value_mask], atol=1e-6)
+        assert (result[~row.value_mask] == 0).all()
     scores.value.square().sum().backward()
     moved = {name for name, p in critic.trainable().items() if p.grad is not None and p.grad.any()}
     assert {"critic.head.weight", "critic.head.bias"} <= moved

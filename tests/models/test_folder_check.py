@@ -58,10 +58,10 @@ def test_an_adapter_names_its_base_and_says_how_to_merge_it(adapter_run, tmp_pat
     run, _ = adapter_run([1.0])
     restored = restore_policy(run)
     export(restored.policy, restored.loaded, restored.sampling_params, tmp_path / "adapter", "adapter")
-    told = refused(tmp_path / "adapter")
-    assert "this folder is an adapter" in told
-    assert f"LORA of {tmp_path / 'model'}" in told
-    assert "truing export RUN --to FOLDER` without --adapter" in told
+    message = refused(tmp_path / "adapter")
+    assert "this folder is an adapter" in message
+    assert f"LORA of {tmp_path / 'model'}" in message
+    assert "truing export RUN --to FOLDER` without --adapter" in message
     export(restored.policy, restored.loaded, restored.sampling_params, tmp_path / "merged")
     assert load(str(tmp_path / "merged"), device="cpu").model is not None
 
@@ -73,9 +73,9 @@ def test_a_run_its_checkpoints_and_one_of_them_are_exported(adapter_run):
         ("the checkpoints of a run,", run / "checkpoints"),
         ("a checkpoint of a run,", run / "checkpoints" / "sft-000001"),
     ):
-        told = refused(folder)
-        assert f"this folder is {what} not a model" in told
-        assert f"`truing export {run} --to FOLDER`" in told
+        message = refused(folder)
+        assert f"this folder is {what} not a model" in message
+        assert f"`truing export {run} --to FOLDER`" in message
 
 
 def test_a_folder_of_gguf_files_names_the_file(tmp_path):
@@ -91,9 +91,9 @@ def test_a_gguf_file_of_nothing_known_is_refused(tmp_path, cache):
 
 def test_a_folder_without_a_config_says_what_it_holds(tmp_path):
     (tmp_path / "notes.txt").touch()
-    told = refused(tmp_path)
-    assert "no config.json" in told
-    assert "notes.txt" in told
+    message = refused(tmp_path)
+    assert "no config.json" in message
+    assert "notes.txt" in message
 
 
 def test_a_config_that_is_no_json(folder):
@@ -117,20 +117,20 @@ def test_a_shard_that_is_absent_is_named(folder):
 
 
 def test_a_classifier_is_no_language_model_though_its_embedding_is_tied(made):
-    told = refused(made(LlamaForSequenceClassification(LlamaConfig(**SMALL, tie_word_embeddings=True))))
-    assert "another task" in told
-    assert "LlamaForSequenceClassification" in told
+    message = refused(made(LlamaForSequenceClassification(LlamaConfig(**SMALL, tie_word_embeddings=True))))
+    assert "another task" in message
+    assert "LlamaForSequenceClassification" in message
 
 
 def test_an_encoder_is_no_language_model(made):
-    told = refused(made(BertForMaskedLM(BertConfig(**SMALL))))
-    assert "BertForMaskedLM" in told
+    message = refused(made(BertForMaskedLM(BertConfig(**SMALL))))
+    assert "BertForMaskedLM" in message
 
 
 def test_an_encoder_and_decoder_are_no_language_model(made):
-    told = refused(made(T5ForConditionalGeneration(T5Config(vocab_size=259, d_model=16, num_layers=1))))
-    assert "no causal language model of this type" in told
-    assert ": t5" in told
+    message = refused(made(T5ForConditionalGeneration(T5Config(vocab_size=259, d_model=16, num_layers=1))))
+    assert "no causal language model of this type" in message
+    assert ": t5" in message
 
 
 def test_an_unknown_type_and_code_of_its_own_are_refused(folder):
@@ -143,9 +143,9 @@ def test_weights_of_another_shape_are_named_with_both(folder):
     weights = load_file(folder / "model.safetensors")
     weights["lm_head.weight"] = torch.zeros(300, tiny.HIDDEN)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    told = refused(folder)
-    assert "0 missing, 1 of another shape" in told
-    assert f"lm_head.weight (300, {tiny.HIDDEN}), not (259, {tiny.HIDDEN})" in told
+    message = refused(folder)
+    assert "0 missing, 1 of another shape" in message
+    assert f"lm_head.weight (300, {tiny.HIDDEN}), not (259, {tiny.HIDDEN})" in message
 
 
 def test_an_output_layer_that_was_not_saved_is_never_made_up(folder):

@@ -28,7 +28,7 @@ def edit_json(path, **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_what_a_run_is_told(tiny_folder):
+def test_facts_of_a_run_are_reported(tiny_folder):
     loaded = load(str(tiny_folder), device="cpu")
     assert loaded.stop_ids == (257,)
     assert loaded.pad_id == 258

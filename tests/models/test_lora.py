@@ -26,7 +26,7 @@ def adapted(model, **changes):
 
 
 @torch.no_grad()
-def shake(policy):
+def perturb(policy):
     for parameter in trainable_parameters(policy).values():
         parameter.add_(torch.randn_like(parameter), alpha=0.1)
 
@@ -67,7 +67,7 @@ def test_initial_weights_depend_on_the_seed_alone(tiny_folder):
 
 def test_dropout_acts_in_training_mode_only(loaded):
     policy = adapted(loaded.model, dropout=0.5)
-    shake(policy)
+    perturb(policy)
     policy.train()
     assert not torch.equal(logits(policy), logits(policy))
     policy.eval()
@@ -77,7 +77,7 @@ def test_dropout_acts_in_training_mode_only(loaded):
 def test_without_a_reference_adapter_the_base_is_the_reference(loaded):
     base = logits(loaded.model)
     policy = adapted(loaded.model)
-    shake(policy)
+    perturb(policy)
     with use_reference(policy):
         assert torch.equal(logits(policy), base)
     assert not torch.equal(logits(policy), base)
@@ -86,10 +86,10 @@ def test_without_a_reference_adapter_the_base_is_the_reference(loaded):
 def test_the_reference_stays_while_the_policy_moves_and_is_replaced_when_asked(loaded):
     policy = adapted(loaded.model)
     for _ in range(2):  # two stages, each with its own start
-        shake(policy)
+        perturb(policy)
         start = logits(policy)
         add_reference(policy)
-        shake(policy)
+        perturb(policy)
         with use_reference(policy):
             assert torch.equal(logits(policy), start)
         assert not torch.equal(logits(policy), start)
@@ -97,7 +97,7 @@ def test_the_reference_stays_while_the_policy_moves_and_is_replaced_when_asked(l
 
 def test_a_reference_is_copied_exactly_and_draws_no_random_numbers(loaded):
     policy = adapted(loaded.model)
-    shake(policy)
+    perturb(policy)
     before = torch.get_rng_state()
     add_reference(policy)
     assert torch.equal(torch.get_rng_state(), before)
@@ -115,7 +115,7 @@ def test_flags_mode_and_adapter_are_restored_even_after_an_error(loaded, with_ad
     frozen = next(iter(trainable_parameters(policy)))
     policy.get_parameter(frozen).requires_grad_(False)  # something that peft's own restoring would switch on
     flags = {name: p.requires_grad for name, p in policy.named_parameters()}
-    shake(policy)
+    perturb(policy)
     live = logits(policy)
     with use_reference(policy):
         assert not policy.training

@@ -16,12 +16,12 @@ def policy_of(tiny, lora, started=False):
         return tiny.model
     policy = add_lora(tiny.model, rank=2, alpha=4, dropout=0.0, targets="all-linear", seed=0)
     if started:
-        shake(policy)
+        perturb(policy)
     return policy
 
 
 @torch.no_grad()
-def shake(policy, seed=0):
+def perturb(policy, seed=0):
     generator = torch.Generator().manual_seed(seed)
     for parameter in trainable_parameters(policy).values():
         parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
@@ -39,7 +39,7 @@ def test_a_fresh_adapter_is_referred_to_its_base_at_no_memory(tiny):
     expected = logprobs(reference)
     assert sum(parameter.numel() for parameter in policy.parameters()) == before
     assert not reference.synced_weights()
-    shake(policy)
+    perturb(policy)
     assert torch.equal(logprobs(reference), expected)
 
 
@@ -47,7 +47,7 @@ def test_an_adapter_that_has_learned_is_referred_to_itself_as_it_was(tiny):
     policy = policy_of(tiny, lora=True, started=True)
     reference = make_reference(policy)
     expected = logprobs(reference)
-    shake(policy, 1)
+    perturb(policy, 1)
     assert torch.equal(logprobs(reference), expected)
     assert all(REFERENCE not in name for name in reference.synced_weights())
 
@@ -57,14 +57,14 @@ def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
     policy = policy_of(tiny, lora)
     reference = make_reference(policy, syncable=True)
     old = reference.digest
-    shake(policy)
+    perturb(policy)
     reference.check_unchanged()
     parameters = trainable_parameters(policy)
     reference.sync(parameters, keep=0.0)
     assert all(torch.equal(reference.synced_weights()[name], weight) for name, weight in parameters.items())
     assert reference.digest != old
     copied = logprobs(reference)
-    shake(policy, 1)
+    perturb(policy, 1)
     assert torch.equal(logprobs(reference), copied)
     reference.check_unchanged()
 
@@ -74,7 +74,7 @@ def test_an_average_is_the_computed_one(tiny, lora):
     policy = policy_of(tiny, lora)
     reference = make_reference(policy, syncable=True)
     before = {name: weight.clone() for name, weight in reference.synced_weights().items()}
-    shake(policy)
+    perturb(policy)
     parameters = trainable_parameters(policy)
     reference.sync(parameters, keep=0.75)
     expected = {name: ema_update(before[name], parameters[name], 0.75) for name in parameters}
@@ -100,7 +100,7 @@ def test_a_reference_that_something_wrote_into_is_found(tiny, lora):
 
 def test_a_sync_that_does_not_take_is_found(tiny, monkeypatch):
     reference = make_reference(tiny.model, syncable=True)
-    shake(tiny.model)
+    perturb(tiny.model)
     stale = {name: weight.clone() for name, weight in reference.synced_weights().items()}
     answers = iter([reference.synced_weights(), stale])  # what is read back is not what was written
     monkeypatch.setattr(type(reference), "synced_weights", lambda self: next(answers))

@@ -55,7 +55,7 @@ def test_golden_conversations(published, tokenizer):
 
 
 @pytest.mark.slow
-def test_what_a_run_is_told(folder):
+def test_facts_of_a_run_are_reported(folder):
     loaded = load("smollm2-135m", device="cpu")
     assert loaded.path == folder
     # Its pad is its stop: <|im_end|>. Its BOS is <|im_start|>, which opens each turn.

@@ -270,14 +270,14 @@ def test_the_ladder_says_which_probe_and_algorithm_it_does_not_have():
 
 @pytest.mark.slow
 def test_outcomes_come_in_order_as_json():
-    told = [
+    entries = [
         json.loads(json.dumps(outcome.to_json()))
         for outcome in run_probes(probes_by_name(["P0", "P3"]), ["grpo"])
     ]
-    assert [(line["probe"], line["algo"], line["pass"]) for line in told] == [
+    assert [(line["probe"], line["algo"], line["pass"]) for line in entries] == [
         ("P0", "grpo", True),
         ("P3", "grpo", True),
     ]
-    assert told[0]["expected"]["policy gradient"] == [0.0, 0.0]
-    assert told[0]["got"]["policy gradient"] == 0.0
-    assert told[1]["expected"]["gradient, apart from the padded one"][0] is None
+    assert entries[0]["expected"]["policy gradient"] == [0.0, 0.0]
+    assert entries[0]["got"]["policy gradient"] == 0.0
+    assert entries[1]["expected"]["gradient, apart from the padded one"][0] is None

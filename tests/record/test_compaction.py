@@ -250,7 +250,7 @@ def test_a_file_of_another_form_is_said_to_be_one(run, value):
     assert segments(run) == ["grpo-000001.arrow", "grpo-000002.arrow"]
 
 
-def test_lines_that_were_lost_are_told_of_a_run_in_few_groups(run):
+def test_lines_that_were_lost_are_reported_of_a_run_in_few_groups(run):
     compact(run)
     path = run / "steps.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))

@@ -12,7 +12,7 @@ def nested(values):
     return pa.table({"x": pa.array(values, pa.list_(pa.struct({"s": pa.string(), "n": pa.float32()})))})
 
 
-def test_a_digest_tells_apart_what_differs_and_nothing_else():
+def test_a_digest_distinguishes_what_differs_and_nothing_else():
     tables = [
         nested(values)
         for values in (

@@ -150,7 +150,7 @@ def test_rows_of_steps_that_were_undone_go(run, read):
 
 
 @pytest.mark.parametrize("harm", ["missing", "cut", "other", "nothing"])
-def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_shown(run, harm):
+def test_a_segment_that_cannot_be_read_is_reported_and_the_others_are_shown(run, harm):
     path = run / "rollouts/grpo-000001.arrow"
     data = path.read_bytes()
     if harm == "missing":
@@ -194,7 +194,7 @@ def test_a_damaged_row_group_spares_the_others(tmp_path, monkeypatch):
     assert same(known, tmp_path / "run")
 
 
-def test_of_a_file_that_cannot_be_opened_every_step_is_told(run):
+def test_of_a_file_that_cannot_be_opened_every_step_is_reported(run):
     compact(run)
     result = SampleColumns(run)
     data = (run / "rollouts.parquet").read_bytes()
@@ -254,7 +254,7 @@ def test_columns_of_steps_are_those_of_their_rows(run, compacted):
         assert all(torch.equal(a, row.sample.token_ids) for a, row in zip(ids, rows, strict=True))
 
 
-def test_of_a_step_whose_columns_cannot_be_read_it_is_told_why(run):
+def test_of_a_step_whose_columns_cannot_be_read_it_is_reported_why(run):
     every = places(run)
     (run / "rollouts" / every[1].file).unlink()
     first, lost, third = list(SampleColumns(run).read_steps(every[:3], ["text"]))

@@ -118,7 +118,7 @@ def test_a_run_that_was_set_back_to_nothing_has_no_rows(tmp_path):
     assert len(series.columns) == 0
 
 
-def test_names_are_told_once_and_before_the_line(tmp_path):
+def test_names_are_reported_once_and_before_the_line(tmp_path):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         writer.write_run({"run_id": "r"})

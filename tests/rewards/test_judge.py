@@ -284,7 +284,7 @@ def test_a_judge_with_another_template_is_another_judge(monkeypatch):
     assert LocalModel(config).identity != identity
 
 
-def test_a_cache_that_cannot_be_is_told(tmp_path):
+def test_a_cache_that_cannot_be_is_reported(tmp_path):
     broken = tmp_path / "broken"
     broken.write_text("no database " * 100)
     for path in (tmp_path, broken, broken / "j.sqlite"):

@@ -97,7 +97,7 @@ def test_which_option_a_response_picks(response, chosen):
     assert chosen_option(response, PEOPLE) == chosen
 
 
-def test_an_option_within_another_is_told_apart_by_being_the_whole_response():
+def test_an_option_within_another_is_distinguished_by_being_the_whole_response():
     options = ("The man", "The tall man")
     assert chosen_option("the tall man", options) == 1
     assert chosen_option("the man", options) == 0

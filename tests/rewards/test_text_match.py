@@ -90,14 +90,14 @@ def slow_f1(prediction, answer):
     predicted, left = normalize_answer(prediction).split(), normalize_answer(answer).split()
     if not predicted or not left:
         return 1.0 if predicted == left else 0.0
-    wanted, common = len(left), 0
+    expected, common = len(left), 0
     for word in predicted:
         if word in left:
             left.remove(word)
             common += 1
     if common == 0:
         return 0.0
-    precision, recall = common / len(predicted), common / wanted
+    precision, recall = common / len(predicted), common / expected
     return 2 * precision * recall / (precision + recall)
 
 

@@ -73,7 +73,7 @@ def test_no_number_is_cut_at_80():
     assert numbers <= {"0.125", "-0.123"}
 
 
-def test_of_many_findings_and_evaluations_the_first_are_told_and_the_others_counted():
+def test_of_many_findings_and_evaluations_the_first_are_reported_and_the_others_counted():
     text = "\n".join(shown(screen(**CROWDED), 120))
     assert "PROVEN RAT000 grpo 12: 17 of 4,096 ratios are off by 0.125" in text
     assert "PROVEN RAT001" in text

@@ -67,7 +67,7 @@ def test_updates_go_back_with_a_rollback(mini, tmp_path, recorded_trackers, monk
     assert updates == [1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9, 10]  # step 5 of GRPO fails: back to after 2
 
 
-def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(
+def test_a_tracker_that_fails_is_reported_once_and_the_run_goes_on(
     mini, tmp_path, recorded_trackers, monkeypatch
 ):
     def failing(self, numbers, update):

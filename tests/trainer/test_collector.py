@@ -69,9 +69,10 @@ def test_later_steps_are_collected_while_a_step_trains(tmp_path, monkeypatch):
 
 def test_weights_older_than_declared_are_proven(tmp_path, monkeypatch):
     real = collector.Collector._collect
+    receipt = {"version": 1, "rows": {"largest": 0.0, "median": 0.0, "tolerance": 1e-3}}
 
     def never_again(self, step, publish):
-        return real(self, step, publish if step < 2 else lambda: {"version": 1})
+        return real(self, step, publish if step < 2 else lambda: receipt)
 
     monkeypatch.setattr(collector.Collector, "_collect", never_again)
     with pytest.raises(ProvenError, match=r"SMP002 stale-sampler: the sampler's weights are 2 updates old"):

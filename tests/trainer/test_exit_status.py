@@ -23,14 +23,14 @@ def stopped_by(error, mini, out):
     """A run that an error ends after its first update."""
 
     def watch(kind, facts):
-        told.append((kind, facts))
+        entries.append((kind, facts))
         if kind == "step":
             raise error
 
-    told = []
+    entries = []
     with pytest.raises(type(error)):
         truing.train(mini(), out=out, on_event=watch)
-    return told[-1]
+    return entries[-1]
 
 
 def test_an_unexpected_error_is_on_record_with_its_last_lines(mini, tmp_path):
@@ -130,17 +130,17 @@ def test_where_the_disk_is_full_the_error_is_the_first_one_and_says_so(mini, tmp
 
     def watch(kind, facts):
         nonlocal full
-        told.append(kind)
+        entries.append(kind)
         if kind == "step":
             full = True
             raise Interrupt
 
-    told = []
+    entries = []
     monkeypatch.setattr(JsonlWriter, "append", append)
     table = mini(alerts={"when": ["lr < 1"], "on": ["stopped"], "command": "exit 3"})  # it fails, untold
     with pytest.raises(Interrupt) as error:
         truing.train(table, out=tmp_path / "run", on_event=watch)
-    assert told[-1] == "stopped"
+    assert entries[-1] == "stopped"
     assert ["No space left" in note for note in error.value.__notes__] == [True, True]
     assert stops(tmp_path / "run") == []
 
@@ -152,6 +152,6 @@ def test_the_notes_of_an_error_are_shown(monkeypatch):
         raise error
 
     monkeypatch.setattr("truing.cli.app", fails)
-    shown = command()
-    assert shown.code == 2
-    assert shown.err.splitlines() == ["error: the sampler is gone", "and how it ended could not be told"]
+    outcome = command()
+    assert outcome.code == 2
+    assert outcome.err.splitlines() == ["error: the sampler is gone", "and how it ended could not be told"]

@@ -45,9 +45,9 @@ def test_a_reward_falls_below_the_start_or_the_best_window(values, told):
 )
 def test_entropy_is_judged_by_the_stages_own_start(values, word):
     cfg = GuardConfig(window=2, entropy_low=0.2, entropy_high=2.0)
-    told = instability([{"entropy/drawn": value} for value in values], cfg)
-    assert word in told
-    assert bool(told) == bool(word)
+    result = instability([{"entropy/drawn": value} for value in values], cfg)
+    assert word in result
+    assert bool(result) == bool(word)
 
 
 def test_steps_without_a_reward_are_no_fall(recipe):
@@ -172,8 +172,8 @@ def test_evaluations_of_undone_steps_are_made_again(mini, tmp_path, monkeypatch)
     not_finite_at(monkeypatch)
     result = truing.train(table, out=tmp_path / "run")
     assert list(result.evaluations) == ["base", "after_sft", "grpo@3", "grpo@6", "after_grpo"]
-    told = [event.payload["name"] for event in RunReader(result.run).events() if event.kind == "eval"]
-    assert told.count("grpo@3") == 2
+    names = [event.payload["name"] for event in RunReader(result.run).events() if event.kind == "eval"]
+    assert names.count("grpo@3") == 2
     assert rollbacks_of(result.run)[0]["to"] == 0
 
 
@@ -181,12 +181,12 @@ def test_a_run_that_stays_unstable_ends_with_a_report(mini, tmp_path, monkeypatc
     not_finite_at(monkeypatch, above=0.0)
     with pytest.raises(GuardError, match="unstable after 2 rollbacks") as error:
         truing.train(mini(**HOT), out=tmp_path / "run")
-    told = (tmp_path / "run" / "guard.md").read_text()
+    text = (tmp_path / "run" / "guard.md").read_text()
     assert str(tmp_path / "run" / "guard.md") in str(error.value)
     assert [time["factor"] for time in rollbacks_of(tmp_path / "run")] == pytest.approx([1.0, 0.1])
-    assert "learning rates × 0.01" in told
-    assert "(undone: `abandoned/grpo-2`)" in told
-    assert "entropy/drawn" in told
+    assert "learning rates × 0.01" in text
+    assert "(undone: `abandoned/grpo-2`)" in text
+    assert "entropy/drawn" in text
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,12 @@ def test_a_checkpoint_that_led_to_trouble_again_is_not_tried_twice(mini, tmp_pat
         **{**HOT, "checkpoint_every": 1, "guard": {"rollbacks": 3, "window": 2, "learning_rate": 0.1}}
     )
     run = truing.train(table, out=tmp_path / "run").run
-    told = rollbacks_of(run)
-    assert [time["to"] for time in told] == [4, 0, 0]  # of what was kept, and then from the stage's start
+    rollbacks = rollbacks_of(run)
+    assert [time["to"] for time in rollbacks] == [
+        4,
+        0,
+        0,
+    ]  # of what was kept, and then from the stage's start
     assert [row.step for row in RunReader(run).steps() if row.stage == "grpo"] == list(range(8))
 
 

@@ -23,7 +23,7 @@ def look(word: str) -> str:
 
 
 class Flaky:
-    """A world that breaks for every ``nth`` attempt that it opens."""
+    """An environment that breaks for every ``nth`` attempt that it opens."""
 
     notes = ()
 
@@ -42,7 +42,7 @@ class Flaky:
     def open(self, task):
         self.opened += 1
         if self.nth and self.opened % self.nth == 0:
-            raise OSError("the world is down")
+            raise OSError("the environment is down")
         return Ending([look])
 
 
@@ -54,29 +54,29 @@ class Ending(ToolEpisode):
 
 
 def trained(recipe, nth, out):
-    told = []
+    entries = []
     stages = {"stages": ["grpo"], "sampling": {"max_new_tokens": 4, "temperature": 1.0}}
     made = recipe(**stages, grpo={"steps": 2}, eval={"base": False, "tasks": 8, "temperature": 1.0})
     env = Flaky(nth)
-    run(made, env, out, on_event=lambda kind, facts: told.append((kind, dict(facts))))
-    return told
+    run(made, env, out, on_event=lambda kind, facts: entries.append((kind, dict(facts))))
+    return entries
 
 
 def test_failed_attempts_are_recorded_reported_and_not_trained_on(recipe, tmp_path):
-    told = trained(recipe, 5, tmp_path / "run")
-    failures = [facts for kind, facts in told if kind == "incident"]
+    result = trained(recipe, 5, tmp_path / "run")
+    failures = [facts for kind, facts in result if kind == "incident"]
     assert failures
-    assert all(facts["what"] == "failed" and "the world is down" in facts["text"] for facts in failures)
+    assert all(facts["what"] == "failed" and "the environment is down" in facts["text"] for facts in failures)
     reader = RunReader(tmp_path / "run")
     steps = list(reader.steps())
     assert all(0 < step.metrics["ended/error"] < 0.5 for step in steps)
-    evaluations = [facts for kind, facts in told if kind == "eval"]
+    evaluations = [facts for kind, facts in result if kind == "eval"]
     assert evaluations[-1]["failed"]
     assert not set(evaluations[-1]["failed"]) & set(evaluations[-1]["reward"])
 
 
 def test_a_step_of_which_nothing_is_left_stops_the_run_with_the_first_traceback(recipe, tmp_path):
-    with pytest.raises(RolloutError, match="the world is down"):
+    with pytest.raises(RolloutError, match="the environment is down"):
         trained(recipe, 1, tmp_path / "run")
 
 
@@ -96,7 +96,7 @@ def test_incidents_name_the_rollout():
     good = Rollout("g/0", "g", task, (), "", Status.DONE, None)
     bad = dataclasses.replace(good, rollout_id="g/1", status=Status.ERROR, error="Traceback\nOSError: down")
     late = dataclasses.replace(good, rollout_id="g/2", status=Status.TRUNCATED, ended_by=EndedBy.TIME)
-    found = list(incidents({rollout.rollout_id: rollout for rollout in (good, bad, late)}))
-    assert [kind for kind, _ in found] == ["failed", "time_limit"]
-    assert "g/1" in found[0][1]
-    assert "OSError: down" in found[0][1]
+    result = list(incidents({rollout.rollout_id: rollout for rollout in (good, bad, late)}))
+    assert [kind for kind, _ in result] == ["failed", "time_limit"]
+    assert "g/1" in result[0][1]
+    assert "OSError: down" in result[0][1]

@@ -148,13 +148,13 @@ def test_a_step_that_cannot_be_drawn_loses_none_before_it(mini, tmp_path):
     def breaks(kind, facts):
         nonlocal broken
         broken |= kind == "step" and (facts["record"].stage, facts["record"].step) == ("grpo", 1)
-        told.append(kind)
+        entries.append(kind)
 
-    told = []
+    entries = []
     whole = truing.train(mini(), rewards=[length], out=tmp_path / "whole")
     with pytest.raises(RewardError):
         truing.train(mini(), rewards=[length], out=tmp_path / "parts", on_event=breaks)
-    assert told[-1] == "stopped"
+    assert entries[-1] == "stopped"
     assert (tmp_path / "parts/checkpoints/grpo-000002").is_dir()
     broken = False
     resumed = truing.train(mini(), rewards=[length], out=tmp_path / "parts", resume=True)

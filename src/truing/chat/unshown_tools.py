@@ -13,7 +13,7 @@ from truing.errors import DataError
 from truing.types.message import Message, ToolSpec
 
 DATA = frozenset({"enum", "const", "default", "examples", "required", "type"})
-"""Schema keywords that hold no schemas."""
+"""Schema keywords that contain no schemas."""
 
 
 @dataclass(frozen=True)

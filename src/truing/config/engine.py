@@ -26,6 +26,8 @@ class EngineConfig(FrozenModel):
     """Folder for published weights that trainer and servers both see; by default a temporary one."""
     ahead: int = Field(default=0, ge=0)
     """Steps whose rollouts are sampled while earlier ones train, with weights as many updates old."""
+    sleep: bool = False
+    """Whether servers free their GPU memory while the trainer works: for a card that both share."""
     max_requests: PositiveInt = 256
     """Requests in flight per server."""
     timeout: PositiveFloat = 600.0
@@ -54,4 +56,8 @@ class EngineConfig(FrozenModel):
         ]
         if self.kind == "local" and changed:
             raise ValueError(f'{", ".join(changed)} need kind = "vllm"')
+        if self.sleep and self.ahead:
+            raise ValueError(
+                "a server that sleeps while the trainer works samples nothing ahead: set one of them"
+            )
         return self

@@ -115,6 +115,10 @@ class Engine(Protocol):
         """Free the keys and values of all prompts and turns, unless a publication does."""
         ...
 
+    def release_memory(self) -> None:
+        """Free the memory that only sampling needs, until the next publication."""
+        ...
+
     def take_incidents(self) -> list[str]:
         """Return what went wrong and was mended since the last call, a sentence each."""
         ...

@@ -145,8 +145,9 @@ CATALOGUE: Mapping[int, KnownFault] = {
     80: _by("an engine's log-probabilities are raw, or of its own parameters", "SMP011", PUBLICATION),
     81: _by("an engine's ids are off by one, or its answers exchanged", "SMP011", PUBLICATION),
     82: _by("an engine stops at an id that nobody declared", "LEN005", "its answer is refused"),
-    83: _by("an answer spans a publication", "SMP011", "its answer is refused"),
+    83: _by("an answer spans a publication", "", "its answer is refused"),
     84: _by("an engine returns NaN", "", "its answer is refused, with the token"),
+    85: _by("an engine loses the adapter after its publication was proven", "RAT002 SMP004"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -92,7 +92,7 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
     """Return the learner of a stage: the reference is the current policy; critic and optimizer are new.
 
     Args:
-        session: holds the policy to train.
+        session: with the policy to train.
         stage: of the session's recipe.
         memory_budget: how many tokens fit into memory.
         resume: a checkpoint of the stage to restore, or None.

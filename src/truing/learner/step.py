@@ -4,7 +4,7 @@ Each inner step computes the gradient of one minibatch, micro-batch by micro-bat
 optimizer. Loss denominators are computed over the whole minibatch, so any number of micro-batches gives the
 same gradient. Samples without a gradient in any loss term are not computed.
 
-Algorithms do not appear here by name: ``Algorithm`` holds their functions.
+Algorithms do not appear here by name: ``Algorithm`` contains their functions.
 """
 
 from collections import Counter

@@ -8,6 +8,7 @@ NO_CLIP = NO_RATIO + ", or the objective does not clip"
 NO_REF = "no such token has a reference log-probability"
 LATER = "inner steps after the first, or no sampled token has both log-probabilities"
 OFF = "the loss has no such term, or no sample was computed"
+LOCAL = 'engine.kind = "local"'
 NO_CORRECTION = 'correction.method = "off"'
 NO_VALUE = "there is no critic"
 NO_RETURN = "the algorithm computes no returns"
@@ -101,7 +102,7 @@ UPDATE_METRICS = (
         "mismatch/k1",
         "nats/token",
         "Mean of sampler − trainer log-probability over all scored SAMPLED tokens, same weights: estimates "
-        "KL(sampler ‖ trainer), which is 0.",
+        "KL(sampler ‖ trainer), which is 0. With engine.ahead the sampler's weights are older.",
         LATER,
     ),
     Metric(
@@ -116,7 +117,28 @@ UPDATE_METRICS = (
         "updates",
         "Updates between the weights that sampled the rollouts and those at the start of the update;"
         " at most engine.ahead.",
-        'engine.kind = "local", which samples with the weights of the update',
+        LOCAL,
+    ),
+    Metric(
+        "mismatch/engine_max_abs",
+        "nats",
+        "Largest |engine − trainer| log-probability of the fixed rows at the publication, with weights that"
+        " are proven equal: the engine's own rounding.",
+        LOCAL,
+    ),
+    *(
+        Metric(
+            f"mismatch_{name}/k3",
+            "nats/token",
+            f"mismatch/k3 over {tokens}.",
+            LOCAL + "; or no such token has both log-probabilities",
+        )
+        for name, tokens in {
+            "stop": "the stop tokens that end turns",
+            "first": "the first tokens of turns, if they are no stop tokens",
+            "structure": "the syntax of tool calls, but for first and stop tokens",
+            "text": "all other sampled tokens",
+        }.items()
     ),
     Metric(
         "kl_trained/k1", "nats/token", "Mean of new − reference log-probability over policy tokens.", NO_REF

@@ -96,7 +96,7 @@ def zero_outside(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     y_t = x_t where m_t, else 0. Multiplying by the mask would keep a NaN, and so would its gradient.
 
     Args:
-        x_BT: [B, T] float, any unit; may hold NaN where the mask is off.
+        x_BT: [B, T] float, any unit; may be NaN where the mask is off.
         mask_BT: [B, T] bool.
 
     Returns:

@@ -1,6 +1,6 @@
 """Reads the metrics of a run as columns, incrementally.
 
-A line of steps.jsonl holds a hundred metrics and further facts. Curves need some metrics of all lines: Arrow
+A line of steps.jsonl has a hundred metrics and further facts. Curves need some metrics of all lines: Arrow
 reads these some ten times faster than ``RunReader.steps``, which reads everything.
 """
 

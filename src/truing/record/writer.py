@@ -26,7 +26,7 @@ class RunWriter:
     """The only writer of a run directory."""
 
     def __init__(self, run_dir: Path, *, resume: bool = False) -> None:
-        """Open a new or empty directory, or, to resume, one that holds a run."""
+        """Open a new or empty directory, or, to resume, one that contains a run."""
         self.run_dir = Path(run_dir)
         _check_directory(self.run_dir, resume)
         self._rollouts = rollouts_dir(self.run_dir)

@@ -46,7 +46,9 @@ class Collector:
         if self._algorithm.source == "demonstrations":
             return self._collect(step, dict)
         if not self._ahead:
-            return self._collect(step, lambda: self._session.publish(version))
+            collected = self._collect(step, lambda: self._session.publish(version))
+            self._session.engine.release_memory()
+            return collected
         publish = self._session.prepare_publication(version)
         for later in range(step, min(step + self._ahead + 1, self._steps)):
             if later not in self._pending:

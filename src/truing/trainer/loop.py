@@ -46,7 +46,7 @@ from truing.utils.phase_clock import PhaseClock, phase
 
 
 class Loop:
-    """Trains the stages of a recipe and records every step; holds the state of the run between steps."""
+    """Trains the stages of a recipe and records every step; keeps the state of the run between steps."""
 
     def __init__(
         self, session: Session, writer: RunWriter, out: Path, memory_budget: MemoryBudget, event_log: EventLog
@@ -351,6 +351,7 @@ class Loop:
             self.session.publish(version)
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
+        self.session.engine.release_memory()
         self.evaluations[name] = evaluation
         estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())
         self.event_log.log("eval", **asdict(evaluation), estimate=estimate, pass_at=pass_at)

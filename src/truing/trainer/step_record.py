@@ -24,6 +24,7 @@ from truing.learner.step import Trace
 from truing.learner.step_samples import StepSamples
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
+from truing.metrics.engine_mismatch import engine_mismatch_metrics
 from truing.metrics.loss_label import LossLabel, loss_label
 from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
@@ -147,7 +148,7 @@ def step_record(
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
     if publication := measured_facts.get("publication"):
-        metrics["mismatch/updates_behind"] = float(publication["behind"])
+        metrics |= engine_mismatch_metrics(first_tokens, publication)
     metrics |= _term_weights(learner.setting) | _memory(learner, traces)
     metrics |= cut_share(rows) if step_samples.prompts_limited else {}
     metrics |= audit_metrics(measured_facts, audits, compared="mismatch/max_abs" in metrics)

@@ -77,7 +77,7 @@ def test_the_least_and_the_largest_of_all_are_never_lost(values, points):
     ]
 
 
-def test_few_updates_are_told_as_they_are():
+def test_few_updates_are_reported_as_they_are():
     none = {"infinite": 0, "not_above_0": 0, "last": None}
     facts = {"x": [1, 3], "y": [0.5, 2.0], "infinite": 1, "not_above_0": 0, "last": INF}
     assert curve(np.array([0.5, NAN, 2.0, INF])) == facts

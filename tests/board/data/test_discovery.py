@@ -77,7 +77,7 @@ def test_hidden_folders_are_not_looked_into(tmp_path):
     assert FolderIndex(tmp_path).runs == {}
 
 
-def test_links_are_not_followed_and_told(tmp_path):
+def test_links_are_not_followed_and_reported(tmp_path):
     run_in(tmp_path / "outside/run")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/linked").symlink_to(tmp_path / "outside")
@@ -139,7 +139,7 @@ def test_a_lab_or_an_audit_with_a_link_that_leads_out_is_not_shown(tmp_path):
     assert (index.labs, index.audits, len(index.notes)) == ({}, {}, 2)
 
 
-def test_a_folder_that_vanishes_is_told_and_then_gone(tmp_path):
+def test_a_folder_that_vanishes_is_reported_and_then_gone(tmp_path):
     run = run_in(tmp_path / "a")
     run_in(tmp_path / "b")
     board = Board(tmp_path)
@@ -167,7 +167,7 @@ def test_a_run_that_was_made_anew_in_its_place_is_another(tmp_path):
     assert lows == pytest.approx([0.9, 0.7])
 
 
-def test_a_folder_that_may_not_be_looked_into_is_told(tmp_path):
+def test_a_folder_that_may_not_be_looked_into_is_reported(tmp_path):
     run_in(tmp_path / "a")
     (tmp_path / "closed").mkdir()
     real = os.scandir
@@ -184,7 +184,7 @@ def test_a_folder_that_may_not_be_looked_into_is_told(tmp_path):
     assert index.notes == [f"{tmp_path / 'closed'} cannot be read: Permission denied"]
 
 
-def test_too_many_folders_are_told(tmp_path, monkeypatch):
+def test_too_many_folders_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr("truing.board.data.discovery.MAX_FOLDERS", 3)
     for i in range(5):
         (tmp_path / f"{i}").mkdir()

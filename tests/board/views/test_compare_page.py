@@ -52,7 +52,7 @@ def test_where_they_part_is_what_the_command_finds(two):
     assert beside["eval grpo@2"] == (None, shown)  # the first was undone
 
 
-def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
+def test_an_answer_that_reads_otherwise_is_reported_as_text(two, monkeypatch):
     monkeypatch.setattr(RunView, "token_texts", lambda _, ids: [f"<{i}>" for i in ids])
     answer = two.answer("parting", {"a": "a", "b": "b/c"})["words"]
     assert (answer["stage"], answer["update"], answer["sample"], answer["token"]) == (
@@ -67,7 +67,7 @@ def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
     assert (first["cut"], first["more"], first["reward"]) == (False, 0, 1.0)
 
 
-def test_of_a_long_answer_what_is_around_the_token_is_told(tmp_path, monkeypatch):
+def test_of_a_long_answer_what_is_around_the_token_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(RunView, "token_texts", lambda _, ids: [f"<{i}>" for i in ids])
     for name, length in (("a", 200), ("b", 100)):
         with opened_run(tmp_path / name) as writer:
@@ -108,7 +108,7 @@ def test_evaluations_that_both_have_are_compared(tmp_path):
     assert math.isnan(printed.paired.low)
 
 
-def test_no_more_updates_are_looked_at_than_told(two, monkeypatch):
+def test_no_more_updates_are_looked_at_than_reported(two, monkeypatch):
     monkeypatch.setattr(compare_page, "MAX_COMPARED_UPDATES", 2)
     answer = two.answer("parting", {"a": "a", "b": "b/c"})
     assert (answer["same"], answer["looked_at"], answer["parting"]) == (2, 2, None)

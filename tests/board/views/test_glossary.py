@@ -38,7 +38,7 @@ def test_no_word_is_explained_twice_or_by_nothing():
     assert all(word.means.endswith(".") for topic in TOPICS for word in topic.words)
 
 
-def test_the_board_tells_them(tmp_path):
+def test_the_board_reports_them(tmp_path):
     answer = Board(tmp_path).answer("words", {})
     table = {
         tuple(word["names"]): word["means"] for topic in answer for word in topic["words"] if topic["title"]

@@ -18,7 +18,7 @@ from truing.lab.verdicts.verdict import judge
 from truing.utils.jsonl import dump_json
 
 
-def test_a_lab_tells_every_hypothesis_and_where_it_stands(tmp_path):
+def test_a_lab_reports_every_hypothesis_and_where_it_stands(tmp_path):
     lab = lab_in(tmp_path / "my lab", {"h01": HEADER, "h02": HEADER})
     answer = Board(tmp_path).answer("lab", {"lab": "my lab"})
     assert answer["name"] == "small"
@@ -34,7 +34,7 @@ def test_a_lab_tells_every_hypothesis_and_where_it_stands(tmp_path):
     dump_json(one)
 
 
-def test_a_hypothesis_that_is_not_there_is_told(tmp_path):
+def test_a_hypothesis_that_is_not_there_is_reported(tmp_path):
     lab_in(tmp_path / "lab")
     for name in ("h99", "../lab", "x"):
         with pytest.raises(TruingError, match="has no hypothesis"):
@@ -42,7 +42,7 @@ def test_a_hypothesis_that_is_not_there_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("spoil", ["lab.toml", "hypotheses/h01-some.md"])
-def test_a_lab_that_cannot_be_read_is_told(tmp_path, spoil):
+def test_a_lab_that_cannot_be_read_is_reported(tmp_path, spoil):
     lab_in(tmp_path / "lab")
     (tmp_path / "lab" / spoil).write_text("nothing = [")
     board = Board(tmp_path)
@@ -73,7 +73,7 @@ def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"nothing", b"\xff" * 64])
-def test_an_audit_that_cannot_be_read_is_told(tmp_path, data):
+def test_an_audit_that_cannot_be_read_is_reported(tmp_path, data):
     (tmp_path / "audit").mkdir()
     (tmp_path / "audit/000000.step.safetensors").write_bytes(data)
     with pytest.raises(TruingError):

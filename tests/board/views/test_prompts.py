@@ -202,7 +202,7 @@ def test_what_cannot_be_meant_is_an_error(prompts_board, view, wrong, words):
         answer_of(prompts_board, view, **wrong)
 
 
-def test_what_there_was_no_time_for_is_told_and_read_later(prompts_board, monkeypatch):
+def test_what_there_was_no_time_for_is_reported_and_read_later(prompts_board, monkeypatch):
     monkeypatch.setattr(prompts, "READ_SECONDS", -1.0)
     first = answer_of(prompts_board)
     assert 0 < first["waiting"] < 3
@@ -214,7 +214,7 @@ def test_what_there_was_no_time_for_is_told_and_read_later(prompts_board, monkey
     assert answer_of(prompts_board)["rows"] == 12
 
 
-def test_an_update_that_cannot_be_read_is_told_and_the_others_are_listed(prompts_board, tmp_path):
+def test_an_update_that_cannot_be_read_is_reported_and_the_others_are_listed(prompts_board, tmp_path):
     (tmp_path / "run/rollouts/grpo-000001.arrow").unlink()
     answer = answer_of(prompts_board, "samples")
     assert (answer["count"], answer["unreadable_count"]) == (11, 1)
@@ -239,7 +239,7 @@ def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):
     assert (answer["stage"], answer["count"]) == ("all", 1)
 
 
-def test_words_that_cannot_be_read_are_told_and_the_lists_stand(prompts_board, tmp_path):
+def test_words_that_cannot_be_read_are_reported_and_the_lists_stand(prompts_board, tmp_path):
     with prompts_board.open_runs.locked("run") as (opened,):
         opened.read_samples(9.0)
     (tmp_path / "run/rollouts/grpo-000000.arrow").unlink()

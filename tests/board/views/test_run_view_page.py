@@ -63,7 +63,7 @@ def test_stages_have_their_rows_and_the_number_of_their_first_update(run_board):
     )
 
 
-def test_what_happened_is_told_newest_first_and_counts_from_one(run_board):
+def test_what_happened_is_reported_newest_first_and_counts_from_one(run_board):
     assert [(each["kind"], each["text"]) for each in run_board["events"]] == [
         ("stopped", "it broke\n  got: 5"),
         ("memory", "need 3"),
@@ -122,7 +122,7 @@ def test_what_was_noticed_before_training_is_beside_the_findings(tmp_path):
     assert [each["code"] for each in head["findings"]] == ["LEN001"]
 
 
-def test_a_fact_is_told_apart_from_what_was_found(tmp_path):
+def test_a_fact_is_distinguished_from_what_was_found(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
         writer.write_event("fact", **finding("LEN003", "FACT"))

@@ -150,7 +150,7 @@ def test_nothing_that_was_not_recorded_is_a_number(tmp_path):
     assert "return" not in output["numbers"]
 
 
-def test_an_infinite_ratio_is_told_as_such(tmp_path):
+def test_an_infinite_ratio_is_reported_as_such(tmp_path):
     row = changed(
         make_row("s", 3),
         old_logprob=[NAN, -200.0, -1.0],
@@ -199,7 +199,7 @@ def test_a_tokenizer_elsewhere_is_not_read(trained, copied, tmp_path, place):
     assert result["texts"][0] == f"⟨{result['ids'][0]}⟩"
 
 
-def test_a_tokenizer_that_cannot_be_read_is_told(trained, copied):
+def test_a_tokenizer_that_cannot_be_read_is_reported(trained, copied):
     (copied / "tokenizer/tokenizer.json").write_text("{}")
     step, row = rows_of(copied, "grpo")[0]
     board = Board(copied.parent)

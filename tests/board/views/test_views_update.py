@@ -146,7 +146,7 @@ def test_a_sample_knows_its_neighbours_in_the_update(tmp_path):
     assert [(each["before"], each["after"]) for each in entries] == [(None, "s1"), ("s0", "s2"), ("s1", None)]
 
 
-def test_numbers_are_told_where_rows_cannot_be_read(tmp_path):
+def test_numbers_are_reported_where_rows_cannot_be_read(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, **{"reward/mean": 0.25})
     (tmp_path / "run/rollouts/grpo-000000.arrow").write_bytes(b"damaged")
@@ -178,7 +178,7 @@ def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_pa
     assert log[0] == ("rollback", "grpo: back to 1 updates: it broke")
 
 
-def test_a_group_is_told_best_first_and_without_a_reward_last(tmp_path):
+def test_a_group_is_reported_best_first_and_without_a_reward_last(tmp_path):
     rewards = [0.5, NAN, 1.0, 0.5, -1.0, NAN]
     rows = [changed(make_row(f"s{i}"), reward=reward) for i, reward in enumerate(rewards)]
     other = changed(make_row("other"), group_id="g1")
@@ -190,7 +190,7 @@ def test_a_group_is_told_best_first_and_without_a_reward_last(tmp_path):
     assert answer["count"] == 6
 
 
-def test_of_a_large_group_the_best_are_told_and_all_are_counted(tmp_path):
+def test_of_a_large_group_the_best_are_reported_and_all_are_counted(tmp_path):
     rows = [changed(make_row(f"s{i}"), reward=float(i)) for i in range(MAX_SIDE_BY_SIDE + 3)]
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
@@ -199,7 +199,7 @@ def test_of_a_large_group_the_best_are_told_and_all_are_counted(tmp_path):
     assert answer["samples"][0]["about"]["reward"] == MAX_SIDE_BY_SIDE + 2
 
 
-def test_marks_that_lie_on_each_other_are_told_once_and_excerpts_stay_short(tmp_path):
+def test_marks_that_lie_on_each_other_are_reported_once_and_excerpts_stay_short(tmp_path):
     marks = {"0/grpo/0/0/0": [[2, 3], [-50, 2], [0, 1]] * 500}
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)

@@ -35,31 +35,31 @@ def test_a_few_updates_tell_no_trend(rewards):
 
 
 def test_two_looks_at_the_same_updates_share_the_error():
-    found = reward_trend(RISE)
+    trend = reward_trend(RISE)
     slope = stats.linregress(range(len(RISE)), RISE).pvalue
     ends = stats.ttest_ind(RISE[-3:], RISE[:3], equal_var=False)
-    assert found.chance == pytest.approx(2 * min(slope, ends.pvalue))
-    assert (found.low, found.high) == pytest.approx(tuple(ends.confidence_interval(0.95)))
+    assert trend.chance == pytest.approx(2 * min(slope, ends.pvalue))
+    assert (trend.low, trend.high) == pytest.approx(tuple(ends.confidence_interval(0.95)))
 
 
 def test_the_interval_of_a_gain_says_what_it_supposes():
-    found = reward_trend(RISE)
-    assert found.learns
-    assert found.summary().endswith(f"{found.gain.signed}")
-    assert found.gain.signed.endswith("(if normal)")
+    trend = reward_trend(RISE)
+    assert trend.learns
+    assert trend.summary().endswith(f"{trend.gain.signed}")
+    assert trend.gain.signed.endswith("(if normal)")
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("rewards", [[0.0] * 12, [0.1 + 0.2, 0.3] * 6, [0.0] * 6 + [1.0] * 6])
 def test_ends_that_do_not_vary_have_no_interval(rewards):
     """Nothing says how far a mean of equal values is off: an interval of no width would be wrong."""
-    found = reward_trend(rewards)
-    assert math.isnan(found.low)
-    assert math.isnan(found.high)
-    assert "[" not in found.summary()
+    trend = reward_trend(rewards)
+    assert math.isnan(trend.low)
+    assert math.isnan(trend.high)
+    assert "[" not in trend.summary()
 
 
 def test_a_constant_end_beside_one_that_varies_is_no_matter_for_a_warning():
     with np.errstate(all="raise"):
-        found = reward_trend([0.0] * 5 + [0.2, 0.4, 0.6, 0.5, 0.7, 0.6, 0.8])
-    assert found.low < found.gain.mean < found.high
+        trend = reward_trend([0.0] * 5 + [0.2, 0.4, 0.6, 0.5, 0.7, 0.6, 0.8])
+    assert trend.low < trend.gain.mean < trend.high

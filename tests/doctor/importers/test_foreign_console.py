@@ -11,9 +11,9 @@ from truing.errors import RecordError
 
 def printed(log, texts=True):
     """A log as transformers 5 prints it, or transformers 4."""
-    told = {name: f"{value:.4g}" if texts else round(value, 4) for name, value in log.items()}
-    del told["step"]
-    return str(told)
+    facts = {name: f"{value:.4g}" if texts else round(value, 4) for name, value in log.items()}
+    del facts["step"]
+    return str(facts)
 
 
 def bar(done, total):
@@ -56,11 +56,11 @@ def test_without_a_bar_records_are_counted_and_that_is_said(tmp_path):
 @pytest.mark.parametrize("ended", [",\n ", ", "])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_a_dict_over_several_lines_is_one_record(tmp_path, ended, encoding):
-    told = [printed(log).replace(", ", ended) for log in healthy(0)]
+    entries = [printed(log).replace(", ", ended) for log in healthy(0)]
     if ended == ", ":  # as a narrow window cuts it
-        told = ["\n".join(text[i : i + 70] for i in range(0, len(text), 70)) for text in told]
+        entries = ["\n".join(text[i : i + 70] for i in range(0, len(text), 70)) for text in entries]
     noise = "{'a': 'dict that never ends\nand goes on\n"
-    (tmp_path / "out.stdout").write_text(noise + "\n".join(told), encoding=encoding)
+    (tmp_path / "out.stdout").write_text(noise + "\n".join(entries), encoding=encoding)
     run = import_run(read_log(tmp_path / "out.stdout"))
     assert [step.numbers["reward/mean"] for step in run.steps] == pytest.approx(
         [log["reward"] for log in healthy(0)], abs=6e-5
@@ -82,7 +82,7 @@ def test_what_several_processes_print_alike_is_one_record(tmp_path):
     assert len(import_run(read_log(tmp_path / "out.out")).steps) == 60
 
 
-def test_a_number_that_is_none_is_nan_and_told(tmp_path):
+def test_a_number_that_is_none_is_nan_and_reported(tmp_path):
     logs = healthy(0, grad_norm=lambda t, r: float("nan") if t > 0.9 else 1.0)
     results = diagnose_log(console(tmp_path / "out.log", logs)).diagnosis.results()
     assert {each.code for each in results if each.findings} == {"OPT005"}

@@ -14,7 +14,7 @@ from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.faults.suspect_rates import run_rates
 
 
-def found(target):
+def findings_of(target):
     results = diagnose_log(target).diagnosis.results()
     return {each.code: each.findings[-1] for each in results if each.verdict in FINDING_VERDICTS}
 
@@ -38,10 +38,10 @@ FELL = {
 
 
 @pytest.mark.parametrize("name", FELL)
-def test_a_reward_that_fell_is_told_with_step_from_and_to(tmp_path, name):
+def test_a_reward_that_fell_is_reported_with_step_from_and_to(tmp_path, name):
     reward, update = FELL[name]
     for seed in range(5):
-        claim = found(trainer_state(tmp_path / str(seed), healthy(seed, reward=reward)))["RWD010"].claim
+        claim = findings_of(trainer_state(tmp_path / str(seed), healthy(seed, reward=reward)))["RWD010"].claim
         assert claim.verdict is Verdict.SUSPECT
         broke = int(claim.what.rpartition(" ")[2])
         assert abs(broke - update) <= 2, claim.what
@@ -77,15 +77,15 @@ STAYED = {
 @pytest.mark.parametrize("name", STAYED)
 def test_a_reward_that_did_not_fall_is_left_alone(tmp_path, name):
     for seed in range(12):
-        said = found(trainer_state(tmp_path / str(seed), healthy(seed, reward=STAYED[name])))
+        said = findings_of(trainer_state(tmp_path / str(seed), healthy(seed, reward=STAYED[name])))
         assert said == {}, said
 
 
-def test_a_kl_that_jumps_once_is_told_with_what_it_was_before(tmp_path):
+def test_a_kl_that_jumps_once_is_reported_with_what_it_was_before(tmp_path):
     def jump(t, rng):
         return 14.7 if 0.5 <= t < 0.51 else 0.06 * t
 
-    (finding,) = found(trainer_state(tmp_path, healthy(0, kl=jump))).values()
+    (finding,) = findings_of(trainer_state(tmp_path, healthy(0, kl=jump))).values()
     assert finding.code == "KLD003"
     assert finding.claim.what.startswith("the KL jumped to 14.7 nats per token, after at most 0.029")
     assert finding.step == 30
@@ -95,12 +95,12 @@ def test_a_kl_that_jumps_once_is_told_with_what_it_was_before(tmp_path):
 def test_a_kl_that_grows_is_left_alone(tmp_path, last):
     for power in (0.5, 1, 2):
         run = trainer_state(tmp_path / str(power), healthy(0, kl=lambda t, r, p=power: last * t**p))
-        assert found(run) == {}
+        assert findings_of(run) == {}
 
 
 def test_an_entropy_that_explodes_while_the_reward_does_not_rise(tmp_path):
     widens = healthy(0, reward=flat, entropy=lambda t, r: 0.15 * 60**t)
-    assert set(found(trainer_state(tmp_path, widens))) == {"LEN006"}
+    assert set(findings_of(trainer_state(tmp_path, widens))) == {"LEN006"}
 
 
 def every_fifth(seed, alike):
@@ -117,26 +117,26 @@ def every_fifth(seed, alike):
 
 def test_the_norm_of_one_update_is_not_held_against_the_mean_of_five(tmp_path):
     for seed in range(20):
-        assert found(trainer_state(tmp_path / str(seed), every_fifth(seed, 0.8))) == {}
+        assert findings_of(trainer_state(tmp_path / str(seed), every_fifth(seed, 0.8))) == {}
 
 
 def test_a_norm_that_is_0_in_every_fifth_update_is_suspect_all_the_same(tmp_path):
     logs = [log | {"step": 5 * log["step"]} for log in healthy(0, grad_norm=constant(0.0))]
-    assert set(found(trainer_state(tmp_path, logs))) == {"OPT005"}
+    assert set(findings_of(trainer_state(tmp_path, logs))) == {"OPT005"}
 
 
 def test_brief_answers_to_tasks_that_are_solved_are_no_collapse(tmp_path):
     for reward in (lambda t, r: 0.15 if t < 0.02 else 0.95, constant(0.95)):
         logs = healthy(0, reward=reward, **{"completions/mean_length": lambda t, r: 300 * 0.05**t})
-        assert found(trainer_state(tmp_path / str(len(list(tmp_path.iterdir()))), logs)) == {}
+        assert findings_of(trainer_state(tmp_path / str(len(list(tmp_path.iterdir()))), logs)) == {}
 
 
 def test_most_groups_alike_at_a_high_reward_may_be_solved_and_at_a_low_one_teach_nothing(tmp_path):
     share = {"frac_reward_zero_std": lambda t, r: min(1.0, 0.87 + r.gauss(0, 0.05))}
     high = trainer_state(tmp_path / "high", healthy(0, reward=lambda t, r: 0.93 + r.gauss(0, 0.02), **share))
     low = trainer_state(tmp_path / "low", healthy(0, reward=lambda t, r: 0.1 + r.gauss(0, 0.02), **share))
-    assert found(high) == {}
-    assert set(found(low)) == {"ADV004"}
+    assert findings_of(high) == {}
+    assert set(findings_of(low)) == {"ADV004"}
 
 
 def test_a_table_with_reward_its_deviation_and_kl_is_enough(tmp_path):
@@ -144,7 +144,7 @@ def test_a_table_with_reward_its_deviation_and_kl_is_enough(tmp_path):
         f"{i},{0.6 if i < 20 else 0.0},{0.4 if i < 20 else 0.0},{0.05 if i != 9 else 14.7}" for i in range(40)
     ]
     (tmp_path / "a.csv").write_text("\n".join(["step,reward,reward_std,kl", *rows]))
-    said = found(tmp_path / "a.csv")
+    said = findings_of(tmp_path / "a.csv")
     assert set(said) == {"RWD010", "KLD003", "ADV004"}
     assert "from 0.6 to 0; it broke at update 20" in said["RWD010"].claim.what
 
@@ -166,12 +166,12 @@ def test_rows_of_evaluations_and_columns_that_come_late_change_nothing(tmp_path)
     for i, log in enumerate(logs):
         mixed.append({name: x for name, x in log.items() if i > 20 or name != "kl"})
         mixed += [{"eval_reward": 0.1, "eval_kl": 90.0, "step": log["step"]}] * (i % 7 == 0)
-    assert set(found(json_lines(tmp_path / "a.jsonl", mixed))) == {"RWD010"}
+    assert set(findings_of(json_lines(tmp_path / "a.jsonl", mixed))) == {"RWD010"}
 
 
 def test_nan_rewards_are_left_out(tmp_path):
     logs = healthy(0, reward=lambda t, r: math.nan if r.random() < 0.3 else 0.5)
-    assert found(trainer_state(tmp_path, logs)) == {}
+    assert findings_of(trainer_state(tmp_path, logs)) == {}
 
 
 def test_a_trainer_state_of_supervised_fine_tuning_is_read_and_clean(tmp_path):
@@ -186,23 +186,23 @@ def test_a_trainer_state_of_supervised_fine_tuning_is_read_and_clean(tmp_path):
         "sft",
         [],
     )
-    assert found(tmp_path) == {}
+    assert findings_of(tmp_path) == {}
 
 
 def test_a_suspicion_says_how_often_healthy_runs_show_it(tmp_path):
     logs = healthy(0, reward=FELL["to nothing"][0])
-    told = truing("check", trainer_state(tmp_path, logs))
-    assert told.code == 0
-    assert "healthy   also in 0 of 74 healthy runs and 0 of 19 healthy logs" in told.out
+    outcome = truing("check", trainer_state(tmp_path, logs))
+    assert outcome.code == 0
+    assert "healthy   also in 0 of 74 healthy runs and 0 of 19 healthy logs" in outcome.out
     asked = json.loads(truing("check", tmp_path, "--json").out)["findings"][0]
     assert asked["healthy"] == {"runs": {"shown": 0, "of": 74}, "logs": {"shown": 0, "of": 19}}
     assert truing("check", tmp_path, "--strict").code == 1
 
 
-def test_published_logs_are_told_as_they_are_labelled(data):
+def test_published_logs_are_reported_as_they_are_labelled(data):
     logs = [json.loads(line) for line in (data / "training_logs" / "index.jsonl").read_text().splitlines()]
     said = {
-        each["run"]: (each["label_from_reward"], set(found(data / "training_logs" / each["file"])))
+        each["run"]: (each["label_from_reward"], set(findings_of(data / "training_logs" / each["file"])))
         for each in logs
         if "label_from_reward" in each
     }

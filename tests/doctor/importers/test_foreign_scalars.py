@@ -15,7 +15,7 @@ def verdicts(target):
     return {each.code: each.verdict for each in results if each.findings}
 
 
-def found(target):
+def findings_of(target):
     return {
         code for code, verdict in verdicts(target).items() if verdict in (*FINDING_VERDICTS, Verdict.FACT)
     }
@@ -33,10 +33,10 @@ def test_nothing_is_found_in_a_healthy_run(tmp_path, name, config_class):
 def test_a_fault_is_named_where_a_scalar_shows_it_and_no_other_cause_is(tmp_path, name):
     series, expected = FAULTY[name]
     for seed in SEEDS:
-        assert found(trainer_state(tmp_path / str(seed), healthy(seed, **series))) == expected
+        assert findings_of(trainer_state(tmp_path / str(seed), healthy(seed, **series))) == expected
 
 
-def test_a_kl_below_zero_is_proven_where_it_is_k3_and_suspect_where_nobody_tells(tmp_path):
+def test_a_kl_below_zero_is_proven_where_it_is_k3_and_suspect_where_it_is_unknown(tmp_path):
     logs = healthy(0, **FAULTY["F8 KL below zero"][0])
     said = [
         verdicts(trainer_state(tmp_path / str(named), logs, named))["KLD002"]
@@ -50,12 +50,12 @@ def test_what_bfloat16_leaves_of_a_k3_is_not_proven(tmp_path):
     assert verdicts(run) == {}
 
 
-def test_groups_alike_at_the_end_of_a_run_that_learned_cannot_be_told(tmp_path):
+def test_groups_alike_at_the_end_of_a_run_that_learned_cannot_be_determined(tmp_path):
     run = trainer_state(tmp_path, healthy(0, frac_reward_zero_std=lambda t, r: min(1.0, 0.3 + t)))
     assert verdicts(run) == {"ADV004": Verdict.CANNOT_TELL}
 
 
-def test_an_entropy_that_was_spent_on_reward_cannot_be_told(tmp_path):
+def test_an_entropy_that_was_spent_on_reward_cannot_be_determined(tmp_path):
     run = trainer_state(tmp_path, healthy(0, entropy=lambda t, r: 1.6 * 0.01**t))
     assert verdicts(run) == {"LEN002": Verdict.CANNOT_TELL}
 
@@ -70,10 +70,10 @@ def test_a_gradient_of_zero_is_suspect_where_groups_differ(tmp_path):
         "OPT005": Verdict.SUSPECT
     }
     alike = healthy(0, grad_norm=constant(0.0), frac_reward_zero_std=constant(1.0), reward=flat)
-    assert found(trainer_state(tmp_path / "b", alike)) == {"ADV004"}
+    assert findings_of(trainer_state(tmp_path / "b", alike)) == {"ADV004"}
 
 
-def test_a_gradient_that_is_no_number_is_told(tmp_path):
+def test_a_gradient_that_is_no_number_is_reported(tmp_path):
     nan = healthy(0, grad_norm=lambda t, r: float("nan") if t > 0.9 else 1.0)
     assert verdicts(trainer_state(tmp_path, nan)) == {"OPT005": Verdict.SUSPECT}
 

@@ -52,7 +52,7 @@ def test_a_comma_is_before_decimals_only_where_semicolons_separate(tmp_path):
     assert numbers(csv(tmp_path / "a.csv", "step\treward\tkl", "1\t1,234\t0.25")) == {1: {"kl/any": 0.25}}
 
 
-def test_a_row_with_a_cell_too_few_is_told_with_its_own_line(tmp_path):
+def test_a_row_with_a_cell_too_few_is_reported_with_its_own_line(tmp_path):
     with pytest.raises(RecordError, match="line 4, has another number of cells"):
         read_log(csv(tmp_path / "a.csv", "# note", "step,reward,kl", "1,0.5,0.25", "2,0.5"))
 
@@ -117,7 +117,7 @@ def test_rewards_that_never_differ_are_seen_in_their_deviation(tmp_path):
     assert [(each.verdict, len(each.findings)) for each in results] == [(Verdict.CANNOT_TELL, 1)]
 
 
-def test_a_step_may_be_told_twice_and_alike_only(tmp_path):
+def test_a_step_may_be_reported_twice_and_alike_only(tmp_path):
     same = [{"step": 1, "lr": 0.1}, {"step": 1, "lr": 0.1, "reward/mean": 1.0}]
     assert numbers(json_lines(tmp_path / "a.jsonl", same)) == {1: {"lr": 0.1, "reward/mean": 1.0}}
     with pytest.raises(RecordError, match=r"step 1 is logged twice(.|\n)*b\.jsonl, line 2"):

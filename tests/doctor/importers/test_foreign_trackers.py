@@ -98,11 +98,11 @@ def test_a_rate_above_the_declared_one_is_proven(tmp_path):
     path = project(
         tmp_path / "p.db", {"a": [1e-3, 8e-3], "b": [1e-3, 1e-4]}, {"learning_rate": 1e-3, "beta": 0.0}
     )
-    told = {
+    facts = {
         run: {each.code: each.verdict for each in diagnose_log(path, ["OPT004"], run=run).diagnosis.results()}
         for run in ("a", "b")
     }
-    assert told == {"a": {"OPT004": Verdict.PROVEN}, "b": {"OPT004": Verdict.CLEAN}}
+    assert facts == {"a": {"OPT004": Verdict.PROVEN}, "b": {"OPT004": Verdict.CLEAN}}
 
 
 def test_a_rule_that_had_its_inputs_once_was_checked(tmp_path):

@@ -14,12 +14,12 @@ STEPS = 3
 PROJECT = "foreign"
 
 
-def chance(completions, **_):
+def random_reward(completions, **_):
     return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory):
+def run_folder(tmp_path_factory):
     """What a run of three updates leaves behind."""
     from truing.models.load import load
 
@@ -53,7 +53,7 @@ def left(tmp_path_factory):
                 disable_tqdm=True,
                 gradient_checkpointing=False,
             ),
-            reward_funcs=[chance],
+            reward_funcs=[random_reward],
             train_dataset=datasets.Dataset.from_list(asked),
         )
         trainer.train()
@@ -64,8 +64,8 @@ def left(tmp_path_factory):
     return folder
 
 
-def test_every_place_tells_the_same(left):
-    runs = [import_run(read_log(left / place)) for place in ("out", "out/runs", "wandb", "trackio.db")]
+def test_every_place_reports_the_same(run_folder):
+    runs = [import_run(read_log(run_folder / place)) for place in ("out", "out/runs", "wandb", "trackio.db")]
     state = runs[0]
     assert [step.step for step in state.steps] == list(range(STEPS))
     assert {"reward/mean", "entropy/contract", "length/mean", "grad/norm", "lr"} <= state.steps[
@@ -78,12 +78,12 @@ def test_every_place_tells_the_same(left):
             assert {name: other.numbers[name] for name in shared} == pytest.approx(shared, rel=1e-6)
 
 
-def test_what_the_kl_is_is_known_where_the_arguments_are(left):
-    told = {
-        place: import_run(read_log(left / place)).matched
+def test_what_the_kl_is_is_known_where_the_arguments_are(run_folder):
+    facts = {
+        place: import_run(read_log(run_folder / place)).matched
         for place in ("out", "wandb", "trackio.db", "out/runs")
     }
-    assert {place: read["kl"] for place, read in told.items()} == {
+    assert {place: read["kl"] for place, read in facts.items()} == {
         "out": "kl/weighted_k3",
         "wandb": "kl/weighted_k3",
         "trackio.db": "kl/weighted_k3",
@@ -91,20 +91,20 @@ def test_what_the_kl_is_is_known_where_the_arguments_are(left):
     }
 
 
-def test_the_configuration_is_declared_where_a_tracker_has_it(left):
+def test_the_configuration_is_declared_where_a_tracker_has_it(run_folder):
     for place in ("wandb", "trackio.db"):
-        setup = import_run(read_log(left / place)).steps[0].setup
+        setup = import_run(read_log(run_folder / place)).steps[0].setup
         assert (setup.learning_rate, setup.group_size, setup.kl_coef) == (1e-3, 4, 0.05)
         assert (setup.algo, setup.kl_estimator, setup.truncated) == ("grpo", "k3", "keep")
-        assert "clip/clipped_share" in import_run(read_log(left / place)).steps[0].numbers  # of tokens
-    state = import_run(read_log(left / "out"))
+        assert "clip/clipped_share" in import_run(read_log(run_folder / place)).steps[0].numbers  # of tokens
+    state = import_run(read_log(run_folder / "out"))
     assert state.steps[0].setup.learning_rate is None
     assert "clip_ratio/region_mean" in state.unused  # of tokens, or of sequences
 
 
-def test_every_column_is_read_or_known_and_unused_with_the_reason(left):
+def test_every_column_is_read_or_known_and_unused_with_the_reason(run_folder):
     for place in ("out", "out/runs", "wandb", "trackio.db"):
-        run = import_run(read_log(left / place))
+        run = import_run(read_log(run_folder / place))
         assert run.unknown == []
         assert {"num_tokens", "step_time", "completions/min_length"} <= run.unused.keys()
         assert run.matched["reward_std"] == "reward/any_std"

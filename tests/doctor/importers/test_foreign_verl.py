@@ -94,7 +94,7 @@ def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(
     assert run.format == "verl's metrics and rollout dumps"
 
 
-def test_rewards_that_never_differ_cannot_be_told_and_groups_are_suspect(tmp_path):
+def test_rewards_that_never_differ_cannot_be_determined_and_groups_are_suspect(tmp_path):
     judged = diagnose_log(folder(tmp_path, dict.fromkeys(range(1, 7), (0.0,) * 8)))
     results = {each.code: each for each in judged.diagnosis.results()}
     assert results["RWD006"].verdict is Verdict.CANNOT_TELL

@@ -46,14 +46,14 @@ SHAPES = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_log_is_explained_and_what_it_excludes_is_not_named(tmp_path, name):
     series, head, says, excluded = SHAPES[name]
-    told = truing("why", trainer_state(tmp_path, healthy(0, **series)))
-    assert told.code == 0, told.err
-    assert told.out.startswith(head)
-    asked = json.loads(truing("why", tmp_path, "--json").out)
-    named = {each["name"] for each in asked["hypotheses"] if each["state"] != "ruled out"}
+    outcome = truing("why", trainer_state(tmp_path, healthy(0, **series)))
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.startswith(head)
+    output = json.loads(truing("why", tmp_path, "--json").out)
+    named = {each["name"] for each in output["hypotheses"] if each["state"] != "ruled out"}
     assert says <= named
     assert not named & excluded
-    assert asked["reward"]["learns"] is (name == "learns")
+    assert output["reward"]["learns"] is (name == "learns")
 
 
 def test_a_log_without_a_reward_and_a_key_are_refused(tmp_path):
@@ -62,12 +62,12 @@ def test_a_log_without_a_reward_and_a_key_are_refused(tmp_path):
     assert "takes no settings" in truing("why", path, "lr=1").err
 
 
-def test_updates_are_told_by_the_numbers_of_the_log_and_the_rate_by_its_peak(tmp_path):
+def test_updates_are_reported_by_the_numbers_of_the_log_and_the_rate_by_its_peak(tmp_path):
     rows = [
         {"step": 5 * i, "reward": (0.8 if i < 25 else 0.0) + 0.01 * (i % 3), "learning_rate": 1e-5 * (41 - i)}
         for i in range(1, 41)
     ]
-    told = truing("why", json_lines(tmp_path / "log.jsonl", rows))
-    assert "it broke at update 125" in told.out
-    assert "update 25" not in told.out
-    assert "learning rate 0.0004, the reward fell" in told.out
+    outcome = truing("why", json_lines(tmp_path / "log.jsonl", rows))
+    assert "it broke at update 125" in outcome.out
+    assert "update 25" not in outcome.out
+    assert "learning rate 0.0004, the reward fell" in outcome.out

@@ -19,12 +19,12 @@ def texts(step, tokenizer):
     return [text for text, _ in boundary_lines(step, tokenizer)]
 
 
-def shown(step, tokenizer):
+def shown_rows(step, tokenizer):
     """Samples and families that the report shows."""
     return [tuple(text.split(" ")[:2]) for text in texts(step, tokenizer) if ", ending in: " in text]
 
 
-def written(tokenizer, body, header, answers, families=None, **streams):
+def step_of_texts(tokenizer, body, header, answers, families=None, **streams):
     """A step of one-turn rows with these texts, their prompts of what a task says and a template's header."""
     step, count = (
         example_step(answers=(4,) * len(answers), rewards=(0.0, 1.0) * (len(answers) // 2)),
@@ -56,15 +56,15 @@ BODY, HEADER = "<|im_start|>user\nhi<|im_end|>\n", "<|im_start|>assistant\n"
 
 
 def test_two_samples_of_each_family_of_different_groups(tokenizer):
-    step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8)
-    assert shown(step, tokenizer) == [("s0", "(f):"), ("s4", "(f):")]
-    step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8, ["a", "b"] * 4)
-    assert shown(step, tokenizer) == [("s0", "(a):"), ("s4", "(a):"), ("s1", "(b):"), ("s5", "(b):")]
+    step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8)
+    assert shown_rows(step, tokenizer) == [("s0", "(f):"), ("s4", "(f):")]
+    step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8, ["a", "b"] * 4)
+    assert shown_rows(step, tokenizer) == [("s0", "(a):"), ("s4", "(a):"), ("s1", "(b):"), ("s5", "(b):")]
 
 
 def test_samples_that_are_not_trained_on_are_shown_too(tokenizer):
-    step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8)
-    assert [name for name, _ in shown(changed_step(step, rows={4: {"kept": False}}), tokenizer)] == [
+    step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8)
+    assert [name for name, _ in shown_rows(changed_step(step, rows={4: {"kept": False}}), tokenizer)] == [
         "s0",
         "s4",
     ]
@@ -72,7 +72,7 @@ def test_samples_that_are_not_trained_on_are_shown_too(tokenizer):
 
 def test_a_hundred_and_twenty_characters_on_each_side(tokenizer):
     answer = "a" * 60 + "你" * 100 + "z" * 400 + "<|im_end|>"
-    step = written(tokenizer, "q" * 500 + "é", HEADER, [answer] * 2)
+    step = step_of_texts(tokenizer, "q" * 500 + "é", HEADER, [answer] * 2)
     prompt, said = texts(step, tokenizer)[:2]
     assert prompt.endswith(f': "{"q" * (SHOWN_CHARACTERS - len(HEADER) - 1)}é<|im_start|>assistant\\n"')
     assert said.endswith(f': "{answer[:SHOWN_CHARACTERS]}" … "{answer[-SHOWN_CHARACTERS:]}"')
@@ -80,7 +80,7 @@ def test_a_hundred_and_twenty_characters_on_each_side(tokenizer):
 
 def test_a_chat_header_in_an_answer_is_named(tokenizer):
     answers = ["fine<|im_end|>", "no<|im_start|>user\nmore<|im_start|>x<|im_end|>"]
-    step = written(tokenizer, BODY, HEADER, answers, ["a", "b"])
+    step = step_of_texts(tokenizer, BODY, HEADER, answers, ["a", "b"])
     (line,) = (line for line in texts(step, tokenizer) if "chat header" in line)
     start = step.rows[1].turns[0].start
     assert line == f"chat header inside an answer: '<|im_start|>use' at token {start + 2}, and 1 more"
@@ -88,7 +88,7 @@ def test_a_chat_header_in_an_answer_is_named(tokenizer):
 
 def test_a_header_of_plain_text_is_named_too(tokenizer):
     answers = ["fine<|im_end|>", "no\n### Response:\nmore<|im_end|>"]
-    step = written(tokenizer, "Do it.", "\n\n### Response:\n", answers, ["a", "b"])
+    step = step_of_texts(tokenizer, "Do it.", "\n\n### Response:\n", answers, ["a", "b"])
     start = step.rows[1].turns[0].start
     (line,) = (line for line in texts(step, tokenizer) if "chat header" in line)
     assert line == f"chat header inside an answer: '### Response:', in the turn from token {start}"
@@ -96,7 +96,7 @@ def test_a_header_of_plain_text_is_named_too(tokenizer):
 
 def test_scaffolding_of_calls_is_no_header(tokenizer):
     answers = ["fine<|im_end|>", "<|im_start|>f<|im_end|>"]
-    step = written(tokenizer, BODY, HEADER, answers, ["a", "b"])
+    step = step_of_texts(tokenizer, BODY, HEADER, answers, ["a", "b"])
     assert any("chat header" in line for line in texts(step, tokenizer))
     call = step.tokens["structure"].clone()
     call[step.starts[1] + step.rows[1].turns[0].start] = True
@@ -105,19 +105,19 @@ def test_scaffolding_of_calls_is_no_header(tokenizer):
 
 def test_entropy_of_each_sample_also_of_one_that_was_not_computed(tokenizer):
     answers = ["x<|im_end|>"] * 2
-    step = written(tokenizer, BODY, HEADER, answers, entropy=0.5, sampler_logprob=-0.75)
-    told = [line for line in texts(step, tokenizer) if line.startswith("trained: ")]
-    assert all(line.endswith("entropy 0.5 nats per token") for line in told)
-    step = written(tokenizer, BODY, HEADER, answers, entropy=NAN, sampler_logprob=-0.75)
+    step = step_of_texts(tokenizer, BODY, HEADER, answers, entropy=0.5, sampler_logprob=-0.75)
+    entries = [line for line in texts(step, tokenizer) if line.startswith("trained: ")]
+    assert all(line.endswith("entropy 0.5 nats per token") for line in entries)
+    step = step_of_texts(tokenizer, BODY, HEADER, answers, entropy=NAN, sampler_logprob=-0.75)
     lines = texts(step, tokenizer)
-    told = [line for line in lines if "0.75 nats per token, estimated from the draws" in line]
-    assert len(told) == 3  # two samples and their family
-    step = written(tokenizer, BODY, HEADER, answers)
+    entries = [line for line in lines if "0.75 nats per token, estimated from the draws" in line]
+    assert len(entries) == 3  # two samples and their family
+    step = step_of_texts(tokenizer, BODY, HEADER, answers)
     assert sum("entropy was not measured" in line for line in texts(step, tokenizer)) == 3
 
 
 def test_answers_stand_beside_the_demonstrations_of_an_earlier_stage(tokenizer):
-    step = written(tokenizer, BODY, HEADER, ["abcdefg<|im_end|>", "abc<|im_end|>"])
+    step = step_of_texts(tokenizer, BODY, HEADER, ["abcdefg<|im_end|>", "abc<|im_end|>"])
     shown = {"f": {"demonstrations": [3, 2, 4, 3.0]}, "other": {"answers": [1, 1, 1, 1.0]}}
     step = changed_step(step, past=[Past("sft", 0, {}, {"lengths": shown})])
     assert any(
@@ -139,12 +139,12 @@ def test_a_component_of_the_reward_is_shown_by_its_distribution():
 
 
 def test_rollouts_of_several_rows_count_once(tokenizer):
-    step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
+    step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
     same = {i: {"rollout_id": "r", "reward_parts": {"exact": 1.0}} for i in range(2)}
     lines = texts(changed_step(step, rows=same), tokenizer)
     assert "reward component exact: 1 on average over 1 rollout: 1 × 1" in lines
 
 
 def test_an_attempt_without_a_turn_is_not_shown(tokenizer):
-    step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
-    assert [name for name, _ in shown(changed_step(step, rows={0: {"turns": ()}}), tokenizer)] == ["s1"]
+    step = step_of_texts(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
+    assert [name for name, _ in shown_rows(changed_step(step, rows={0: {"turns": ()}}), tokenizer)] == ["s1"]

@@ -24,9 +24,9 @@ def finding(verdict, step, code="REF003", stage="grpo"):
 @pytest.fixture
 def diagnosis():
     """Suspected at update 3, seen again at 5, proven at 9 and 10."""
-    found = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
-    found += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
-    return Diagnosis(select_rules(["REF003"]), findings={"REF003": found}, steps_checked={"REF003": 10})
+    results = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
+    results += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
+    return Diagnosis(select_rules(["REF003"]), findings={"REF003": results}, steps_checked={"REF003": 10})
 
 
 def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):
@@ -36,8 +36,8 @@ def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(
 
 
 def test_what_may_be_health_begins_no_taint():
-    found = [finding(Verdict.CANNOT_TELL, 0), finding(Verdict.PROVEN, 8)]
-    (told,) = tainted_checkpoints(Diagnosis(select_rules(["REF003"]), findings={"REF003": found}), RECIPE)
+    results = [finding(Verdict.CANNOT_TELL, 0), finding(Verdict.PROVEN, 8)]
+    (told,) = tainted_checkpoints(Diagnosis(select_rules(["REF003"]), findings={"REF003": results}), RECIPE)
     assert "after 8 updates" in told
 
 
@@ -46,7 +46,7 @@ def test_what_is_suppressed_taints_nothing(diagnosis):
     assert tainted_checkpoints(diagnosis, RECIPE) == []
 
 
-def test_a_finding_is_told_once_in_every_form(diagnosis):
+def test_a_finding_is_reported_once_in_every_form(diagnosis):
     texts = [text for text, _ in report_lines(diagnosis, "RUN")]
     heads = [text for text in texts if "REF003 a-name" in text]
     assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 updates"]
@@ -75,7 +75,7 @@ def test_a_report_counts_one_as_one():
     assert "suppressed REF003 (1 update): by hand" in [text for text, _ in report_lines(one, "RUN")]
 
 
-def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
+def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_another(monkeypatch):
     live = LiveDoctor.__new__(LiveDoctor)
     live.reported, live.past, live.sampling_params, live.bos_id, live.tools, live.rewards = (
         set(),
@@ -87,21 +87,24 @@ def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_anot
     )
     monkeypatch.setattr("truing.doctor.live_doctor.setup_of", lambda *_: None)
     monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
-    told = []
+    entries = []
     for step, verdict in enumerate([Verdict.SUSPECT, Verdict.SUSPECT, Verdict.PROVEN, Verdict.PROVEN]):
         live.diagnosis = SimpleNamespace(add=lambda _, each=(verdict, step): [finding(*each)])
         record = SimpleNamespace(stage="grpo", step=step, metrics={}, facts={})
-        told += live.diagnose(record, [], None)[1]
-    assert [(each.claim.verdict, each.step) for each in told] == [(Verdict.SUSPECT, 0), (Verdict.PROVEN, 2)]
+        entries += live.diagnose(record, [], None)[1]
+    assert [(each.claim.verdict, each.step) for each in entries] == [
+        (Verdict.SUSPECT, 0),
+        (Verdict.PROVEN, 2),
+    ]
 
 
 def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():
     rules = select_rules(["REF"])
     lacking = {"REF001": ["a"], "REF002": ["b", "c"], "REF003": ["c"], "REF004": ["b", "c", "a"]}
-    found = Diagnosis(rules, missing_inputs=lacking)
-    texts = [text for text, _ in report_lines(found, "RUN", verbose=True) if "not checked: " in text]
+    result = Diagnosis(rules, missing_inputs=lacking)
+    texts = [text for text, _ in report_lines(result, "RUN", verbose=True) if "not checked: " in text]
     assert texts == ["not checked: needs c: REF002, REF003, REF004", "not checked: needs a: REF001"]
     assert "some of these lack more inputs; --json lists all" in [
-        x for x, _ in report_lines(found, "RUN", verbose=True)
+        x for x, _ in report_lines(result, "RUN", verbose=True)
     ]
-    assert report_facts(found)["not_checked"] == lacking
+    assert report_facts(result)["not_checked"] == lacking

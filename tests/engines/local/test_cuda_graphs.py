@@ -52,8 +52,8 @@ def room(request):
 @given(PROMPTS)
 def test_any_prompts_are_answered_as_by_padded_rows(model, prompts):
     requests = [Request(torch.tensor(ids), ("x", i)) for i, ids in enumerate(prompts)]
-    drawn = sampler_with(GraphRows, model).generate(requests, CONTRACT)
-    assert_same(drawn, sampler_with(None, model).generate(requests, CONTRACT))
+    completions = sampler_with(GraphRows, model).generate(requests, CONTRACT)
+    assert_same(completions, sampler_with(None, model).generate(requests, CONTRACT))
 
 
 def test_a_step_is_made_anew_only_where_half_the_rows_have_ended_or_the_room_is_full(
@@ -69,9 +69,9 @@ def test_a_step_is_made_anew_only_where_half_the_rows_have_ended_or_the_room_is_
     monkeypatch.setattr(truing.engines.local.cuda_graphs.DecodeGraph, "__init__", counting)
     requests = [Request(torch.arange(40, 52), ("x", i)) for i in range(16)]
     sampling_params = SamplingParams(max_new_tokens=40, stop_ids=tuple(range(0, 256, 16)))
-    drawn = sampler_with(GraphRows, model).generate(requests, sampling_params)
-    assert_same(drawn, sampler_with(None, model).generate(requests, sampling_params))
-    assert len({len(each.token_ids) for each in drawn}) > 4
+    completions = sampler_with(GraphRows, model).generate(requests, sampling_params)
+    assert_same(completions, sampler_with(None, model).generate(requests, sampling_params))
+    assert len({len(each.token_ids) for each in completions}) > 4
     if room == 64:
         assert made == sorted(made, reverse=True)
         assert all(2 * after <= before for before, after in pairwise(made))
@@ -96,5 +96,5 @@ def test_graphs_without_cuda_are_an_error(model):
 def test_on_cuda_the_recorded_step_draws_the_same():
     model = load("tiny", device="cuda").model
     requests = [Request(torch.arange(40, 45 + i % 5), ("x", i)) for i in range(16)]
-    drawn = LocalEngine(model, context_length=512, cuda_graphs=True).generate(requests, CONTRACT)
-    assert_same(drawn, LocalEngine(model, context_length=512).generate(requests, CONTRACT), atol=2e-2)
+    completions = LocalEngine(model, context_length=512, cuda_graphs=True).generate(requests, CONTRACT)
+    assert_same(completions, LocalEngine(model, context_length=512).generate(requests, CONTRACT), atol=2e-2)

@@ -77,7 +77,7 @@ def first_turns():
 
 
 def next_turns(requests, completions, turn):
-    """What a world adds to each: some ids more, not the same number for all."""
+    """What an environment adds to each: some ids more, not the same number for all."""
     return [
         Request(
             torch.cat([r.prompt_ids, c.token_ids, torch.arange(80, 83 + i)]), ("e", i, turn), episode=("e", i)
@@ -95,7 +95,7 @@ def test_the_next_turn_feeds_only_what_is_new_and_draws_the_same(model, fed):
         assert_same(completions, slow.generate(requests, CONTRACT))
         if turn == 1:  # what prompts share, and then the last id of each
             assert fed[:2] == [32, 6]
-        else:  # of each row the last id it drew, and what the world added
+        else:  # of each row the last id it drew, and what the environment added
             assert fed[0] == sum(1 + 3 + i for i in range(6))
         requests = next_turns(requests, completions, turn)
 
@@ -114,9 +114,9 @@ def test_rows_come_in_where_others_have_ended(model, fed):
     prompts = [torch.arange(40, 70), torch.arange(40, 55), *(torch.arange(90 + i, 99) for i in range(4))]
     requests = [Request(prompts[i % 6], ("x", i)) for i in range(40)]
     sampling_params = replace(CONTRACT, max_new_tokens=40, stop_ids=tuple(range(0, 257, 9)))
-    drawn = sampler.generate(requests, sampling_params)
-    assert_same(drawn, slow.generate(requests, sampling_params))
-    lengths = sorted(len(each.token_ids) for each in drawn)
+    completions = sampler.generate(requests, sampling_params)
+    assert_same(completions, slow.generate(requests, sampling_params))
+    lengths = sorted(len(each.token_ids) for each in completions)
     assert lengths[0] < 5
     assert lengths[-1] > 15, "some ended early and others late"
     parts = [lengths[i : i + 8] for i in range(0, 40, 8)]
@@ -165,10 +165,10 @@ def test_a_history_that_was_cut_is_computed_anew(model):
     """It ends just where the parked row does, which has nothing left to feed."""
     sampler, slow = LocalEngine(model, context_length=CONTEXT), padded(model)
     requests = first_turns()
-    drawn = sampler.generate(requests, CONTRACT)
+    completions = sampler.generate(requests, CONTRACT)
     following = [
         Request(torch.cat([r.prompt_ids, c.token_ids[:-1]]), ("e", i, 1), episode=("e", i))
-        for i, (r, c) in enumerate(zip(requests, drawn, strict=True))
+        for i, (r, c) in enumerate(zip(requests, completions, strict=True))
     ]
     assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
 

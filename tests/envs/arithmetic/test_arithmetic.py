@@ -20,16 +20,16 @@ def numbers(text):
 def solve(kind, asked):
     """The answer, found from the question's text alone and in another way than the maker's."""
     name = kind.partition("-")[0]
-    found = numbers(asked)
+    result = numbers(asked)
     by_numbers = {
-        "add": lambda: str(sum(found)),
-        "sum": lambda: str(sum(found)),
-        "subtract": lambda: str(found[0] - found[1]),
-        "missing": lambda: str(found[1] - found[0]),
-        "largest": lambda: str(sorted(found)[-1]),
-        "sort": lambda: " ".join(sorted((str(n) for n in found), key=lambda n: (len(n), n))),
+        "add": lambda: str(sum(result)),
+        "sum": lambda: str(sum(result)),
+        "subtract": lambda: str(result[0] - result[1]),
+        "missing": lambda: str(result[1] - result[0]),
+        "largest": lambda: str(sorted(result)[-1]),
+        "sort": lambda: " ".join(sorted((str(n) for n in result), key=lambda n: (len(n), n))),
         "reverse": lambda: " ".join(re.findall(r"\d", asked)[::-1]),
-        "max": lambda: str(found[0] if found[0] > found[1] else found[1]),
+        "max": lambda: str(result[0] if result[0] > result[1] else result[1]),
     }
     by_letters = {
         "count": lambda: str(len(re.findall(rf"\b{asked.split()[4]}\b", asked)) - 1),
@@ -155,5 +155,5 @@ def test_draws_stay_within_their_bounds(low, span, key):
     draws = Draws(key)
     assert all(low <= draws.between(low, low + span) <= low + span for _ in range(5))
     assert Draws(key).word(4) == Draws(key).word(4)
-    found = draws.distinct(10, lambda: draws.number(1))
-    assert sorted(found) == list(range(10))
+    result = draws.distinct(10, lambda: draws.number(1))
+    assert sorted(result) == list(range(10))

@@ -60,7 +60,7 @@ def call(query):
     return AssistantMessage(calls=(ToolCall("search", {"query": query}),))
 
 
-def play(env, task, turns):
+def run_episode(env, task, turns):
     """Say the turns in an episode of its own, and grade."""
     episode, messages = env.open(task), []
     for said in turns:
@@ -82,8 +82,8 @@ def play(env, task, turns):
 
 
 def test_the_best_passage_is_first_and_what_shares_no_word_is_left_out():
-    found = COLLECTION.search("capital on the Seine", 5)
-    assert [passage.title for passage in found] == ["Paris", "Seine", "Rome"]
+    result = COLLECTION.search("capital on the Seine", 5)
+    assert [passage.title for passage in result] == ["Paris", "Seine", "Rome"]
     assert [passage.title for passage in COLLECTION.search("capital on the Seine", 1)] == ["Paris"]
 
 
@@ -119,15 +119,15 @@ def test_keys_tell_passages_apart_whatever_else_there_is():
 @settings(deadline=None, max_examples=50)
 @given(st.text(alphabet=string.printable + "éß漢", max_size=40))
 def test_any_query_gives_the_same_passages_every_time(query):
-    found = COLLECTION.search(query, 2)
-    assert found == COLLECTION.search(query, 2)
-    assert len(found) <= 2
+    result = COLLECTION.search(query, 2)
+    assert result == COLLECTION.search(query, 2)
+    assert len(result) <= 2
 
 
 def test_a_task_shows_the_question_and_the_tool_alone(env):
-    made = env([row(1), row(2)], system="")
-    assert isinstance(made, MultiTurnEnv)
-    task = all_tasks(made)["musique/2hop__1"]
+    environment = env([row(1), row(2)], system="")
+    assert isinstance(environment, MultiTurnEnv)
+    task = all_tasks(environment)["musique/2hop__1"]
     assert task.messages == ({"role": "user", "content": "Question: Where was person 1 born?\n\nAnswer:"},)
     (tool,) = task.tools
     assert tool.name == "search"
@@ -136,17 +136,19 @@ def test_a_task_shows_the_question_and_the_tool_alone(env):
 
 
 def test_in_paragraph_mode_nothing_opens_and_no_search_is_weighed(env):
-    made = env([row(1)], mode="paragraphs")
-    assert not isinstance(made, MultiTurnEnv)
-    assert "support" not in made.rewards
+    environment = env([row(1)], mode="paragraphs")
+    assert not isinstance(environment, MultiTurnEnv)
+    assert "support" not in environment.rewards
     with pytest.raises(RecipeError, match=r'env.support_weight[\s\S]*env.mode = "search"'):
         env([row(1)], mode="paragraphs", support_weight=0.5)
 
 
 def test_a_search_sees_the_paragraphs_of_all_rows_and_cuts_what_it_shows(env):
-    made = env([row(i) for i in range(1, 8)], search_results=2, paragraph_chars=12)
-    task = all_tasks(made)["musique/2hop__1"]
-    rollout, _ = play(made, task, [call("old bridge river 5"), call("person 1"), AssistantMessage("City 1")])
+    environment = env([row(i) for i in range(1, 8)], search_results=2, paragraph_chars=12)
+    task = all_tasks(environment)["musique/2hop__1"]
+    rollout, _ = run_episode(
+        environment, task, [call("old bridge river 5"), call("person 1"), AssistantMessage("City 1")]
+    )
     assert [message["role"] for message in rollout.messages] == ["assistant", "tool"] * 2 + ["assistant"]
     first, second = (
         message["content"].split("\n\n") for message in rollout.messages if message["role"] == "tool"
@@ -161,31 +163,31 @@ def test_a_search_sees_the_paragraphs_of_all_rows_and_cuts_what_it_shows(env):
 
 
 def test_support_by_hand(env):
-    made = env([row(1, question="Which river?"), hotpot_row(2)], search_results=1)
-    task = all_tasks(made)["musique/2hop__1"]
-    assert play(made, task, [AssistantMessage("City 1")])[1] == {
+    environment = env([row(1, question="Which river?"), hotpot_row(2)], search_results=1)
+    task = all_tasks(environment)["musique/2hop__1"]
+    assert run_episode(environment, task, [AssistantMessage("City 1")])[1] == {
         "f1": 1.0,
         "em": 1.0,
         "format": 1.0,
         "support": 0.0,
     }
     person, river = call("person born"), call("old bridge")
-    assert play(made, task, [person, AssistantMessage("")])[1]["support"] == 0.5
-    assert play(made, task, [person, person, AssistantMessage("")])[1]["support"] == 0.5
-    assert play(made, task, [person, river, AssistantMessage("")])[1] == {
+    assert run_episode(environment, task, [person, AssistantMessage("")])[1]["support"] == 0.5
+    assert run_episode(environment, task, [person, person, AssistantMessage("")])[1]["support"] == 0.5
+    assert run_episode(environment, task, [person, river, AssistantMessage("")])[1] == {
         "f1": 0.0,
         "em": 0.0,
         "format": 0.0,
         "support": 1.0,
     }
-    other = all_tasks(made)["hotpotqa/h2"]
-    assert play(made, other, [person, river, AssistantMessage("A2")])[1]["support"] == 0.0
+    other = all_tasks(environment)["hotpotqa/h2"]
+    assert run_episode(environment, other, [person, river, AssistantMessage("A2")])[1]["support"] == 0.0
 
 
 def test_episodes_do_not_share_what_was_found(env):
-    made = env([row(1)])
-    task = all_tasks(made)["musique/2hop__1"]
-    first, second = made.open(task), made.open(task)
+    environment = env([row(1)])
+    task = all_tasks(environment)["musique/2hop__1"]
+    first, second = environment.open(task), environment.open(task)
     first.reply(call("person born"))
     before = first.outcome()
     first.reply(call("old bridge"))
@@ -194,9 +196,9 @@ def test_episodes_do_not_share_what_was_found(env):
     assert second.outcome()["queries"] == second.outcome()["found"] == []
 
 
-def test_wrong_calls_are_told_and_the_episode_goes_on(env):
-    made = env([row(1)])
-    episode = made.open(all_tasks(made)["musique/2hop__1"])
+def test_wrong_calls_are_reported_and_the_episode_goes_on(env):
+    environment = env([row(1)])
+    episode = environment.open(all_tasks(environment)["musique/2hop__1"])
     (message,) = episode.reply(AssistantMessage(calls=(ToolCall("search", {"q": "x"}),)))
     assert message["content"].startswith("Error: wrong arguments for search")
     (message,) = episode.reply(call("xyzzy"))
@@ -220,7 +222,7 @@ def test_demonstrations_search_and_answer_on_whole_data_sets(data, capfd):
     support = []
     for task in (*splits["train"], *splits["eval"]):
         assert task.demonstration[0].calls[0].arguments["query"] in task.messages[-1]["content"]
-        _, parts = play(made, task, task.demonstration)
+        _, parts = run_episode(made, task, task.demonstration)
         assert (parts["f1"], parts["em"], parts["format"]) == (1.0, 1.0, 1.0)
         support.append(parts["support"])
     assert sum(support) / len(support) > 0.9

@@ -40,7 +40,7 @@ def test_the_same_program_prints_the_same():
     assert len({run("print({'a', 'b', 'c', 'd'}, hash('x'))") for _ in range(3)}) == 1
 
 
-def test_the_model_is_told_and_the_episode_goes_on():
+def test_the_model_is_informed_and_the_episode_goes_on():
     episode = ToolEpisode([python_tool(PythonLimits(cpu_seconds=1))])
     codes = ("while True: pass", "print(1)")
     said = [
@@ -70,7 +70,7 @@ def test_memory_is_bounded(code):
     assert "MemoryError" in run(code, memory_mb=200)
 
 
-def test_a_crash_of_python_is_told():
+def test_a_crash_of_python_is_reported():
     with pytest.raises(ToolError, match="killed by SIGSEGV"):
         run("import ctypes; ctypes.string_at(0)")
 
@@ -157,7 +157,7 @@ def test_folders_nested_deeper_than_python_can_call_are_removed():
     assert not Path(said.strip()).exists()
 
 
-def test_code_that_is_no_text_is_told():
+def test_code_that_is_no_text_is_reported():
     assert "SyntaxError" in run("x = '\ud800'")
 
 

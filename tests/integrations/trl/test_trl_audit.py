@@ -16,7 +16,7 @@ from truing.errors import ProvenError, RecipeError
 from truing.integrations.trl import audit
 
 
-def chance(completions, **_):
+def random_reward(completions, **_):
     return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
 
 
@@ -42,7 +42,7 @@ def trainer(folder, config):
         return trl.GRPOTrainer(
             model=str(model),
             args=trl.GRPOConfig(**config | own | changes),
-            reward_funcs=[chance],
+            reward_funcs=[random_reward],
             train_dataset=datasets.Dataset.from_list(asked),
             peft_config=peft_config,
         )
@@ -89,15 +89,15 @@ HEALTHY = {
 
 @pytest.mark.parametrize("name", first(4, HEALTHY))
 def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, name):
-    made = trainer(**HEALTHY[name])
-    found = audit(made)
-    made.train()
-    assert fired(found) == []
-    clean = {each.code for each in found.diagnosis.results() if each.verdict is Verdict.CLEAN}
+    trl_trainer = trainer(**HEALTHY[name])
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == []
+    clean = {each.code for each in result.diagnosis.results() if each.verdict is Verdict.CLEAN}
     # a bonus on the entropy pulls at no log-probability
     whole = set() if "entropy_coef" in HEALTHY[name] else {"OPT009"}
     assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002", "SMP009"} | whole <= clean
-    assert "not checked: " in str(found)
+    assert "not checked: " in str(result)
 
 
 COARSE = {
@@ -112,11 +112,11 @@ COARSE = {
 
 @pytest.mark.parametrize("name", first(2, COARSE))
 def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
-    made = trainer(model=wide_folder, **coarse | COARSE[name])
-    found = audit(made)
-    made.train()
-    assert fired(found, strong=False) == []
-    clean = {each.code for each in found.diagnosis.results() if each.verdict is Verdict.CLEAN}
+    trl_trainer = trainer(model=wide_folder, **coarse | COARSE[name])
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result, strong=False) == []
+    clean = {each.code for each in result.diagnosis.results() if each.verdict is Verdict.CLEAN}
     assert {"SMP005", "SMP009", "OPT009", "MSK003"} <= clean
 
 
@@ -185,11 +185,11 @@ PLANTED = {
 def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkeypatch, name):
     method, wrap, code = PLANTED[name]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
-    made = trainer(max_steps=1)
-    found = audit(made)
-    made.train()
-    assert fired(found)[0] == code or code in fired(found)
-    assert found.diagnosis.findings[code][0].step == 0
+    trl_trainer = trainer(max_steps=1)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result)[0] == code or code in fired(result)
+    assert result.diagnosis.findings[code][0].step == 0
 
 
 @pytest.mark.slow
@@ -197,77 +197,77 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkey
 def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder, coarse, monkeypatch, name):
     method, wrap, code = PLANTED[name]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
-    made = trainer(model=wide_folder, max_steps=1, **coarse)
-    found = audit(made)
-    made.train()
-    assert code in fired(found)
+    trl_trainer = trainer(model=wide_folder, max_steps=1, **coarse)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert code in fired(result)
 
 
 def test_a_layer_whose_gradient_is_lost_is_found_in_another_precision_too(trainer, wide_folder, coarse):
-    made = trainer(model=wide_folder, max_steps=1, **coarse)
-    made.add_callback(Forgetful())
-    found = audit(made)
-    made.train()
-    assert "OPT009" in fired(found, strong=False)
+    trl_trainer = trainer(model=wide_folder, max_steps=1, **coarse)
+    trl_trainer.add_callback(Forgetful())
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert "OPT009" in fired(result, strong=False)
 
 
 @pytest.mark.slow
 def test_weights_in_another_precision_than_the_first_are_no_float32(trainer):
-    made = trainer(bf16=False, model_init_kwargs={"dtype": "bfloat16"}, cast_lm_head_to_fp32=True)
-    found = audit(made)
-    made.train()
-    assert fired(found, strong=False) == []
-    assert found.past[0].facts["plain"]["device"] == "cpu, torch.bfloat16"
+    trl_trainer = trainer(bf16=False, model_init_kwargs={"dtype": "bfloat16"}, cast_lm_head_to_fp32=True)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result, strong=False) == []
+    assert result.past[0].facts["plain"]["device"] == "cpu, torch.bfloat16"
 
 
 def test_rewards_of_other_rows_are_suspected(trainer, monkeypatch):
     monkeypatch.setattr(
         trl.GRPOTrainer, "_calculate_rewards", rewards_moved(trl.GRPOTrainer._calculate_rewards)
     )
-    made = trainer(max_steps=1)
-    found = audit(made)
-    made.train()
-    assert "RWD002" in fired(found, strong=False)
+    trl_trainer = trainer(max_steps=1)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert "RWD002" in fired(result, strong=False)
 
 
 @pytest.mark.parametrize("accumulated", [1, 2])
 def test_a_layer_whose_gradient_is_lost_on_its_way_is_proven(trainer, accumulated):
-    made = trainer(gradient_accumulation_steps=accumulated)
-    made.add_callback(Forgetful())
-    found = audit(made)
-    made.train()
-    assert "OPT009" in fired(found)
+    trl_trainer = trainer(gradient_accumulation_steps=accumulated)
+    trl_trainer.add_callback(Forgetful())
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert "OPT009" in fired(result)
 
 
 def test_an_optimiser_that_does_nothing_ends_the_run_where_that_is_asked(trainer):
-    made = trainer()
-    made.create_optimizer()
-    made.optimizer.step = lambda *args, **kwargs: None
-    audit(made, stop=True)
+    trl_trainer = trainer()
+    trl_trainer.create_optimizer()
+    trl_trainer.optimizer.step = lambda *args, **kwargs: None
+    audit(trl_trainer, stop=True)
     with pytest.raises(ProvenError, match="OPT001"):
-        made.train()
+        trl_trainer.train()
 
 
 def test_a_weight_that_the_optimiser_does_not_hold_is_proven_to_stand_still(trainer):
-    made = trainer(max_steps=1)
-    made.create_optimizer()
-    group = made.optimizer.param_groups[0]
+    trl_trainer = trainer(max_steps=1)
+    trl_trainer.create_optimizer()
+    group = trl_trainer.optimizer.param_groups[0]
     group["params"] = group["params"][1:]
-    found = audit(made)
-    made.train()
-    assert fired(found)[0] == "OPT001"
-    assert "did not move, such as" in found.diagnosis.findings["OPT001"][0].claim.what
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result)[0] == "OPT001"
+    assert "did not move, such as" in result.diagnosis.findings["OPT001"][0].claim.what
 
 
 @pytest.mark.slow
 def test_auditing_changes_nothing(trainer):
     def weights(audited):
         torch.manual_seed(0)
-        made = trainer()
+        trl_trainer = trainer()
         if audited:
-            audit(made)
-        made.train()
-        return {name: weight.detach().clone() for name, weight in made.model.named_parameters()}
+            audit(trl_trainer)
+        trl_trainer.train()
+        return {name: weight.detach().clone() for name, weight in trl_trainer.model.named_parameters()}
 
     plain, watched = weights(False), weights(True)
     assert all(torch.equal(plain[name], watched[name]) for name in plain)
@@ -276,11 +276,11 @@ def test_auditing_changes_nothing(trainer):
 @pytest.mark.parametrize("unfair", [{"top_p": 0.5}, {"top_k": 50}])
 def test_draws_by_other_parameters_than_scores_are_reported_with_their_e_value(trainer, unfair, monkeypatch):
     monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
-    made = trainer(max_steps=8, max_completion_length=40, learning_rate=1e-6, **unfair)
-    found = audit(made)
-    made.train()
-    assert fired(found) == ["SMP007"]
-    (claim,) = {each.claim.verdict for each in found.diagnosis.findings["SMP007"]}
+    trl_trainer = trainer(max_steps=8, max_completion_length=40, learning_rate=1e-6, **unfair)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == ["SMP007"]
+    (claim,) = {each.claim.verdict for each in result.diagnosis.findings["SMP007"]}
     assert claim is Verdict.EVIDENCE
 
 
@@ -301,11 +301,11 @@ def test_a_sampler_with_older_weights_is_proven_by_its_draws(trainer, monkeypatc
         return drawn
 
     monkeypatch.setattr(trl.GRPOTrainer, "_generate_single_turn", stale)
-    made = trainer(max_steps=6, learning_rate=3e-2, max_completion_length=24)
-    found = audit(made)
-    made.train()
-    assert "SMP009" in fired(found)
-    assert set(fired(found)) <= {"SMP007", "SMP009"}
+    trl_trainer = trainer(max_steps=6, learning_rate=3e-2, max_completion_length=24)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert "SMP009" in fired(result)
+    assert set(fired(result)) <= {"SMP007", "SMP009"}
 
 
 def test_a_sampler_with_numbers_of_its_own_is_not_replayed(trainer, monkeypatch):
@@ -316,30 +316,30 @@ def test_a_sampler_with_numbers_of_its_own_is_not_replayed(trainer, monkeypatch)
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(trl.GRPOTrainer, "_generate_single_turn", otherwise)
-    made = trainer()
-    found = audit(made)
-    made.train()
-    assert fired(found) == []
-    assert "SMP009" not in {each.code for each in found.diagnosis.results()}
+    trl_trainer = trainer()
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == []
+    assert "SMP009" not in {each.code for each in result.diagnosis.results()}
 
 
 def test_fair_draws_have_no_evidence(trainer, monkeypatch):
     monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
-    made = trainer(max_steps=8, max_completion_length=40, temperature=0.8, learning_rate=1e-6)
-    found = audit(made)
-    made.train()
-    assert fired(found) == []
-    assert sum(past.facts["audit"]["tokens"] for past in found.past) > 2000
+    trl_trainer = trainer(max_steps=8, max_completion_length=40, temperature=0.8, learning_rate=1e-6)
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == []
+    assert sum(past.facts["audit"]["tokens"] for past in result.past) > 2000
 
 
 def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path):
     method, wrap, code = PLANTED["half the loss"]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
-    made = trainer(beta=0.1)
-    found = audit(made, out=tmp_path / "kept")
-    made.train()
+    trl_trainer = trainer(beta=0.1)
+    result = audit(trl_trainer, out=tmp_path / "kept")
+    trl_trainer.train()
     again = diagnose_run(tmp_path / "kept")
-    assert report_facts(again) == report_facts(found.diagnosis)
+    assert report_facts(again) == report_facts(result.diagnosis)
     assert code in again.findings
 
 

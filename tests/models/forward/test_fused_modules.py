@@ -56,7 +56,7 @@ def test_gemma_has_one_too():
     assert type(lean(plain)) is FusedMlp
 
 
-def kept(module, width):
+def saved_bytes(module, width):
     """Bytes that 100 tokens keep."""
     with count_saved_bytes(module) as count:
         module(torch.randn(100, width, requires_grad=True))
@@ -64,7 +64,7 @@ def kept(module, width):
 
 
 def test_a_tensor_of_the_inner_width_less_is_kept():
-    assert kept(mlp(), 16) - kept(lean(mlp()), 16) == 100 * 48 * 4
+    assert saved_bytes(mlp(), 16) - saved_bytes(lean(mlp()), 16) == 100 * 48 * 4
 
 
 def test_a_copy_computes_with_its_own_weights():
@@ -155,8 +155,8 @@ def test_a_frozen_norm_passes_gradients_on_and_gets_none():
 
 
 def test_a_norm_keeps_its_input_and_a_number_per_token():
-    assert kept(lean(norm()), 24) == 100 * 25 * 4
-    assert kept(norm(), 24) >= 2 * 100 * 24 * 4
+    assert saved_bytes(lean(norm()), 24) == 100 * 25 * 4
+    assert saved_bytes(norm(), 24) >= 2 * 100 * 24 * 4
 
 
 class Cubed(LlamaRMSNorm):

@@ -65,8 +65,8 @@ def alone(model, rows):
 
 def together(model, rows):
     samples = [sample(ids[:1], ids[1:], name=str(b)) for b, ids in enumerate(rows)]
-    wanted = torch.tensor([(b, t) for b, ids in enumerate(rows) for t in range(1, len(ids))])
-    return hidden_before(model, [sample.token_ids for sample in samples], wanted.T)
+    expected = torch.tensor([(b, t) for b, ids in enumerate(rows) for t in range(1, len(ids))])
+    return hidden_before(model, [sample.token_ids for sample in samples], expected.T)
 
 
 def gradients(model, hidden):
@@ -181,16 +181,16 @@ def test_on_cuda_a_tree_has_the_states_and_gradients_of_the_cpu():
     wide = {"hidden_size": 128, "head_dim": 32}
     causal = made(LlamaConfig(**SIZES | wide))
     wanted = torch.tensor([[b, t] for b, row in enumerate(ROWS) for t in range(1, len(row))]).T
-    found = {}
+    table = {}
     for device in ("cpu", "cuda"):
         causal.to(device).zero_grad()
         hidden = hidden_before(causal, [torch.tensor(row) for row in ROWS], wanted)
         hidden.square().sum().backward()
-        found[device] = [
+        table[device] = [
             hidden.detach().cpu(),
             *(each.grad.cpu() for each in causal.get_decoder().parameters()),
         ]
-    for one, other in zip(found["cpu"], found["cuda"], strict=True):
+    for one, other in zip(table["cpu"], table["cuda"], strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
 
 

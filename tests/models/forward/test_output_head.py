@@ -115,7 +115,7 @@ def test_policy_sampler_and_reference_agree_while_the_policy_moves(made, model_t
     untouched = copy.deepcopy(base)
     policy = add_lora(base, rank=2, alpha=4, dropout=0.0, targets="all-linear", seed=0) if lora else base
     reference = make_reference(policy)
-    shake(policy)
+    perturb(policy)
     same_scores(policy, causal_model(policy))
     rows = batch()
     held = reference.score(rows, rows.policy_mask).logprob[rows.policy_mask]
@@ -124,14 +124,14 @@ def test_policy_sampler_and_reference_agree_while_the_policy_moves(made, model_t
     sampler = LocalEngine(drawing, context_length=128)
     sync_weights(policy, drawing)
     prompts = [torch.tensor([3]), torch.tensor([4, 5, 6]), torch.arange(7, 12)]
-    drawn = sampler.generate([Request(ids, ("x", i)) for i, ids in enumerate(prompts)], DRAWN)
-    for ids, each in zip(prompts, drawn, strict=True):
+    completions = sampler.generate([Request(ids, ("x", i)) for i, ids in enumerate(prompts)], DRAWN)
+    for ids, each in zip(prompts, completions, strict=True):
         rows = collate([sample(ids.tolist(), each.token_ids.tolist())])
         assert torch.allclose(own(causal_model(policy), rows), each.logprob, atol=1e-4)
 
 
 @torch.no_grad()
-def shake(policy):
+def perturb(policy):
     generator = torch.Generator().manual_seed(1)
     for parameter in trainable_parameters(policy).values():
         parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
@@ -139,12 +139,12 @@ def shake(policy):
 
 def own(model, rows):
     """Log-probabilities of the tokens that are trained, by the model's own forward, row by row."""
-    found = []
+    results = []
     for row in rows.samples:
         logits = model(input_ids=row.token_ids[None]).logits[0, row.prompt_length - 1 : -1].float()
         answer = row.token_ids[row.prompt_length :, None]
-        found.append(logits.log_softmax(-1).gather(1, answer)[:, 0])
-    return torch.cat(found)
+        results.append(logits.log_softmax(-1).gather(1, answer)[:, 0])
+    return torch.cat(results)
 
 
 def same_scores(policy, causal):
@@ -158,5 +158,5 @@ def same_scores(policy, causal):
 
 
 def gradient(policy, loss):
-    found = torch.autograd.grad(loss, list(trainable_parameters(policy).values()), allow_unused=True)
-    return torch.cat([each.flatten() for each in found if each is not None])
+    result = torch.autograd.grad(loss, list(trainable_parameters(policy).values()), allow_unused=True)
+    return torch.cat([each.flatten() for each in result if each is not None])

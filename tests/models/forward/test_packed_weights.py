@@ -60,9 +60,9 @@ def test_layers_of_the_same_input_are_computed_as_one(bias, monkeypatch):
         )
         with packed_weights(attention):
             assert attention.q_proj.packed is attention.v_proj.packed
-            found = [[each(x) for each in layers] for x in (one, other, one)]
+            results = [[each(x) for each in layers] for x in (one, other, one)]
     assert len(calls) == 3
-    for several, right in zip(found, expected, strict=True):
+    for several, right in zip(results, expected, strict=True):
         for a, b in zip(several, right, strict=True):
             torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
 

@@ -99,5 +99,5 @@ def test_a_model_in_float64_is_scored_in_float64(tiny, rows):
     assert scores.logprob.dtype == scores.entropy.dtype == torch.float64
     for b, row in enumerate(rows):
         plain = plain_logprobs(model, row, 0.7)
-        found = scores.logprob[b, 1 : len(row)][row.policy_mask[1:]]
-        assert torch.allclose(found, plain[row.policy_mask[1:]], atol=1e-9)
+        result = scores.logprob[b, 1 : len(row)][row.policy_mask[1:]]
+        assert torch.allclose(result, plain[row.policy_mask[1:]], atol=1e-9)

@@ -120,10 +120,12 @@ CHART_GROUPS = (
             Chart(
                 "mismatch",
                 "Sampler–trainer mismatch (max), and rounding (null)",
-                ("mismatch/max_abs", "mismatch/null_max_abs"),
+                ("mismatch/max_abs", "mismatch/null_max_abs", "mismatch/engine_max_abs"),
                 log=True,
             ),
             Chart("mismatch_kl", "Sampler–trainer mismatch, KL per token", ("mismatch/k3", "mismatch/k1")),
+            Chart("mismatch_class", "Sampler–trainer mismatch by class of token, KL", ("mismatch_*",)),
+            Chart("staleness", "Age of the sampler's weights", ("mismatch/updates_behind",)),
             Chart("audit", "Evidence against the sampler", ("audit/log10_odds",)),
         ),
     ),

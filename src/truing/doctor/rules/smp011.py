@@ -14,6 +14,9 @@ log-probabilities of fixed rows under the published, the previous and the first 
 sampled turns under the declared sampling parameters. A failed comparison ends the run before anything is
 sampled for training.
 
+The receipt also says which share of the changed elements still differs in the engine's dtype. If most do not,
+nobody can tell whether the engine's answers are those of the update: the rule says so.
+
 Healthy look-alikes: A first publication, whose adapter is zero: its rows agree with the base too. In
 bfloat16, rows of two versions that differ by less than rounding: the layers' responses decide.
 
@@ -23,6 +26,7 @@ with their remedies.
 References: https://github.com/verl-project/verl/issues/7495, https://github.com/huggingface/trl/issues/5312
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -30,6 +34,9 @@ from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
+
+MOST = 0.5
+"""Share of changed elements that must differ in the engine's dtype."""
 
 
 class Measured(NamedTuple):
@@ -39,6 +46,7 @@ class Measured(NamedTuple):
     versions: tuple[int, ...]  # of the sampled turns
     difference: float  # of the fixed rows, nats
     tolerance: float  # nats
+    surviving: float  # share of changed elements that differ in the engine's dtype; NaN if none changed
 
 
 def measure(step: Step) -> Measured:
@@ -52,6 +60,7 @@ def measure(step: Step) -> Measured:
         tuple(sorted(turns)),
         receipt["rows"]["largest"],
         receipt["rows"]["tolerance"],
+        receipt.get("surviving", math.nan),
     )
 
 
@@ -73,11 +82,26 @@ def judge(measured: Measured) -> Iterator[Claim]:
             expected=f"version {measured.version} alone",
             specificity=2,
         )
+    if measured.surviving < MOST:
+        yield Claim(
+            Verdict.CANNOT_TELL,
+            f"{1 - measured.surviving:.0%} of the weights that the update changed are as before in the"
+            " engine's dtype",
+            got=f"a share of {measured.surviving:.2g} that differs",
+            expected=f"at least {MOST:g}, so that rollouts show the update",
+            remedy='engine.dtype = "float32", an adapter (lora), or a larger learning rate',
+        )
+
+
+def rounded_adapter() -> Step:
+    """Return a step whose update survives the engine's dtype for the most part."""
+    return published(surviving=0.9)
 
 
 def published(**changes: object) -> Step:
     """Return a step whose rollouts follow a publication, with changes of its receipt."""
-    receipt = {"version": 0, "rows": {"largest": 3e-5, "tolerance": 1e-3}, **changes}
+    rows = {"largest": 3e-5, "tolerance": 1e-3}
+    receipt = {"version": 0, "rows": rows, "surviving": 1.0, **changes}
     return changed_step(example_step(), facts={"publication": receipt})
 
 
@@ -96,5 +120,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(published,),
+    lookalikes=(published, rounded_adapter),
 )

@@ -66,6 +66,9 @@ class LocalEngine:
         """Free the cached turns of all episodes."""
         self._tree = TreeRows(self.model)
 
+    def release_memory(self) -> None:
+        """Do nothing: caches are freed after each collection."""
+
     def release(self, episode: tuple[object, ...]) -> None:
         """Free the cached turns of an episode."""
         self._tree.release(episode)

@@ -31,6 +31,11 @@ PROMPTS, NEW_TOKENS = 3, 4
 CACHED_LENGTH = 136
 """Tokens of a prompt that fills a block of vLLM's prefix cache: 128 tokens on a CPU, 16 on CUDA."""
 
+OTHER_FORWARD = (
+    "its layers have these weights, so its forward is another one: positions, attention, or another"
+    " configuration of the model"
+)
+
 REMEDY = "nothing was sampled for training: docs/vllm.md says what each cause means"
 
 
@@ -79,7 +84,7 @@ def compare_rows(
         return receipt | {"told_apart_from": told_apart}
     distances = {name: largest(found - scores) for name, scores in others.items()}
     stale = [name for name, each in distances.items() if each <= tolerance]
-    cause = f"it scores with {stale[0]}" if stale else "its scores are of no version that was published"
+    cause = f"it scores with {stale[0]}" if stale else OTHER_FORWARD
     raise PublicationError(
         f"the engine does not score with the published weights: {cause}",
         got=f"canary rows differ by up to {distance:.3g} nats from the published weights"

@@ -44,7 +44,7 @@ class VllmEngine:
         self._sampling_params = SamplingParams()  # of training, to prove them too
         self._receipt: Mapping[str, Any] = {}
         self._losses = 0
-        self._closed = False
+        self._closed = self._asleep = False
         self._incidents: list[str] = []
 
     def check_params(self, params: SamplingParams) -> None:
@@ -88,8 +88,12 @@ class VllmEngine:
     def _load(self, publication: Publication, policy: nn.Module | None) -> Mapping[str, Any]:
         """Let each server load and prove a publication, unless it holds it; return the receipt."""
         before = self._publication
-        if publication is before:
+        if publication is before and not self._asleep:
             return self._receipt
+        if self._asleep:
+            for server in self.servers:
+                server.wake_up()
+            self._asleep = False
         self._publication, self._policy = publication, policy
         receipts = [self._loaded(server) for server in self.servers]
         self.version, self.weight_digest = publication.version, publication.weight_digest
@@ -161,6 +165,13 @@ class VllmEngine:
 
     def reset_prefix_cache(self) -> None:
         """Do nothing: a publication drops what servers cache, and until then it is valid."""
+
+    def release_memory(self) -> None:
+        """Let the servers sleep, if the recipe says so; a publication wakes them and is proven again."""
+        if self.cfg.sleep:
+            for server in self.servers:
+                server.sleep()
+            self._asleep = True
 
     def take_incidents(self) -> list[str]:
         """Return what happened since the last call, a sentence each."""

@@ -112,6 +112,26 @@ class Server:
         self._proven = publication
         return receipt
 
+    def sleep(self) -> None:
+        """Free the server's memory; weights that are sent again at each publication are dropped."""
+        self.client.post(f"/sleep?level={1 if self._lora_rank else 2}")
+        self._proven = None
+
+    def wake_up(self) -> None:
+        """Take the memory again.
+
+        Raises:
+            EngineError: The server goes on sleeping.
+        """
+        status = self.client.post("/wake_up").get("status")
+        if status != "awake":
+            raise EngineError(
+                f"the vLLM server {self.url} does not wake up",
+                got=f"status {status}",
+                expected="awake",
+                remedy="its log has the cause, such as memory that the trainer holds",
+            )
+
     def holds(self, publication: Publication | None) -> bool:
         """Whether the server is the one that proved this publication, and answers."""
         if publication is None or self._proven is not publication:

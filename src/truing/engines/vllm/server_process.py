@@ -62,6 +62,7 @@ def server_command(recipe: Recipe, folder: Path, device: str, port: int, module:
         "enable-scale-out": True,  # the endpoint that takes and returns ids
         "skip-tokenizer-init": True,  # ids go in and out, so it needs no tokenizer
         "enforce-eager": device == "cpu",
+        "enable-sleep-mode": cfg.sleep and device != "cpu",  # vLLM ignores it on a CPU
     }
     if recipe.lora:
         options |= {"enable-lora": True, "max-lora-rank": _lora_rank(recipe.lora.rank), "max-loras": 1}

@@ -33,6 +33,7 @@ class FakeServer:
         self.worker = FakeWorker(self.model, next(NUMBERS), options.max_logprobs)
         self.adapters: dict[str, str] = {}  # folders by name
         self.version = "default"
+        self.asleep = False
         self._running, self._aborts = 0, 0
 
     def app(self) -> Starlette:
@@ -44,6 +45,8 @@ class FakeServer:
             "/inference/v1/generate": self.generate,
             "/abort_requests": self.abort,
             "/reset_prefix_cache": self.reset_prefix_cache,
+            "/sleep": self.sleep,
+            "/wake_up": self.wake_up,
             "/update_weight_version": self.update_version,
         }
         return Starlette(
@@ -93,6 +96,16 @@ class FakeServer:
             self.model.drop_prefixes()
         return JSONResponse({"success": not self._running})
 
+    def sleep(self, body: dict[str, Any]) -> Response:
+        """Answer no request until the server wakes up."""
+        self.asleep = True
+        return JSONResponse({"status": "sleeping"})
+
+    def wake_up(self, body: dict[str, Any]) -> Response:
+        """Answer requests again."""
+        self.asleep = False
+        return JSONResponse({"status": "awake", "tags": None})
+
     def update_version(self, body: dict[str, Any]) -> Response:
         """Name the weights of the tokens that follow."""
         self.version = body["new_version"]
@@ -100,6 +113,7 @@ class FakeServer:
 
     def generate(self, body: dict[str, Any]) -> Response:
         """Sample a turn, or score a prompt."""
+        assert not self.asleep, "a request to a server that sleeps"
         ids, params, name = body["token_ids"], DEFAULTS | body["sampling_params"], body["model"]
         if name not in (self.options.name, *self.adapters):
             return _refusal(404, f"The model `{name}` does not exist.")

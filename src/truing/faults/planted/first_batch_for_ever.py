@@ -18,6 +18,6 @@ FAULT = Fault(
     name="first-batch-for-ever",
     numbers=(63,),
     what="every update trains the first batch of a stage",
-    plant=lambda: patched("truing.trainer.loop:collect_step_samples", _wrong),
+    plant=lambda: patched("truing.trainer.collector:collect_step_samples", _wrong),
     expected=("OPT012",),
 )

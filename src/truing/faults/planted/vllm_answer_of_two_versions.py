@@ -18,7 +18,7 @@ FAULT = Fault(
     numbers=(83,),
     what="a turn spans a publication",
     plant=lambda: patched("truing.faults.fake_vllm.app:FakeServer.sample", _wrong),
-    expected=("SMP011",),
+    expected=(),
     changes=VLLM_LORA,
     refusal="other weights than those of its publication sampled it",
 )

@@ -1,7 +1,7 @@
 """vLLM samples at a temperature that its log-probabilities do not include."""
 
 from truing.faults.fault import Fault, patched
-from truing.faults.healthy_runs import VLLM_LORA
+from truing.faults.healthy_runs import VLLM
 
 
 def _wrong(real):
@@ -15,7 +15,7 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.sampling:draw", _wrong),
     expected=("SMP009", "SMP007"),
     changes={
-        **VLLM_LORA,
+        **VLLM,
         "sft.steps": 25,
         "grpo.steps": 14,
         "grpo.learning_rate": 1e-5,

@@ -15,7 +15,7 @@ FAULT = Fault(
     numbers=(84,),
     what="vLLM returns NaN as a log-probability",
     plant=lambda: patched("truing.faults.fake_vllm.sampling:top_logprobs", _wrong),
-    expected=("SMP011",),
+    expected=(),
     changes=VLLM_LORA,
     refusal="vLLM returned an impossible log-probability",
 )

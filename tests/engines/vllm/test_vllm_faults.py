@@ -1,0 +1,49 @@
+"""Planted faults between trainer and server are refused, and their causes named: without a whole run."""
+
+import pytest
+import torch
+
+from truing.engines.base import Request, generate
+from truing.errors import TruingError
+from truing.faults.fake_vllm.threads import fake_vllm
+from truing.faults.fake_vllm.weights import HeldModel
+from truing.faults.planted import FAULTS
+from truing.faults.run_fault import table_of
+from truing.types.sampling_params import SamplingParams
+
+REFUSED = {name: fault for name, fault in FAULTS.items() if fault.refusal}
+
+
+def published_and_sampled(open_engine, fault, train):
+    """Publish some versions, and sample with each, as a run does."""
+    table = table_of(fault)
+    engine, policy = open_engine(**{key: table[key] for key in ("sampling", "lora") if key in table})
+    params = SamplingParams(**table["sampling"])
+    for version in range(3, 7):
+        train(policy, version)
+        engine.publish(policy, version, f"digest-{version}")
+        generate(engine, [Request(torch.arange(30 + i), (version, i)) for i in range(3)], params)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_fault_is_refused_and_its_cause_is_named(name, opened, train):
+    fault = REFUSED[name]
+    with fault.plant(), fake_vllm(), pytest.raises(TruingError) as error:
+        published_and_sampled(opened, fault, train)
+    assert fault.refusal in error.value.what
+    assert error.value.got
+    assert error.value.expected
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize("name", ["vllm-adapter-not-active", "vllm-prefix-cache-stale"])
+def test_the_same_is_not_refused_without_the_fault(name, opened, train):
+    with fake_vllm():
+        published_and_sampled(opened, REFUSED[name], train)
+
+
+def test_another_forward_with_equal_weights_is_told_from_other_weights(opened, train, monkeypatch):
+    real = HeldModel.forward
+    monkeypatch.setattr(HeldModel, "forward", lambda self, ids, *rest: real(self, ids, *rest) * 1.01)
+    with fake_vllm(), pytest.raises(TruingError, match="its layers have these weights"):
+        opened(lora={"rank": 4})

@@ -76,7 +76,9 @@ def vllm_alone(
 ) -> Iterator[Callable[[Sequence[Request], SamplingParams], float]]:
     """Give a function that returns the tokens per second of ``LLM.generate`` for requests."""
     publication = engine._publication
-    assert recipe.lora and publication and recipe.engine.python
+    assert recipe.lora is not None
+    assert publication is not None
+    assert recipe.engine.python is not None
     arguments: dict[str, Any] = {
         "model": str(load_policy(recipe)[0].path),
         "adapter": str(publication.folder),
@@ -91,11 +93,13 @@ def vllm_alone(
         "skip_tokenizer_init": True,
     }
     script = str(Path(__file__).with_name("vllm_alone.py"))
+    log = Path(tempfile.mkstemp(prefix="vllm-alone-", suffix=".log")[1]).open("wb")
     process = subprocess.Popen(
         [recipe.engine.python, script], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=log,
     )  # fmt: skip
-    assert process.stdin and process.stdout
+    assert process.stdin is not None
+    assert process.stdout is not None
     print(json.dumps(arguments), file=process.stdin, flush=True)
 
     def measure(requests: Sequence[Request], params: SamplingParams) -> float:

@@ -35,10 +35,10 @@ def test_the_recipes_of_the_project_resolve(name):
     assert load_recipe(ROOT / "recipes" / name).name == name.removesuffix(".toml")
 
 
-@pytest.mark.parametrize("path", (ROOT / "recipes" / "vllm").glob("*.toml"), ids=lambda path: path.stem)
-def test_the_recipes_for_vllm_resolve(path):
-    recipe = load_recipe(path)
-    assert (recipe.name, recipe.engine.kind) == (f"vllm-{path.stem}", "vllm")
+@pytest.mark.parametrize("name", [path.name for path in (ROOT / "recipes" / "vllm").glob("*.toml")])
+def test_the_recipes_for_vllm_resolve(name):
+    recipe = load_recipe(ROOT / "recipes" / "vllm" / name)
+    assert (f"{recipe.name}.toml", recipe.engine.kind) == (f"vllm-{name}", "vllm")
 
 
 @pytest.mark.parametrize(

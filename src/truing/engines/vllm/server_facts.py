@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from truing.engines.vllm.canary import LENGTH, NEW_TOKENS, TOLERANCE
+from truing.engines.vllm.canary import CACHED_LENGTH, NEW_TOKENS, TOLERANCE
 from truing.engines.vllm.client import START, VllmClient
 from truing.errors import EngineError
 
@@ -54,11 +54,11 @@ def check_server(client: VllmClient) -> ServerFacts:
                 remedy=f"start it with --{name.replace('_', '-')} {expected}; {START}",
             )
     facts = _read_facts(client, hello)
-    if facts.context_length < LENGTH + NEW_TOKENS:
+    if facts.context_length < CACHED_LENGTH + NEW_TOKENS:
         raise EngineError(
             f"the vLLM server {client.url} has too short a context",
             got=f"{facts.context_length} tokens",
-            expected=f"at least {LENGTH + NEW_TOKENS}, the length of the rows that prove its weights",
+            expected=f"at least {CACHED_LENGTH + NEW_TOKENS}, the length of the rows that prove its weights",
             remedy="start it with a larger --max-model-len",
         )
     return facts

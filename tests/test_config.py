@@ -35,6 +35,12 @@ def test_the_recipes_of_the_project_resolve(name):
     assert load_recipe(ROOT / "recipes" / name).name == name.removesuffix(".toml")
 
 
+@pytest.mark.parametrize("name", [path.name for path in (ROOT / "recipes" / "vllm").glob("*.toml")])
+def test_the_recipes_for_vllm_resolve(name):
+    recipe = load_recipe(ROOT / "recipes" / "vllm" / name)
+    assert (f"{recipe.name}.toml", recipe.engine.kind) == (f"vllm-{name}", "vllm")
+
+
 @pytest.mark.parametrize(
     ("override", "key", "value"),
     [

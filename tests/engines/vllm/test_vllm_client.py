@@ -177,15 +177,15 @@ def test_a_connection_that_is_cut_each_time_ends_the_run(served, opened):
 
 
 def test_a_shorter_context_is_that_of_the_engine(served, opened):
-    engine, _ = opened(served(context=150).url)
-    assert engine.context_length == 150
+    engine, _ = opened(served(context=160).url)
+    assert engine.context_length == 160
     with pytest.raises(DataError, match="longer than the context"):
-        generate(engine, [Request(torch.arange(147), ("key",))], PARAMS)
+        generate(engine, [Request(torch.arange(157), ("key",))], PARAMS)
 
 
 def test_a_context_without_room_for_a_turn(served, opened):
     with pytest.raises(InvalidValueError, match="no room"):
-        opened(served(context=150).url, sampling={"max_new_tokens": 150})
+        opened(served(context=160).url, sampling={"max_new_tokens": 160})
 
 
 def test_a_refused_server_is_left_as_it_was(served, opened, tmp_path):

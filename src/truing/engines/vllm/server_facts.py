@@ -58,7 +58,7 @@ def check_server(client: VllmClient) -> ServerFacts:
         raise EngineError(
             f"the vLLM server {client.url} has too short a context",
             got=f"{facts.context_length} tokens",
-            expected=f"at least {CACHED_LENGTH + NEW_TOKENS}, the tokens of a turn that proves its weights",
+            expected=f"at least {CACHED_LENGTH + NEW_TOKENS}, the length of the rows that prove its weights",
             remedy="start it with a larger --max-model-len",
         )
     return facts

@@ -22,6 +22,7 @@ from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
 from truing.models.tiny import byte_tokenizer
+from truing.types.sampling_params import SamplingParams
 
 HERE = Path(__file__).parent
 PYTHON = os.environ.get("TRUING_VLLM", str(ROOT / ".venv" / "vllm" / "bin" / "python"))
@@ -57,6 +58,7 @@ class Served:
             parameter.data.copy_(self.start[name])
         context_length = self.loaded.context_length
         with closing(open_vllm(self.recipe, self.loaded.path, context_length, "cpu")) as engine:
+            engine.prove_with(SamplingParams())
             yield engine
         self.plant("")
 
@@ -89,6 +91,7 @@ def serve(**tables: Any) -> Iterator[Served]:
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
         owner = open_vllm(recipe, loaded.path, loaded.context_length, "cpu")
     with closing(owner):
+        owner.prove_with(SamplingParams())
         found = resolve(
             {**base, "engine": {"kind": "vllm", "servers": [owner.servers[0].url], "timeout": 60.0}}
         )

@@ -1,0 +1,40 @@
+"""`truing train` with a real vLLM server improves a task."""
+
+import json
+
+import tomli_w
+from command import truing
+
+from truing.record import RunReader
+
+RECIPE = {
+    "name": "sort",
+    "stages": ["sft", "grpo"],
+    "model": {"name": "smollm2-135m"},
+    "lora": {"rank": 8, "alpha": 16.0},
+    "env": {"name": "arithmetic", "kinds": ["sort-3"]},
+    "sampling": {"max_new_tokens": 14},
+    "sft": {"steps": 8, "batch_size": 16, "learning_rate": 1e-3},
+    "grpo": {"steps": 4, "prompts_per_step": 4, "group_size": 8, "learning_rate": 3e-4},
+    "eval": {"tasks": 48, "temperature": 1.0},
+}
+
+
+def test_training_improves_a_task(smollm2, tmp_path):
+    smollm2.plant("")
+    engine = smollm2.recipe.engine.model_dump(include={"kind", "servers"})
+    (tmp_path / "sort.toml").write_text(tomli_w.dumps(RECIPE | {"engine": engine}))
+    outcome = truing("train", tmp_path / "sort.toml", "--out", tmp_path / "run", "--json")
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out)
+    assert result["gain"]["after_grpo"]["low"] > 0.05
+
+    run = RunReader(tmp_path / "run")
+    assert [event.payload for event in run.events() if event.kind in ("finding", "incident")] == []
+    steps = [row for row in run.steps() if row.stage == "grpo"]
+    receipts = [row.facts["publication"] for row in steps]
+    assert [receipt["version"] for receipt in receipts] == sorted(
+        {receipt["version"] for receipt in receipts}
+    )
+    assert all(receipt["rows"]["largest"] < 1e-3 for receipt in receipts)
+    assert all(abs(row.metrics["mismatch/mean"]) < 1e-4 for row in steps if "mismatch/mean" in row.metrics)

@@ -61,7 +61,7 @@ def test_one_element_of_a_bias_shows_although_biases_are_fused(biased, name):
         getattr(worker.held.base.model.layers[1].self_attn, name).bias[3] += 1e-3
     with pytest.raises(PublicationError, match="1 of 13") as error:
         compared(model, worker)
-    assert error.value.got == f"model.layers.1.self_attn.{name}.bias differs"
+    assert f"model.layers.1.self_attn.{name}.bias" in str(error.value.got)
 
 
 @pytest.mark.parametrize("name", ["self_attn.k_proj", "mlp.up_proj", "mlp.down_proj"])
@@ -71,7 +71,7 @@ def test_one_element_of_a_fused_layer_shows_and_is_named(biased, name):
         worker.held.base.get_submodule(f"model.layers.0.{name}").weight[2, 7] += 1e-3
     with pytest.raises(PublicationError, match="in 1 of 16 layers") as error:
         compared(model, worker)
-    assert str(error.value.got).startswith(f"model.layers.0.{name} differs")
+    assert f"model.layers.0.{name}" in str(error.value.got)
 
 
 def test_one_element_of_either_matrix_of_an_adapter_shows(biased, tmp_path):

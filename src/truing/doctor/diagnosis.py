@@ -117,6 +117,12 @@ class Diagnosis:
             self.findings.setdefault(finding.code, []).append(finding)
         return ranked([finding for finding in every if finding.code not in self.suppressed])
 
+    def add_recorded(self, finding: Finding) -> None:
+        """Add a finding between updates, which only its event records: no update can be judged again."""
+        if any(rule.code == finding.code for rule in self.rules):
+            self.findings.setdefault(finding.code, []).append(finding)
+            self.steps_checked[finding.code] = self.steps_checked.get(finding.code, 0) + 1
+
     def current_findings(self, rule: Rule) -> tuple[Finding, ...]:
         """Return the findings of a rule; for one that judges a trend, those that hold at the last update."""
         findings = self.findings.get(rule.code, ())

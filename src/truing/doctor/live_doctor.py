@@ -92,12 +92,16 @@ def stop_if_proven(findings: Sequence[Finding]) -> None:
             )
 
 
+PUBLICATION_CODE = "SMP011"
+"""The rule that a publication breaks if it fails its proof."""
+
+
 def publication_finding(error: PublicationError, stage: str, step: int) -> Mapping[str, object]:
     """Return the event of a publication that failed its proof: there is no update that a rule could judge."""
     claim = Claim(
         Verdict.PROVEN, error.what, got=str(error.got), expected=str(error.expected), remedy=error.remedy
     )
-    return finding_event(Finding("SMP011", RULES["SMP011"].name, stage, step, claim))
+    return finding_event(Finding(PUBLICATION_CODE, RULES[PUBLICATION_CODE].name, stage, step, claim))
 
 
 def finding_event(finding: Finding) -> Mapping[str, object]:

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from truing.doctor.diagnosis import VERDICT_ORDER, Diagnosis, examine, ranked, select_rules
 from truing.doctor.evidence import Step
+from truing.doctor.live_doctor import PUBLICATION_CODE
+from truing.doctor.report.recorded_findings import recorded_findings
 from truing.doctor.report.text import with_excerpt
 from truing.doctor.report.token_texts import Decode, run_decoder
 from truing.doctor.saved_updates import is_saved_audit, saved_updates
 from truing.doctor.truing_run import recorded_steps
-from truing.doctor.verdict import STRONG_VERDICTS
+from truing.doctor.verdict import STRONG_VERDICTS, Claim, Finding
 from truing.errors import RecordError
 from truing.record import RunReader
 
@@ -38,9 +40,35 @@ def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = 
             ):  # the finding in the report has its tokens
                 strength_by_code[code], strongest = strength, ranked(new)[0]
                 findings[findings.index(strongest)] = with_excerpt(strongest, step, decode)
-    if not steps:
+    failed = failed_publications(run)
+    for finding in failed:
+        diagnosis.add_recorded(finding)
+    if not steps and not failed:
         raise RecordError(f"{run} has no update", expected="at least one", remedy="train first")
     return diagnosis
+
+
+def failed_publications(run: Path) -> list[Finding]:
+    """Return the publications of weights that failed their proof; the run ended there, or was resumed."""
+    if is_saved_audit(run):
+        return []
+    found = [
+        each
+        for each in recorded_findings(RunReader(run).events())
+        if each.code == PUBLICATION_CODE and not each.undone
+    ]
+    known = {(step.stage, step.step) for step in RunReader(run).steps()}
+    return [
+        Finding(
+            each.code,
+            each.name,
+            each.stage,
+            each.step,
+            Claim(each.verdict, each.what, each.got, each.expected, each.remedy),
+        )
+        for each in found
+        if (each.stage, each.step) not in known
+    ]
 
 
 def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, Decode, bool]]:

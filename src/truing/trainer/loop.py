@@ -85,12 +85,12 @@ class Loop:
             self.event_log.log("resumed", stage=first_stage, step=first_step, suppress=suppress)
         self.event_log.log("memory", **asdict(self.memory_budget))
         if self.declared_recipe.eval.base and "base" not in self.evaluations:
-            self.evaluate("base", 0)
+            self.evaluate("base", first_stage, 0)
 
         for stage in stages[stages.index(first_stage) :]:
             self.train_stage(stage, first_step if stage == first_stage else 0)
             if f"after_{stage}" not in self.evaluations:
-                self.evaluate(f"after_{stage}", self.weights_version(stage, self.recipe.stage(stage).steps))
+                self.evaluate(f"after_{stage}", stage, self.recipe.stage(stage).steps)
 
         result = TrainResult(self.out, self.evaluations)
         estimates = {name: asdict(estimate) for name, estimate in result.estimates().items()}
@@ -118,7 +118,7 @@ class Loop:
             with self.interrupt:
                 # evaluate before saving: a run killed between the two repeats the step and the evaluation
                 if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
-                    self.evaluate(mid_stage_name(stage, step), self.weights_version(stage, step))
+                    self.evaluate(mid_stage_name(stage, step), stage, step)
                 due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
                 if step == steps or due or self.interrupt.requested:
                     self.save(learner, stage, step)
@@ -343,12 +343,12 @@ class Loop:
             self.event_log.log("finding", **publication_finding(error, stage, step))
             raise
 
-    def evaluate(self, name: str, version: int) -> None:
-        """Evaluate the current policy and log the evaluation with every answer."""
+    def evaluate(self, name: str, stage: str, step: int) -> None:
+        """Evaluate the policy after ``step`` steps of a stage, and log the evaluation with every answer."""
         if self.collector is not None:
             self.collector.wait()
-        with self.publication_findings(self.recipe.stages[0], 0):
-            self.session.publish(version)
+        with self.publication_findings(stage, step):
+            self.session.publish(self.weights_version(stage, step))
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.session.engine.release_memory()

@@ -8,10 +8,11 @@ from runs import assert_same_run
 
 import truing
 from truing.doctor.postmortem import diagnose_run
-from truing.doctor.verdict import STRONG_VERDICTS
-from truing.errors import EngineError
+from truing.doctor.verdict import STRONG_VERDICTS, Verdict
+from truing.errors import EngineError, PublicationError
 from truing.faults.fake_vllm.threads import StartedThread, fake_vllm
 from truing.faults.fault import patched
+from truing.faults.planted import FAULTS
 from truing.record import RunReader
 
 FULL = {"engine": {"kind": "vllm", "timeout": 30.0}, "model": {"name": "tiny", "threads": 1, "device": "cpu"}}
@@ -102,3 +103,15 @@ def test_more_losses_than_allowed_end_the_run_and_resume_goes_on(mini, tmp_path,
     with fake_vllm():
         train(table, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", undisturbed, looks=False)
+
+
+def test_a_publication_that_failed_is_a_finding_until_the_run_is_resumed(mini, tmp_path):
+    fault = FAULTS["vllm-one-behind"]
+    with fake_vllm(), fault.plant(), pytest.raises(PublicationError):
+        train(mini(**LORA), tmp_path / "run")
+    (finding,) = diagnose_run(tmp_path / "run").findings["SMP011"]
+    assert (finding.claim.verdict, finding.stage, finding.step) == (Verdict.PROVEN, "sft", 3)
+    assert fault.refusal in finding.claim.what
+    with fake_vllm():
+        train(mini(**LORA), tmp_path / "run", resume=True)
+    assert "SMP011" not in diagnose_run(tmp_path / "run").findings

@@ -85,8 +85,9 @@ def _compare_layers(
     raise PublicationError(
         f"the engine computes with other weights than were published in {len(wrong)} of {len(errors)} layers:"
         f" {cause}",
-        got=f"{wrong[0]} differs by up to {errors[wrong[0]]:.3g} roundings",
-        expected=f"at most {BOUND:g}: {', '.join(wrong[:3])} to compute with the trainer's weights",
+        got=f"an output of {wrong[0]} that differs by {errors[wrong[0]]:.3g} times its rounding"
+        + (f"; also {', '.join(wrong[1:3])}" if wrong[1:] else ""),
+        expected=f"at most {BOUND:g} times, in each layer",
         remedy=REMEDY,
     )
 
@@ -99,8 +100,8 @@ def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, eps: float
         name = next(iter(wrong))
         raise PublicationError(
             f"{name} is tied to the embedding, but the engine computes with an older packed copy of it",
-            got=f"{name} differs by up to {wrong[name]:.3g} roundings, and no other layer does",
-            expected=f"at most {BOUND:g}: the same weight in both",
+            got=f"an output of {name} that differs by {wrong[name]:.3g} times its rounding, and none of other layers",
+            expected=f"at most {BOUND:g} times: the same weight in both",
             remedy="the engine's reload left the packed copy as it was: docs/vllm.md lists the versions"
             " known to work",
         )

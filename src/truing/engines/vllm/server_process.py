@@ -105,6 +105,7 @@ class ServerProcess:
 
     def __init__(self, command: list[str], variables: Mapping[str, str], url: str, log: Path) -> None:
         self.url, self.log = url, log
+        _check_has_vllm(command[0])
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -163,6 +164,18 @@ def _lora_rank(rank: int) -> int:
             expected=f"≤ {LORA_RANKS[-1]}",
         )
     return fitting[0]
+
+
+def _check_has_vllm(python: str) -> None:
+    """Raise unless an interpreter finds vLLM."""
+    code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    if subprocess.run([python, "-c", code], check=False).returncode != 0:
+        raise EngineError(
+            "the interpreter that starts the server has no vLLM",
+            got=python,
+            expected="an environment with vLLM 0.32 or newer",
+            remedy="set engine.python to the Python of such an environment (docs/vllm.md)",
+        )
 
 
 def _python(python: str | None) -> str:

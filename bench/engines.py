@@ -93,11 +93,15 @@ def vllm_alone(
         "skip_tokenizer_init": True,
     }
     script = str(Path(__file__).with_name("vllm_alone.py"))
-    with tempfile.NamedTemporaryFile(prefix="vllm-alone-", suffix=".log", delete=False) as log:
+    log = Path(tempfile.mkstemp(prefix="vllm-alone-", suffix=".log")[1])
+    with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [recipe.engine.python, script], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=log,
-        )  # fmt: skip
+            [recipe.engine.python, script],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        )
     assert process.stdin is not None
     assert process.stdout is not None
     print(json.dumps(arguments), file=process.stdin, flush=True)

@@ -31,7 +31,7 @@ def test_a_server_that_is_killed_is_replaced(lora_qwen3, published):
     done = []
     with published.running_batch(params) as batch:
         batch.add(requests)
-        batch.step()
+        done += batch.step()
         process.send_signal(signal.SIGKILL)
         while batch.unfinished:
             done += batch.step()

@@ -87,7 +87,7 @@ def test_a_moved_element_of_the_base_is_named(smollm2):
         with pytest.raises(PublicationError, match="a base that was changed after it was loaded") as raised:
             smollm2.publish(engine, 0)
     assert "in 1 of" in raised.value.what
-    assert raised.value.got.startswith(layer.replace("qkv_proj", "q_proj").removesuffix(".base_layer"))
+    assert layer.replace("qkv_proj", "q_proj").removesuffix(".base_layer") in raised.value.got
 
 
 def test_a_head_that_keeps_its_packed_copy_is_named(full_qwen3):

@@ -143,3 +143,9 @@ def test_help_and_a_wrong_recipe_do_not_wait_for_torch(words):
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True)
+
+
+def test_no_folder_of_tests_hides_a_library():
+    """Pytest puts a test's folder on the path, where a folder counts as a package that is not installed."""
+    folders = {path.parent for path in (ROOT / "tests").rglob("*.py")}
+    assert [folder for folder in folders if (folder / "vllm").is_dir()] == []

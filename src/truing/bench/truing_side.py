@@ -13,9 +13,9 @@ import torch
 from truing.api import train
 from truing.bench.cases import REPLY, Case, vowel_share
 from truing.bench.random_models import model_folder
+from truing.engines import open_engine
 from truing.engines.base import Completion, Request, RunningBatch
 from truing.engines.local.engine import LocalEngine
-from truing.learner import session
 from truing.rewards import Rewards
 from truing.types.batch import StepRecord
 from truing.types.message import AssistantMessage, Message
@@ -144,12 +144,13 @@ def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None)
             start = time.perf_counter()
 
     env = MultiTurnSums(case, steps) if case.replies else Sums(case, steps)
-    original, session.LocalEngine = session.LocalEngine, StopAppendingEngine if case.replies else LocalEngine
+    original = open_engine.LocalEngine
+    open_engine.LocalEngine = StopAppendingEngine if case.replies else LocalEngine
     try:
         with tempfile.TemporaryDirectory() as folder:
             train(case_recipe(case, steps), env=env, out=Path(folder) / "run", on_event=watch)
     finally:
-        session.LocalEngine = original
+        open_engine.LocalEngine = original
     return steps_done
 
 

@@ -9,8 +9,18 @@ from truing.faults.planted import FAULTS
 
 
 def unplanted_runs() -> dict[str, Fault]:
-    """Return a healthy run of each recipe of a fault, by name; faults of one recipe share theirs."""
-    return {twin.name: twin for twin in map(unplanted_run, FAULTS.values())}
+    """Return a healthy run of each recipe of a fault, by name; faults of one recipe share theirs.
+
+    A fault that is its recipe has none, nor one of a recipe that is refused without it.
+    """
+    return {
+        twin.name: twin for twin in (unplanted_run(fault) for fault in FAULTS.values() if _is_planted(fault))
+    }
+
+
+def _is_planted(fault: Fault) -> bool:
+    """Return whether only the plant makes a fault's run ill."""
+    return fault.plant is not nullcontext and fault.expected != ()
 
 
 def unplanted_run(fault: Fault) -> Fault:

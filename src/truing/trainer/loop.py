@@ -123,18 +123,20 @@ class Loop:
                 if step == steps or due or self.interrupt.requested:
                     self.save(learner, stage, step)
             self.interrupt.raise_if_requested()
-        self.open_collector(None, stage)
+        self.close_collector()
 
-    def open_collector(self, learner: Learner | None, stage: str) -> None:
-        """Collect with the current session and recipe from now on; without a learner, no further step."""
+    def open_collector(self, learner: Learner, stage: str) -> None:
+        """Collect the stage's steps with the current session and recipe from now on."""
+        self.close_collector()
+        self.collector = Collector(
+            self.session, learner, stage, lambda step: self.coefficients.setting(self.recipe, stage, step)
+        )
+
+    def close_collector(self) -> None:
+        """Collect no further step of the stage."""
         if self.collector is not None:
             self.collector.close()
-        self.collector = learner and Collector(
-            self.session,
-            learner,
-            stage,
-            lambda step: self.coefficients.setting(self.recipe, stage, step),
-        )
+            self.collector = None
 
     def open_stage(self, stage: str, step: int) -> Learner:
         """Return the learner of a stage, new or restored from the checkpoint after ``step`` steps."""

@@ -46,7 +46,7 @@ def test_a_server_that_is_not_there(opened):
         ({"version": "0.31.2"}, "too old"),
         ({"max_lora_rank": 0}, "cannot hold the adapter\n  got: a server without --enable-lora"),
         ({"max_lora_rank": 2}, "cannot hold the adapter\n  got: --max-lora-rank 2\n  expected: at least 4"),
-        ({"context": 40}, "too short a context"),
+        ({"context": 139}, "too short a context"),
         ({"dtype": torch.bfloat16}, "another dtype\n  got: bfloat16\n  expected: float32"),
     ],
 )

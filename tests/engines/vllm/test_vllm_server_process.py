@@ -112,16 +112,21 @@ def test_what_a_server_finds_in_its_environment(monkeypatch):
 
 
 @pytest.fixture
-def fake_python(tmp_path):
-    """An interpreter that runs the fake server whatever it is asked to run."""
-    script = tmp_path / "fake-python"
-    script.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} -m truing.faults.fake_vllm "$@"\n')
-    script.chmod(0o755)
-    return str(script)
+def interpreter(tmp_path):
+    """``interpreter("exit 3")``: one that has vLLM, and runs some shell in place of any module."""
+
+    def write(shell):
+        script = tmp_path / "python"
+        script.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit 0\nshift 2\n{shell}\n')
+        script.chmod(0o755)
+        return str(script)
+
+    return write
 
 
-def test_a_server_is_started_killed_and_started_again(opened, fake_python):
-    engine, _ = opened(lora={"rank": 4}, engine={"python": fake_python, "timeout": 120.0})
+def test_a_server_is_started_killed_and_started_again(opened, interpreter):
+    python = interpreter(f'exec {sys.executable} -m truing.faults.fake_vllm "$@"')
+    engine, _ = opened(lora={"rank": 4}, engine={"python": python, "timeout": 120.0})
     (server,) = engine.servers
     process = server._process._process
     os.kill(process.pid, signal.SIGKILL)
@@ -136,21 +141,23 @@ def test_a_server_is_started_killed_and_started_again(opened, fake_python):
     assert started.poll() is not None  # it ends with the engine
 
 
-def test_a_server_that_cannot_start_says_why(opened, tmp_path):
-    script = tmp_path / "broken"
-    script.write_text("#!/bin/sh\necho no module named vllm\nexit 3\n")
-    script.chmod(0o755)
+def test_a_server_that_cannot_start_says_why(opened, interpreter):
     with pytest.raises(EngineError, match="did not start") as error:
-        opened(engine={"python": str(script)})
+        opened(engine={"python": interpreter("echo out of memory; exit 3")})
     assert "exit code 3" in str(error.value.got)
-    assert "no module named vllm" in str(error.value.got)
+    assert "out of memory" in str(error.value.got)
 
 
-def test_a_server_that_does_not_answer_in_time_is_stopped(opened, tmp_path):
-    script, pid = tmp_path / "asleep", tmp_path / "pid"
-    script.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 60\n")
-    script.chmod(0o755)
+def test_a_server_that_does_not_answer_in_time_is_stopped(opened, interpreter, tmp_path):
+    pid = tmp_path / "pid"
+    python = interpreter(f"echo $$ > {pid}; exec sleep 60")
     with pytest.raises(EngineError, match=r"engine.timeout = 1 s"):
-        opened(engine={"python": str(script), "timeout": 1.0})
+        opened(engine={"python": python, "timeout": 1.0})
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_an_interpreter_without_vllm_is_refused(opened):
+    with pytest.raises(EngineError, match="has no vLLM") as error:
+        opened(engine={"python": sys.executable})
+    assert error.value.remedy

@@ -7,12 +7,14 @@ import pytest
 from runs import assert_same_run
 
 import truing
+from truing.api import env_from_recipe
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS, Verdict
 from truing.errors import EngineError, PublicationError
 from truing.faults.fake_vllm.threads import StartedThread, fake_vllm
 from truing.faults.fault import patched
 from truing.faults.planted import FAULTS
+from truing.learner.session import open_session
 from truing.record import RunReader
 
 FULL = {"engine": {"kind": "vllm", "timeout": 30.0}, "model": {"name": "tiny", "threads": 1, "device": "cpu"}}
@@ -88,8 +90,10 @@ def test_a_lost_server_is_replaced_and_its_answers_are_sampled_under_the_same_ke
     with servers, lost:
         train(mini(**LORA), tmp_path / "run")
     incidents = [each["text"] for each in events(tmp_path / "run", "incident") if each["what"] == "engine"]
-    assert incidents
-    assert all("it runs again, and weights of version" in text for text in incidents)
+    assert all("it runs again" in text for text in incidents)
+    assert any(
+        "and weights of version" in text for text in incidents
+    )  # not those lost before they were proven
     assert_same_run(tmp_path / "run", undisturbed, looks=False)
 
 
@@ -103,6 +107,16 @@ def test_more_losses_than_allowed_end_the_run_and_resume_goes_on(mini, tmp_path,
     with fake_vllm():
         train(table, tmp_path / "run", resume=True)
     assert_same_run(tmp_path / "run", undisturbed, looks=False)
+
+
+def test_attempts_end_at_the_context_of_the_engine(recipe, tiny, served):
+    made = recipe(**FULL | {"engine": FULL["engine"] | {"servers": [served(context=200).url]}})
+    session = open_session(made, env_from_recipe(made))
+    try:
+        assert session.loaded.context_length > 200
+        assert session.episode_context(session.sampling_params).context_length == 200
+    finally:
+        session.close()
 
 
 def test_a_publication_that_failed_is_a_finding_until_the_run_is_resumed(mini, tmp_path):

@@ -145,7 +145,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         expected="the same reward for the same answer",
         remedy="" if moved else "grade one answer ten times: if it varies, the grader is not exact",
         row=measured.row,
-        specificity=3 if moved else 1,
+        specificity=4 if moved else 1,
     )
 
 

@@ -100,7 +100,8 @@ def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, eps: float
         name = next(iter(wrong))
         raise PublicationError(
             f"{name} is tied to the embedding, but the engine computes with an older packed copy of it",
-            got=f"an output of {name} that differs by {wrong[name]:.3g} times its rounding, and none of other layers",
+            got=f"an output of {name} that differs by {wrong[name]:.3g} times its rounding;"
+            " no other layer differs",
             expected=f"at most {BOUND:g} times: the same weight in both",
             remedy="the engine's reload left the packed copy as it was: docs/vllm.md lists the versions"
             " known to work",

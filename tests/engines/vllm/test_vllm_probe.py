@@ -1,0 +1,118 @@
+"""The worker's probe, read and compared: fused layers, biases, and what is no answer."""
+
+import copy
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from truing.engines.vllm.expected_responses import expected_responses
+from truing.engines.vllm.probe import compare
+from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
+from truing.errors import EngineError, PublicationError
+from truing.faults.fake_vllm.weights import HeldModel
+from truing.faults.fake_vllm.worker import FakeWorker
+from truing.models.lora import add_lora
+from truing.models.tiny import tiny_model
+
+SEED = 5
+
+
+@pytest.fixture
+def biased(tmp_path):
+    """A model with biases in its attention, and what the worker of its server answers."""
+    config = tiny_model().config
+    config.attention_bias = True
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_()
+    model.save_pretrained(tmp_path)
+    worker = FakeWorker(HeldModel(tmp_path, torch.float32, max_rank=8), 1, 20)
+    return model, worker
+
+
+def compared(model, worker, adapter=False, **changes):
+    probe = worker.truing_probe(seed=SEED, adapter=adapter, base=True) | changes
+    expected = expected_responses(model, torch.float32, SEED, None)
+    return compare(probe, expected, torch.float32, [], dict)
+
+
+def test_a_probe_vector_is_of_ones_and_equal_everywhere():
+    r = probe_vector(1000, SEED)
+    assert set(r.tolist()) == {-1.0, 1.0}
+    assert abs(float(r.mean())) < 0.15
+    assert torch.equal(r[:500], probe_vector(500, SEED))
+    assert not torch.equal(r, probe_vector(1000, SEED + 1))
+
+
+def test_every_layer_and_every_bias_is_compared(biased):
+    receipt = compared(*biased)
+    assert receipt["linear"]["layers"] == 16
+    assert receipt["vectors"] == {"compared": 5 + 2 * 4, "unseen": []}
+
+
+@pytest.mark.parametrize("name", ["q_proj", "k_proj", "v_proj", "o_proj"])
+def test_one_element_of_a_bias_shows_although_biases_are_fused(biased, name):
+    model, worker = biased
+    with torch.no_grad():
+        getattr(worker.held.base.model.layers[1].self_attn, name).bias[3] += 1e-3
+    with pytest.raises(PublicationError, match="1 of 13") as error:
+        compared(model, worker)
+    assert f"model.layers.1.self_attn.{name}.bias" in str(error.value.got)
+
+
+@pytest.mark.parametrize("name", ["self_attn.k_proj", "mlp.up_proj", "mlp.down_proj"])
+def test_one_element_of_a_fused_layer_shows_and_is_named(biased, name):
+    model, worker = biased
+    with torch.no_grad():
+        worker.held.base.get_submodule(f"model.layers.0.{name}").weight[2, 7] += 1e-3
+    with pytest.raises(PublicationError, match="in 1 of 16 layers") as error:
+        compared(model, worker)
+    assert f"model.layers.0.{name}" in str(error.value.got)
+
+
+def test_one_element_of_either_matrix_of_an_adapter_shows(biased, tmp_path):
+    model, worker = biased
+    policy = add_lora(model, rank=4, alpha=8, dropout=0.0, targets="all-linear", seed=0)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_()
+    policy.save_pretrained(tmp_path / "adapter", selected_adapters=["default"])
+    worker.held.load_adapter(tmp_path / "adapter")
+    assert compared(policy, worker, adapter=True)["delta"]["layers"] == 14
+    sound = copy.deepcopy(worker.held.slot)
+    for part in (0, 1):
+        worker.held.slot = copy.deepcopy(sound)
+        worker.held.slot["model.layers.1.mlp.gate_proj"][part][1, 2] += 1e-2
+        with pytest.raises(PublicationError, match=r"in 1 of 14 layers: the engine holds another adapter"):
+            compared(policy, worker, adapter=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"linear": None},
+        {"linear": {"x": ["y"]}},
+        {"linear": {"x": [["model.embed_tokens"], "no base64!"]}},
+        {"tables": {"model.embed_tokens": "abc"}},
+        {"vectors": 3},
+        {"delta": {"x": 1}},
+    ],
+)
+def test_what_is_no_answer_of_the_worker_is_an_error(biased, change):
+    with pytest.raises(EngineError, match="cannot be read") as error:
+        compared(*biased, **change)
+    assert error.value.remedy
+
+
+def test_a_layer_that_the_engine_lacks_is_named(biased):
+    model, worker = biased
+    probe = worker.truing_probe(seed=SEED, adapter=False, base=True)
+    del probe["linear"]["model.layers.1.self_attn.qkv_proj"]
+    del probe["vectors"]["model.layers.1.self_attn.qkv_proj.bias"]
+    with pytest.raises(PublicationError, match="no weights for 3 of 16 layers"):
+        compare(probe, expected_responses(model, torch.float32, SEED, None), torch.float32, [], dict)

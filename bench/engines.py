@@ -10,6 +10,7 @@ sends the same requests to Truing's engine and to vLLM's ``LLM.generate`` in tur
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -91,6 +92,7 @@ def vllm_alone(
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         "skip_tokenizer_init": True,
+        "enable_chunked_prefill": False,
     }
     script = str(Path(__file__).with_name("vllm_alone.py"))
     log = Path(tempfile.mkstemp(prefix="vllm-alone-", suffix=".log")[1])
@@ -101,6 +103,7 @@ def vllm_alone(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
+            env=os.environ | {"VLLM_CPU_KVCACHE_SPACE": "2"},
         )
     assert process.stdin is not None
     assert process.stdout is not None

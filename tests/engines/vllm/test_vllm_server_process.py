@@ -47,13 +47,14 @@ def test_a_server_on_a_cpu(command, tmp_path):
         "enable-scale-out": True,
         "skip-tokenizer-init": True,
         "enforce-eager": True,
+        "no-enable-chunked-prefill": True,
     }
 
 
 def test_a_server_on_cuda(command):
     made = options(command("cuda"))
     assert made["dtype"] == "bfloat16"
-    assert "enforce-eager" not in made
+    assert not {"enforce-eager", "no-enable-chunked-prefill"} & made.keys()
 
 
 def test_a_declared_dtype_and_top_k(command):

@@ -62,6 +62,8 @@ def server_command(recipe: Recipe, folder: Path, device: str, port: int, module:
         "enable-scale-out": True,  # the endpoint that takes and returns ids
         "skip-tokenizer-init": True,  # ids go in and out, so it needs no tokenizer
         "enforce-eager": device == "cpu",
+        # vLLM 0.32 ends on a CPU where it cuts the prompt of a request that has a seed
+        "no-enable-chunked-prefill": device == "cpu",
         "enable-sleep-mode": cfg.sleep and device != "cpu",  # vLLM ignores it on a CPU
     }
     if recipe.lora:

@@ -143,6 +143,14 @@ def test_many_requests_in_flight_keep_their_own_answers(smollm2, published):
     compare_scores(smollm2.policy, requests, generate(published, requests, params), params)
 
 
+def test_more_prompts_than_a_batch_has_tokens_for(lora_qwen3):
+    params = SamplingParams(max_new_tokens=3)
+    requests = [Request((torch.arange(400) * (n + 3)) % 256, ("batch", n)) for n in range(12)]
+    with lora_qwen3.engine() as engine:
+        lora_qwen3.publish(engine, 1)
+        compare_scores(lora_qwen3.policy, requests, generate(engine, requests, params), params)
+
+
 def test_a_prompt_may_fill_the_context_and_no_more(smollm2, published):
     params = SamplingParams(max_new_tokens=4)
     assert published.context_length == 512

@@ -50,7 +50,7 @@ MAY_IMPORT = {
         " instrumentation trainer"
     ),
     "__init__": "types rewards envs api",
-    "bench": "errors utils types models rewards engines learner api",
+    "bench": "errors utils types models rewards engines api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types models doctor instrumentation",
     "faults": "errors utils types config ops record models rewards engines rollouts doctor trainer api",

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from truing.errors import RecipeError
+
 app = typer.Typer(help="Start a vLLM server for recipes with engine.servers.", no_args_is_help=True)
 
 
@@ -41,6 +43,13 @@ def start(
     from truing.models.resolve import resolve_model
 
     resolved = load_recipe(recipe, overrides or [])
+    if resolved.engine.kind != "vllm":
+        raise RecipeError(
+            "this recipe samples in the training process, and needs no server",
+            got=f'engine.kind = "{resolved.engine.kind}"',
+            expected='engine.kind = "vllm"',
+            remedy="set it in the recipe, or add engine.kind=vllm to the command",
+        )
     device = available_device(resolved.model.device)
     folder = resolve_model(resolved.model.name, resolved.model.revision)
     command = server_command(resolved, folder, device, port or declared_port(resolved), OPENAI_SERVER)

@@ -1,6 +1,7 @@
 """Every chart of a run, as Plotly holds it in the page, against the numbers in the record."""
 
 import math
+import time
 
 import pytest
 from playwright.sync_api import expect
@@ -203,3 +204,14 @@ def test_a_zoom_is_in_the_address_and_comes_back(visit, rich):
     page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 62, steps=4)
     page.mouse.up()
     page.wait_for_function("() => /from=(3|4)&/.test(location.hash)")
+
+
+def test_a_stylesheet_that_loads_late_leaves_no_plot_in_the_way_of_the_page(board, agent):
+    """Without its rules, Plotly's layers lie below each other, out of the plot and over what follows it."""
+    with visiting(board) as visit:
+        visit.page.route("**/empty.css", lambda route: (time.sleep(2), route.continue_()))
+        page = visit.go(f"#/run?run={agent.name}")
+        page.wait_for_selector(".plot .main-svg")
+        layers = page.locator(".plot .main-svg")
+        styles = layers.evaluate_all("all => all.map((one) => getComputedStyle(one).position)")
+        assert set(styles) == {"absolute"}

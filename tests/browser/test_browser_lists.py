@@ -1,7 +1,7 @@
 """Prompts and samples in the browser: filters, search, bars, pages; the keyboard's focus stays."""
 
 import pytest
-from playwright.sync_api import TimeoutError, expect
+from playwright.sync_api import expect
 from recorded import make_row
 from shown import changed, opened_run, write
 from visiting import served, visiting
@@ -53,23 +53,12 @@ def listed(page):
 
 
 def click_bar(page, name):
-    """Click in the middle of a bar, as a hand does: above it lies what hears the mouse.
-
-    On a busy machine Plotly may draw the plot without that layer; then a reload draws it again.
-    """
-    for _ in range(5):
-        page.wait_for_selector(".bars path")
-        bar = page.locator(".bars .point path").nth(NAMES.index(name)).bounding_box()
-        at = bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2
-        page.mouse.move(*at)
-        try:
-            page.wait_for_selector(".hoverlayer text", timeout=4000)
-        except TimeoutError:
-            page.reload()
-            continue
-        page.mouse.click(*at)
-        return
-    raise AssertionError(f"no label at the bar {name}")
+    """Click in the middle of a bar, as a hand does: above it lies what hears the mouse."""
+    bar = page.locator(".bars .point path").nth(NAMES.index(name)).bounding_box()
+    at = bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2
+    page.mouse.move(*at)
+    page.wait_for_selector(".hoverlayer text")
+    page.mouse.click(*at)
 
 
 def of(count):

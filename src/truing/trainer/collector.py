@@ -5,15 +5,19 @@ those that it trains. One thread collects, in order; between two steps it publis
 publication.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from truing.algos import UpdateConfig
+from truing.doctor.live_doctor import publication_finding
 from truing.engines.base import Publish
+from truing.errors import PublicationError
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step_samples import StepSamples, collect_step_samples
+from truing.trainer.events import EventLog
 from truing.utils.phase_clock import phase
 
 
@@ -22,6 +26,12 @@ class CollectedStep(NamedTuple):
 
     step_samples: StepSamples
     receipt: Mapping[str, Any]
+
+    def publication_fact(self, update_index: int) -> dict[str, Any]:
+        """Return the fact ``publication``: the receipt, and how many updates old the weights are."""
+        if not self.receipt:
+            return {}
+        return {"publication": {**self.receipt, "behind": update_index - self.receipt["version"]}}
 
 
 class Collector:
@@ -71,3 +81,13 @@ class Collector:
         """Collect no further step, and drop what was collected; wait for the step that is being collected."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._pending.clear()
+
+
+@contextmanager
+def logged_publication(event_log: EventLog, stage: str, step: int) -> Iterator[None]:
+    """Log a publication within the block that fails its proof as a finding."""
+    try:
+        yield
+    except PublicationError as error:
+        event_log.log("finding", **publication_finding(error, stage, step))
+        raise

@@ -81,6 +81,22 @@ class EventLog:
         write = self.log if step < SHOWN_UPDATES else self.writer.write_event
         write("boundary", stage=stage, step=step, lines=lines)
 
+    def log_update(
+        self,
+        record: StepRecord,
+        rollouts: Mapping[str, Rollout],
+        engine_incidents: Sequence[str],
+        traces: Sequence[Trace],
+        label: LossLabel,
+    ) -> None:
+        """Log what a recorded update and its rollouts had out of the ordinary."""
+        stage, step = record.stage, record.step
+        self.log_incidents(rollouts, stage, step)
+        self.log_engine(engine_incidents, stage, step)
+        self.log_skipped(traces, stage, step)
+        self.log_over_budget(record)
+        self.log_loss_label(label, stage, step)
+
     def log_incidents(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
         """Log the incidents of a step's rollouts; kinds in ``REPORTED_ONCE`` only the first time."""
         for kind, text in incidents(rollouts):

@@ -1,0 +1,104 @@
+"""Measures each update for the doctor, and logs what the doctor finds."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from truing.config import Recipe
+from truing.doctor.evidence import Step
+from truing.doctor.live_doctor import LiveDoctor, finding_event
+from truing.doctor.report.first_updates import boundary_lines
+from truing.doctor.report.recorded_findings import current_findings
+from truing.doctor.verdict import Finding, Verdict
+from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditSchedule
+from truing.instrumentation.draw_audit import draw_replay_facts
+from truing.instrumentation.gradient_sum_check import backward_sum_facts
+from truing.instrumentation.optimizer_moments import moment_facts
+from truing.instrumentation.prompt_check import prompt_facts
+from truing.instrumentation.sample_usage import usage_facts
+from truing.instrumentation.update_facts import update_facts, value_facts
+from truing.learner.learner import Learner
+from truing.learner.session import Session
+from truing.learner.step import Trace
+from truing.learner.step_samples import StepSamples
+from truing.record import Event, SampleRow, StepRow
+from truing.trainer.events import EventLog, logs_boundary
+from truing.trainer.step_record import reward_weights, tool_names
+from truing.types.batch import StepRecord
+from truing.utils.phase_clock import phase
+
+
+class UpdateDoctor:
+    """The doctor of a run, with its schedule of audits and the log of its findings."""
+
+    def __init__(self, session: Session, event_log: EventLog) -> None:
+        self.declared_recipe, self.event_log = session.recipe, event_log
+        self.tokenizer = session.loaded.tokenizer
+        self.live_doctor = LiveDoctor(
+            session.recipe,
+            session.sampling_params,
+            self.tokenizer.bos_token_id,
+            tool_names(session),
+            reward_weights(session.env.rewards),
+        )
+        self.audit_schedule = AuditSchedule(session.recipe.doctor.budget)
+
+    def restore(self, stage: str, steps: Sequence[StepRow], events: Sequence[Event]) -> None:
+        """Rebuild the doctor's state and the audit schedule from the recorded steps and findings."""
+        findings = current_findings(events)
+        self.live_doctor.restore(steps, findings)
+        of_stage = [row for row in steps if row.stage == stage]
+        last = of_stage[-1].step if of_stage else -1
+        codes = [code for code, _, *update in findings if update == [stage, last]]
+        self.audit_schedule = AuditSchedule(
+            self.declared_recipe.doctor.budget,
+            [row.facts for row in of_stage],
+            requested=any(code.startswith(AUDITED_FAMILIES) for code in codes),
+        )
+
+    @contextmanager
+    def measured(self, learner: Learner, update_index: int) -> Iterator[dict[str, Any]]:
+        """Yield the facts of the update within the block: its weights, moments and optimizer step."""
+        with update_facts(learner, update_index) as facts, moment_facts(learner, update_index, facts):
+            yield facts
+
+    def sample_facts(
+        self,
+        session: Session,
+        learner: Learner,
+        update: tuple[str, int],
+        samples: StepSamples,
+        traces: Sequence[Trace],
+    ) -> dict[str, Any]:
+        """Return facts on how an update, a stage and a step, used its samples; after its last backward."""
+        (stage, step), rows = update, [*samples.samples, *samples.untrained]
+        facts = self.audit_schedule.cost_fact(samples, traces)
+        if traces[0].value_gradient:
+            facts["value"] = value_facts(traces[0], learner.setting)
+        with phase("doctor"):
+            facts |= usage_facts(session, learner.setting, step, samples, traces)
+            # test for missing gradients until one step of the stage reports them
+            is_tested = any("silent" in past.get("handed", {}) for past in self.live_doctor.facts(stage))
+            facts |= backward_sum_facts(learner, traces, test_missing=not is_tested)
+            if session.engine.replays_draws:
+                facts |= draw_replay_facts(traces[0], rows)
+            facts["prompts"] = prompt_facts(session, rows)
+        return facts
+
+    def diagnose(
+        self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
+    ) -> tuple[Step, list[Finding]]:
+        """Judge a recorded update by the stage's recipe; return the evidence and the new findings."""
+        return self.live_doctor.diagnose(record, rows, recipe)
+
+    def log(self, evidence: Step, findings: Sequence[Finding]) -> None:
+        """Log what the doctor found in an update; some findings request an audit of the next one."""
+        stage, step = evidence.stage, evidence.step
+        if logs_boundary(self.declared_recipe.seed, stage, step):
+            self.event_log.log_boundary(stage, step, boundary_lines(evidence, self.tokenizer))
+        for finding in findings:
+            kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
+            self.event_log.log(kind, **finding_event(finding))
+            self.audit_schedule.requested |= finding.code.startswith(AUDITED_FAMILIES)
+        for text in self.live_doctor.rule_failures():
+            self.event_log.log("incident", what="rule", stage=stage, step=step, text=text)

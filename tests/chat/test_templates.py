@@ -14,8 +14,8 @@ from folders import ROOT
 from published_templates import case, cases, template_of
 
 from truing.chat import add_turn, encode_reply, observe, start_dialogue
-from truing.chat.chat import native_format
 from truing.chat.render import text_of
+from truing.chat.template_features import native_format
 from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, ModelError
 from truing.types.message import AssistantMessage, ToolCall

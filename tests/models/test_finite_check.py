@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, DeepseekV3Config
 
 import truing
-from truing.engines.local.sync import sampler_copy, sync_weights
+from truing.engines.local.merge_adapter import sampler_copy, sync_weights
 from truing.errors import ModelError, NonFiniteError, RecordError
 from truing.learner import checkpoint
 from truing.learner.restore import restore_policy

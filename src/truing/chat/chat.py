@@ -1,35 +1,32 @@
 """The chat of a model: its tokenizer, stop ids, chat template and tool format."""
 
-import inspect
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Literal
 
-import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.call_parser import FORMATS, detect_format
+from truing.chat.apply_template import apply_template, check_template_kwargs
+from truing.chat.call_parser import FORMATS
 from truing.chat.control_tokens import ControlTokens, control_tokens
-from truing.chat.reasoning import reasoning_tags, split_reasoning, without_opened_reasoning
+from truing.chat.reasoning import reasoning_tags, split_reasoning
 from truing.chat.render_marks import Rendering
-from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_orphan_tool_messages, without_system
-from truing.errors import TEMPLATE_FAULTS, DataError, ModelError
-from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec, tool_message
-
-PROBE_TOOL = ToolSpec(
-    "truing_probe", "A probe.", {"type": "object", "properties": {"word": {"type": "string"}}}
+from truing.chat.template_features import (
+    PROBE_ANSWER,
+    PROBE_CALL,
+    PROBE_QUESTION,
+    PROBE_TOOL,
+    common_prefix_length,
+    native_format,
+    shows_system,
+    takes_orphan_tool_messages,
+    takes_separate_reasoning,
 )
-"""A tool that is easy to find in a rendered prompt."""
-
-PROBE_QUESTION = ({"role": "user", "content": "hello"},)
-PROBE_CALL = AssistantMessage(calls=(ToolCall(PROBE_TOOL.name, {"word": "truing"}),))
-
-PROBE_ANSWER = "7358113"
-"""The tool's answer: a number, which templates render unchanged."""
-
+from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_orphan_tool_messages, without_system
+from truing.errors import DataError, ModelError
+from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
 
 NO_SAMPLED_TOKENS: Mapping[int, Iterable[str]] = {}
 
@@ -236,110 +233,6 @@ def make_chat(
     )
 
 
-def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
-    """Raise for template variables that the template does not read: they would have no effect."""
-    parameters = inspect.signature(tokenizer.apply_chat_template).parameters
-    sources = tokenizer.chat_template
-    template = sources if isinstance(sources, str) else "".join((sources or {}).values())
-    for name in variables:
-        if name in parameters or not re.search(rf"\b{re.escape(name)}\b", template):
-            raise ModelError(
-                "the chat template does not read this variable",
-                got=f"chat.template_kwargs.{name} = {variables[name]!r}",
-                expected="a variable that the template reads, such as enable_thinking",
-                remedy="remove it, or set a model.chat_template that reads it",
-            )
-
-
-def shows_system(tokenizer: PreTrainedTokenizerBase, **variables: Any) -> bool:
-    """Whether a template shows a system message: some reject it (Gemma), others drop it silently."""
-    system: Message = {"role": "system", "content": PROBE_TOOL.name}
-    try:
-        return PROBE_TOOL.name in apply_template(
-            tokenizer, [system, *PROBE_QUESTION], (), prompt=True, **variables
-        )
-    except DataError:
-        return False
-
-
-def takes_orphan_tool_messages(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bool:
-    """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's do not."""
-    turn = [
-        AssistantMessage(PROBE_TOOL.name).to_dict(),
-        tool_message(ToolCall("error", {}), 0, PROBE_TOOL.name),
-    ]
-    try:
-        apply_template(tokenizer, [*PROBE_QUESTION, *turn, *turn], (PROBE_TOOL,), prompt=True, **kwargs)
-    except DataError:
-        return False
-    return True
-
-
-def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **variables: Any) -> bool:
-    """Whether a template renders ``reasoning_content`` once, and no reasoning within content."""
-    opening, closing = reasoning_tags(tool_format)
-    message = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").to_dict()
-    forms = ([message], split_reasoning([message], tool_format))
-    try:
-        base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **variables).count(opening)
-        texts = [
-            apply_template(tokenizer, [*PROBE_QUESTION, *form], (), prompt=False, **variables)
-            for form in forms
-        ]
-    except DataError:
-        return False
-    in_content, in_field = (PROBE_ANSWER in text and text.count(opening) == base + 1 for text in texts)
-    return in_field and not in_content
-
-
-def native_format(
-    tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], **variables: Any
-) -> str | None:
-    """Return a template's call format; None if it shows no tools, or drops calls or their answers."""
-    write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **variables)
-    try:
-        prompt = write(PROBE_QUESTION, prompt=True)
-        conversation = write([*PROBE_QUESTION, PROBE_CALL.to_dict()], prompt=False)
-        answer = tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER)
-        answered = write([*PROBE_QUESTION, PROBE_CALL.to_dict(), answer], prompt=True)
-    except DataError:
-        return None
-    # reasoning that the prompt opens is not part of the call, though both may begin with "<"
-    call_text = conversation[common_prefix_length(without_opened_reasoning(prompt), conversation) :].rstrip()
-    if PROBE_TOOL.name not in prompt or PROBE_TOOL.name not in call_text or PROBE_ANSWER not in answered:
-        return None
-    for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
-        call_text = call_text.removesuffix(stop)
-    return detect_format(call_text, PROBE_CALL.calls[0], (PROBE_TOOL,)) or "unknown"
-
-
-def apply_template(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Message],
-    tools: Sequence[ToolSpec],
-    *,
-    prompt: bool,
-    **template_kwargs: Any,
-) -> str:
-    """Return messages rendered by a tokenizer's template."""
-    try:
-        return tokenizer.apply_chat_template(
-            list(messages),
-            tools=[tool.schema() for tool in tools] or None,
-            tokenize=False,
-            add_generation_prompt=prompt,
-            **template_kwargs,
-        )
-    except (jinja2.TemplateError, *TEMPLATE_FAULTS) as error:
-        named_tools = ", tools " + ", ".join(tool.name for tool in tools) if tools else ""
-        raise DataError(
-            "the chat template refuses these messages",
-            got=f"roles {[message.get('role') for message in messages]}{named_tools}: {error}",
-            remedy="change the roles of the task's messages or the schemas of its tools, "
-            "or set model.chat_template",
-        ) from error
-
-
 def _unknown_format(tool_format: str) -> ModelError:
     """Return the remedy for calls that cannot be parsed."""
     return ModelError(
@@ -348,9 +241,3 @@ def _unknown_format(tool_format: str) -> ModelError:
         expected=f"one of {', '.join(FORMATS)}",
         remedy='set chat.tool_format, or chat.tool_prompt = "hermes" to have Truing supply the prompt',
     )
-
-
-def common_prefix_length(a: str, b: str) -> int:
-    """Return the length of the common prefix of two texts."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))

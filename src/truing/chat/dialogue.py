@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from truing.chat.chat import Chat, common_prefix_length
+from truing.chat.chat import Chat
 from truing.chat.reasoning import opened_reasoning
 from truing.chat.render import SHOWN_CHARS, content_spans, encode_with_origins, render_prompt, text_of
+from truing.chat.template_features import common_prefix_length
 from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.rollout import Task
 from truing.types.token import Origin

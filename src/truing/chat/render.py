@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from truing.chat.call_parser import parse_calls
-from truing.chat.chat import PROBE_ANSWER as MARK
-from truing.chat.chat import PROBE_QUESTION, Chat, common_prefix_length
+from truing.chat.chat import Chat
 from truing.chat.dropped_content import check_prompt_shown, check_reply_written
 from truing.chat.encode import Span, encode_after
 from truing.chat.reasoning import reply_start
 from truing.chat.render_marks import Rendering
+from truing.chat.template_features import PROBE_ANSWER as MARK
+from truing.chat.template_features import PROBE_QUESTION, common_prefix_length
 from truing.chat.token_bytes import escape, readable, token_bytes
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError

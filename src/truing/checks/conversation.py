@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from truing.chat import Chat, TurnContext, add_turn, encode_reply, observe, start_dialogue
-from truing.chat.chat import PROBE_CALL, PROBE_QUESTION, PROBE_TOOL
 from truing.chat.dropped_content import describe_parts, dropped_parts
 from truing.chat.render import content_forms
+from truing.chat.template_features import PROBE_CALL, PROBE_QUESTION, PROBE_TOOL
 from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
 from truing.checks.tools import NO_TOOLS

@@ -7,9 +7,9 @@ from unicodedata import normalize
 import torch
 
 from truing.chat import Chat, render_prompt
-from truing.chat.chat import PROBE_CALL, PROBE_QUESTION, PROBE_TOOL, common_prefix_length
 from truing.chat.reasoning import reply_start
 from truing.chat.render import next_message_stop, text_of
+from truing.chat.template_features import PROBE_CALL, PROBE_QUESTION, PROBE_TOOL, common_prefix_length
 from truing.chat.unshown_tools import unshown_tools
 from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
 from truing.checks.tools import NO_TOOLS

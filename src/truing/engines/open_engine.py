@@ -5,7 +5,7 @@ from torch import nn
 from truing.config import Recipe
 from truing.engines.base import Engine
 from truing.engines.local.engine import LocalEngine
-from truing.engines.local.sync import sampler_copy
+from truing.engines.local.merge_adapter import sampler_copy
 from truing.engines.model_checks import prove_sampler
 from truing.engines.vllm.engine import open_vllm
 from truing.models.digest import quick_sum

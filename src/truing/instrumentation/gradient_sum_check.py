@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from truing.instrumentation.missing_gradients import missing_gradient
 from truing.instrumentation.update_facts import rotating_slice
+from truing.instrumentation.weights_without_gradient import missing_gradient
 from truing.learner.learner import Learner
 from truing.learner.step import Trace, backward, loss_mask
 from truing.models.forward.collate import collate

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage
@@ -22,10 +22,11 @@ from truing.learner.backward_sums import BackwardSums, check_at_optimizer, recor
 from truing.learner.gates import skip_step_reason, skip_update_reason
 from truing.learner.learner import Learner
 from truing.learner.optimizer import check_loss, clip_and_step
+from truing.learner.replayed_draws import replay_mask
 from truing.models.critic import Critic, state_values
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
-from truing.models.forward.score import causal_model, score
+from truing.models.forward.score import score
 from truing.models.lora import training_mode
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
@@ -155,7 +156,7 @@ def backward(
             loss_mask(batch),
             critic=learner.critic,
             recompute=micro.recompute,
-            mass_below_mask_BT=replay_mask(learner, trace, batch),
+            mass_below_mask_BT=replay_mask(learner, trace.samples, batch) if trace.inner_step == 0 else None,
         )
         scores.logprob.retain_grad()
         if scores.value is not None:
@@ -273,36 +274,6 @@ def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...])
 def loss_mask(rows: Sample | Batch) -> Tensor:
     """Return the tokens that some loss term reads: [T] bool of a sample, [B, T] of a batch."""
     return rows.policy_mask | rows.kl_mask | rows.supervised_mask
-
-
-MAX_REPLAYED_ENTRIES = 16_000_000
-"""Tokens × vocabulary whose draws a step replays, some 20 ms: 325 tokens × 49,152 ids."""
-
-
-def replay_mask(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
-    """Return the sampled tokens whose draws are replayed: [B, T] bool; None if the step replays none.
-
-    Only before the first update are the weights those of the sampler, and only in float32 on the CPU do both
-    agree to the last digits. A fixed number of entries per step bounds the time; the offset changes from step
-    to step, so other positions are replayed.
-    """
-    causal = causal_model(learner.model)
-    policy = isinstance(learner.setting.stage, PolicyStage)
-    if trace.inner_step or not policy or causal.device.type != "cpu" or _has_dropout(learner.model):
-        return None
-    tokens = sum(int(sample.kl_mask.sum()) for sample in trace.samples)
-    stride = -(-tokens * causal.config.get_text_config().vocab_size // MAX_REPLAYED_ENTRIES) or 1
-    offset = seed_of(trace.samples[0].sample_id, "replayed") % stride
-    return batch.kl_mask & (
-        (batch.kl_mask.flatten().cumsum(0).view(batch.kl_mask.shape) + offset) % stride == 0
-    )
-
-
-def _has_dropout(model: nn.Module) -> bool:
-    """Return whether dropout is active, which makes a forward random."""
-    return any(
-        isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in model.modules()
-    )
 
 
 def _add_micro_batch(

@@ -9,7 +9,7 @@ from samples import sample
 
 from truing.engines.base import Request
 from truing.engines.local.engine import LocalEngine
-from truing.engines.local.sync import sampler_copy, sync_weights
+from truing.engines.local.merge_adapter import sampler_copy, sync_weights
 from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.onednn_linear import use_onednn

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 
 from truing.engines.base import Completion, Publish, Request, generate
 from truing.engines.local.cuda_graphs import GraphRows
+from truing.engines.local.merge_adapter import sync_weights
 from truing.engines.local.padded_rows import PaddedRows
 from truing.engines.local.running_batch import LocalBatch
-from truing.engines.local.sync import sync_weights
 from truing.engines.local.tree_rows import TreeRows
 from truing.errors import ModelError
 from truing.models.forward.hidden_states import why_no_tree

@@ -15,8 +15,8 @@ from truing.instrumentation.gradient_sum_check import (
     gradient_mass,
     is_missing,
 )
-from truing.instrumentation.missing_gradients import missing_gradient
 from truing.instrumentation.update_facts import rotating_slice
+from truing.instrumentation.weights_without_gradient import missing_gradient
 from truing.integrations.trl.forward_check import logprobs, model_logits, rows_to_check, sample_of
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.types.sampling_params import SamplingParams

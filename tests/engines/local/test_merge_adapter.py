@@ -5,7 +5,7 @@ import torch
 
 import truing
 from truing.api import env_from_recipe
-from truing.engines.local.sync import sampler_copy, sync_weights
+from truing.engines.local.merge_adapter import sampler_copy, sync_weights
 from truing.learner.session import open_session
 from truing.models.digest import digest
 from truing.models.lora import add_lora

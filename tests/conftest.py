@@ -3,15 +3,18 @@
 import copy
 import json
 import os
+import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from folders import WRITTEN, published_files
 from hypothesis import settings
-from runs import MINI
+from runs import mini_table
 
+import truing
 from truing.chat import Chat, make_chat
 from truing.config import resolve, to_toml
 from truing.learner import checkpoint
@@ -49,14 +52,37 @@ def chat(tiny: LoadedModel) -> Chat:
 @pytest.fixture
 def mini():
     """A table of a recipe: ``mini(grpo={"steps": 5})`` changes keys within its parts."""
+    return mini_table
 
-    def table(**changes):
-        made = copy.deepcopy(MINI)
-        for key, change in changes.items():
-            made[key] = {**made.get(key, {}), **change} if isinstance(change, dict) else change
-        return made
 
-    return table
+@pytest.fixture(scope="session")
+def _trained_runs(tmp_path_factory):
+    """Finished runs by the JSON of their recipe."""
+    runs: dict[str, truing.TrainResult] = {}
+
+    def train(table):
+        key = json.dumps(table, sort_keys=True)
+        if key not in runs:
+            out = tmp_path_factory.mktemp("trained") / "run"
+            runs[key] = truing.train(table, out=out, on_event=lambda kind, facts: None)
+        return runs[key]
+
+    return train
+
+
+@pytest.fixture
+def trained_run(_trained_runs, mini, tmp_path):
+    """``trained_run("run", seed=1)``: the result of a finished run of the mini recipe with these changes.
+
+    Each process trains a recipe once; each test gets a copy of the run in a folder of this name. A test that
+    patches what trains or rewards needs a run of its own.
+    """
+
+    def copy_to(name, **changes):
+        result = _trained_runs(mini(**changes))
+        return replace(result, run=shutil.copytree(result.run, tmp_path / name))
+
+    return copy_to
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What tests of whole runs share: comparing two of them, and making one fail at a place."""
 
+import copy
 import math
 
 import torch
@@ -71,6 +72,17 @@ MINI = {
     "eval": {"tasks": 8, "temperature": 1.0},
 }
 
+
+def mini_table(**changes):
+    """A table of the mini recipe: ``mini_table(grpo={"steps": 5})`` changes keys within its parts."""
+    table = copy.deepcopy(MINI)
+    for key, change in changes.items():
+        table[key] = {**table.get(key, {}), **change} if isinstance(change, dict) else change
+    return table
+
+
+ADAPTER = {"lora": {"rank": 4}, "sft": {"learning_rate": 0.03}, "grpo": {"learning_rate": 0.03}}
+"""Changes of the mini recipe: an adapter, and updates so large that a forgotten sync shows."""
 
 HOT = {
     "stages": ["sft", "grpo"],

@@ -1,8 +1,8 @@
 """The mini recipe as a file, and a run of it for those who only read."""
 
 import pytest
+from runs import ADAPTER
 
-import truing
 from truing.config import resolve, to_toml
 
 
@@ -19,7 +19,6 @@ def toml(mini, tmp_path):
 
 
 @pytest.fixture
-def finished(mini, tmp_path):
+def finished(trained_run):
     """A finished run of an adapter, whose weights the sampler has only after a sync."""
-    table = mini(lora={"rank": 4}, sft={"learning_rate": 0.03}, grpo={"learning_rate": 0.03})
-    return truing.train(table, out=tmp_path / "finished")
+    return trained_run("finished", **ADAPTER)

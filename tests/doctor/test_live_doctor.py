@@ -103,8 +103,8 @@ def test_a_resumed_run_may_be_watched_otherwise(mini, tmp_path):
     assert events(out, "resumed")[0]["suppress"] == {"LEN003": "answers are short on purpose"}
 
 
-def test_the_first_updates_are_reported_in_words(mini, tmp_path):
-    run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
+def test_the_first_updates_are_reported_in_words(trained_run):
+    run = trained_run("run").run
     result = events(run, "boundary")
     assert [(each["stage"], each["step"]) for each in result] == [
         ("sft", 0),
@@ -123,10 +123,8 @@ def test_the_first_updates_are_reported_in_words(mini, tmp_path):
         assert part in lines
 
 
-def test_facts_of_an_update_hold_what_rules_read(mini, tmp_path):
-    run = truing.train(
-        mini(lora={"rank": 4}, kl={"coef": 0.05}), out=tmp_path / "run", on_event=lambda *_: None
-    ).run
+def test_facts_of_an_update_hold_what_rules_read(trained_run):
+    run = trained_run("run", lora={"rank": 4}, kl={"coef": 0.05}).run
     first = next(row for row in RunReader(run).steps() if row.stage == "grpo")
     assert {"weights", "update", "null", "plain", "gradient", "sync", "reference"} <= first.facts.keys()
     assert first.facts["plain"]["trainer"] < 1e-4

@@ -1,6 +1,9 @@
 """Rollouts are sampled with the declared version of the weights, and collected while earlier steps train."""
 
 import threading
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -9,7 +12,7 @@ from truing.doctor.live_doctor import LiveDoctor
 from truing.errors import ProvenError, RecipeError
 from truing.faults.fake_vllm.threads import fake_vllm
 from truing.faults.run_fault import BASE_RECIPE
-from truing.record import RunReader
+from truing.record import RunReader, StepRow
 from truing.trainer import collector
 from truing.trainer.preflight import random_reward
 
@@ -39,32 +42,50 @@ def trained(out, table, **options):
     return [row for row in RunReader(out).steps() if row.stage == "grpo"]
 
 
+class Collected(NamedTuple):
+    """A run: its folder, its steps of GRPO, and by step whether the thread that trains collected it."""
+
+    run: Path
+    steps: list[StepRow]
+    in_training_thread: dict[int, bool]
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory):
+    """``collected(1)``: the run with ``engine.ahead = 1``, trained once for all tests."""
+
+    @cache
+    def make(ahead):
+        in_training_thread, real = {}, collector.collect_step_samples
+
+        def noted(session, algorithm, setting, stage, step):
+            if stage == "grpo":
+                in_training_thread[step] = threading.current_thread() is threading.main_thread()
+            return real(session, algorithm, setting, stage, step)
+
+        run = tmp_path_factory.mktemp("ahead") / "run"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(collector, "collect_step_samples", noted)
+            return Collected(run, trained(run, recipe(ahead, eval={"every": 3})), in_training_thread)
+
+    return make
+
+
 @pytest.mark.parametrize("ahead", [0, 1, 2])
-def test_each_step_samples_with_the_declared_version(tmp_path, ahead):
-    steps = trained(tmp_path / "run", recipe(ahead, eval={"every": 3}))
+def test_each_step_samples_with_the_declared_version(collected, ahead):
+    run, steps, _ = collected(ahead)
     assert len(steps) == STEPS
     assert [row.facts["publication"]["behind"] for row in steps] == [
         min(step, ahead) for step in range(STEPS)
     ]
     for row in steps:
-        reader = RunReader(tmp_path / "run")
-        versions = {turn.sampler_version for each in reader.rows(row) for turn in each.sample.turns}
+        versions = {turn.sampler_version for each in RunReader(run).rows(row) for turn in each.sample.turns}
         assert versions == {row.facts["publication"]["version"]}
 
 
-def test_later_steps_are_collected_while_a_step_trains(tmp_path, monkeypatch):
-    threads = {}
-    real = collector.collect_step_samples
-
-    def noted(session, algorithm, setting, stage, step):
-        threads[stage, step] = threading.current_thread() is threading.main_thread()
-        return real(session, algorithm, setting, stage, step)
-
-    monkeypatch.setattr(collector, "collect_step_samples", noted)
-    trained(tmp_path / "ahead", recipe(1))
-    assert [threads["grpo", step] for step in range(STEPS)] == [False] * STEPS
-    trained(tmp_path / "not", recipe(0))
-    assert [threads["grpo", step] for step in range(STEPS)] == [True] * STEPS
+def test_later_steps_are_collected_while_a_step_trains(collected):
+    assert collected(1).in_training_thread == dict.fromkeys(range(STEPS), False)
+    assert collected(0).in_training_thread == dict.fromkeys(range(STEPS), True)
 
 
 def test_weights_older_than_declared_are_proven(tmp_path, monkeypatch):

@@ -15,8 +15,8 @@ from truing.utils.phase_clock import PHASES
 PPO = {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}
 
 
-def test_a_run_leaves_everything_on_record(mini, tmp_path):
-    result = truing.train(mini(), out=tmp_path / "run")
+def test_a_run_leaves_everything_on_record(trained_run):
+    result = trained_run("run")
     reader = RunReader(result.run)
     assert [(s.stage, s.step) for s in reader.steps()] == [(g, i) for g in ("sft", "grpo") for i in range(3)]
     assert list(result.estimates()) == ["base", "after_sft", "after_grpo"]
@@ -89,21 +89,18 @@ def test_a_resumed_run_equals_the_uninterrupted_one(mini, tmp_path, changes, sta
     assert resumed.estimates() == whole.estimates()
 
 
-def test_the_same_seed_gives_the_same_run_and_another_does_not(mini, tmp_path):
-    one, two = (truing.train(mini(), out=tmp_path / name) for name in ("one", "two"))
+def test_the_same_seed_gives_the_same_run_and_another_does_not(mini, trained_run, tmp_path):
+    one, two = trained_run("one"), truing.train(mini(), out=tmp_path / "two")
     assert_same_run(one.run, two.run)
-    other = truing.train(mini(seed=1), out=tmp_path / "other")
+    other = trained_run("other", seed=1)
     drawn = [
         [row.sample.token_ids.tolist() for row in rows_of(run)["grpo", 0]] for run in (one.run, other.run)
     ]
     assert drawn[0] != drawn[1]
 
 
-def test_micro_batches_do_not_change_what_is_drawn(mini, tmp_path):
-    runs = [
-        truing.train(mini(optimizer={"micro_batch_tokens": tokens}), out=tmp_path / str(tokens)).run
-        for tokens in (4096, 60)
-    ]
+def test_micro_batches_do_not_change_what_is_drawn(trained_run):
+    runs = [trained_run("one").run, trained_run("many", optimizer={"micro_batch_tokens": 60}).run]
     first, second = (rows_of(run)["grpo", 0] for run in runs)
     assert [row.sample.token_ids.tolist() for row in first] == [
         row.sample.token_ids.tolist() for row in second
@@ -161,8 +158,8 @@ def test_a_step_that_cannot_be_drawn_loses_none_before_it(mini, tmp_path):
     assert_same_run(whole.run, resumed.run)
 
 
-def test_an_existing_run_is_never_overwritten(mini, tmp_path):
-    truing.train(mini(stages=["sft"]), out=tmp_path / "run")
+def test_an_existing_run_is_never_overwritten(mini, trained_run, tmp_path):
+    trained_run("run")
     before = (tmp_path / "run" / "steps.jsonl").read_bytes()
     with pytest.raises(RecordError, match="exists and is not empty"):
         truing.train(mini(), out=tmp_path / "run")
@@ -181,8 +178,8 @@ def test_too_few_evaluation_tasks(mini, tmp_path):
         truing.train(mini(eval={"tasks": 9}), out=tmp_path / "run")
 
 
-def test_the_last_line_of_events_is_json(mini, tmp_path):
-    run = truing.train(mini(stages=["sft"]), out=tmp_path / "run").run
+def test_the_last_line_of_events_is_json(trained_run):
+    run = trained_run("run").run
     last = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
     assert last["kind"] == "finished"
 

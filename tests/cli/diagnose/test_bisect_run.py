@@ -114,11 +114,8 @@ def test_a_later_first_difference_is_found(mini, tmp_path):
     assert output["same_updates"] == table["sft"]["steps"]
 
 
-def test_runs_of_two_seeds_are_compared_by_their_results(mini, tmp_path):
-    runs = [
-        truing.train(mini(seed=seed), out=tmp_path / str(seed), on_event=lambda *_: None).run
-        for seed in (0, 1)
-    ]
+def test_runs_of_two_seeds_are_compared_by_their_results(trained_run):
+    runs = [trained_run(str(seed), seed=seed).run for seed in (0, 1)]
     output = invoke("compare", *map(str, runs)).stdout
     assert "recipe  seed: 0 | 1" in output
     assert "different seeds: no token-by-token comparison" in output

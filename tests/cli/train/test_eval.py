@@ -1,21 +1,40 @@
 """`truing eval`: the same fixed evaluation that the run made, of a recipe, a run or a checkpoint."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
 from command import truing as command
+from runs import ADAPTER, mini_table
 
+import truing
 from truing.envs.arithmetic import env
 
 
-@pytest.fixture(autouse=True)
-def a_reward_that_sees_every_token(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def _a_reward_that_sees_every_token():
     """An untrained policy has reward 0 everywhere, and 0 = 0 would test nothing."""
 
     def exact(rollout, task):
         return float(rollout.turns[0].token_ids.sum() % 97) / 97
 
-    monkeypatch.setattr(env, "exact", exact)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(env, "exact", exact)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(_a_reward_that_sees_every_token, tmp_path_factory):
+    """A run with that reward, which no other file may share."""
+    out = tmp_path_factory.mktemp("eval") / "run"
+    return truing.train(mini_table(**ADAPTER), out=out, on_event=lambda *_: None)
+
+
+@pytest.fixture
+def finished(trained, tmp_path):
+    """A copy of that run."""
+    return replace(trained, run=shutil.copytree(trained.run, tmp_path / "finished"))
 
 
 def evaluate(*words):

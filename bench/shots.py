@@ -69,8 +69,6 @@ RUNS = {"tiny": tiny(1e-3), "tiny-slower": tiny(3e-4), "planted": planted, "agen
 
 LONGEST = "0/grpo/0/0/0"
 SHOTS: dict[str, tuple[str, str]] = {
-    "board-overview": ("", "tbody tr .state"),
-    "board-run": ("#/run?run=tiny", "figure[data-drawn]"),
     "board-fault": ("#/run?run=planted", ".excerpt"),
     "board-xray": (
         f"#/sample?run=agent&stage=grpo&update=1&sample={LONGEST}&tint=entropy&token=330",
@@ -108,17 +106,6 @@ def take(root: Path, out: Path) -> None:
             with visiting(home) as visit:
                 page = visit.go(view, wait)
                 page.wait_for_timeout(1000)  # charts draw
-                if name == "board-run":
-                    page.evaluate(
-                        "document.querySelectorAll('details[open]').forEach((each) => each.open = false)"
-                    )
-                    page.wait_for_timeout(800)
-                if name == "board-overview":  # a picture names no folder of this machine
-                    header = page.locator("main p.quiet").first
-                    header.evaluate(
-                        "(each, root) => { each.textContent = each.textContent.replace(root, 'runs'); }",
-                        str(root),
-                    )
                 path = out / f"{name}.png"
                 page.screenshot(path=path)
                 print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")

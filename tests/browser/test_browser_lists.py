@@ -182,3 +182,23 @@ def test_more_leads_to_the_top_of_the_list(visit):
     expect(page.locator("tbody tr")).to_have_count(30)
     page.go_back()
     expect(page.locator("tbody tr")).to_have_count(100)
+
+
+def test_seconds_are_rounded_before_they_become_minutes(visit):
+    visit.go("")
+    expected = {
+        0.04: "0.0 s",
+        9.94: "9.9 s",
+        9.96: "10 s",
+        59.6: "1 min 0 s",
+        61: "1 min 1 s",
+        239.8: "4 min 0 s",
+        3599.4: "59 min 59 s",
+        3599.6: "1 h 0 min",
+        7199: "2 h 0 min",
+    }
+    shown = visit.page.evaluate(
+        """(all) => import("/dom.js").then(({ duration }) => all.map((each) => duration(each)))""",
+        list(expected),
+    )
+    assert shown == list(expected.values())

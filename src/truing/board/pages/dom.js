@@ -44,9 +44,11 @@ export function count(value) {
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return NO_NUMBER;
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const [total, minutes] = [Math.round(seconds), Math.round(seconds / 60)];
+  if (total < 60) return `${total} s`;
+  if (total < 3600) return `${Math.floor(total / 60)} min ${total % 60} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 export function fixed(value) {

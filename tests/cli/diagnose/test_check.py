@@ -1,6 +1,7 @@
 """`truing check` on the command line."""
 
 import json
+from functools import cache
 from typing import ClassVar
 
 import pytest
@@ -13,9 +14,15 @@ RECIPES = ROOT / "recipes"
 FEW = ("env.train=6", "env.eval=4")
 
 
+@cache
+def check(recipe):
+    """The result of the command for one of our own recipes."""
+    return truing("check", RECIPES / f"{recipe}.toml", *FEW)
+
+
 @pytest.mark.parametrize("recipe", ["tiny", "workspace-tiny"])
 def test_our_own_recipes_are_clean(recipe):
-    result = truing("check", RECIPES / f"{recipe}.toml", *FEW)
+    result = check(recipe)
     assert result.code == 0
     assert "✓ the demonstration scores full  10\n" in result.out
     assert "✗" not in result.out
@@ -30,8 +37,7 @@ def test_static_trains_nothing():
 
 
 def test_unchecked_parts_are_listed():
-    result = truing("check", RECIPES / "tiny.toml", *FEW)
-    assert "– tools are shown in full\n    not checked: tools: no task has any\n" in result.out
+    assert "– tools are shown in full\n    not checked: tools: no task has any\n" in check("tiny").out
 
 
 def test_findings_are_printed_in_full_with_exit_1():

@@ -82,7 +82,7 @@ def test_json_is_a_line_with_null_for_unknown_values(finished):
 
 
 def test_it_follows_another_process_and_ends_with_it(train):
-    process, run = train("grpo.steps=25")
+    process, run = train("grpo.steps=12")
     outcome = command("tail", run)
     assert outcome.code == 0
     assert process.wait(30) == 0

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from architectures import SMALL
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
@@ -49,6 +49,7 @@ def room(request):
         yield request.param
 
 
+@settings(max_examples=35)  # by each of three parameters
 @given(PROMPTS)
 def test_any_prompts_are_answered_as_by_padded_rows(model, prompts):
     requests = [Request(torch.tensor(ids), ("x", i)) for i, ids in enumerate(prompts)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from architectures import SMALL
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
@@ -63,6 +63,7 @@ def model():
 PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_size=1, max_size=8)
 
 
+@settings(max_examples=35)  # by each of three parameters
 @given(PROMPTS)
 def test_any_prompts_are_answered_as_without_sharing(model, prompts):
     requests = [Request(torch.tensor(ids), ("x", i)) for i, ids in enumerate(prompts)]

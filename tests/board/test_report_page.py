@@ -44,7 +44,7 @@ class Parts(HTMLParser):
             self.scripts[-1][1] += data
 
     def data(self, name):
-        (text,) = [text for told, text in self.scripts if told.get("id") == name]
+        (text,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
         return json.loads(text)
 
 
@@ -122,10 +122,10 @@ def test_a_report_holds_what_its_pages_ask_for(hostile_run):
 def test_its_answers_are_the_boards(hostile_run):
     views = Parts(html_report(hostile_run)).data("views")
     board = Board(hostile_run)
-    for asked, told in views.items():
+    for asked, answer in views.items():
         view, _, query = asked.partition("?")
         again = json.loads(dump_json(board.answer(view, dict(parse_qsl(query)))))
-        assert told == again, asked
+        assert answer == again, asked
 
 
 @pytest.mark.parametrize("name", ["mini", "critic"])
@@ -140,18 +140,21 @@ def test_a_trained_run_is_reported_whole(trained, name):
 def test_no_text_of_a_run_ends_its_script(hostile_run):
     text = html_report(hostile_run)
     parts = Parts(text)
-    assert [told.get("type", "") for told, _ in parts.scripts] == ["application/json"] * 2 + ["", "module"]
+    assert [attributes.get("type", "") for attributes, _ in parts.scripts] == ["application/json"] * 2 + [
+        "",
+        "module",
+    ]
     assert "alert(1)</script>" not in text
     assert parts.data("views")["run?run=a+%7E*run"]["name"] == NASTY
     assert text.lower().count("</script") == 4
-    for told, script in parts.scripts:
-        assert "<!--" not in script or told.get("type") != "application/json"
+    for attributes, script in parts.scripts:
+        assert "<!--" not in script or attributes.get("type") != "application/json"
 
 
 def test_its_policy_allows_its_own_scripts_and_nothing_else(hostile_run):
     parts = Parts(html_report(hostile_run))
-    for told, script in parts.scripts:
-        if told.get("type") != "application/json":
+    for attributes, script in parts.scripts:
+        if attributes.get("type") != "application/json":
             digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
             assert f"'sha256-{digest}'" in parts.policy
             assert "\r" not in script  # which a browser would read as a line's end, and find another digest

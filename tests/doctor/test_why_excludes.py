@@ -171,8 +171,8 @@ def history_of(real, shape):
 def test_what_the_record_excludes_is_not_named(real, name):
     shape = SHAPES[name]
     history = history_of(real, shape)
-    said = [each for each in why(history) if each.state != "ruled out"]
-    names = " | ".join(each.name for each in said)
+    remaining = [each for each in why(history) if each.state != "ruled out"]
+    names = " | ".join(each.name for each in remaining)
     assert history.reward_trend.summary().startswith(shape.head)
     for part in shape.says:
         assert part in names

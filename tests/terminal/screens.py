@@ -17,8 +17,8 @@ CARD = {"pass": ("alignment", "stability"), "fail": ("tool calls",), "fact": ("l
 
 def finding(code="RAT002", verdict=Verdict.PROVEN, what="17 of 4,096 ratios are off by 0.125", stage="grpo"):
     where = {"stage": stage, "step": 11, "sample_id": "0/grpo/11/3/0", "start": 0, "end": 1, "time": 0.0}
-    said = {"what": what, "got": "", "expected": "", "remedy": "", "log10_odds": None, "marks": {}}
-    return RecordedFinding(code=code, name="ratio", verdict=verdict, **where, **said)
+    claim = {"what": what, "got": "", "expected": "", "remedy": "", "log10_odds": None, "marks": {}}
+    return RecordedFinding(code=code, name="ratio", verdict=verdict, **where, **claim)
 
 
 def screen(card=CARD, reward_N=None, **changes):

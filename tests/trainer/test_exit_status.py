@@ -35,32 +35,32 @@ def stopped_by(error, mini, out):
 
 def test_an_unexpected_error_is_on_record_with_its_last_lines(mini, tmp_path):
     kind, facts = stopped_by(ValueError("a tensor of 3 × 4"), mini, tmp_path / "run")
-    (told,) = stops(tmp_path / "run")
-    assert (kind, facts) == ("stopped", {"run": str(tmp_path / "run"), **told})
-    assert {name: told[name] for name in ("reason", "resumable", "error", "message")} == {
+    (stop,) = stops(tmp_path / "run")
+    assert (kind, facts) == ("stopped", {"run": str(tmp_path / "run"), **stop})
+    assert {name: stop[name] for name in ("reason", "resumable", "error", "message")} == {
         "reason": "ValueError",
         "resumable": True,
         "error": "ValueError",
         "message": "a tensor of 3 × 4",
     }
-    assert told["traceback"].endswith("ValueError: a tensor of 3 × 4")
-    assert "raise error" in told["traceback"]
+    assert stop["traceback"].endswith("ValueError: a tensor of 3 × 4")
+    assert "raise error" in stop["traceback"]
 
 
 def test_what_truing_raises_says_what_to_do_and_has_no_traceback(mini, tmp_path):
     error = TruingError("no room", got=3, expected=4, remedy="make some")
     stopped_by(error, mini, tmp_path / "run")
-    (told,) = stops(tmp_path / "run")
-    assert (told["reason"], told["error"], told["traceback"]) == ("no room", "TruingError", "")
-    assert told["message"] == str(error)
-    assert "remedy: make some" in told["message"]
+    (stop,) = stops(tmp_path / "run")
+    assert (stop["reason"], stop["error"], stop["traceback"]) == ("no room", "TruingError", "")
+    assert stop["message"] == str(error)
+    assert "remedy: make some" in stop["message"]
 
 
 def test_ctrl_c_is_no_fault(mini, tmp_path):
     stopped_by(KeyboardInterrupt(), mini, tmp_path / "run")
-    (told,) = stops(tmp_path / "run")
-    assert (told["reason"], told["message"], told["traceback"]) == ("KeyboardInterrupt", "", "")
-    assert told["resumable"]
+    (stop,) = stops(tmp_path / "run")
+    assert (stop["reason"], stop["message"], stop["traceback"]) == ("KeyboardInterrupt", "", "")
+    assert stop["resumable"]
 
 
 def test_the_traceback_of_a_users_reward_function_is_kept(mini, tmp_path):
@@ -69,10 +69,10 @@ def test_the_traceback_of_a_users_reward_function_is_kept(mini, tmp_path):
 
     with pytest.raises(RewardError):
         truing.train(mini(), rewards=[broken], out=tmp_path / "run")
-    (told,) = stops(tmp_path / "run")
-    assert told["error"] == "RewardError"
-    assert "in broken" in told["traceback"]
-    assert told["traceback"].endswith("ZeroDivisionError: division by zero")
+    (stop,) = stops(tmp_path / "run")
+    assert stop["error"] == "RewardError"
+    assert "in broken" in stop["traceback"]
+    assert stop["traceback"].endswith("ZeroDivisionError: division by zero")
 
 
 def test_only_the_end_of_what_is_long_is_kept():
@@ -88,18 +88,18 @@ def test_what_a_guard_gave_up_on_is_not_to_be_resumed(mini, tmp_path, monkeypatc
     not_finite_at(monkeypatch, above=0.0)
     with pytest.raises(GuardError):
         truing.train(mini(**HOT), out=tmp_path / "run", on_event=lambda *_: None)
-    (told,) = stops(tmp_path / "run")
-    assert (told["error"], told["resumable"]) == ("GuardError", False)
+    (stop,) = stops(tmp_path / "run")
+    assert (stop["error"], stop["resumable"]) == ("GuardError", False)
     assert [event.kind for event in RunReader(tmp_path / "run").events()][-2:] == ["gave_up", "stopped"]
 
 
 def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, tmp_path):
     with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError):
         truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", on_event=lambda *_: None)
-    *_, first, second, told = RunReader(tmp_path / "run").events()
-    assert [event.kind for event in (first, second, told)] == ["finding", "finding", "stopped"]
-    assert told.payload["error"] == "ProvenError"
-    assert first.payload["code"] in told.payload["reason"]
+    *_, first, second, stop = RunReader(tmp_path / "run").events()
+    assert [event.kind for event in (first, second, stop)] == ["finding", "finding", "stopped"]
+    assert stop.payload["error"] == "ProvenError"
+    assert first.payload["code"] in stop.payload["reason"]
 
 
 def test_a_run_that_goes_on_says_so_and_is_the_same_as_one_that_never_stopped(mini, tmp_path):

@@ -23,7 +23,7 @@ def rewards(*values):
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "unstable"),
     [
         ((0.5, 0.1, 0.1), True),
         ((0.5, 0.3, 0.3), False),
@@ -33,9 +33,9 @@ def rewards(*values):
         ((0.5, 0.0), False),  # no window after the first step yet
     ],
 )
-def test_a_reward_falls_below_the_start_or_the_best_window(values, told):
+def test_a_reward_falls_below_the_start_or_the_best_window(values, unstable):
     cfg = GuardConfig(window=2, reward_drop=0.3)
-    assert bool(instability(rewards(*values), cfg)) == told
+    assert bool(instability(rewards(*values), cfg)) == unstable
     assert not instability(rewards(*values), GuardConfig(window=2))
 
 
@@ -107,16 +107,16 @@ def rollbacks_of(run):
 def test_a_run_goes_back_and_goes_on_with_smaller_updates(mini, tmp_path, monkeypatch):
     not_finite_at(monkeypatch)
     run = truing.train(mini(**HOT), out=tmp_path / "run").run
-    (told,) = rollbacks_of(run)
+    (rollback,) = rollbacks_of(run)
     # step 5 broke: steps 4 and 5 are its window, and the first of them was drawn after 4 updates
-    assert (told["stage"], told["step"], told["to"], told["factor"]) == ("grpo", 5, 2, 1.0)
-    assert "not finite" in told["reason"]
+    assert (rollback["stage"], rollback["step"], rollback["to"], rollback["factor"]) == ("grpo", 5, 2, 1.0)
+    assert "not finite" in rollback["reason"]
     steps = [row for row in RunReader(run).steps() if row.stage == "grpo"]
     assert [row.step for row in steps] == list(range(8))
     assert [row.metrics["lr"] for row in steps] == pytest.approx([1e-3] * 2 + [1e-4] * 6)
-    aside = RunReader(run / told["kept"])
-    assert [row.step for row in aside.steps()] == [2, 3, 4]
-    undone, again = aside.samples("grpo", 2), RunReader(run).samples("grpo", 2)
+    archive = RunReader(run / rollback["kept"])
+    assert [row.step for row in archive.steps()] == [2, 3, 4]
+    undone, again = archive.samples("grpo", 2), RunReader(run).samples("grpo", 2)
     for one, other in zip(undone, again, strict=True):  # the same weights, tasks and random numbers
         assert torch.equal(one.sample.token_ids, other.sample.token_ids)
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
@@ -152,10 +152,10 @@ def test_a_run_that_is_rolled_back_and_cut_resumes_bit_for_bit(mini, tmp_path, m
     table = mini(**HOT)
     whole = truing.train(table, out=tmp_path / "whole")
 
-    def crash(told, facts):
+    def crash(event, facts):
         record = facts.get("record")
         where = (record.stage, record.step) if record else (facts.get("stage"), facts.get("step"))
-        if told == kind and where == ("grpo", step):
+        if event == kind and where == ("grpo", step):
             raise Interrupt
 
     with pytest.raises(Interrupt):
@@ -247,9 +247,9 @@ def test_a_policy_that_cannot_be_drawn_from_is_undone(mini, tmp_path, spoilt_aft
         spoilt_after(3, lambda weight: weight.fill_(math.nan)),
     )
     run = truing.train(table, out=tmp_path / "run", on_event=spoil).run
-    (told,) = rollbacks_of(run)
-    assert "the weights to sample from are not finite" in told["reason"]
-    assert (told["step"], told["to"]) == (4, 2)
+    (rollback,) = rollbacks_of(run)
+    assert "the weights to sample from are not finite" in rollback["reason"]
+    assert (rollback["step"], rollback["to"]) == (4, 2)
     assert len(rows_of(run)) == 10
 
 
@@ -272,9 +272,9 @@ def test_a_collapse_is_undone(mini, tmp_path, spoilt_after):
     run = truing.train(
         table, out=tmp_path / "run", on_event=spoilt_after(2, lambda weight: weight.mul_(20))
     ).run
-    (told,) = rollbacks_of(run)
-    assert "entropy" in told["reason"]
-    assert told["to"] <= 3
+    (rollback,) = rollbacks_of(run)
+    assert "entropy" in rollback["reason"]
+    assert rollback["to"] <= 3
     steps = [row.metrics for row in RunReader(run).steps() if row.stage == "grpo"]
     assert steps[-1]["entropy/drawn"] > 0.8 * steps[0]["entropy/drawn"]
     assert len(rows_of(run)) == 10

@@ -24,19 +24,19 @@ def slow(values, points, start=0, end=None, log=False):
         return {"x": [i + 1 for i, _ in known], "y": [value for _, value in known]}
     first, last = known[0][0], known[-1][0]
     width = math.ceil((last - first + 1) / points)
-    told = {name: [] for name in ("x", "y", "low", "high", "low_at", "high_at")} | {"width": width}
+    curve = {name: [] for name in ("x", "y", "low", "high", "low_at", "high_at")} | {"width": width}
     for begin in range(first, last + 1, width):
         inside = [(i, value) for i, value in known if begin <= i < begin + width]
         if not inside:
             continue
         low, high = min(value for _, value in inside), max(value for _, value in inside)
-        told["x"].append(sum(i + 1 for i, _ in inside) / len(inside))
-        told["y"].append(math.fsum(value for _, value in inside) / len(inside))
-        told["low"].append(low)
-        told["high"].append(high)
-        told["low_at"].append(next(i for i, value in inside if value == low) + 1)
-        told["high_at"].append(next(i for i, value in inside if value == high) + 1)
-    return told
+        curve["x"].append(sum(i + 1 for i, _ in inside) / len(inside))
+        curve["y"].append(math.fsum(value for _, value in inside) / len(inside))
+        curve["low"].append(low)
+        curve["high"].append(high)
+        curve["low_at"].append(next(i for i, value in inside if value == low) + 1)
+        curve["high_at"].append(next(i for i, value in inside if value == high) + 1)
+    return curve
 
 
 numbers = st.one_of(st.just(NAN), st.sampled_from([INF, -INF, 0.0, 1.0]), st.floats(-1e6, 1e6))
@@ -59,8 +59,10 @@ def test_curves_are_what_a_slow_second_implementation_says(values, points, start
     assert got.pop("not_above_0") == sum(log and math.isfinite(each) and each <= 0 for each in part)
     assert got.pop("last") == next((each for each in reversed(part) if not math.isnan(each)), None)
     assert got.keys() == expected.keys()
-    for name, told in expected.items():
-        assert got[name] == (pytest.approx(told, rel=1e-9, abs=1e-9) if name in ("x", "y") else told), name
+    for name, values in expected.items():
+        assert got[name] == (pytest.approx(values, rel=1e-9, abs=1e-9) if name in ("x", "y") else values), (
+            name
+        )
 
 
 @given(st.lists(numbers, min_size=1, max_size=60), st.integers(1, 9))

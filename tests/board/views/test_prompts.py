@@ -29,13 +29,13 @@ def prompts_board(tmp_path):
             for task, updates in REWARDS.items():
                 for i, reward in enumerate(updates[step] if step < len(updates) else ()):
                     name = f"0/grpo/{step}/{task}/{i}"
-                    said = (
+                    messages = (
                         {"role": "system", "content": "be good"},
                         {"role": "user", "content": f"do {task}" + "!" * 400},
                         {"role": "assistant", "content": "no"},
                     )
                     own = {"task_id": task, "group_id": f"0/grpo/{step}/{task}", "rollout_id": name}
-                    rows.append(changed(make_row(name), reward=reward, messages=said, **own))
+                    rows.append(changed(make_row(name), reward=reward, messages=messages, **own))
             write(writer, step, rows=rows)
     return Board(tmp_path)
 
@@ -94,8 +94,8 @@ def test_an_attempt_with_several_samples_counts_once(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
         write(writer, 1, rows=rows[3:])  # an attempt of the same name in another update is another
-    (told,) = answer_of(Board(tmp_path))["tasks"]
-    assert (told["attempts"], told["pass_rate"]) == (3, pytest.approx(1 / 3))
+    (task,) = answer_of(Board(tmp_path))["tasks"]
+    assert (task["attempts"], task["pass_rate"]) == (3, pytest.approx(1 / 3))
     assert answer_of(Board(tmp_path), "samples")["count"] == 5
 
 
@@ -139,8 +139,8 @@ def test_each_tenth_is_counted_in_the_bar_that_begins_with_it():
     assert prompts._bin_indices(pa.chunked_array([[-0.0, 0.001, 0.0999, 0.999]])).tolist() == [0, 1, 1, 10]
 
 
-def names(told):
-    return [each["sample_id"].removeprefix("0/grpo/") for each in told["samples"]]
+def names(answer):
+    return [each["sample_id"].removeprefix("0/grpo/") for each in answer["samples"]]
 
 
 def test_samples_are_chosen_as_they_are_wanted(prompts_board):

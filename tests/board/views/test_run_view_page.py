@@ -137,5 +137,5 @@ def test_an_evaluation_stands_where_its_stage_counts_from(tmp_path):
         for step in range(40, 52):
             write(writer, step)
         writer.write_event("eval", **evaluation("grpo@50", 0.5))
-    (told,) = Board(tmp_path).answer("run", {"run": "run"})["evaluations_at"]
-    assert told["x"] == 10
+    (point,) = Board(tmp_path).answer("run", {"run": "run"})["evaluations_at"]
+    assert point["x"] == 10

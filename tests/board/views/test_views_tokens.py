@@ -25,9 +25,9 @@ def sample_answer(board, name, step, row, **more):
     return board.answer("sample", query | more)
 
 
-def same(told, stream):
+def same(shown, stream):
     return all(
-        (math.isnan(a) and math.isnan(b)) or a == b for a, b in zip(told, stream.tolist(), strict=True)
+        (math.isnan(a) and math.isnan(b)) or a == b for a, b in zip(shown, stream.tolist(), strict=True)
     )
 
 

@@ -171,8 +171,8 @@ def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_pa
             write(writer, step)
     board = Board(tmp_path)
     assert finding_codes(board) == [[[], {}, []]] * 4
-    (told,) = board.answer("run", {"run": "run"})["findings"]
-    assert (told["undone"], told["excerpt"]) == ("undone by a rollback: see abandoned/grpo-1", [])
+    (shown,) = board.answer("run", {"run": "run"})["findings"]
+    assert (shown["undone"], shown["excerpt"]) == ("undone by a rollback: see abandoned/grpo-1", [])
     assert board.answer("samples", {"run": "run", "found": "1"})["count"] == 0
     log = [(each["kind"], each["text"]) for each in board.answer("run", {"run": "run"})["events"]]
     assert log[0] == ("rollback", "grpo: back to 1 updates: it broke")
@@ -221,8 +221,8 @@ def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
         write(writer, 0, rows=rows)
     answer = Board(tmp_path).answer("group", at(group="g0"))
     assert (answer["attempts"], answer["count"]) == (2, 3)
-    said = Board(tmp_path).answer("sample", at(sample="s2"))["messages"]
-    assert (said[0]["text"], json.loads(said[1]["text"])) == ("q", [call])
+    messages = Board(tmp_path).answer("sample", at(sample="s2"))["messages"]
+    assert (messages[0]["text"], json.loads(messages[1]["text"])) == ("q", [call])
 
 
 def test_an_update_knows_those_beside_it_also_of_another_stage(tmp_path):

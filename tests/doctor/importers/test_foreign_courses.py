@@ -77,8 +77,8 @@ STAYED = {
 @pytest.mark.parametrize("name", STAYED)
 def test_a_reward_that_did_not_fall_is_left_alone(tmp_path, name):
     for seed in range(12):
-        said = findings_of(trainer_state(tmp_path / str(seed), healthy(seed, reward=STAYED[name])))
-        assert said == {}, said
+        findings = findings_of(trainer_state(tmp_path / str(seed), healthy(seed, reward=STAYED[name])))
+        assert findings == {}, findings
 
 
 def test_a_kl_that_jumps_once_is_reported_with_what_it_was_before(tmp_path):
@@ -144,9 +144,9 @@ def test_a_table_with_reward_its_deviation_and_kl_is_enough(tmp_path):
         f"{i},{0.6 if i < 20 else 0.0},{0.4 if i < 20 else 0.0},{0.05 if i != 9 else 14.7}" for i in range(40)
     ]
     (tmp_path / "a.csv").write_text("\n".join(["step,reward,reward_std,kl", *rows]))
-    said = findings_of(tmp_path / "a.csv")
-    assert set(said) == {"RWD010", "KLD003", "ADV004"}
-    assert "from 0.6 to 0; it broke at update 20" in said["RWD010"].claim.what
+    findings = findings_of(tmp_path / "a.csv")
+    assert set(findings) == {"RWD010", "KLD003", "ADV004"}
+    assert "from 0.6 to 0; it broke at update 20" in findings["RWD010"].claim.what
 
 
 def test_a_log_that_goes_back_is_of_the_run_that_was_resumed(tmp_path):
@@ -201,12 +201,12 @@ def test_a_suspicion_says_how_often_healthy_runs_show_it(tmp_path):
 
 def test_published_logs_are_reported_as_they_are_labelled(data):
     logs = [json.loads(line) for line in (data / "training_logs" / "index.jsonl").read_text().splitlines()]
-    said = {
+    expected = {
         each["run"]: (each["label_from_reward"], set(findings_of(data / "training_logs" / each["file"])))
         for each in logs
         if "label_from_reward" in each
     }
-    for run, (label, codes) in said.items():
+    for run, (label, codes) in expected.items():
         assert ("RWD010" in codes) is (label in ("collapsed", "degraded")), run
         if label.startswith("healthy"):
             assert codes <= {"LEN003"}, run  # half of all attempts are cut: a fact about some of them

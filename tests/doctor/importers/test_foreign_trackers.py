@@ -88,8 +88,8 @@ def project(path, runs, config):
             store.execute("INSERT INTO configs VALUES (?, ?)", (name, json.dumps(config)))
             for step, rate in enumerate(rates):
                 values = {"train/learning_rate": rate, SHARE: 0.5, "train/grad_norm": "NaN"}
-                told = name, step, json.dumps(values)
-                store.execute("INSERT INTO metrics (run_name, step, metrics) VALUES (?, ?, ?)", told)
+                row = name, step, json.dumps(values)
+                store.execute("INSERT INTO metrics (run_name, step, metrics) VALUES (?, ?, ?)", row)
     store.close()
     return path
 

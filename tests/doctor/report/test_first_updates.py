@@ -73,9 +73,9 @@ def test_samples_that_are_not_trained_on_are_shown_too(tokenizer):
 def test_a_hundred_and_twenty_characters_on_each_side(tokenizer):
     answer = "a" * 60 + "你" * 100 + "z" * 400 + "<|im_end|>"
     step = step_of_texts(tokenizer, "q" * 500 + "é", HEADER, [answer] * 2)
-    prompt, said = texts(step, tokenizer)[:2]
+    prompt, answer_text = texts(step, tokenizer)[:2]
     assert prompt.endswith(f': "{"q" * (SHOWN_CHARACTERS - len(HEADER) - 1)}é<|im_start|>assistant\\n"')
-    assert said.endswith(f': "{answer[:SHOWN_CHARACTERS]}" … "{answer[-SHOWN_CHARACTERS:]}"')
+    assert answer_text.endswith(f': "{answer[:SHOWN_CHARACTERS]}" … "{answer[-SHOWN_CHARACTERS:]}"')
 
 
 def test_a_chat_header_in_an_answer_is_named(tokenizer):

@@ -30,15 +30,17 @@ def diagnosis():
 
 
 def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):
-    (told,) = tainted_checkpoints(diagnosis, RECIPE)
-    assert told.startswith("REF003: discard checkpoints of grpo after 2 updates, and all later")
+    (sentence,) = tainted_checkpoints(diagnosis, RECIPE)
+    assert sentence.startswith("REF003: discard checkpoints of grpo after 2 updates, and all later")
     assert any("from grpo 3 on" in text for text, _ in report_lines(diagnosis, "RUN"))
 
 
 def test_what_may_be_health_begins_no_taint():
     results = [finding(Verdict.CANNOT_TELL, 0), finding(Verdict.PROVEN, 8)]
-    (told,) = tainted_checkpoints(Diagnosis(select_rules(["REF003"]), findings={"REF003": results}), RECIPE)
-    assert "after 8 updates" in told
+    (sentence,) = tainted_checkpoints(
+        Diagnosis(select_rules(["REF003"]), findings={"REF003": results}), RECIPE
+    )
+    assert "after 8 updates" in sentence
 
 
 def test_what_is_suppressed_taints_nothing(diagnosis):
@@ -50,8 +52,13 @@ def test_a_finding_is_reported_once_in_every_form(diagnosis):
     texts = [text for text, _ in report_lines(diagnosis, "RUN")]
     heads = [text for text in texts if "REF003 a-name" in text]
     assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 updates"]
-    (told,) = report_facts(diagnosis)["findings"]
-    assert (told["update"], told["first_stage"], told["first_update"], told["updates"]) == (9, "grpo", 3, 4)
+    (reported,) = report_facts(diagnosis)["findings"]
+    assert (reported["update"], reported["first_stage"], reported["first_update"], reported["updates"]) == (
+        9,
+        "grpo",
+        3,
+        4,
+    )
     (result,) = json.loads(json.dumps(sarif(diagnosis, "x")))["runs"][0]["results"]
     assert (result["level"], result["occurrenceCount"]) == ("error", 4)
     (case,) = ElementTree.fromstring(junit(diagnosis, "x"))

@@ -18,7 +18,7 @@ from typing import Any
 
 from truing.config import load_recipe
 from truing.envs import make_env
-from truing.rollouts.env_workers import MAX_WORKERS, run_in_workers
+from truing.rollouts.workers.threads import MAX_WORKERS, run_in_workers
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "workspace-tiny.toml"
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]

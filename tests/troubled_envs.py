@@ -127,7 +127,7 @@ class Troubled:
     notes: tuple = ()
 
     def tasks(self, split):
-        return [acting(f"{split}-{i}", "a", "b") for i in range(2)]
+        return [acting(f"{split}-{i}", "a", "b") for i in range(4)]
 
     def open(self, task):
         return Counting()
@@ -169,6 +169,18 @@ class Plain:
 
     def tasks(self, split):
         return [acting(f"{split}-{i}", "a", "b") for i in range(2)]
+
+
+class Explosive(Troubled):
+    """Half its tasks crash their process."""
+
+    def open(self, task):
+        return Exploding() if task.task_id.startswith("train") and int(task.task_id[-1]) % 2 else Counting()
+
+
+class Exploding(Counting):
+    def outcome(self):
+        return crash()
 
 
 class Slow(Troubled):

@@ -12,6 +12,7 @@ second, and their ratio to "continuous, no waiting", are printed as one line of 
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -153,7 +154,7 @@ def main() -> None:
             lock_step,
             seconds,
         )
-        for lock_step in (True, False)
+        for lock_step in (False, True)
         for seconds in (0.0, args.seconds)
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
@@ -161,6 +162,7 @@ def main() -> None:
         for _ in range(args.repeats):
             for name, (lock_step, seconds) in ways.items():
                 found[name].append(tokens_per_second(loaded, engine, args, seconds, lock_step=lock_step))
+                print(f"{name}: {found[name][-1]:.1f} tokens/s", file=sys.stderr, flush=True)
                 if args.vllm is None:
                     engine.reset_prefix_cache()
     medians = {name: statistics.median(values) for name, values in found.items()}

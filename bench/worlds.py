@@ -108,6 +108,7 @@ def main() -> None:
     recipe = load_recipe(RECIPE)
     assert recipe.env is not None
     keys = dict(recipe.env)
+    keys |= {"train": given.attempts, "eval": 8}  # its own memory and start are not those of a process
     env = make_env(keys.pop("name"), keys)
     pairs = [
         (seconds(a_thread_each, env, given.attempts), seconds(as_rollouts, env, given.attempts))

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from dataclasses import fields
@@ -13,9 +14,11 @@ import psutil
 import pytest
 import torch
 import troubled_envs
+from pydantic import ValidationError
 from troubled_envs import Clocked, Plain, Slow, Troubled, Unmade, acting
 
 from truing.config import EpisodeConfig
+from truing.envs import make_env
 from truing.envs.tools import tool
 from truing.envs.wrappers import with_changed_tasks, with_rewards, with_tools
 from truing.errors import RecipeError, RewardCrash, RewardError
@@ -65,9 +68,9 @@ def test_processes_give_the_rollouts_and_rewards_of_threads_bit_for_bit(chat, wo
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        ("hang", r"no result within 1 s: tool 'act' of Troubled hung[\s\S]*troubled_envs.py"),
-        ("compute_forever", r"no result within 1 s: tool 'act' of Troubled hung[\s\S]*in compute_forever"),
-        ("hold_the_gil", r"no result within 1 s: tool 'act' of Troubled hung[\s\S]*in hold_the_gil"),
+        ("hang", r"no result within 3 s: tool 'act' of Troubled hung[\s\S]*troubled_envs.py"),
+        ("compute_forever", r"no result within 3 s: tool 'act' of Troubled hung[\s\S]*in compute_forever"),
+        ("hold_the_gil", r"no result within 3 s: tool 'act' of Troubled hung[\s\S]*in hold_the_gil"),
         ("leave", r"tool 'act' of Troubled ended its process with exit code 3"),
         ("leave_as_if_well", r"tool 'act' of Troubled ended its process with exit code 0"),
         ("crash", r"tool 'act' of Troubled crashed: .*signal SIGSEGV[\s\S]*in crash"),
@@ -77,7 +80,8 @@ def test_processes_give_the_rollouts_and_rewards_of_threads_bit_for_bit(chat, wo
 )
 def test_trouble_in_a_tool_is_the_error_of_its_attempt_only(chat, kind, reason):
     tasks = [acting("well", "a", "b", "c"), acting("bad", "a", kind, "b"), acting("also", "a", "b", "c")]
-    well, bad, also = run(chat, Troubled(), tasks, timeout=1.0, workers=1)
+    timeout = 3.0 if "no result within" in reason else 20.0
+    well, bad, also = run(chat, Troubled(), tasks, timeout=timeout, workers=1)
     assert bad.status is Status.ERROR
     assert re.search(reason, bad.error), bad.error
     for rollout in (well, also):  # they lived in the process that ended, and were replayed
@@ -103,7 +107,7 @@ def test_an_episode_that_replies_differently_in_a_replay_is_an_error(chat):
 def test_a_reward_that_hangs_or_crashes_is_the_error_of_its_attempt_only(chat, reward):
     env = with_rewards(Troubled(), {"score": (reward, 1.0)})
     tasks = [acting("well", "a"), acting("bad", "a"), acting("also", "a")]
-    well, bad, also = run(chat, env, tasks, timeout=1.0)
+    well, bad, also = run(chat, env, tasks, timeout=3.0)
     assert (well.reward, also.reward) == (1.0, 1.0)
     assert bad.status is Status.ERROR
     assert "grading task 'bad' failed" in bad.error
@@ -172,6 +176,27 @@ def test_an_environment_that_cannot_be_made_in_a_process_is_refused():
 def test_the_time_limit_is_that_of_a_call_not_of_the_start(chat):
     (rollout,) = run(chat, Slow(), [acting("t", "a")], timeout=1.0)
     assert rollout.status is Status.DONE, rollout.error
+
+
+def test_a_changed_environment_of_a_recipe_is_refused():
+    env = make_env("arithmetic", {"kinds": ["max"], "train": 8, "eval": 4})
+    env.rewards = {"other": (troubled_envs.lengthy, 1.0)}
+    with pytest.raises(RecipeError, match=r"other rewards in a process[\s\S]*lengthy"):
+        open_workers(env, EpisodeConfig(processes=True))
+
+
+def test_an_environment_of_a_recipe_is_made_again_and_need_not_be_pickled(chat):
+    env = make_env("arithmetic", {"kinds": ["max"], "train": 8, "eval": 4})
+    env.connection = threading.Lock()
+    tasks = env.tasks("train")[:2]
+    assert [rollout.reward for rollout in run(chat, env, tasks)] == [1.0, 1.0]
+
+
+def test_a_memory_limit_needs_processes():
+    assert EpisodeConfig(processes=True, process_memory="1.5 GB").process_memory_bytes == 1_500_000_000
+    for keys in ({"process_memory": "1GB"}, {"processes": True, "process_memory": "much"}):
+        with pytest.raises(ValidationError, match=r"add processes = true|gigabytes of"):
+            EpisodeConfig(**keys)
 
 
 def gone(pids, seconds=15.0):

@@ -19,7 +19,8 @@ from typing import Any
 
 import torch
 
-from truing.errors import TruingError
+from truing.envs.base import Env
+from truing.errors import RecipeError, TruingError
 from truing.rollouts.workers.calls import CallResult, EpisodeTable, call_result
 
 MAX_RESULT_BYTES = 64 * 2**20
@@ -34,6 +35,7 @@ class ProcessSetting:
     """What a process is started with."""
 
     env: bytes  # of ``env_copy``
+    rewards: Mapping[str, tuple[float, str]]  # of ``reward_names``
     environ: Mapping[str, str]
     sys_path: Sequence[str]
     timeout: float  # seconds of a call
@@ -51,11 +53,32 @@ def main(connection: Connection, trace: Connection, setting: ProcessSetting) -> 
     torch.set_num_threads(1)
     if setting.memory is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (setting.memory, resource.RLIM_INFINITY))
-    opened = call_result(lambda: EpisodeTable(pickle.loads(setting.env)))
+    opened = call_result(lambda: EpisodeTable(_environment(setting)))
     connection.send_bytes(pickle.dumps(opened.error))
     if opened.value is not None:
         _serve(connection, trace, opened.value, setting.timeout)
     end_group()
+
+
+def _environment(setting: ProcessSetting) -> Env:
+    """Return the environment, made in this process; raise if it has other rewards than the trainer's."""
+    env: Env = pickle.loads(setting.env)
+    if reward_names(env) != setting.rewards:
+        raise RecipeError(
+            "the environment has other rewards in a process",
+            got=reward_names(env),
+            expected=setting.rewards,
+            remedy="do not change an environment after make_env: pass rewards=, or set them in its class",
+        )
+    return env
+
+
+def reward_names(env: Env) -> dict[str, tuple[float, str]]:
+    """Return the weight and the function's name of each reward."""
+    return {
+        name: (weight, getattr(function, "__qualname__", type(function).__qualname__))
+        for name, (function, weight) in env.rewards.items()
+    }
 
 
 def _serve(connection: Connection, trace: Connection, table: EpisodeTable, timeout: float) -> None:

@@ -18,7 +18,7 @@ from truing.envs.wrappers import original_env, original_task
 from truing.errors import RecipeError, RewardCrash
 from truing.rewards import GradeResult
 from truing.rollouts.workers.calls import CallResult, EnvCall
-from truing.rollouts.workers.child import ProcessSetting
+from truing.rollouts.workers.child import ProcessSetting, reward_names
 from truing.rollouts.workers.env_copy import THREADS, env_copy
 from truing.rollouts.workers.process import ProcessEnded, WorkerProcess
 from truing.types.rollout import Rollout
@@ -39,7 +39,9 @@ class ProcessWorkers:
         """
         self._env, self._ids = env, count(1)
         name = type(original_env(env)).__qualname__
-        setting = ProcessSetting(env_copy(env), dict(os.environ), list(sys.path), timeout, memory)
+        setting = ProcessSetting(
+            env_copy(env), reward_names(env), dict(os.environ), list(sys.path), timeout, memory
+        )
         self._processes = [WorkerProcess(setting, name) for _ in range(workers)]
         self._end = weakref.finalize(self, _stop_all, self._processes)  # also at the end of the program
         try:

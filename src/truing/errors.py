@@ -6,6 +6,7 @@ TruingError                     exit code 2; the message has the parts what, got
 ├── ModelError                  a model, tokenizer or chat template
 ├── InvalidValueError           an invalid argument, type or sampling parameter
 ├── RewardError                 a reward function that raised, or returned something other than a number
+│   └── RewardCrash             a reward function that hung, or crashed its process
 ├── JudgeUnavailable            a judge that cannot be reached, or replies without a score
 ├── SkipGroup                   the same, if the recipe then skips the group
 ├── RolloutError                no attempt of a step can be trained on, or evaluated
@@ -95,6 +96,10 @@ class BadRequestError(TruingError):
 
 class RecordError(TruingError):
     """Raised where a run directory cannot be written or read."""
+
+
+class RewardCrash(RewardError):
+    """Raised where a reward function hangs, or ends its process: its attempt is an error."""
 
 
 class JudgeUnavailable(TruingError):

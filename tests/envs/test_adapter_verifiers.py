@@ -7,7 +7,7 @@ import pytest
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
-from truing.rollouts.env_workers import run_in_workers
+from truing.rollouts.workers.threads import run_in_workers
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
 from truing.types.sampling_params import SamplingParams

@@ -76,8 +76,9 @@ def check(context: EpisodeContext) -> CheckReport:
 
 def check_tasks(context: EpisodeContext, tasks: Sequence[Task]) -> CheckReport:
     """Run all checks for the given tasks only."""
-    trial = run_trial(context, tasks)
-    return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
+    with context.running_workers() as workers:
+        trial = run_trial(context, workers, tasks)
+        return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
 
 
 def evenly_spaced(tasks: Sequence[Task], limit: int) -> Iterator[Task]:

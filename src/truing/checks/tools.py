@@ -2,18 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
+from typing import Any
 
 from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.tool_names import UnknownToolName, unknown_tool_names
 from truing.checks.trial_episodes import TrialRun, demonstration_turns
-from truing.envs.base import Episode, MultiTurnEnv
-from truing.envs.isolation import open_isolated
-from truing.envs.tools import ToolEpisode
-from truing.rollouts.env_workers import run_in_workers
+from truing.envs.base import MultiTurnEnv
+from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, run_calls
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
-from truing.utils.deep_copy import deep_copy
 from truing.utils.format import did_you_mean
 
 UNKNOWN_NAME = "truing_probe"
@@ -42,13 +39,11 @@ def names_agree(trial: TrialRun) -> CheckResult:
             "the prompt",
             prompt,
         )
-        episode = (
-            _open_episode(env, task, trial.context.limits.timeout) if isinstance(env, MultiTurnEnv) else None
-        )
-        env_tools = set(episode.tools) if isinstance(episode, ToolEpisode) else set[str]()
+        registered = _registered_tools(trial.workers, task) if isinstance(env, MultiTurnEnv) else None
+        env_tools = registered or set[str]()
         for unknown in unknown_tool_names(task, prompt | env_tools | introduced[task.task_id]):
             first_task.setdefault(unknown, task.task_id)
-        if isinstance(episode, ToolEpisode):
+        if registered is not None:
             findings += _missing_tools(
                 task, "the prompt shows", prompt - env_tools, "the environment", env_tools
             )
@@ -74,7 +69,7 @@ def bad_calls_are_answered(trial: TrialRun) -> CheckResult:
     for task in first.values():
         for name, turn in _bad_calls(task).items():
             count += 1
-            (answer,) = run_in_workers([partial(_reply_to, env, task, turn)], trial.context.limits.timeout)
+            answer = _first_reply(trial.workers, task, turn)
             ends_at_once = (
                 not answer.error and len(demonstration_turns(task)) == 1
             )  # a single-turn episode grades the call
@@ -116,15 +111,21 @@ def _bad_calls(task: Task) -> dict[str, AssistantMessage]:
     }
 
 
-def _reply_to(env: MultiTurnEnv, task: Task, message: AssistantMessage) -> object:
+def _first_reply(workers: EnvWorkers, task: Task, turn: AssistantMessage) -> CallResult[Any]:
     """Return a new episode's reply to a turn."""
-    return open_isolated(env, task).reply(message)
+    episode = workers.new_episode()
+    (opened,) = run_calls(workers, [EnvCall("open", episode, task)])
+    (reply,) = [opened] if opened.error else run_calls(workers, [EnvCall("reply", episode, turn)])
+    workers.close_episodes([episode])
+    return reply
 
 
-def _open_episode(env: MultiTurnEnv, task: Task, timeout: float) -> Episode | None:
-    """Return a new episode; None if it cannot be opened, which ``attempts_end`` reports."""
-    (episode,) = run_in_workers([partial(env.open, deep_copy(task, f"task {task.task_id}"))], timeout)
-    return episode.value
+def _registered_tools(workers: EnvWorkers, task: Task) -> set[str] | None:
+    """Return the tools of a new episode; None if it shows none or cannot be opened (``attempts_end``)."""
+    episode = workers.new_episode()
+    (opened,) = run_calls(workers, [EnvCall("open", episode, task)])
+    workers.close_episodes([episode])
+    return None if opened.value is None else set(opened.value)
 
 
 def _unknown_name_finding(task_id: str, unknown: UnknownToolName) -> Finding:

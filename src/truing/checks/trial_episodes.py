@@ -11,11 +11,12 @@ import torch
 from truing.chat import Chat
 from truing.engines.base import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
-from truing.rewards import GradeResult, grade
+from truing.rewards import GradeResult
 from truing.rollouts.attempt import Attempt
 from truing.rollouts.collect import EpisodeContext, TurnSource, collect
 from truing.rollouts.flatten import flatten
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated
+from truing.rollouts.workers import EnvWorkers
 from truing.types.message import AssistantMessage
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
@@ -49,6 +50,7 @@ class TrialRun:
     """Tasks and their trial episodes, by the source of the turns."""
 
     context: EpisodeContext
+    workers: EnvWorkers
     tasks: Sequence[Task]
     demonstrated: Sequence[TrialEpisode]  # the task's own demonstration; without tasks that have none
     empty: Sequence[TrialEpisode]  # nothing but a stop token
@@ -84,12 +86,13 @@ class FixedTurns:
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
-def run_trial(context: EpisodeContext, tasks: Sequence[Task]) -> TrialRun:
+def run_trial(context: EpisodeContext, workers: EnvWorkers, tasks: Sequence[Task]) -> TrialRun:
     """Run every task. Nothing is sampled, and the context is unlimited: other checks test its length."""
-    trial_context = replace(context, sampling_params=RAW, context_length=sys.maxsize)
+    trial_context = replace(context, sampling_params=RAW, context_length=sys.maxsize, workers=workers)
     with_demonstration = [task for task in tasks if task.demonstration is not None]
     return TrialRun(
         context,
+        workers,
         tasks,
         demonstrated=[
             _run_twice(task, DemonstrationTurns(context.chat), trial_context) for task in with_demonstration
@@ -129,9 +132,9 @@ def _run_twice(task: Task, turn_source: TurnSource, context: EpisodeContext) -> 
     if any(rollout.status is Status.ERROR for rollout in group.rollouts):
         return TrialEpisode(task, group.rollouts, ())
     try:
-        return TrialEpisode(
-            task, group.rollouts, tuple(grade(group.rollouts[0], context.env.rewards) for _ in range(2))
-        )
+        with context.running_workers() as workers:
+            grades = tuple(workers.grade(group.rollouts[0]) for _ in range(2))
+        return TrialEpisode(task, group.rollouts, grades)
     except (RewardError, SkipGroup) as error:
         return TrialEpisode(task, group.rollouts, (), error)
 

@@ -4,12 +4,23 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from truing.types.sampling_params import SamplingParams
 
 PositiveInt = Annotated[int, Field(ge=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+def bytes_of(gigabytes: str) -> int:
+    """Return gigabytes of 10⁹ bytes, such as 8GB or 1.5GB, in bytes.
+
+    Raises:
+        ValueError: It is another text, or 0.
+    """
+    if not re.fullmatch(r"(?=.*[1-9])\d+(\.\d+)? ?GB", gigabytes):
+        raise ValueError("gigabytes of 10⁹ bytes, such as `8GB` or `1.5GB`")
+    return int(float(gigabytes.removesuffix("GB")) * 1e9)
 
 
 class FrozenModel(BaseModel):
@@ -98,7 +109,11 @@ class EpisodeConfig(FrozenModel):
     timeout: PositiveFloat = 30.0
     """Seconds for a reply of a tool or an environment; beyond it the attempt is an error."""
     workers: PositiveInt = 16
-    """Calls of tools and environments that run at the same time."""
+    """Calls of tools and environments that run at the same time: threads, or with `processes` processes."""
+    processes: bool = False
+    """Run environments, tools and rewards in processes: one that hangs or crashes costs its attempt only."""
+    process_memory: str | None = None
+    """Memory of each process, such as `2GB`: an attempt that needs more is an error. Linux only."""
     lock_step: bool = True
     """Whether attempts sample each turn together; with `false` none waits, and bits may differ by run."""
     time_limit: Annotated[float, Field(ge=0)] = 0.0
@@ -113,6 +128,17 @@ class EpisodeConfig(FrozenModel):
     """Share of turns that begin with `forced_prefix`."""
     force_steps: Annotated[int, Field(ge=0)] = 0
     """Steps of a stage over which `force_rate` falls linearly to 0; 0 keeps it constant."""
+
+    @model_validator(mode="after")
+    def _check_memory(self) -> "EpisodeConfig":
+        if self.process_memory_bytes is not None and not self.processes:
+            raise ValueError("process_memory limits processes: add processes = true")
+        return self
+
+    @property
+    def process_memory_bytes(self) -> int | None:
+        """``process_memory`` in bytes; None if there is no limit."""
+        return None if self.process_memory is None else bytes_of(self.process_memory)
 
 
 class OptimizerConfig(FrozenModel):
@@ -140,14 +166,17 @@ class OptimizerConfig(FrozenModel):
     @field_validator("memory")
     @classmethod
     def _check_amount(cls, memory: str) -> str:
-        if not re.fullmatch(r"auto|(?=.*[1-9])\d+(\.\d+)? ?GB", memory):
-            raise ValueError("`auto`, or gigabytes of 10⁹ bytes, such as `8GB` or `1.5GB`")
+        if memory != "auto":
+            try:
+                bytes_of(memory)
+            except ValueError as error:
+                raise ValueError(f"`auto`, or {error}") from error
         return memory
 
     @property
     def memory_bytes(self) -> int | None:
         """``memory`` in bytes; None for ``auto``."""
-        return None if self.memory == "auto" else int(float(self.memory.removesuffix("GB")) * 1e9)
+        return None if self.memory == "auto" else bytes_of(self.memory)
 
 
 class EvalConfig(FrozenModel):

@@ -17,6 +17,7 @@ from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
 from truing.envs.dual.env import Dual
 from truing.envs.gsm8k import Gsm8k
+from truing.envs.made import made_from, remember
 from truing.envs.musique.env import Musique
 from truing.envs.reasoning_gym import ReasoningGym
 from truing.envs.taubench import TauBench
@@ -42,7 +43,7 @@ ENVS: dict[str, type] = {
     "workspace": Workspace,
 }
 
-__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_keys", "make_env"]
+__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_keys", "made_from", "make_env"]
 
 
 def make_env(name: str, config: Mapping[str, Any]) -> Env:
@@ -52,8 +53,9 @@ def make_env(name: str, config: Mapping[str, Any]) -> Env:
         RecipeError: The environment, key or value is unknown; the error names the nearest valid one.
         DataError: The data that the environment reads is missing or invalid.
     """
-    valid = _validated(name, config)
-    return _class(name)(valid)
+    env = _class(name)(_validated(name, config))
+    remember(env, name, config)
+    return env
 
 
 def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:

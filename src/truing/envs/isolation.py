@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from truing.envs.base import Episode, MultiTurnEnv
+from truing.envs.tools import ToolEpisode
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Task
 from truing.utils.deep_copy import deep_copy
@@ -25,6 +26,10 @@ class IsolatedEpisode:
         return deep_copy(
             tuple(self._episode.reply(deep_copy(message, "the turn"))), "the environment's reply"
         )
+
+    def tool_names(self) -> tuple[str, ...] | None:
+        """Return the names of its tools; None if only the episode knows them."""
+        return tuple(self._episode.tools) if isinstance(self._episode, ToolEpisode) else None
 
     def outcome(self) -> Mapping[str, Any]:
         """Return a copy of the outcome."""

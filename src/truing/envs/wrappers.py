@@ -88,7 +88,11 @@ class _MultiTurnWithChangedTasks(_WithChangedTasks):
 
     def open(self, task: Task) -> Episode:
         """Return the environment's episode for the unchanged task."""
-        return self.env.open(deep_copy(self._own[task.task_id], f"task {task.task_id}"))
+        return self.env.open(deep_copy(self.own_task(task), f"task {task.task_id}"))
+
+    def own_task(self, task: Task) -> Task:
+        """Return a task before its change."""
+        return self._own[task.task_id]
 
     @cached_property
     def _own(self) -> Mapping[str, Task]:
@@ -119,3 +123,15 @@ def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
             remedy="add the tools in its open(), or use a single-turn environment",
         )
     return _WithTools(env, env.rewards, tools)
+
+
+def original_env(env: Env) -> Env:
+    """Return the environment without a change of its tasks, which needs what no other process has."""
+    return original_env(env.env) if isinstance(env, _WithChangedTasks) else env
+
+
+def original_task(env: Env, task: Task) -> Task:
+    """Return a task of ``env`` as ``original_env(env)`` has it."""
+    if isinstance(env, _MultiTurnWithChangedTasks):
+        return original_task(env.env, env.own_task(task))
+    return task

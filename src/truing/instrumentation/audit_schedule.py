@@ -172,7 +172,7 @@ class AuditSchedule:
         if learner.algorithm.source != "rollouts":
             return {}
         rows = [*step_samples.samples, *step_samples.untrained]
-        regraded = regrade_facts(step_samples.rollouts, session.env.rewards)
+        regraded = regrade_facts(step_samples.rollouts, session.env.rewards, session.workers.grade)
         if session.recipe.engine.ahead:
             return {"regraded": regraded}  # older weights sampled: the trainer lacks their distribution
         audit = draw_audit_facts(learner, rows, key, replay=session.engine.replays_draws)

@@ -15,8 +15,9 @@ from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_upd
 from truing.learner.learner import Learner
 from truing.learner.step import Trace
 from truing.models.digest import joint_sum, quick_sums
-from truing.rewards import Rewards, grade
+from truing.rewards import Rewards
 from truing.rewards.judge import Judge
+from truing.rollouts.collect import GradeFn
 from truing.types.rollout import Rollout
 from truing.utils.phase_clock import phase
 
@@ -54,14 +55,13 @@ def rotating_slice(
     return slice_
 
 
-def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dict[str, Any]]:
+def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards, grade: GradeFn) -> list[dict[str, Any]]:
     """Return stored and recomputed rewards of some attempts; none with an LLM judge."""
     if not rewards or any(isinstance(function, Judge) for function, _ in rewards.values()):
         return []
     graded = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)][:REGRADED_ATTEMPTS]
     return [
-        {"sample_id": each.rollout_id, "stored": each.reward, "again": grade(each, rewards).reward}
-        for each in graded
+        {"sample_id": each.rollout_id, "stored": each.reward, "again": grade(each).reward} for each in graded
     ]
 
 

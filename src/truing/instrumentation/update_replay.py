@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from truing.chat import Chat, make_chat
 from truing.chat.render import render_prompt
-from truing.config import Recipe
+from truing.config import EpisodeConfig, Recipe
 from truing.doctor.bisect import Part, Swap, Swapped
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step
@@ -25,7 +26,7 @@ from truing.learner.restore import load_policy, restore_weights
 from truing.learner.step import loss_mask
 from truing.models.lora import trainable_parameters
 from truing.record import RunReader, SampleRow
-from truing.rewards import grade
+from truing.rollouts.workers import open_workers
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sample import Sample
 from truing.types.token import Origin
@@ -43,6 +44,7 @@ class UpdateReplay:
     env: Env
     reward_weights: Mapping[str, float]  # of the run's reward functions
     policy: nn.Module | None  # with the weights of the update; None without a checkpoint
+    limits: EpisodeConfig
 
     def swaps(self) -> Mapping[Part, Swap]:
         """Return the swaps that need more than the record."""
@@ -83,11 +85,14 @@ class UpdateReplay:
             return f"the run's rewards ({names}) are Python functions: pass rewards= to truing.api.bisect"
         tasks = self._tasks()
         rewards: dict[str, float] = {}
-        for rollout in _rollouts(self.rows, tasks):
-            first, second = (grade(rollout, self.env.rewards).reward for _ in range(2))
-            if first != second:
-                return f"not deterministic: {rollout.rollout_id} has reward {first:.5g}, then {second:.5g}"
-            rewards[rollout.rollout_id] = first
+        with closing(open_workers(self.env, self.limits)) as workers:
+            for rollout in _rollouts(self.rows, tasks):
+                first, second = (workers.grade(rollout).reward for _ in range(2))
+                if first != second:
+                    return (
+                        f"not deterministic: {rollout.rollout_id} has reward {first:.5g}, then {second:.5g}"
+                    )
+                rewards[rollout.rollout_id] = first
         wrong = [i for i, row in enumerate(step.rows) if _differ(row.reward, rewards.get(row.rollout_id))]
         changed = {i: {"reward": rewards[step.rows[i].rollout_id]} for i in wrong}
         after = changed_step(step, rows=changed)
@@ -203,9 +208,8 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
         restore_weights(run, loaded, trainable_parameters(policy), name)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
     weights = reader.run_json()["judged"]["rewards"]
-    return UpdateReplay(
-        reader.samples(stage, step), chat, env, weights, None if name is None else policy.eval()
-    )
+    policy = None if name is None else policy.eval()
+    return UpdateReplay(reader.samples(stage, step), chat, env, weights, policy, recipe.episode)
 
 
 def checkpoint_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:

@@ -1,8 +1,8 @@
 """The session: model, sampler, environment, tasks and sampling parameters of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,9 +24,9 @@ from truing.models.digest import quick_sum
 from truing.models.forward.score import causal_model
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
-from truing.rewards import grade
 from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
+from truing.rollouts.workers import EnvWorkers, open_workers
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.utils.memory import keep_freed_memory
@@ -49,6 +49,7 @@ class Session:
     sampling_params: SamplingParams
     chat: Chat
     grammars: CallGrammars | None
+    workers: EnvWorkers
 
     def publish(self, version: int) -> Mapping[str, Any]:
         """Give the engine the policy's weights, with their version and digest; return the receipt."""
@@ -61,7 +62,8 @@ class Session:
             return self.engine.prepare(self.policy, version, quick_sum(self.parameters))
 
     def close(self) -> None:
-        """Close the engine."""
+        """Close the engine, and end the workers."""
+        self.workers.close()
         self.engine.close()
 
     def collect_rollouts(
@@ -80,7 +82,7 @@ class Session:
                 group_size=group_size,
                 context=self.episode_context(sampling_params),
                 turn_source=PolicyTurns(self.engine, sampling_params, prefix, force_rate, self.grammars),
-                grade=partial(grade, rewards=self.env.rewards),
+                grade=self.workers.grade,
                 key=(self.recipe.seed, *key),
             )
         finally:
@@ -100,7 +102,12 @@ class Session:
     def episode_context(self, sampling_params: SamplingParams) -> EpisodeContext:
         """Return what episodes need besides tasks."""
         return EpisodeContext(
-            self.chat, self.env, sampling_params, self.recipe.episode, self.engine.context_length
+            self.chat,
+            self.env,
+            sampling_params,
+            self.recipe.episode,
+            self.engine.context_length,
+            self.workers,
         )
 
     def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:
@@ -149,16 +156,22 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         splits = checked_tasks(env)  # truncated prompts may be equal
     vocabulary = causal_model(policy).config.get_text_config().vocab_size  # tokenizers may have fewer ids
     grammars = None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary)
-    return Session(
-        recipe=recipe,
-        loaded=loaded,
-        policy=policy,
-        parameters=trainable_parameters(policy),
-        engine=open_engine(recipe, loaded, policy),
-        env=env,
-        train_tasks=splits["train"],
-        eval_tasks=splits["eval"][:eval_count],
-        sampling_params=sampling_params,
-        chat=chat,
-        grammars=grammars,
-    )
+    with ExitStack() as opened:
+        workers = open_workers(env, recipe.episode, [*splits["train"], *splits["eval"]])
+        opened.callback(workers.close)
+        session = Session(
+            recipe=recipe,
+            loaded=loaded,
+            policy=policy,
+            parameters=trainable_parameters(policy),
+            engine=open_engine(recipe, loaded, policy),
+            env=env,
+            train_tasks=splits["train"],
+            eval_tasks=splits["eval"][:eval_count],
+            sampling_params=sampling_params,
+            chat=chat,
+            grammars=grammars,
+            workers=workers,
+        )
+        opened.pop_all()  # the session closes them
+    return session

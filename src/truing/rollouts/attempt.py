@@ -10,7 +10,6 @@ from torch import Tensor
 from truing.chat import Chat, Dialogue, TurnContext, add_turn, decode_reply, observe, read_turn
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Request
-from truing.envs.base import Episode
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import SamplingParams
@@ -27,7 +26,7 @@ class Attempt:
     key: tuple[object, ...]
     dialogue: Dialogue
     context: TurnContext
-    episode: Episode | None  # None if the environment has no episodes: the attempt is one turn
+    episode: int | None  # its id; None if the environment has no episodes: the attempt is one turn
     turns: list[Turn] = field(default_factory=list)
     text: str = ""
     last_message: AssistantMessage = field(default_factory=AssistantMessage)

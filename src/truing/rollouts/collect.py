@@ -4,23 +4,23 @@ In lock step all attempts take each turn together, so that a run is reproducible
 attempt goes on as soon as its own turn is sampled and its own environment has replied.
 """
 
-import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 from truing.chat import Chat, start_dialogue
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
-from truing.envs.base import Env, Episode, MultiTurnEnv
-from truing.envs.isolation import open_isolated
-from truing.errors import DataError, SkipGroup
+from truing.envs.base import Env, MultiTurnEnv
+from truing.errors import DataError, RewardCrash, SkipGroup
 from truing.rewards import GradeResult
 from truing.rollouts.attempt import Attempt
-from truing.rollouts.env_workers import CallResult, WorkerPool, run_in_workers
+from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, open_workers, run_calls
+from truing.rollouts.workers.calls import reply_name
 from truing.types.message import Message
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sampling_params import SamplingParams
@@ -68,6 +68,16 @@ class EpisodeContext:
     sampling_params: SamplingParams
     limits: EpisodeConfig
     context_length: int
+    workers: EnvWorkers | None = None  # None: each ``running_workers`` opens and closes its own
+
+    @contextmanager
+    def running_workers(self) -> Iterator[EnvWorkers]:
+        """Return the workers of the environment."""
+        if self.workers is not None:
+            yield self.workers
+            return
+        with closing(open_workers(self.env, self.limits)) as workers:
+            yield workers
 
 
 def collect(
@@ -84,55 +94,70 @@ def collect(
     Ids and random numbers depend on a task's index, not its id: if an epoch ends within a step, a task may
     occur twice, and its two groups are independent. Without ``grade`` rewards stay NaN.
     """
-    attempts = _start_attempts(tasks, group_size, context, key)
-    with turn_source.running_turns() as turns:
-        _run_attempts(attempts, turns, context)
-    _read_outcomes(attempts, context)
-    groups = []
-    for first in range(0, len(attempts), group_size):
-        members = attempts[first : first + group_size]
-        rollouts = [attempt.to_rollout(context.sampling_params, k) for k, attempt in enumerate(members)]
-        with phase("reward"):
-            with_rewards = rollouts if grade is None else _grade_group(rollouts, grade)
-        groups.append(RolloutGroup(members[0].group_id, members[0].task, tuple(with_rewards)))
-    return groups
+    with context.running_workers() as workers:
+        attempts = _start_attempts(tasks, group_size, context, key)
+        try:
+            _open_episodes(attempts, context, workers)
+            with turn_source.running_turns() as turns:
+                _run_attempts(attempts, turns, context, workers)
+            _read_outcomes(attempts, workers)
+        finally:
+            workers.close_episodes(each.episode for each in attempts if each.episode is not None)
+        groups = [
+            [attempt.to_rollout(context.sampling_params, k) for k, attempt in enumerate(members)]
+            for members in _split(attempts, group_size)
+        ]
+        if grade is not None:
+            with phase("reward"):
+                groups = list(workers.map(partial(_grade_group, grade=grade), groups))
+    return [RolloutGroup(group[0].group_id, group[0].task, tuple(group)) for group in groups]
+
+
+def _split(attempts: Sequence[Attempt], size: int) -> Iterator[Sequence[Attempt]]:
+    """Return the attempts of each task."""
+    return (attempts[first : first + size] for first in range(0, len(attempts), size))
 
 
 def _start_attempts(
     tasks: Sequence[Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
 ) -> list[Attempt]:
-    """Return all attempts before their first turn, each with an episode of its own."""
+    """Return all attempts before their first turn."""
     dialogues = [start_dialogue(context.chat, task) for task in tasks]
-    attempts = [
+    return [
         Attempt(task, "/".join(map(str, (*key, index))), (*key, index, k), *dialogues[index], None)
         for index, task in enumerate(tasks)
         for k in range(group_size)
     ]
-    if isinstance(context.env, MultiTurnEnv):
-        openings = run_in_workers(
-            [_open_call(context.env, attempt.task) for attempt in attempts],
-            context.limits.timeout,
-            context.limits.workers,
-        )
-        for attempt, opening in zip(attempts, openings, strict=True):
-            attempt.episode = opening.value
-            if opening.value is None:
-                attempt.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {opening.error}")
-    return attempts
 
 
-def _open_call(env: MultiTurnEnv, task: Task) -> Callable[[], Episode]:
-    return lambda: open_isolated(env, task)
+def _open_episodes(attempts: Sequence[Attempt], context: EpisodeContext, workers: EnvWorkers) -> None:
+    """Open an episode for each attempt, if the environment has episodes."""
+    if not isinstance(context.env, MultiTurnEnv):
+        return
+    for attempt in attempts:
+        attempt.episode = workers.new_episode()
+    openings = run_calls(workers, (EnvCall("open", _id(attempt), attempt.task) for attempt in attempts))
+    for attempt, opening in zip(attempts, openings, strict=True):
+        if opening.error:
+            attempt.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {opening.error}")
 
 
-def _run_attempts(attempts: Sequence[Attempt], turns: RunningTurns, context: EpisodeContext) -> None:
+def _id(attempt: Attempt) -> int:
+    """Return the id of an attempt's episode."""
+    assert attempt.episode is not None
+    return attempt.episode
+
+
+def _run_attempts(
+    attempts: Sequence[Attempt], turns: RunningTurns, context: EpisodeContext, workers: EnvWorkers
+) -> None:
     """Alternate turns and replies until all attempts have ended; beyond the time limit no turn begins."""
     lock_step = context.limits.lock_step
     deadline = time.monotonic() + (context.limits.time_limit or math.inf)
     index_of = {attempt: index for index, attempt in enumerate(attempts)}
     ready = [attempt for attempt in attempts if attempt.status is None]  # for their next turn
     awaiting_reply: list[Attempt] = []  # their last turn is not yet given to the environment
-    replies: WorkerPool[Sequence[Message]] = WorkerPool(context.limits.timeout, context.limits.workers)
+    replies = workers.calls()
     try:
         while ready or turns.unfinished or awaiting_reply or replies.unfinished:
             if ready and not (lock_step and (turns.unfinished or replies.unfinished)):
@@ -144,7 +169,9 @@ def _run_attempts(attempts: Sequence[Attempt], turns: RunningTurns, context: Epi
             if not (lock_step and turns.unfinished):
                 for attempt in sorted(awaiting_reply, key=index_of.__getitem__):
                     if _expects_reply(attempt, turns):
-                        replies.submit(index_of[attempt], _reply_call(attempt))
+                        replies.submit(
+                            index_of[attempt], EnvCall("reply", _id(attempt), attempt.last_message)
+                        )
                 awaiting_reply = []
             for index, reply in (replies.poll() if turns.unfinished else replies.wait()).items():
                 _observe(attempts[index], reply, context)
@@ -179,7 +206,9 @@ def _expects_reply(attempt: Attempt, turns: RunningTurns) -> bool:
 def _observe(attempt: Attempt, reply: CallResult[Sequence[Message]], context: EpisodeContext) -> None:
     """Append the environment's reply, or its error."""
     if reply.value is None:
-        attempt.end(Status.ERROR, EndedBy.ERROR, f"the environment failed to reply: {reply.error}")
+        called = reply_name(attempt.last_message)
+        error = f"the environment failed to reply ({called}): {reply.error}"
+        attempt.end(Status.ERROR, EndedBy.ERROR, error)
         return
     max_prompt_length = context.context_length - context.sampling_params.max_new_tokens
     try:
@@ -188,40 +217,12 @@ def _observe(attempt: Attempt, reply: CallResult[Sequence[Message]], context: Ep
         attempt.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
-def _reply_call(attempt: Attempt) -> Callable[[], Sequence[Message]]:
-    episode, message = attempt.episode, attempt.last_message
-    assert episode is not None
-    return lambda: [_encodable(reply) for reply in episode.reply(message)]
-
-
-def _encodable(message: Message) -> Message:
-    """Return an environment's message that can be encoded and stored: U+FFFD for each lone surrogate."""
-    role, content = message["role"], message["content"]
-    if not isinstance(role, str) or not isinstance(content, str):
-        raise TypeError(f"a message needs a role and a content of text, got {message!r:.200}")
-    return {**message, "content": content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
-
-
-def _outcome_call(attempt: Attempt) -> Callable[[], Mapping[str, Any]]:
-    episode = attempt.episode
-    assert episode is not None
-    return lambda: _recordable(episode.outcome())
-
-
-def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return an outcome if JSON can store it; else raise, so that the attempt fails and not the run."""
-    json.dumps(dict(outcome), allow_nan=False)
-    return outcome
-
-
-def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
+def _read_outcomes(attempts: Sequence[Attempt], workers: EnvWorkers) -> None:
     """Read the outcome of each episode that did not fail."""
     without_error = [
         attempt for attempt in attempts if attempt.episode is not None and attempt.status is not Status.ERROR
     ]
-    outcomes = run_in_workers(
-        [_outcome_call(attempt) for attempt in without_error], context.limits.timeout, context.limits.workers
-    )
+    outcomes = run_calls(workers, (EnvCall("outcome", _id(attempt)) for attempt in without_error))
     for attempt, outcome in zip(without_error, outcomes, strict=True):
         if outcome.value is None:
             attempt.end(Status.ERROR, EndedBy.ERROR, f"reading the outcome failed: {outcome.error}")
@@ -239,5 +240,8 @@ def _grade_group(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:
 
 
 def _grade(rollout: Rollout, grade: GradeFn) -> Rollout:
-    result = grade(rollout)
+    try:
+        result = grade(rollout)
+    except RewardCrash as error:  # in a process: the run goes on without the attempt
+        return replace(rollout, status=Status.ERROR, ended_by=EndedBy.ERROR, error=str(error))
     return replace(rollout, reward=result.reward, reward_parts=result.parts, turn_rewards=result.turn_rewards)

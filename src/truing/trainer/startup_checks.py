@@ -30,7 +30,9 @@ def check_turn_rewards(context: EpisodeContext, tasks: Sequence[Task], cfg: Grpo
     """Raise if GRPO needs rewards per turn (``advantage_per``) and the environment gives none."""
     if cfg.advantage_per == "episode":
         return
-    for episode in run_trial(context, tasks[:1]).episodes:
+    with context.running_workers() as workers:
+        episodes = run_trial(context, workers, tasks[:1]).episodes
+    for episode in episodes:
         if episode.grades and not episode.grades[0].turn_rewards:
             raise missing_turn_rewards(f"task {episode.task.task_id}")
 

@@ -26,10 +26,10 @@ GROW_TOKENS = 256
 class GraphRows(PaddedRows):
     """Padded rows; a graph computes every step after the prefill."""
 
-    def admit(self, requests: Sequence[Request]) -> None:
+    def admit(self, parts: Sequence[Sequence[Request]]) -> None:
         """Admit rows; there must be none."""
         self._graph: DecodeGraph | None = None
-        super().admit(requests)
+        super().admit(parts)
 
     def step(self, ids_N: Tensor) -> Tensor:
         """Return the logits [N, V] after ``ids_N``; without ids, those of the prompts."""

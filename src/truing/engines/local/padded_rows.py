@@ -40,8 +40,9 @@ class PaddedRows:
                 parts.append([i])
         return parts
 
-    def admit(self, requests: Sequence[Request]) -> None:
-        """Admit rows; there must be none. The next step returns the logits of their first ids."""
+    def admit(self, parts: Sequence[Sequence[Request]]) -> None:
+        """Admit one part; there must be no rows. The next step returns the logits of its first ids."""
+        (requests,) = parts
         prompts = list({tuple(request.prompt_ids.tolist()): None for request in requests})
         index = {prompt: i for i, prompt in enumerate(prompts)}
         logits = self._prefill(prompts)

@@ -52,11 +52,14 @@ class LocalBatch:
     def step(self) -> list[tuple[Request, Completion]]:
         """Admit what fits, sample one id per row, and return the turns that finished."""
         before = len(self._live)
+        parts: list[list[Request]] = []
         while self._waiting and self._fits(*self._waiting[0]):
             self._rows, part = self._waiting.popleft()
             self._live += [(request, ActiveRow.begin(request, self.sampling_params)) for request in part]
+            parts.append(part)
+        if self._rows is not None and parts:
             with phase("prefill"):
-                self._rows.admit(part)
+                self._rows.admit(parts)
         if self._rows is None or not self._live:
             return []
         with phase("prefill" if len(self._live) > before else "decode"):

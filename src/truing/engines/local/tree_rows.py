@@ -76,17 +76,22 @@ class TreeRows:
         )  # the other half joins as rows finish
         return [part[i : i + at_once] for part in [cached, *parts] for i in range(0, len(part), at_once)]
 
-    def admit(self, requests: Sequence[Request]) -> None:
-        """Admit rows; the next step returns the logits of their first ids."""
-        cached = [self._claim(request) for request in requests]
-        new = self._prefill([r for r, row in zip(requests, cached, strict=True) if row is None])
-        rows = [next(new) if row is None else row for row in cached]
+    def admit(self, parts: Sequence[Sequence[Request]]) -> None:
+        """Admit rows, part by part; the next step returns the logits of their first ids."""
+        requests = [request for part in parts for request in part]
+        rows = [row for part in parts for row in self._rows_of(part)]
         before = [self._kv_cache.row(i) for i in range(len(self._rows))]
         self._kv_cache = KVCache([*before, *(cache for _, cache in rows)])
         self._rows += [row for row, _ in rows]
         self._pending_ids += [
             r.prompt_ids[len(row.ids) :] for r, (row, _) in zip(requests, rows, strict=True)
         ]
+
+    def _rows_of(self, part: Sequence[Request]) -> list[tuple[CachedRow, RowCache]]:
+        """Return the rows of a part: cached ones, or new ones after their prompts."""
+        cached = [self._claim(request) for request in part]
+        new = self._prefill([r for r, row in zip(part, cached, strict=True) if row is None])
+        return [next(new) if row is None else row for row in cached]
 
     def step(self, ids_N: Tensor) -> Tensor:
         """Return the logits [N, V] after ``ids_N``; for newly admitted rows, those after the prompt."""

@@ -15,6 +15,6 @@ FAULT = Fault(
     name="reward-clipped",
     numbers=(69,),
     what="rewards are clipped at 0.5 after grading",
-    plant=lambda: patched("truing.learner.session:grade", _wrong),
+    plant=lambda: patched("truing.rollouts.workers.calls:grade", _wrong),
     expected=("RWD009",),
 )

@@ -15,6 +15,6 @@ FAULT = Fault(
     name="reward-squared",
     numbers=(69,),
     what="rewards are squared after grading",
-    plant=lambda: patched("truing.learner.session:grade", _wrong),
+    plant=lambda: patched("truing.rollouts.workers.calls:grade", _wrong),
     expected=("RWD009",),
 )

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from truing.rollouts.env_workers import MAX_WORKERS, WorkerPool, run_in_workers
+from truing.rollouts.workers.threads import MAX_WORKERS, WorkerPool, run_in_workers
 
 
 def values(results):

@@ -1,36 +1,32 @@
-"""Run calls that may hang or fail (tools, environments) in threads, each with a time limit.
+"""Run calls of tools, environments and rewards that may hang or fail in threads, each with a time limit.
 
 One thread makes all calls while they return quickly; others join if calls have to wait. A thread per call
 would cost more than most calls take. A thread cannot be stopped: a hanging one stays behind as a daemon, and
-its episode ends, since the call may still change it.
+its episode ends, since the call may still change it. ``processes.py`` stops what hangs.
 """
 
 import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextvars import Context
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, Generic, TypeVar
 
+from truing.envs.base import Env
+from truing.rewards import GradeResult
+from truing.rollouts.workers.calls import CallResult, EnvCall, EpisodeTable, call_result
+from truing.types.rollout import Rollout
 from truing.utils.phase_clock import phase
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 MAX_WORKERS = 16
 """Calls that run at the same time, unless `episode.workers` says otherwise."""
 
 GROW_AFTER = 0.005
 """Seconds until another thread joins."""
-
-
-@dataclass
-class CallResult(Generic[T]):
-    """The result of a call: its value, or an error: a traceback or a timeout."""
-
-    value: T | None = None
-    error: str = ""
 
 
 def run_in_workers(
@@ -116,7 +112,7 @@ class WorkerPool(Generic[T]):
         """Make calls while any wait; stop after a call that was given up in the meantime."""
         while (item := self._take()) is not None:
             index, call = item
-            if not self._finish(index, _call_result(call)):
+            if not self._finish(index, call_result(call)):
                 return
 
     def _take(self) -> tuple[int, Callable[[], T]] | None:
@@ -137,12 +133,62 @@ class WorkerPool(Generic[T]):
             return True
 
 
-def _call_result(call: Callable[[], T]) -> CallResult[T]:
-    """Make a call and return its result; an exception is a result, not a crash.
+class ThreadWorkers:
+    """Runs an environment's episodes in threads of this process, and its rewards in the calling thread."""
 
-    What it sets in its context (the precision of decimals) does not reach the next call.
-    """
-    try:
-        return CallResult(value=Context().run(call))
-    except BaseException:  # noqa: BLE001 — user code: in a thread, sys.exit() ends the thread only
-        return CallResult(error=traceback.format_exc())
+    def __init__(self, env: Env, timeout: float, workers: int = MAX_WORKERS) -> None:
+        self._timeout, self._workers = timeout, workers
+        self._table = EpisodeTable(env)
+        self._ids = count(1)
+
+    def new_episode(self) -> int:
+        """Return the id of an episode to open."""
+        return next(self._ids)
+
+    def calls(self) -> "ThreadCalls":
+        """Return the calls of one collection, none yet."""
+        return ThreadCalls(self._table, WorkerPool(self._timeout, self._workers))
+
+    def close_episodes(self, episodes: Iterable[int]) -> None:
+        """Forget episodes."""
+        for episode in episodes:
+            self._table.run(EnvCall("close", episode))
+
+    def grade(self, rollout: Rollout) -> GradeResult:
+        """Return the reward of a rollout."""
+        return self._table.run(EnvCall("grade", 0, rollout))
+
+    def map(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+        """Apply a function that grades, to one item after the other: rewards need not be thread-safe."""
+        return map(function, items)
+
+    def close(self) -> None:
+        """Do nothing: threads end by themselves."""
+
+
+class ThreadCalls:
+    """Calls of a collection, in threads."""
+
+    def __init__(self, table: EpisodeTable, pool: WorkerPool[Any]) -> None:
+        self._table, self._pool = table, pool
+
+    @property
+    def unfinished(self) -> int:
+        """Calls whose result was not yet taken."""
+        return self._pool.unfinished
+
+    def submit(self, index: int, call: EnvCall) -> None:
+        """Add a call; ``index`` names its result."""
+        self._pool.submit(index, partial(self._table.run, call))
+
+    def poll(self) -> dict[int, CallResult[Any]]:
+        """Return the results that there are, by index."""
+        return self._pool.poll()
+
+    def wait(self) -> dict[int, CallResult[Any]]:
+        """Wait for a result, and return all that there are, by index; {} if no call is left."""
+        return self._pool.wait()
+
+    def shut_down(self) -> None:
+        """Start no further call."""
+        self._pool.shut_down()

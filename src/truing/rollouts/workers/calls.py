@@ -1,0 +1,103 @@
+"""Calls of environments, tools and rewards: what threads and processes run, and their results."""
+
+import json
+import traceback
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from truing.envs.base import Env, MultiTurnEnv
+from truing.envs.isolation import IsolatedEpisode, open_isolated
+from truing.errors import JudgeUnavailable, RewardError, SkipGroup, TruingError
+from truing.rewards import grade
+from truing.types.message import AssistantMessage, Message
+
+T = TypeVar("T")
+
+
+@dataclass
+class CallResult(Generic[T]):
+    """The result of a call: its value, or an error: a traceback, a timeout or the end of its process."""
+
+    value: T | None = None
+    error: str = ""
+    raised: TruingError | None = None  # by a reward: the run decides what follows
+
+
+@dataclass(frozen=True)
+class EnvCall:
+    """A call of an environment or its rewards, as data, so that a process can run it.
+
+    ``argument`` is the task of ``open``, the policy's turn of ``reply``, and the rollout of ``grade``.
+    """
+
+    kind: Literal["open", "reply", "outcome", "close", "grade"]
+    episode: int  # its id; 0 for ``grade``
+    argument: Any = None
+
+    def __str__(self) -> str:
+        if self.kind == "reply":
+            return reply_name(self.argument)
+        if self.kind == "grade":
+            return f"the reward of task {self.argument.task.task_id!r}"
+        return {"open": "open()", "outcome": "outcome()", "close": "the end of an episode"}[self.kind]
+
+
+def reply_name(turn: AssistantMessage) -> str:
+    """Return what a turn asks for: the tools that it calls, by name."""
+    names = list(dict.fromkeys(call.name for call in turn.calls))
+    return f"tool {', '.join(map(repr, names))}" if names else "reply()"
+
+
+class EpisodeTable:
+    """An environment and its open episodes by id, in the process in which they live."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._episodes: dict[int, IsolatedEpisode] = {}
+
+    def run(self, call: EnvCall) -> Any:
+        """Run a call and return its value; an opened episode returns the names of its tools."""
+        if call.kind == "open":
+            assert isinstance(self._env, MultiTurnEnv)
+            episode = self._episodes[call.episode] = open_isolated(self._env, call.argument)
+            return episode.tool_names()
+        if call.kind == "grade":
+            return grade(call.argument, self._env.rewards)
+        if call.kind == "close":
+            return self._episodes.pop(call.episode, None) is not None
+        episode = self._episodes[call.episode]
+        if call.kind == "reply":
+            return [_encodable(message) for message in episode.reply(call.argument)]
+        return _recordable(episode.outcome())
+
+
+def _encodable(message: Message) -> Message:
+    """Return an environment's message that can be encoded and stored: U+FFFD for each lone surrogate."""
+    role, content = message["role"], message["content"]
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise TypeError(f"a message needs a role and a content of text, got {message!r:.200}")
+    return {**message, "content": content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
+
+
+def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an outcome if JSON can store it; else raise, so that the attempt fails and not the run."""
+    json.dumps(dict(outcome), allow_nan=False)
+    return outcome
+
+
+REWARD_ERRORS = (RewardError, JudgeUnavailable, SkipGroup)
+"""Errors of a reward that end the run, or its group."""
+
+
+def call_result(call: Callable[[], T]) -> CallResult[T]:
+    """Make a call and return its result; an exception is a result, not a crash.
+
+    What it sets in its context (the precision of decimals) does not reach the next call.
+    """
+    try:
+        return CallResult(value=Context().run(call))
+    except BaseException as error:  # noqa: BLE001 — user code: in a thread, sys.exit() ends the thread only
+        raised = error if isinstance(error, REWARD_ERRORS) else None
+        return CallResult(error=traceback.format_exc(), raised=raised)

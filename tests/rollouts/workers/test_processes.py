@@ -225,22 +225,30 @@ def trainer_with(kind, timeout):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "signum",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_no_process_is_left_when_the_run_is_ended_during_a_call(signum):
     with trainer_with("hang", "3") as trainer:
         pids = [int(trainer.stdout.readline()) for _ in range(4)]
         assert all(map(psutil.pid_exists, pids))
         trainer.send_signal(signum)
-        trainer.wait(timeout=20)
+        trainer.wait(timeout=60)
         assert gone(pids)
 
 
+@pytest.mark.slow
 def test_a_call_that_never_releases_the_gil_ends_even_if_nobody_waits_for_it():
     with trainer_with("hold_the_gil", "3") as trainer:
         *sleepers, holding, idle = [int(trainer.stdout.readline()) for _ in range(4)]
         time.sleep(0.5)
         trainer.kill()
-        trainer.wait(timeout=20)
+        trainer.wait(timeout=60)
         assert gone([holding, idle])
         for pid in filter(psutil.pid_exists, sleepers):  # the process could not end what it had started
             os.kill(pid, signal.SIGKILL)
@@ -248,7 +256,7 @@ def test_a_call_that_never_releases_the_gil_ends_even_if_nobody_waits_for_it():
 
 def test_what_a_tool_prints_is_no_output_of_the_run():
     with trainer_with("prints", "20") as trainer:
-        out, err = trainer.communicate(timeout=60)
+        out, err = trainer.communicate(timeout=240)
     assert [line.isdecimal() for line in out.splitlines()] == [True] * 4
     assert "said by the tool" in err
     assert "written by the tool" in err

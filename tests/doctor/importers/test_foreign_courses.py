@@ -195,7 +195,7 @@ def test_a_suspicion_says_how_often_healthy_runs_show_it(tmp_path):
     assert outcome.code == 0
     assert "healthy   also in 0 of 136 healthy runs and 0 of 19 healthy logs" in outcome.out
     asked = json.loads(truing("check", tmp_path, "--json").out)["findings"][0]
-    assert asked["healthy"] == {"runs": {"shown": 0, "of": 74}, "logs": {"shown": 0, "of": 19}}
+    assert asked["healthy"] == {"runs": {"shown": 0, "of": 136}, "logs": {"shown": 0, "of": 19}}
     assert truing("check", tmp_path, "--strict").code == 1
 
 

@@ -23,7 +23,8 @@ import psutil
 from truing.config import EpisodeConfig, load_recipe
 from truing.envs import make_env
 from truing.rollouts.workers import EnvCall, EnvWorkers, open_workers, run_calls
-from truing.rollouts.workers.threads import MAX_WORKERS, run_in_workers
+from truing.rollouts.workers.calls import run_all
+from truing.rollouts.workers.threads import MAX_WORKERS, WorkerPool
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "workspace-tiny.toml"
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
@@ -48,7 +49,7 @@ def a_thread_each(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def as_rollouts(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run calls as rollouts do."""
-    return [outcome.value for outcome in run_in_workers(calls, 60.0)]
+    return [outcome.value for outcome in run_all(WorkerPool(60.0), calls)]
 
 
 def seconds(together: Together, env: Any, attempts: int) -> float:

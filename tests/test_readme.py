@@ -5,6 +5,7 @@ import re
 from folders import ROOT
 
 import truing
+from truing.doctor.rules import RULES
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -27,6 +28,10 @@ def test_the_agent_example_has_no_findings(monkeypatch):
 
 def test_the_readme_has_at_most_150_lines():
     assert len(README.splitlines()) <= 150
+
+
+def test_the_readme_counts_the_rules():
+    assert f"**{len(RULES)} rules" in README
 
 
 def test_every_link_leads_somewhere():

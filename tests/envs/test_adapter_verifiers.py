@@ -7,7 +7,8 @@ import pytest
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
-from truing.rollouts.workers.threads import run_in_workers
+from truing.rollouts.workers.calls import run_all
+from truing.rollouts.workers.threads import WorkerPool
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
 from truing.types.sampling_params import SamplingParams
@@ -106,7 +107,7 @@ def test_a_tool_that_blocks_is_late_alone(made):
     env = made("slow", "self.looks += 1", blocking, timeout=1.0)
     first, second = (env.open(task) for task in env.tasks("train")[:2])
     slow, quick = (AssistantMessage(calls=(ToolCall("look", {"item": item}),)) for item in ("slow", "cups"))
-    late, soon = run_in_workers([lambda: first.reply(slow), lambda: second.reply(quick)], 30.0)
+    late, soon = run_all(WorkerPool(30.0), [lambda: first.reply(slow), lambda: second.reply(quick)])
     assert "cups (look 1)" in soon.value[0]["content"]
     assert "no answer within 1 s" in late.error
 

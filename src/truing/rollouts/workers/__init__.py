@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from truing.config import EpisodeConfig
 from truing.envs.base import Env
 from truing.rewards import GradeResult
-from truing.rollouts.workers.calls import CallResult, EnvCall
+from truing.rollouts.workers.calls import CallResult, EnvCall, Pool, run_all
 from truing.rollouts.workers.env_copy import pickled
 from truing.rollouts.workers.processes import ProcessWorkers
 from truing.rollouts.workers.threads import ThreadWorkers
@@ -18,32 +18,7 @@ from truing.types.rollout import Rollout, Task
 T = TypeVar("T")
 U = TypeVar("U")
 
-__all__ = ["CallResult", "Calls", "EnvCall", "EnvWorkers", "open_workers", "run_calls"]
-
-
-class Calls(Protocol):
-    """Calls of one collection of rollouts."""
-
-    @property
-    def unfinished(self) -> int:
-        """Calls whose result was not yet taken."""
-        ...
-
-    def submit(self, index: int, call: EnvCall) -> None:
-        """Add a call; ``index`` names its result."""
-        ...
-
-    def poll(self) -> dict[int, CallResult[Any]]:
-        """Return the results that there are, by index."""
-        ...
-
-    def wait(self) -> dict[int, CallResult[Any]]:
-        """Wait for a result, and return all that there are, by index; {} if no call is left."""
-        ...
-
-    def shut_down(self) -> None:
-        """Start no further call."""
-        ...
+__all__ = ["CallResult", "EnvCall", "EnvWorkers", "open_workers", "run_calls"]
 
 
 class EnvWorkers(Protocol):
@@ -53,7 +28,7 @@ class EnvWorkers(Protocol):
         """Return the id of an episode to open."""
         ...
 
-    def calls(self) -> Calls:
+    def calls(self) -> Pool[EnvCall]:
         """Return the calls of one collection, none yet."""
         ...
 
@@ -89,12 +64,4 @@ def open_workers(env: Env, limits: EpisodeConfig, tasks: Iterable[Task] = ()) ->
 
 def run_calls(workers: EnvWorkers, calls: Iterable[EnvCall]) -> list[CallResult[Any]]:
     """Run calls and return their results, in their order."""
-    running, results = workers.calls(), dict[int, CallResult[Any]]()
-    try:
-        for index, call in enumerate(calls):
-            running.submit(index, call)
-        while running.unfinished:
-            results |= running.wait()
-    finally:  # after an interrupt no further call starts
-        running.shut_down()
-    return [results[index] for index in range(len(results))]
+    return run_all(workers.calls(), calls)

@@ -2,10 +2,10 @@
 
 import json
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from truing.envs.base import Env, MultiTurnEnv
 from truing.envs.isolation import IsolatedEpisode, open_isolated
@@ -14,6 +14,45 @@ from truing.rewards import grade
 from truing.types.message import AssistantMessage, Message
 
 T = TypeVar("T")
+C = TypeVar("C", contravariant=True)
+
+
+class Pool(Protocol[C]):
+    """Runs calls and keeps their results until they are taken."""
+
+    @property
+    def unfinished(self) -> int:
+        """Calls whose result was not yet taken."""
+        ...
+
+    def submit(self, index: int, call: C, /) -> None:
+        """Add a call; ``index`` names its result."""
+        ...
+
+    def poll(self) -> "dict[int, CallResult[Any]]":
+        """Return the results that there are, by index."""
+        ...
+
+    def wait(self) -> "dict[int, CallResult[Any]]":
+        """Wait for a result, and return all that there are, by index; {} if no call is left."""
+        ...
+
+    def shut_down(self) -> None:
+        """Start no further call."""
+        ...
+
+
+def run_all(pool: Pool[C], calls: Iterable[C]) -> "list[CallResult[Any]]":
+    """Run calls in a new pool and return their results, in their order."""
+    results: dict[int, CallResult[Any]] = {}
+    try:
+        for index, call in enumerate(calls):
+            pool.submit(index, call)
+        while pool.unfinished:
+            results |= pool.wait()
+    finally:  # after an interrupt no further call starts
+        pool.shut_down()
+    return [results[index] for index in range(len(results))]
 
 
 @dataclass

@@ -8,7 +8,7 @@ its episode ends, since the call may still change it. ``processes.py`` stops wha
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
 from typing import Any, Generic, TypeVar
@@ -27,22 +27,6 @@ MAX_WORKERS = 16
 
 GROW_AFTER = 0.005
 """Seconds until another thread joins."""
-
-
-def run_in_workers(
-    calls: Sequence[Callable[[], T]], timeout: float, workers: int = MAX_WORKERS
-) -> list[CallResult[T]]:
-    """Return the result of each call, in their order; ``timeout`` is in seconds from the start of a call."""
-    results: dict[int, CallResult[T]] = {}
-    pool: WorkerPool[T] = WorkerPool(timeout, workers)
-    try:
-        for index, call in enumerate(calls):
-            pool.submit(index, call)
-        while pool.unfinished:
-            results |= pool.wait()
-    finally:  # after an interrupt no further call starts
-        pool.shut_down()
-    return [results[index] for index in range(len(calls))]
 
 
 class WorkerPool(Generic[T]):

@@ -52,6 +52,16 @@ def test_dropped_groups_are_on_record_and_in_no_denominator(mini, tmp_path):
     assert dropped
 
 
+@pytest.mark.parametrize("action", ["drop", "resample"])
+def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(mini, tmp_path, action):
+    reader = run(mini, tmp_path, equal_groups=action)
+    for step in reader.steps():
+        by_group = {}
+        for row in reader.samples("grpo", step.step):
+            by_group.setdefault(row.sample.group_id, []).append(row.sample.sample_id)
+        assert all(ids == sorted(ids) for ids in by_group.values())
+
+
 def test_replaced_groups_are_of_other_prompts(mini, tmp_path):
     reader = run(mini, tmp_path, equal_groups="resample", max_resample=2)
     replaced = 0

@@ -49,7 +49,8 @@ def collect_step_samples(
         usable = _with_reward(groups, minimum=min(2, cfg.group_size))
     all_groups = [*groups, *equal]
     rollouts = {rollout.rollout_id: rollout for group in all_groups for rollout in group.rollouts}
-    unusable = rollouts.keys() - {rollout.rollout_id for rollout in usable}
+    usable_ids = {rollout.rollout_id for rollout in usable}
+    unusable = [name for name in rollouts if name not in usable_ids]  # in their order: a set's differs by run
     samples = _without_truncated(algorithm.to_samples(usable, cfg, limits.mask), rollouts, setting)
     untrained = [
         without_loss_terms(sample) for name in unusable for sample in flatten(rollouts[name], limits.mask)

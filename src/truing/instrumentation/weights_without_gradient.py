@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.distributed.sharding import copy_whole, whole
+
 PERTURBATION = 1e-2
 """Size of a perturbation relative to the weight's root mean square; to 1 if the weight is all 0."""
 
@@ -73,15 +75,16 @@ def _sensitivity(
 @contextmanager
 def _perturbed(weights: Sequence[Tensor], size: float, direction: int) -> Iterator[None]:
     """Perturb weights within the block; restore them bit for bit after it."""
-    originals = [weight.detach().clone() for weight in weights]
+    originals = [whole(weight.detach()).clone() for weight in weights]
     generator = torch.Generator().manual_seed(direction)  # leaves the trainer's RNG state alone
     try:
         for weight, original in zip(weights, originals, strict=True):
-            noise = torch.randn(weight.shape, generator=generator).to(weight)
-            weight.add_(size * (original.float().square().mean().sqrt().item() or 1.0) * noise)
+            noise = torch.randn(weight.shape, generator=generator).to(original)
+            scale = size * (original.float().square().mean().sqrt().item() or 1.0)
+            copy_whole(weight, original + scale * noise)
         torch.clear_autocast_cache()  # it holds copies of the original weights
         yield
     finally:
         for weight, original in zip(weights, originals, strict=True):
-            weight.copy_(original)
+            copy_whole(weight, original)
         torch.clear_autocast_cache()

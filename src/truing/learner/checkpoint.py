@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from truing.distributed.sharding import copy_whole, like, whole
 from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite
@@ -135,7 +136,9 @@ def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimize
     for name, weight in _optimized_weights(tables, optimizer).items():
         if f"{name}/step" in moments:
             # fused AdamW keeps its step counts on the weights' device
-            optimizer.state[weight] = {key: moments[f"{name}/{key}"].to(weight.device) for key in MOMENTS}
+            count = moments[f"{name}/step"].to(weight.device)
+            averages = {key: like(weight, moments[f"{name}/{key}"]) for key in MOMENTS[1:]}
+            optimizer.state[weight] = {"step": count, **averages}
 
 
 def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None:
@@ -157,11 +160,11 @@ def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None
     _check_finite(weights, file)
     with torch.no_grad():
         for key, weight in table.items():
-            weight.copy_(weights[key])
+            copy_whole(weight, weights[key])
 
 
 def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weight.detach().cpu().contiguous() for name, weight in table.items()}
+    return {name: whole(weight.detach()).cpu().contiguous() for name, weight in table.items()}
 
 
 def _write_state(checkpoint: Path, state: CheckpointState) -> None:
@@ -205,7 +208,7 @@ def _damaged_error(path: Path, got: object) -> RecordError:
 def _moments(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return AdamW's state by ``weight/key``."""
     return {
-        f"{name}/{key}": optimizer.state[weight][key].detach().cpu().contiguous()
+        f"{name}/{key}": whole(optimizer.state[weight][key].detach()).cpu().contiguous()
         for name, weight in _optimized_weights(tables, optimizer).items()
         if weight in optimizer.state
         for key in MOMENTS

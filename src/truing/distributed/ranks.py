@@ -1,0 +1,136 @@
+"""The ranks of a run: processes that execute the same program and exchange values.
+
+All ranks call the same exchanges in the same order. Each exchange has a limit, and its error names the
+exchange. With one rank nothing is sent.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from truing.errors import DistributedError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all processes of a run."""
+
+    rank: int = 0
+    size: int = 1
+    mesh: DeviceMesh | None = None  # over which weights are sharded; None with one rank
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes the run directory."""
+        return self.rank == 0
+
+    def gather(self, what: str, value: T) -> list[T]:
+        """Return the values of all ranks, in their order; ``what`` names the exchange in errors."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        with _named(what):
+            dist.all_gather_object(values, value)
+        return values
+
+    def gather_results(self, what: str, compute: Callable[[], T]) -> list[T]:
+        """Return what ``compute`` returns on each rank; if it fails on one, its error is raised on all."""
+        try:
+            outcome: tuple[T | None, Exception | None] = (compute(), None)
+        except Exception as error:
+            if self.size == 1:
+                raise
+            outcome = (None, error)
+        outcomes = self.gather(what, outcome)
+        for rank, (_, error) in enumerate(outcomes):
+            if error is not None:
+                error.add_note(f"raised by rank {rank} of {self.size}")
+                raise error
+        return [value for value, _ in outcomes]  # type: ignore[misc]
+
+    def gather_table(self, what: str, table: dict[str, T]) -> dict[str, T]:
+        """Return the entries of the tables of all ranks."""
+        return {name: value for part in self.gather(what, table) for name, value in part.items()}
+
+    def broadcast(self, what: str, compute: Callable[[], T]) -> T:
+        """Return on all ranks what ``compute`` returns on the first; only that one calls it."""
+        return self.gather_results(what, lambda: compute() if self.is_first else None)[0]  # type: ignore[return-value]
+
+    def sum(self, what: str, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over all ranks."""
+        if self.size == 1:
+            return tensor
+        total = tensor.clone()
+        with _named(what):
+            dist.all_reduce(total)
+        return total
+
+    def check_same(self, what: str, value: object, remedy: str) -> None:
+        """Raise on all ranks if a value differs between them."""
+        values = self.gather(what, value)
+        different = [rank for rank, other in enumerate(values) if other != values[0]]
+        if different:
+            raise DistributedError(
+                f"the ranks differ in {what}",
+                got="; ".join(f"rank {rank}: {values[rank]!s:.200}" for rank in different[:3]),
+                expected=f"rank 0: {values[0]!s:.200}",
+                remedy=remedy,
+            )
+
+
+ONE = Ranks()
+"""The only rank of a run in one process."""
+
+
+def this_process() -> Ranks:
+    """Return the rank that the launcher gave this process; without a launcher the only one."""
+    return Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+
+@contextmanager
+def joined(device: str, replicate: int, timeout: float) -> Iterator[Ranks]:
+    """Join the process group of the launcher within the block.
+
+    Args:
+        device: of the model, ``cpu`` or ``cuda``; it selects gloo or NCCL.
+        replicate: groups of ranks that each hold all weights, sharded within the group.
+        timeout: seconds after which an exchange fails.
+    """
+    ranks = this_process()
+    if ranks.size == 1:
+        yield ranks
+        return
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    with _named("joining the process group"):
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        shape = (ranks.size,) if replicate == 1 else (replicate, ranks.size // replicate)
+        mesh = init_device_mesh(device, shape)
+    try:
+        yield replace(ranks, mesh=mesh)
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Raise errors of the process group as errors that name the exchange."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise DistributedError(
+            f"{what}: another rank did not take part",
+            got=" ".join(str(error).split())[:300],
+            remedy="the log of the rank that ended first has the cause; resume with --resume",
+        ) from error

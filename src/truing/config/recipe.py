@@ -35,6 +35,7 @@ from truing.config.stages import (
     SftConfig,
 )
 from truing.config.trackers import AlertsConfig, TrackConfig
+from truing.config.trainer import TrainerConfig
 
 Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 
@@ -57,6 +58,7 @@ class Recipe(FrozenModel):
     chat: ChatConfig = ChatConfig()
     episode: EpisodeConfig = EpisodeConfig()
     engine: EngineConfig = EngineConfig()
+    trainer: TrainerConfig = TrainerConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     eval: EvalConfig = EvalConfig()
     sft: SftConfig | None = None

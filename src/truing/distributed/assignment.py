@@ -6,7 +6,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def assign(rows: Sequence[T], ranks: int, unit: Callable[[T], object], cost: Callable[[Sequence[T]], int]) -> list[list[T]]:
+def assign(
+    rows: Sequence[T], ranks: int, unit: Callable[[T], object], cost: Callable[[Sequence[T]], int]
+) -> list[list[T]]:
     """Return the rows of each rank: each row once, rows of one unit together, costs balanced.
 
     Units go, the costliest first, to the rank with the least cost so far

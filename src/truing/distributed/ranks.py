@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from truing.errors import DistributedError
+from truing.errors import DistributedError, RecipeError
 
 T = TypeVar("T")
 
@@ -43,26 +43,29 @@ class Ranks:
             dist.all_gather_object(values, value)
         return values
 
-    def gather_results(self, what: str, compute: Callable[[], T]) -> list[T]:
-        """Return what ``compute`` returns on each rank; if it fails on one, its error is raised on all."""
+    def together(self, what: str, compute: Callable[[], T]) -> T:
+        """Return what ``compute`` returns on this rank; if it fails on one, its error is raised on all."""
+        if self.size == 1:
+            return compute()
         try:
-            outcome: tuple[T | None, Exception | None] = (compute(), None)
-        except Exception as error:
-            if self.size == 1:
-                raise
-            outcome = (None, error)
-        outcomes = self.gather(what, outcome)
-        for rank, (_, error) in enumerate(outcomes):
+            value, failure = compute(), None
+        except Exception as error:  # noqa: BLE001 — raised below, on every rank
+            value, failure = None, error
+        for rank, error in enumerate(self.gather(what, failure)):
             if error is not None:
                 error.add_note(f"raised by rank {rank} of {self.size}")
                 raise error
-        return [value for value, _ in outcomes]  # type: ignore[misc]
+        return value  # type: ignore[return-value]
+
+    def gather_results(self, what: str, compute: Callable[[], T]) -> list[T]:
+        """Return what ``compute`` returns on each rank; if it fails on one, its error is raised on all."""
+        return self.gather(what, self.together(what, compute))
 
     def gather_table(self, what: str, table: dict[str, T]) -> dict[str, T]:
         """Return the entries of the tables of all ranks."""
         return {name: value for part in self.gather(what, table) for name, value in part.items()}
 
-    def broadcast(self, what: str, compute: Callable[[], T]) -> T:
+    def on_first(self, what: str, compute: Callable[[], T]) -> T:
         """Return on all ranks what ``compute`` returns on the first; only that one calls it."""
         return self.gather_results(what, lambda: compute() if self.is_first else None)[0]  # type: ignore[return-value]
 
@@ -95,6 +98,17 @@ ONE = Ranks()
 def this_process() -> Ranks:
     """Return the rank that the launcher gave this process; without a launcher the only one."""
     return Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+
+def check_started(ranks: int) -> None:
+    """Raise if the launcher started another number of ranks than the recipe declares."""
+    started = this_process().size
+    if started != ranks:
+        raise RecipeError(
+            "the number of processes is not that of the recipe",
+            got=f"{started} started, trainer.ranks = {ranks}",
+            remedy=f"use `truing train RECIPE --ranks {ranks}`, or torchrun --nproc-per-node {ranks}",
+        )
 
 
 @contextmanager

@@ -72,6 +72,11 @@ def entries(tensor: Tensor, index_n: Tensor) -> Tensor:
     return part_n
 
 
+def local_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a tensor on this rank."""
+    return tensor.to_local().nbytes if isinstance(tensor, DTensor) else tensor.nbytes
+
+
 def like(tensor: Tensor, source: Tensor) -> Tensor:
     """Return a whole tensor on the device of ``tensor``, and sharded as it is."""
     source = source.to(tensor.device)

@@ -66,10 +66,10 @@ def _sensitivity(
     for size in (PERTURBATION, PERTURBATION / 2):
         with _perturbed([weights[name] for name in names], size, direction):
             changes.append(token_gradient_K * (logprobs() - before_K))
-    whole, half = (float(change_K.sum()) for change_K in changes)
-    linear = abs(whole - 2 * half) < 0.2 * abs(whole)
-    same_sign = abs(whole) > 0.1 * float(changes[0].abs().sum())
-    return abs(whole) / float(size_K.sum()), linear and same_sign
+    full, half = (float(change_K.sum()) for change_K in changes)
+    linear = abs(full - 2 * half) < 0.2 * abs(full)
+    same_sign = abs(full) > 0.1 * float(changes[0].abs().sum())
+    return abs(full) / float(size_K.sum()), linear and same_sign
 
 
 @contextmanager

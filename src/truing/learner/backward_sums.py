@@ -35,7 +35,9 @@ class BackwardSums:
 
     def exchange(self, ranks: Ranks) -> None:
         """Add the sums of the other ranks; a pass counts for a weight if it gave one on every rank."""
-        parts = ranks.gather("the exchange of gradient sums", (self.sums, self.abs_sums, self.passes_by_weight))
+        parts = ranks.gather(
+            "the exchange of gradient sums", (self.sums, self.abs_sums, self.passes_by_weight)
+        )
         self.sums, self.abs_sums = (_summed([part[i] for part in parts]) for i in (0, 1))
         self.passes_by_weight = {
             name: [index for index in passes if all(index in other[2].get(name, []) for other in parts)]

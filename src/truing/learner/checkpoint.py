@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from truing.distributed.ranks import ONE, Ranks
 from truing.distributed.sharding import copy_whole, like, whole
 from truing.errors import RecordError
 from truing.models.digest import digest
@@ -56,25 +57,33 @@ class CheckpointState:
 
 def save(
     folder: Path,
-    stage: str,
-    step: int,
+    state: CheckpointState,
     tables: WeightTables,
     optimizer: torch.optim.Optimizer,
-    control: Mapping[str, float],
-    rollbacks: int = 0,
-    between: Mapping[str, Any] = {},
+    ranks: Ranks = ONE,
 ) -> CheckpointState:
-    """Write a checkpoint and point ``last`` at it; a crash leaves the previous one in place."""
+    """Write a checkpoint and point ``last`` at it; return its state with the digests of the tables.
+
+    A crash leaves the previous checkpoint in place. The first rank writes, with the parts of all.
+    """
     on_cpu = {name: _on_cpu(table) for name, table in tables.items()}
-    digests = {name: digest(table) for name, table in on_cpu.items()}
-    state = CheckpointState(stage, step, digests, control, rollbacks, between)
+    state = replace(state, digests={name: digest(table) for name, table in on_cpu.items()})
+    moments = _moments(tables, optimizer)
+    ranks.on_first("a checkpoint", lambda: _write_folder(folder, state, on_cpu, moments))
+    return state
+
+
+def _write_folder(
+    folder: Path, state: CheckpointState, on_cpu: WeightTables, moments: Mapping[str, Tensor]
+) -> None:
+    """Write the folder of a checkpoint, then move it into place."""
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
         for name, table in on_cpu.items():
             _write(building / f"{name}.safetensors", table)
-        _write(building / "optimizer.safetensors", _moments(tables, optimizer))
+        _write(building / "optimizer.safetensors", moments)
         _write_state(building, state)
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(building, target)
@@ -86,7 +95,6 @@ def save(
             got=error,
             remedy="free space, then resume with --resume: everything up to the last checkpoint is kept",
         ) from error
-    return state
 
 
 def rewind_to(folder: Path, state: CheckpointState) -> None:

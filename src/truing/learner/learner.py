@@ -48,7 +48,7 @@ class Learner:
     computed: Sequence[Mapping[str, nn.Parameter]]  # of each group, what forward and backward passes use
 
     def passes(self, samples: Sequence[Sample]) -> list[list[MicroBatch]]:
-        """Return the micro-batches that all ranks compute at the same time, by rank: a function of the samples.
+        """Return the micro-batches of all ranks, by pass and rank: a function of the samples.
 
         Ranks gather each layer's weights together, so a rank without a further micro-batch computes the
         shortest sample as padding.
@@ -114,7 +114,9 @@ class Learner:
         """Return facts after a sync: the reference's digest, and how many tensors differ from the policy."""
         assert self.reference is not None
         weights, kept_share = self.reference.synced_weights(), self.reference_cfg.keep
-        differing = sum(not torch.equal(whole(weights[name]), whole(weight)) for name, weight in self.parameters.items())
+        differing = sum(
+            not torch.equal(whole(weights[name]), whole(weight)) for name, weight in self.parameters.items()
+        )
         change = (
             f"moved towards the policy, keeping {kept_share:g} of itself"
             if kept_share
@@ -171,7 +173,10 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
         reference_cfg=session.recipe.reference,
         memory_budget=memory_budget,
         ranks=ranks,
-        computed=[_computed(module, group) for module, group in zip((session.policy, critic), groups)],
+        computed=[
+            _computed(session.policy, session.parameters),
+            *([_computed(critic, critic.trainable())] if critic else []),
+        ],
     )
     if resume is not None:
         learner.restore(resume)

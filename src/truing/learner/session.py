@@ -45,7 +45,9 @@ class Session:
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module  # trained; sharded over ranks
-    whole_policy: nn.Module  # the same with whole weights, of the last ``gather_weights``; with one rank itself
+    whole_policy: (
+        nn.Module
+    )  # the same with whole weights, of the last ``gather_weights``; with one rank itself
     ranks: Ranks
     parameters: Mapping[str, nn.Parameter]  # trained
     engine: Engine

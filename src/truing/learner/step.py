@@ -37,7 +37,6 @@ from truing.utils.memory import is_out_of_memory, release_freed_memory
 from truing.utils.phase_clock import phase
 from truing.utils.rng import permutation, seed_of
 
-
 STREAMS = ("logprob", "entropy", "raw_entropy", "token_gradient", "value_gradient", "probability_below")
 
 
@@ -69,7 +68,9 @@ class Trace:
         for name in STREAMS:
             setattr(self, name, ranks.gather_table(f"the exchange of {name}", getattr(self, name)))
         losses = ranks.gather("the exchange of losses", self.loss)
-        self.loss = {name: sum(loss.get(name, 0.0) for loss in losses) for name in dict(ChainMap(*reversed(losses)))}
+        self.loss = {
+            name: sum(loss.get(name, 0.0) for loss in losses) for name in dict(ChainMap(*reversed(losses)))
+        }
         counts = ranks.gather("the exchange of backward passes", self.backward_counts)
         self.backward_counts = Counter(name for each in counts for name in each.elements())
         for sums in self.backward_sums:
@@ -184,7 +185,7 @@ def backward(
             term.name: term.weight * term.loss(batch, scores, denominator)
             for term, denominator in terms_with_denominator
         }
-    learner.ranks.gather_results("the losses of a micro-batch", lambda: check_loss(losses, update_name))
+    learner.ranks.together("the losses of a micro-batch", lambda: check_loss(losses, update_name))
     with phase("backward"):
         loss = torch.stack(list(losses.values())).sum()
         (loss * 0 if micro.is_padding else loss).backward()
@@ -230,9 +231,7 @@ def _scored(
         batch = collate(micro.samples)
         logprob_BT = score_batch(batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro.samples):
-            logprobs[sample.sample_id] = torch.where(
-                sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan
-            )
+            logprobs[sample.sample_id] = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
     return learner.ranks.gather_table("the exchange of log-probabilities", logprobs)
 
 
@@ -257,9 +256,7 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Sum the gradients that backward passes within the block produce, for policy and critic."""
     with ExitStack() as stack:
-        trace.backward_sums = [
-            stack.enter_context(record_backward(group)) for group in learner.computed
-        ]
+        trace.backward_sums = [stack.enter_context(record_backward(group)) for group in learner.computed]
         yield
 
 

@@ -101,9 +101,7 @@ def add_reference(policy: PeftModel) -> None:
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
     for name, parameter in policy.named_parameters():
         if f".{REFERENCE}." in name:
-            copy_whole(
-                parameter, whole(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}.")))
-            )
+            copy_whole(parameter, whole(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}."))))
             parameter.requires_grad_(False)
 
 

@@ -65,7 +65,9 @@ class Reference(ABC):
         """Move towards the policy: θ_ref ← keep · θ_ref + (1 − keep) · θ; verify the result."""
         self.check_unchanged()
         weights = self.synced_weights()
-        expected = {name: ema_update(whole(weights[name]), whole(weight), keep) for name, weight in parameters.items()}
+        expected = {
+            name: ema_update(whole(weights[name]), whole(weight), keep) for name, weight in parameters.items()
+        }
         for name, weight in expected.items():
             copy_whole(weights[name], weight)
         synced_sum, expected_sum = quick_sum(self.synced_weights()), quick_sum(expected)

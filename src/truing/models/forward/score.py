@@ -122,7 +122,7 @@ def distributions(
     head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
-        logits_KV = transform(head(hidden_ND[part]).float(), part)
+        logits_KV = transform(in_forward(causal, lambda part=part: head(hidden_ND[part])).float(), part)
         yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
 
 

@@ -122,6 +122,13 @@ class Recipe(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _check_ranks(self) -> "Recipe":
+        """Refuse several ranks with what only one process can do."""
+        if self.trainer.ranks > 1 and self.engine.kind != "local":
+            raise ValueError(f'trainer.ranks = {self.trainer.ranks} needs engine.kind = "local"')
+        return self
+
+    @model_validator(mode="after")
     def _check_effect(self) -> "Recipe":
         """Refuse options that would have no effect."""
         if self.reference.sync_every and not self.kl.needs_reference:

@@ -4,6 +4,7 @@ All ranks call the same exchanges in the same order. Each exchange has a limit, 
 exchange. With one rank nothing is sent.
 """
 
+import atexit
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -111,9 +112,8 @@ def check_started(ranks: int) -> None:
         )
 
 
-@contextmanager
-def joined(device: str, replicate: int, timeout: float) -> Iterator[Ranks]:
-    """Join the process group of the launcher within the block.
+def join(device: str, replicate: int, timeout: float) -> Ranks:
+    """Join the process group of the launcher, once per process; without a launcher there is none.
 
     Args:
         device: of the model, ``cpu`` or ``cuda``; it selects gloo or NCCL.
@@ -122,19 +122,16 @@ def joined(device: str, replicate: int, timeout: float) -> Iterator[Ranks]:
     """
     ranks = this_process()
     if ranks.size == 1:
-        yield ranks
-        return
+        return ranks
     if device == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     with _named("joining the process group"):
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        if not dist.is_initialized():
+            backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+            atexit.register(dist.destroy_process_group)
         shape = (ranks.size,) if replicate == 1 else (replicate, ranks.size // replicate)
-        mesh = init_device_mesh(device, shape)
-    try:
-        yield replace(ranks, mesh=mesh)
-    finally:
-        dist.destroy_process_group()
+        return replace(ranks, mesh=init_device_mesh(device, shape))
 
 
 @contextmanager

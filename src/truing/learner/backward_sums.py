@@ -73,7 +73,8 @@ def record_backward(parameters: Mapping[str, nn.Parameter]) -> Iterator[Backward
     def hook(name: str) -> Callable[[Tensor], None]:
         return lambda gradient: sums.add(name, gradient)
 
-    handles = [weight.register_hook(hook(name)) for name, weight in parameters.items()]
+    # gathered weights have the flag of their last forward, which may have been the reference's
+    handles = [weight.requires_grad_(True).register_hook(hook(name)) for name, weight in parameters.items()]
     try:
         yield sums
     finally:

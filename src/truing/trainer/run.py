@@ -8,7 +8,7 @@ from typing import Any
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe, to_toml
-from truing.distributed.ranks import Ranks, check_started, joined
+from truing.distributed.ranks import Ranks, check_started, join
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
@@ -37,10 +37,8 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         check_same_recipe(recipe, RunReader(out).recipe())
     cfg = recipe.trainer
     check_started(cfg.ranks)
-    with (
-        joined(available_device(recipe.model.device), cfg.replicate, cfg.timeout) as ranks,
-        closing(open_session(recipe, env, ranks)) as session,
-    ):
+    ranks = join(available_device(recipe.model.device), cfg.replicate, cfg.timeout)
+    with closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 
 

@@ -10,8 +10,10 @@ ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 50)), max_size=30)
 
 
 def shares(rows, ranks):
+    """Assign numbered rows (unit, cost)."""
+    numbered = list(enumerate(rows))
     return assign(
-        list(enumerate(rows)), ranks, unit=lambda row: row[1][0], cost=lambda unit: sum(r[1][1] for r in unit)
+        numbered, ranks, unit=lambda row: row[1][0], cost=lambda unit: sum(row[1][1] for row in unit)
     )
 
 

@@ -1,4 +1,4 @@
-"""Trains small recipes of every algorithm, as each rank of a launcher or alone: python train_matrix.py FOLDER NAMES."""
+"""Trains small recipes, as a rank of a launcher or alone: ``python train_matrix.py FOLDER NAMES``."""
 
 import os
 import sys

@@ -13,7 +13,7 @@ from torch import nn
 from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
 from truing.config import OptimizerConfig, ReferenceConfig
 from truing.distributed.assignment import assign
-from truing.distributed.ranks import Ranks
+from truing.distributed.ranks import ONE, Ranks
 from truing.distributed.sharding import shard, unsharded, whole
 from truing.errors import DistributedError
 from truing.learner import checkpoint
@@ -44,8 +44,7 @@ class Learner:
     optimizer_cfg: OptimizerConfig
     reference_cfg: ReferenceConfig
     memory_budget: MemoryBudget  # shrinks if memory runs out
-    ranks: Ranks
-    computed: Sequence[Mapping[str, nn.Parameter]]  # of each group, what forward and backward passes use
+    ranks: Ranks = ONE
 
     def passes(self, samples: Sequence[Sample]) -> list[list[MicroBatch]]:
         """Return the micro-batches of all ranks, by pass and rank: a function of the samples.
@@ -85,6 +84,12 @@ class Learner:
     def parameter_groups(self) -> list[Mapping[str, nn.Parameter]]:
         """Return the trained parameters by name: the policy's and, if there is one, the critic's."""
         return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
+
+    def computed_groups(self) -> list[Mapping[str, nn.Parameter]]:
+        """Return the same groups with the weights that passes compute with: gathered ones if sharded."""
+        modules = [self.model] if self.critic is None else [self.model, self.critic]
+        pairs = zip(modules, self.parameter_groups(), strict=True)
+        return [_computed(module, group) for module, group in pairs]
 
     def checkpoint_tables(self) -> dict[str, Mapping[str, torch.Tensor]]:
         """Return the weights that a checkpoint stores; a fixed reference needs none."""
@@ -173,10 +178,6 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
         reference_cfg=session.recipe.reference,
         memory_budget=memory_budget,
         ranks=ranks,
-        computed=[
-            _computed(session.policy, session.parameters),
-            *([_computed(critic, critic.trainable())] if critic else []),
-        ],
     )
     if resume is not None:
         learner.restore(resume)
@@ -185,6 +186,6 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
 
 def _computed(module: nn.Module, group: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
     """Return the parameters that backward passes give gradients to, by the names of a trained group."""
+    by_name = {name.removeprefix("critic."): name for name in group}
     with unsharded(module) as parameters:
-        by_name = {name.removeprefix("critic."): name for name in group}
         return {by_name[name]: parameter for name, parameter in parameters.items() if name in by_name}

@@ -256,7 +256,9 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Sum the gradients that backward passes within the block produce, for policy and critic."""
     with ExitStack() as stack:
-        trace.backward_sums = [stack.enter_context(record_backward(group)) for group in learner.computed]
+        trace.backward_sums = [
+            stack.enter_context(record_backward(group)) for group in learner.computed_groups()
+        ]
         yield
 
 

@@ -280,7 +280,7 @@ class Loop:
                     # test for missing gradients until one step of the stage reports them
                     is_tested = any("silent" in past.get("handed", {}) for past in self.doctor.facts(stage))
                     facts |= backward_sum_facts(learner, traces, test_missing=not is_tested)
-                    if self.session.engine.replays_draws:
+                    if self.session.engine.draws == "inversion":
                         facts |= draw_replay_facts(traces[0], all_samples)
                     facts["prompts"] = prompt_facts(self.session, all_samples)
 

@@ -50,6 +50,7 @@ def test_each_step_samples_with_the_declared_version(tmp_path, ahead):
         reader = RunReader(tmp_path / "run")
         versions = {turn.sampler_version for each in reader.rows(row) for turn in each.sample.turns}
         assert versions == {row.facts["publication"]["version"]}
+        assert row.facts["publication"]["turns"]["largest"] < 1e-5
 
 
 def test_later_steps_are_collected_while_a_step_trains(tmp_path, monkeypatch):

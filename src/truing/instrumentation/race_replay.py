@@ -45,7 +45,8 @@ class RaceReplay:
         for kind in KINDS:
             noise_KV = torch.stack([self._noise_at(kind, b, t, logprob_KV.shape[1]) for b, t in places])
             part = race_facts(logprob_KV, token_K, noise_KV)
-            b, t = places[part.pop("worst")]
+            worst: int = part.pop("worst")
+            b, t = places[worst]
             self._parts[kind].append(part | {"where": (self._rows[b].sample_id, t)})
             agreed_K = behind(logprob_KV, token_K, noise_KV) <= TOLERANCE
             self._agreed[kind] |= {

@@ -11,6 +11,7 @@ from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.sent_weights import read_weights
 from truing.models.forward.score import causal_model
 from truing.models.lora import POLICY
+from truing.models.progress_bars import no_progress_bars
 
 
 class PolicyCopy:
@@ -30,10 +31,13 @@ class PolicyCopy:
     def holding(self, publication: Publication) -> nn.Module:
         """Return the copy with the weights of a publication, read from its folder."""
         if self._held is not publication:
-            weights = read_weights(publication.folder)
             if isinstance(self._policy, PeftModel):
+                weights = read_weights(publication.folder)
                 set_peft_model_state_dict(self._policy, weights, adapter_name=POLICY)
-            else:  # without tied weights, which follow
-                causal_model(self._policy).load_state_dict(weights, strict=False)
+            else:
+                causal = causal_model(self._policy)
+                with no_progress_bars():  # transformers knows how a checkpoint's names become the model's
+                    read = type(causal).from_pretrained(publication.folder, dtype=causal.dtype)
+                causal.load_state_dict(read.state_dict())
             self._held = publication
         return self._policy

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from truing.config import resolve
-from truing.distributed.ranks import ONE, check_started
-from truing.errors import RecipeError
+from truing.distributed.ranks import ONE, Ranks, check_started, named_losses
+from truing.errors import DistributedError, RecipeError
 from truing.record import RunReader
 
 SCRIPT = Path(__file__).parent / "train_matrix.py"
@@ -125,3 +125,11 @@ def test_what_ranks_cannot_do_is_refused(trainer, engine, message):
     }
     with pytest.raises(RecipeError, match=message):
         resolve({**recipe, "trainer": trainer, "engine": engine})
+
+
+def test_a_lost_rank_is_named_and_other_errors_are_not_taken_for_one():
+    lost = "gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+    with pytest.raises(DistributedError, match="another rank did not take part"), named_losses(Ranks(0, 2)):
+        raise RuntimeError(lost)
+    with pytest.raises(RuntimeError, match="of another kind"), named_losses(Ranks(0, 2)):
+        raise RuntimeError("of another kind")

@@ -92,6 +92,9 @@ class Ranks:
             )
 
 
+TRANSPORTS = ("gloo", "nccl", "c10d")
+"""Names in the errors of an exchange whose other side has ended."""
+
 ONE = Ranks()
 """The only rank of a run in one process."""
 
@@ -135,13 +138,29 @@ def join(device: str, replicate: int, timeout: float) -> Ranks:
 
 
 @contextmanager
+def named_losses(ranks: Ranks) -> Iterator[None]:
+    """Raise errors of the transport within the block as errors that say that another rank is lost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if ranks.size == 1 or not any(name in str(error).lower() for name in TRANSPORTS):
+            raise
+        raise _lost("training", error) from error
+
+
+@contextmanager
 def _named(what: str) -> Iterator[None]:
     """Raise errors of the process group as errors that name the exchange."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        raise DistributedError(
-            f"{what}: another rank did not take part",
-            got=" ".join(str(error).split())[:300],
-            remedy="the log of the rank that ended first has the cause; resume with --resume",
-        ) from error
+        raise _lost(what, error) from error
+
+
+def _lost(what: str, error: Exception) -> DistributedError:
+    """Return the error that names an exchange in which another rank did not take part."""
+    return DistributedError(
+        f"{what}: another rank did not take part",
+        got=" ".join(str(error).split())[:300],
+        remedy="the log of the rank that ended first has the cause; resume with --resume",
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe, to_toml
-from truing.distributed.ranks import Ranks, check_started, join
+from truing.distributed.ranks import Ranks, check_started, join, named_losses
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
@@ -38,7 +38,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     cfg = recipe.trainer
     check_started(cfg.ranks)
     ranks = join(available_device(recipe.model.device), cfg.replicate, cfg.timeout)
-    with closing(open_session(recipe, env, ranks)) as session:
+    with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 
 

@@ -110,7 +110,12 @@ def adapter_run(recipe, tmp_path):
             with torch.no_grad():
                 for parameter in parameters.values():
                     parameter.add_(rise)
-            checkpoint.save(folder / "checkpoints", "sft", step, {"trainable": parameters}, optimizer, {})
+            checkpoint.save(
+                folder / "checkpoints",
+                checkpoint.CheckpointState("sft", step),
+                {"trainable": parameters},
+                optimizer,
+            )
         (folder / "recipe.toml").write_text(to_toml(made))
         facts = {"model": {"digest": loaded.digest}, "recipe": made.model_dump(mode="json")}
         (folder / "run.json").write_text(json.dumps(facts))

@@ -17,12 +17,13 @@ MAY_IMPORT = {
     "errors": "",
     "utils": "errors",
     "types": "errors",
+    "distributed": "errors",
     "config": "errors utils types",
     "ops": "errors types",
     "record": "errors utils types",
     "analysis": "errors utils types config ops record",
     "chat": "errors types",
-    "models": "errors utils types ops",
+    "models": "errors utils types distributed ops",
     "rewards": "errors utils types config chat models",
     "engines": "errors utils types config ops models",
     "envs": "errors utils types config rewards",
@@ -34,16 +35,16 @@ MAY_IMPORT = {
     "terminal": "errors utils types config record analysis doctor",
     "trackers": "errors utils config metrics",
     "learner": (
-        "errors utils types config ops record analysis chat models rewards engines envs rollouts algos"
-        " metrics"
+        "errors utils types distributed config ops record analysis chat models rewards engines envs rollouts "
+        "algos metrics"
     ),
     "instrumentation": (
-        "errors utils types config ops record chat models rewards engines envs rollouts algos metrics doctor"
-        " learner"
+        "errors utils types distributed config ops record chat models rewards engines envs rollouts "
+        "algos metrics doctor learner"
     ),
     "trainer": (
-        "errors utils types config ops record analysis chat models rewards engines envs rollouts algos checks"
-        " metrics doctor trackers learner instrumentation"
+        "errors utils types distributed config ops record analysis chat models rewards engines envs rollouts "
+        "algos checks metrics doctor trackers learner instrumentation"
     ),
     "api": (
         "errors config record analysis chat models rewards envs rollouts checks doctor terminal learner"
@@ -58,8 +59,8 @@ MAY_IMPORT = {
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",
     "cli": (
-        "errors utils types config record analysis models engines checks doctor terminal learner trainer api"
-        " bench probes faults lab board docgen"
+        "errors utils types distributed config record analysis models engines checks doctor terminal "
+        "learner trainer api bench probes faults lab board docgen"
     ),
     "__main__": "cli",
 }

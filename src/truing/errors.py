@@ -17,6 +17,7 @@ TruingError                     exit code 2; the message has the parts what, got
 ├── ProvenError                 an update that a rule proved wrong
 │   └── PublicationError        an engine that holds other weights than the trainer published
 ├── EngineError                 an engine that cannot be reached, or cannot sample as declared
+├── DistributedError            a rank that is lost, or differs from the others
 ├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide it
 ├── BadRequestError             an invalid request to the board
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
@@ -84,6 +85,10 @@ class PublicationError(ProvenError):
 
 class EngineError(TruingError):
     """Raised where an engine cannot be reached, or cannot keep the declared sampling parameters."""
+
+
+class DistributedError(TruingError):
+    """Raised where a rank does not take part in an exchange, or holds other values than the others."""
 
 
 class LabError(TruingError):

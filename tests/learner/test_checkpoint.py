@@ -43,7 +43,7 @@ def update(model, optimizer, steps=1):
 def saved(tmp_path):
     model, parameters, optimizer = make()
     update(model, optimizer, 3)
-    checkpoint.save(tmp_path, "sft", 3, {"trainable": parameters}, optimizer, {})
+    checkpoint.save(tmp_path, checkpoint.CheckpointState("sft", 3), {"trainable": parameters}, optimizer)
     return tmp_path, model, parameters, optimizer
 
 
@@ -71,7 +71,7 @@ def test_without_its_moments_training_would_go_on_differently(saved):
 
 def test_a_parameter_that_was_never_updated_has_no_state(tmp_path):
     _, parameters, optimizer = make()
-    checkpoint.save(tmp_path, "sft", 0, {"trainable": parameters}, optimizer, {})
+    checkpoint.save(tmp_path, checkpoint.CheckpointState("sft", 0), {"trainable": parameters}, optimizer)
     _, others, fresh = make()
     checkpoint.load(checkpoint.find_newest(tmp_path), {"trainable": others}, fresh)
     assert not fresh.state
@@ -80,7 +80,9 @@ def test_a_parameter_that_was_never_updated_has_no_state(tmp_path):
 def test_the_newest_is_the_last_one_written(saved):
     folder, model, parameters, optimizer = saved
     update(model, optimizer)
-    state = checkpoint.save(folder, "grpo", 1, {"trainable": parameters}, optimizer, {})
+    state = checkpoint.save(
+        folder, checkpoint.CheckpointState("grpo", 1), {"trainable": parameters}, optimizer
+    )
     newest = checkpoint.find_newest(folder)
     assert newest.name == "grpo-000001"
     assert checkpoint.read_state(newest) == state
@@ -116,13 +118,12 @@ def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, crash, 
 
     monkeypatch.setattr(checkpoint, crash, crashing)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(folder, "sft", 4, {"trainable": parameters}, optimizer, {})
+        checkpoint.save(folder, checkpoint.CheckpointState("sft", 4), {"trainable": parameters}, optimizer)
     monkeypatch.undo()
     assert checkpoint.find_newest(folder).name == "sft-000003"
     checkpoint.load_table(checkpoint.find_newest(folder), "trainable", make()[1])
-    checkpoint.save(
-        folder, "sft", 4, {"trainable": parameters}, optimizer, {}
-    )  # what the crash left is no hindrance
+    # what the crash left is no hindrance
+    checkpoint.save(folder, checkpoint.CheckpointState("sft", 4), {"trainable": parameters}, optimizer)
     assert checkpoint.find_newest(folder).name == "sft-000004"
     checkpoint.load_table(checkpoint.find_newest(folder), "trainable", make()[1])
 
@@ -132,7 +133,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(saved):
     shutil.rmtree(folder)
     folder.write_text("in the way")
     with pytest.raises(RecordError, match="cannot be written") as error:
-        checkpoint.save(folder, "sft", 4, {"trainable": parameters}, optimizer, {})
+        checkpoint.save(folder, checkpoint.CheckpointState("sft", 4), {"trainable": parameters}, optimizer)
     assert "--resume" in error.value.remedy
 
 
@@ -181,7 +182,8 @@ def test_going_back_drops_what_came_after_and_keeps_other_stages(saved):
     folder, model, parameters, optimizer = saved
     for step in (0, 2, 4):
         update(model, optimizer)
-        checkpoint.save(folder, "grpo", step, {"trainable": parameters}, optimizer, {"kl_coef": 0.1}, 1)
+        state = checkpoint.CheckpointState("grpo", step, control={"kl_coef": 0.1}, rollbacks=1)
+        checkpoint.save(folder, state, {"trainable": parameters}, optimizer)
     assert checkpoint.saved_steps(folder, "grpo") == [0, 2, 4]
     state = checkpoint.read_state(folder / "grpo-000002")
     assert state.rollbacks == 1
@@ -195,7 +197,7 @@ def test_going_back_drops_what_came_after_and_keeps_other_stages(saved):
 def test_a_weight_without_a_moment_has_none_after_going_back(saved):
     folder, model, parameters, optimizer = saved
     _, _, fresh = make()
-    checkpoint.save(folder, "grpo", 0, {"trainable": parameters}, fresh, {})
+    checkpoint.save(folder, checkpoint.CheckpointState("grpo", 0), {"trainable": parameters}, fresh)
     update(model, optimizer)
     load(folder / "grpo-000000", parameters, optimizer)
     assert not optimizer.state

@@ -113,7 +113,7 @@ def test_moments_of_a_checkpoint_count_too(tmp_path):
     optimizer = torch.optim.AdamW([weight])
     weight.grad = torch.ones(3)
     optimizer.step()
-    checkpoint.save(tmp_path, "sft", 1, {"trainable": {"w": weight}}, optimizer, {})
+    checkpoint.save(tmp_path, checkpoint.CheckpointState("sft", 1), {"trainable": {"w": weight}}, optimizer)
     newest = tmp_path / "sft-000001"
     moments = load_file(newest / "optimizer.safetensors")
     moments["w/exp_avg_sq"][0] = torch.inf

@@ -81,6 +81,7 @@ def test_each_step_samples_with_the_declared_version(collected, ahead):
     for row in steps:
         versions = {turn.sampler_version for each in RunReader(run).rows(row) for turn in each.sample.turns}
         assert versions == {row.facts["publication"]["version"]}
+        assert row.facts["publication"]["turns"]["largest"] < 1e-5
 
 
 def test_later_steps_are_collected_while_a_step_trains(collected):

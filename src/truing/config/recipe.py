@@ -35,6 +35,7 @@ from truing.config.stages import (
     SftConfig,
 )
 from truing.config.trackers import AlertsConfig, TrackConfig
+from truing.config.trainer import TrainerConfig
 
 Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 
@@ -57,6 +58,7 @@ class Recipe(FrozenModel):
     chat: ChatConfig = ChatConfig()
     episode: EpisodeConfig = EpisodeConfig()
     engine: EngineConfig = EngineConfig()
+    trainer: TrainerConfig = TrainerConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     eval: EvalConfig = EvalConfig()
     sft: SftConfig | None = None
@@ -117,6 +119,13 @@ class Recipe(FrozenModel):
                 f"engine.ahead = {self.engine.ahead} trains on rollouts of older weights: set"
                 ' correction.method, such as "truncate", or engine.ahead = 0'
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_ranks(self) -> "Recipe":
+        """Refuse several ranks with what only one process can do."""
+        if self.trainer.ranks > 1 and self.engine.kind != "local":
+            raise ValueError(f'trainer.ranks = {self.trainer.ranks} needs engine.kind = "local"')
         return self
 
     @model_validator(mode="after")

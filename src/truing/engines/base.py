@@ -8,7 +8,7 @@ process and is the reference; ``engines/vllm/`` samples with vLLM.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -87,10 +87,15 @@ Publish = Callable[[], Mapping[str, Any]]
 """Gives an engine weights that were copied before; returns the receipt, {} if nothing was compared."""
 
 
+Draws = Literal["inversion", "race", "unknown"]
+"""How ids follow from a request's key: by inversion at its numbers (``utils/rng.py``), or by a race with
+noise that its seed gives (``doctor/oracle/draw_race.py``)."""
+
+
 class Engine(Protocol):
     """What samples turns."""
 
-    replays_draws: bool  # whether ids follow from the requests' random numbers (``utils/rng.py``)
+    draws: Draws
     context_length: int
     version: int  # of its weights
     weight_digest: str

@@ -142,12 +142,22 @@ CATALOGUE: Mapping[int, KnownFault] = {
     77: _by("an engine rounds weights, or merges an adapter, in bfloat16", "SMP011", PUBLICATION),
     78: _by("an engine's base is another one, or drifts", "SMP011", PUBLICATION),
     79: _by("an engine adapts a layer that the trainer does not", "SMP011", PUBLICATION),
-    80: _by("an engine's log-probabilities are raw, or of its own parameters", "SMP011", PUBLICATION),
-    81: _by("an engine's ids are off by one, or its answers exchanged", "SMP011", PUBLICATION),
+    80: _by(
+        "an engine's log-probabilities are raw, of its own parameters, rounded, or of other tokens",
+        "SMP011",
+        PUBLICATION,
+    ),
+    81: _by(
+        "an engine's ids are off by one, or its answers are exchanged or cached", "SMP011 SMP009", PUBLICATION
+    ),
     82: _by("an engine stops at an id that nobody declared", "LEN005", "its answer is refused"),
     83: _by("an answer spans a publication", "", "its answer is refused"),
     84: _by("an engine returns NaN", "", "its answer is refused, with the token"),
     85: _by("an engine loses the adapter after its publication was proven", "RAT002 SMP004"),
+    86: _by("an engine decodes with other weights than it reads prompts with", "SMP011", PUBLICATION),
+    87: _by(
+        "an engine cuts long prompts, or reads them with another window or positions", "SMP011", PUBLICATION
+    ),
 }
 """Known faults by the numbers that planted faults refer to."""
 
@@ -157,7 +167,7 @@ def page() -> str:
     planted: dict[int, list[str]] = {number: [] for number in CATALOGUE}
     for fault in FAULTS.values():
         for number in fault.numbers:
-            planted[number].append(fault.name)
+            planted[number].append(fault.name + (f" ({', '.join(fault.seen)})" if fault.seen else ""))
     kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
     rows = [_row(number, known, planted[number]) for number, known in CATALOGUE.items()]
     without = sum(not known.codes for known in CATALOGUE.values())
@@ -173,7 +183,7 @@ def page() -> str:
             "",
             f"The letter after a rule is its kind. {kinds}.",
             "",
-            "| | fault | rules | other checks | planted as |",
+            "| | fault | rules | other checks | planted as (where others met it) |",
             "|---|---|---|---|---|",
             *rows,
             "",

@@ -28,6 +28,7 @@ class Fault:
     reward: RewardFn | None = random_reward  # None is the environment's own
     healthy: bool = False
     refusal: str = ""
+    seen: tuple[str, ...] = ()  # issues of other projects that report it
 
 
 @contextmanager

@@ -38,6 +38,7 @@ CALLS: Mapping[str, Any] = {
 }
 VLLM: Mapping[str, Any] = {"engine.kind": "vllm"}
 VLLM_LORA: Mapping[str, Any] = {**VLLM, **LORA}
+VLLM_AHEAD: Mapping[str, Any] = {**VLLM_LORA, "engine.ahead": 1, "correction.method": "truncate"}
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "on-policy": ("ratios are 1, the loss is 0, no KL: all as expected", {}),
     "low-entropy": ("a policy that is nearly certain", {"sft.steps": 120, "sft.learning_rate": 1e-2}),
@@ -193,6 +194,11 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "sft.steps": 20,
         },
     ),
+    "vllm-ahead": (
+        "rollouts of the next step are sampled while a step trains",
+        {**VLLM_AHEAD, "grpo.steps": 6},
+    ),
+    "vllm-sleep": ("the server sleeps while the trainer works", {**VLLM_LORA, "engine.sleep": True}),
     "vllm-tools": ("several turns with tools, whose prefix the server caches", {**TOOLS, **VLLM_LORA}),
     "scaffolding-left-out": (
         "the scaffolding of calls is not trained",

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from truing.distributed.sharding import whole
+
 ENTRIES = 4096
 """Compared entries of the weight."""
 
@@ -69,4 +71,4 @@ def recompute_update(
 
 def first_entries(weight: Tensor) -> Tensor:
     """Return the first entries of a weight, float64, on the CPU."""
-    return weight.detach().reshape(-1)[:ENTRIES].double().cpu().clone()
+    return whole(weight.detach()).reshape(-1)[:ENTRIES].double().cpu().clone()

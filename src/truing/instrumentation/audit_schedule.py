@@ -175,7 +175,7 @@ class AuditSchedule:
         regraded = regrade_facts(step_samples.rollouts, session.env.rewards, session.workers.grade)
         if session.recipe.engine.ahead:
             return {"regraded": regraded}  # older weights sampled: the trainer lacks their distribution
-        audit = draw_audit_facts(learner, rows, key, replay=session.engine.replays_draws)
+        audit = draw_audit_facts(learner, rows, key, session.engine.draws)
         return {"audit": audit, "regraded": regraded}
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from truing.config import Recipe
+from truing.distributed.sharding import whole
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
@@ -202,8 +203,11 @@ def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Te
 
 
 def _take_gradient(learner: Learner, update_index: int) -> Tensor:
-    """Return the gradient of this update's slice of weights, and clear all gradients."""
-    flat_P = flat_gradient(learner.parameters, update_index)
+    """Return the gradient of this update's slice of weights, and clear all gradients.
+
+    Every rank has computed the same rows, and gradients are summed over ranks.
+    """
+    flat_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
     learner.optimizer.zero_grad(set_to_none=True)
     return flat_P
 
@@ -219,8 +223,8 @@ def _sync_facts(
     layer: Any = layers[name]
     lora = recipe.lora
     assert lora
-    down, up = (part["default"].weight.detach().double() for part in (layer.lora_A, layer.lora_B))
-    base = layer.get_base_layer().weight.detach()
+    down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
+    base = whole(layer.get_base_layer().weight.detach())
     expected = base.double() + lora.alpha / lora.rank * (up @ down)
     got = sampler_model.get_submodule(name).weight.detach()
     return {

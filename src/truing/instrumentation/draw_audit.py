@@ -8,6 +8,8 @@ from torch import Tensor
 
 from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_increments
 from truing.doctor.oracle.draw_replay import TOLERANCE, replay_facts
+from truing.engines.base import Draws
+from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
 from truing.learner.step import Trace
 from truing.models.forward.collate import collate
@@ -22,11 +24,11 @@ AUDITED_ATTEMPTS = 8
 
 
 def draw_audit_facts(
-    learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], *, replay: bool
+    learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], draws: Draws
 ) -> dict[str, Any]:
     """Return the fact ``audit`` of some attempts of a step; the key selects them, never their rewards.
 
-    ``replay``: whether ids follow from Truing's random numbers, so that their draws can be replayed.
+    ``draws``: how ids follow from the attempts' keys, so that their draws can be replayed.
     """
     sampled = [row for row in rows if _sampled_mask(row).any()]
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
@@ -40,6 +42,7 @@ def draw_audit_facts(
     gains: dict[str, list[float]] = {}
     stop_ids = chosen[0].sampling_params.stop_ids
     uniform_by_token = _uniforms(chosen, turns_before(rows))
+    race = RaceReplay(chosen, turns_before(rows)) if draws == "race" and device == "cpu" else None
     replays: list[dict[str, Any]] = []
     learner.model.eval()
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
@@ -47,14 +50,17 @@ def draw_audit_facts(
         for name, each in log_wealth_increments(drawn).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-        if replay:
+        if race is not None:
+            race.add(places, drawn.logprob_KV, drawn.token_K)
+        if draws == "inversion":
             uniform_K = torch.stack([uniform_by_token[place] for place in places])
             part = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV)
             b, t = places[part.pop("worst")]
             replays.append(part | {"where": (chosen[b].sample_id, t)})
-    training_mode(learner.model)
     facts: dict[str, Any] = {"tokens": int(mask_BT.sum()), "gains": gains}
-    return facts | ({"replay": _merged(replays) | {"device": device}} if replay else {})
+    facts |= race.facts(learner.model, sampled) if race is not None else {}
+    training_mode(learner.model)
+    return facts | ({"replay": _merged(replays) | {"device": device}} if replays else {})
 
 
 def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
@@ -78,8 +84,7 @@ def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:
         )
         uniform_T = torch.full_like(below_T, torch.nan)
         for k, turn in enumerate(row.turns, before[row.sample_id]):
-            key = (*row.rollout_id.split("/"), *([k] if k else []))
-            uniform_T[turn.start : turn.end] = uniforms(turn.end - turn.start, *key)
+            uniform_T[turn.start : turn.end] = uniforms(turn.end - turn.start, *turn_key(row, k))
         miss_T = torch.stack([below_T - uniform_T, uniform_T - below_T - size_T]).amax(0).clamp(min=0.0)
         replayed_T = ~miss_T.isnan() & _sampled_mask(row)
         if replayed_T.any():
@@ -115,8 +120,7 @@ def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[i
     by_place: dict[tuple[int, int], Tensor] = {}
     for b, row in enumerate(rows):
         for k, turn in enumerate(row.turns, before[row.sample_id]):
-            key = (*row.rollout_id.split("/"), *([k] if k else []))
-            for i, number in enumerate(uniforms(turn.end - turn.start, *key)):
+            for i, number in enumerate(uniforms(turn.end - turn.start, *turn_key(row, k))):
                 by_place[b, turn.start + i] = number
     return by_place
 

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from truing.distributed.sharding import whole
 from truing.instrumentation.update_facts import rotating_slice
 from truing.instrumentation.weights_without_gradient import missing_gradient
 from truing.learner.learner import Learner
+from truing.learner.optimizer import gradient_norm
 from truing.learner.step import Trace, backward, loss_mask
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, score
@@ -48,10 +50,9 @@ def check_gradient_sum(
     for batch in _row_batches([row for row in minibatch if any(term.has_gradient(row) for term in terms)]):
         for micro in learner.memory_budget.micro_batches(learner.model, batch):
             backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
-    gradients = [weight.grad for weight in learner.parameters.values() if weight.grad is not None]
-    norm = float(torch.nn.utils.get_total_norm(gradients))
+    norm = float(gradient_norm(learner.parameters)) / learner.ranks.size
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
-    expected_P = clipped * flat_gradient(learner.parameters, update_index)
+    expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
     without_gradient = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
     empty = [torch.zeros(0)]
@@ -116,9 +117,8 @@ def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, in
     """Return the weight without a gradient from a pass that the pass's rows depend on most; empty if none."""
     first_pass = min(missed.values())
     names = [name for name, first in missed.items() if first == first_pass]
-    rows = [row for row in trace.micro_batches[first_pass].samples if bool(_has_gradient(trace, row).any())][
-        :MAX_ROWS
-    ]
+    computed = [row for micro in trace.passes[first_pass] if not micro.is_padding for row in micro.samples]
+    rows = [row for row in computed if bool(_has_gradient(trace, row).any())][:MAX_ROWS]
     if not rows:
         return {}
     token_gradient_K, logprob_K = (
@@ -153,7 +153,7 @@ def _row_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Ten
 
 def is_missing(gradient: Tensor | None) -> bool:
     """Return whether a gradient is None or all 0."""
-    return gradient is None or not bool(gradient.any())
+    return gradient is None or not bool(whole(gradient).any())
 
 
 def gradient_mass(token_gradient_N: Tensor, logprob_N: Tensor) -> dict[str, float]:

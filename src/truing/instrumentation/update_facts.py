@@ -10,9 +10,11 @@ from torch import Tensor
 
 from truing.algos import UpdateConfig
 from truing.config.stages import PpoConfig
+from truing.distributed.sharding import whole
 from truing.doctor.oracle.token_gradients import expected_value_gradients
 from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
 from truing.learner.learner import Learner
+from truing.learner.optimizer import gradient_norm
 from truing.learner.step import Trace
 from truing.models.digest import joint_sum, quick_sums
 from truing.rewards import Rewards
@@ -43,15 +45,15 @@ def rotating_slice(
     """
     total = sum(weight.numel() for weight in parameters.values())
     if total <= max_entries:
-        return dict(parameters)
+        return {name: whole(weight.detach()) for name, weight in parameters.items()}
     start, position = update_index % math.ceil(total / max_entries) * max_entries, 0
     slice_: dict[str, Tensor] = {}
     for name in sorted(parameters):
-        flat = parameters[name].detach().reshape(-1)
-        low, high = max(start - position, 0), min(start + max_entries - position, len(flat))
+        length = parameters[name].numel()
+        low, high = max(start - position, 0), min(start + max_entries - position, length)
         if low < high:
-            slice_[name] = flat[low:high]
-        position += len(flat)
+            slice_[name] = whole(parameters[name].detach()).reshape(-1)[low:high]
+        position += length
     return slice_
 
 
@@ -142,8 +144,8 @@ def weight_facts(
 ) -> dict[str, Any]:
     """Return the fact ``weights``: digests before and after an update, and unchanged weights."""
     after = quick_sums(rotating_slice(parameters, update_index))
-    whole = sum(weight.numel() for weight in parameters.values()) <= MAX_WEIGHTS
-    following = after if whole else quick_sums(rotating_slice(parameters, update_index + 1))
+    fits = sum(weight.numel() for weight in parameters.values()) <= MAX_WEIGHTS
+    following = after if fits else quick_sums(rotating_slice(parameters, update_index + 1))
     still = sorted(name for name in due_to_move if before[name] == after[name])
     return {
         "before": joint_sum(before),
@@ -162,10 +164,10 @@ def _recompute_adamw(learner: Learner, facts: dict[str, Any], update_index: int)
     small = sum(each.numel() for each in learner.parameters.values()) <= MAX_WEIGHTS
 
     def keep(*_: object) -> None:
-        gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
-        if small and gradients:  # the last update counts, as in `grad/norm`
-            coarsest = max(torch.finfo(gradient.dtype).eps for gradient in gradients)
-            facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients)), "eps": coarsest}
+        dtypes = {each.grad.dtype for each in learner.parameters.values() if each.grad is not None}
+        if small and dtypes:  # the last update counts, as in `grad/norm`
+            coarsest = max(torch.finfo(dtype).eps for dtype in dtypes)
+            facts["clip"] = {"norm": float(gradient_norm(learner.parameters)), "eps": coarsest}
         recomputed.append(
             recompute_update(name, learner.parameters[name], learner.optimizer, learner.optimizer_cfg)
         )

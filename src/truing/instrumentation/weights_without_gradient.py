@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.distributed.sharding import copy_whole, whole
+
 PERTURBATION = 1e-2
 """Size of a perturbation relative to the weight's root mean square; to 1 if the weight is all 0."""
 
@@ -64,24 +66,25 @@ def _sensitivity(
     for size in (PERTURBATION, PERTURBATION / 2):
         with _perturbed([weights[name] for name in names], size, direction):
             changes.append(token_gradient_K * (logprobs() - before_K))
-    whole, half = (float(change_K.sum()) for change_K in changes)
-    linear = abs(whole - 2 * half) < 0.2 * abs(whole)
-    same_sign = abs(whole) > 0.1 * float(changes[0].abs().sum())
-    return abs(whole) / float(size_K.sum()), linear and same_sign
+    full, half = (float(change_K.sum()) for change_K in changes)
+    linear = abs(full - 2 * half) < 0.2 * abs(full)
+    same_sign = abs(full) > 0.1 * float(changes[0].abs().sum())
+    return abs(full) / float(size_K.sum()), linear and same_sign
 
 
 @contextmanager
 def _perturbed(weights: Sequence[Tensor], size: float, direction: int) -> Iterator[None]:
     """Perturb weights within the block; restore them bit for bit after it."""
-    originals = [weight.detach().clone() for weight in weights]
+    originals = [whole(weight.detach()).clone() for weight in weights]
     generator = torch.Generator().manual_seed(direction)  # leaves the trainer's RNG state alone
     try:
         for weight, original in zip(weights, originals, strict=True):
-            noise = torch.randn(weight.shape, generator=generator).to(weight)
-            weight.add_(size * (original.float().square().mean().sqrt().item() or 1.0) * noise)
+            noise = torch.randn(weight.shape, generator=generator).to(original)
+            scale = size * (original.float().square().mean().sqrt().item() or 1.0)
+            copy_whole(weight, original + scale * noise)
         torch.clear_autocast_cache()  # it holds copies of the original weights
         yield
     finally:
         for weight, original in zip(weights, originals, strict=True):
-            weight.copy_(original)
+            copy_whole(weight, original)
         torch.clear_autocast_cache()

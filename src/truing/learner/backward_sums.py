@@ -5,13 +5,16 @@ the accumulated gradient. This costs little and runs in every update. Errors wit
 by audits (instrumentation/gradient_sum_check.py).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from truing.distributed.ranks import Ranks
+from truing.distributed.sharding import entries
 
 ENTRIES_PER_WEIGHT = 16
 """Entries per weight, evenly spread."""
@@ -30,6 +33,17 @@ class BackwardSums:
     # indices of the passes that gave a weight a gradient
     passes_by_weight: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
 
+    def exchange(self, ranks: Ranks) -> None:
+        """Add the sums of the other ranks; a pass counts for a weight if it gave one on every rank."""
+        parts = ranks.gather(
+            "the exchange of gradient sums", (self.sums, self.abs_sums, self.passes_by_weight)
+        )
+        self.sums, self.abs_sums = (_summed([part[i] for part in parts]) for i in (0, 1))
+        self.passes_by_weight = {
+            name: [index for index in passes if all(index in other[2].get(name, []) for other in parts)]
+            for name, passes in self.passes_by_weight.items()
+        }
+
     def add(self, name: str, gradient: Tensor) -> None:
         """Add the gradient that the current backward pass gives a weight."""
         part = sampled_entries(gradient)
@@ -40,8 +54,15 @@ class BackwardSums:
 
 def sampled_entries(gradient: Tensor) -> Tensor:
     """Return some entries of a gradient, evenly spread: [n] float64."""
-    flat = gradient.detach().reshape(-1)
-    return flat[:: max(1, len(flat) // ENTRIES_PER_WEIGHT)][:ENTRIES_PER_WEIGHT].double()
+    step = max(1, gradient.numel() // ENTRIES_PER_WEIGHT)
+    indices = torch.arange(0, gradient.numel(), step)[:ENTRIES_PER_WEIGHT]
+    return entries(gradient.detach(), indices).double()
+
+
+def _summed(tables: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the sum of tables of tensors, name by name."""
+    names = dict.fromkeys(name for table in tables for name in table)
+    return {name: torch.stack([table[name] for table in tables if name in table]).sum(0) for name in names}
 
 
 @contextmanager
@@ -52,7 +73,8 @@ def record_backward(parameters: Mapping[str, nn.Parameter]) -> Iterator[Backward
     def hook(name: str) -> Callable[[Tensor], None]:
         return lambda gradient: sums.add(name, gradient)
 
-    handles = [weight.register_hook(hook(name)) for name, weight in parameters.items()]
+    # gathered weights have the flag of their last forward, which may have been the reference's
+    handles = [weight.requires_grad_(True).register_hook(hook(name)) for name, weight in parameters.items()]
     try:
         yield sums
     finally:

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from truing.distributed.ranks import ONE, Ranks
+from truing.distributed.sharding import copy_whole, like, whole
 from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite
@@ -55,25 +57,33 @@ class CheckpointState:
 
 def save(
     folder: Path,
-    stage: str,
-    step: int,
+    state: CheckpointState,
     tables: WeightTables,
     optimizer: torch.optim.Optimizer,
-    control: Mapping[str, float],
-    rollbacks: int = 0,
-    between: Mapping[str, Any] = {},
+    ranks: Ranks = ONE,
 ) -> CheckpointState:
-    """Write a checkpoint and point ``last`` at it; a crash leaves the previous one in place."""
+    """Write a checkpoint and point ``last`` at it; return its state with the digests of the tables.
+
+    A crash leaves the previous checkpoint in place. The first rank writes, with the parts of all.
+    """
     on_cpu = {name: _on_cpu(table) for name, table in tables.items()}
-    digests = {name: digest(table) for name, table in on_cpu.items()}
-    state = CheckpointState(stage, step, digests, control, rollbacks, between)
+    state = replace(state, digests={name: digest(table) for name, table in on_cpu.items()})
+    moments = _moments(tables, optimizer)
+    ranks.on_first("a checkpoint", lambda: _write_folder(folder, state, on_cpu, moments))
+    return state
+
+
+def _write_folder(
+    folder: Path, state: CheckpointState, on_cpu: WeightTables, moments: Mapping[str, Tensor]
+) -> None:
+    """Write the folder of a checkpoint, then move it into place."""
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
         for name, table in on_cpu.items():
             _write(building / f"{name}.safetensors", table)
-        _write(building / "optimizer.safetensors", _moments(tables, optimizer))
+        _write(building / "optimizer.safetensors", moments)
         _write_state(building, state)
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(building, target)
@@ -85,7 +95,6 @@ def save(
             got=error,
             remedy="free space, then resume with --resume: everything up to the last checkpoint is kept",
         ) from error
-    return state
 
 
 def rewind_to(folder: Path, state: CheckpointState) -> None:
@@ -135,7 +144,9 @@ def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimize
     for name, weight in _optimized_weights(tables, optimizer).items():
         if f"{name}/step" in moments:
             # fused AdamW keeps its step counts on the weights' device
-            optimizer.state[weight] = {key: moments[f"{name}/{key}"].to(weight.device) for key in MOMENTS}
+            count = moments[f"{name}/step"].to(weight.device)
+            averages = {key: like(weight, moments[f"{name}/{key}"]) for key in MOMENTS[1:]}
+            optimizer.state[weight] = {"step": count, **averages}
 
 
 def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None:
@@ -157,11 +168,11 @@ def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None
     _check_finite(weights, file)
     with torch.no_grad():
         for key, weight in table.items():
-            weight.copy_(weights[key])
+            copy_whole(weight, weights[key])
 
 
 def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: weight.detach().cpu().contiguous() for name, weight in table.items()}
+    return {name: whole(weight.detach()).cpu().contiguous() for name, weight in table.items()}
 
 
 def _write_state(checkpoint: Path, state: CheckpointState) -> None:
@@ -205,7 +216,7 @@ def _damaged_error(path: Path, got: object) -> RecordError:
 def _moments(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return AdamW's state by ``weight/key``."""
     return {
-        f"{name}/{key}": optimizer.state[weight][key].detach().cpu().contiguous()
+        f"{name}/{key}": whole(optimizer.state[weight][key].detach()).cpu().contiguous()
         for name, weight in _optimized_weights(tables, optimizer).items()
         if weight in optimizer.state
         for key in MOMENTS

@@ -1,7 +1,9 @@
 """The learner: policy, optimizer, reference and critic of a stage."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,21 @@ from torch import nn
 
 from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
 from truing.config import OptimizerConfig, ReferenceConfig
+from truing.distributed.assignment import assign
+from truing.distributed.ranks import ONE, Ranks
+from truing.distributed.sharding import shard, unsharded, whole
+from truing.errors import DistributedError
 from truing.learner import checkpoint
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.optimizer import learning_rate, make_optimizer
 from truing.learner.session import Session
 from truing.models.critic import Critic
-from truing.models.reference import Reference, make_reference
+from truing.models.forward.hidden_states import MicroBatch, split_micro_batches
+from truing.models.forward.recompute import layers_of
+from truing.models.forward.score import causal_model
+from truing.models.reference import CopyReference, Reference, make_reference
+from truing.models.sharded import shard_model
+from truing.types.sample import Sample
 from truing.utils.format import with_count
 
 
@@ -33,10 +44,52 @@ class Learner:
     optimizer_cfg: OptimizerConfig
     reference_cfg: ReferenceConfig
     memory_budget: MemoryBudget  # shrinks if memory runs out
+    ranks: Ranks = ONE
+
+    def passes(self, samples: Sequence[Sample]) -> list[list[MicroBatch]]:
+        """Return the micro-batches of all ranks, by pass and rank: a function of the samples.
+
+        Ranks gather each layer's weights together, so a rank without a further micro-batch computes the
+        shortest sample as padding.
+        """
+        causal = causal_model(self.model)
+        shares = assign(
+            samples,
+            self.ranks.size,
+            unit=lambda sample: sample.group_id,
+            cost=lambda rows: sum(each.tokens for each in split_micro_batches(causal, rows, sys.maxsize)),
+        )
+        by_rank = [list(self.memory_budget.micro_batches(self.model, share)) for share in shares]
+        count = max(map(len, by_rank))
+        if not count:
+            return []
+        shortest = min(samples, key=len)
+        padding = MicroBatch([shortest], len(shortest), is_padding=True)
+        return list(map(list, zip_longest(*by_rank, fillvalue=padding)))
+
+    def micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
+        """Return this rank's micro-batches, padding included."""
+        return [micro_batches[self.ranks.rank] for micro_batches in self.passes(samples)]
+
+    def shrink_budget(self, failed: Sequence[MicroBatch]) -> None:
+        """Halve the memory budget after a micro-batch ran out of memory; raise with several ranks."""
+        if self.ranks.size > 1:
+            raise DistributedError(
+                f"rank {self.ranks.rank} ran out of memory",
+                got=f"{failed[self.ranks.rank].tokens} tokens in a micro-batch",
+                remedy="lower optimizer.memory or optimizer.micro_batch_tokens, and resume with --resume",
+            )
+        self.memory_budget.shrink(failed[0])
 
     def parameter_groups(self) -> list[Mapping[str, nn.Parameter]]:
         """Return the trained parameters by name: the policy's and, if there is one, the critic's."""
         return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
+
+    def computed_groups(self) -> list[Mapping[str, nn.Parameter]]:
+        """Return the same groups with the weights that passes compute with: gathered ones if sharded."""
+        modules = [self.model] if self.critic is None else [self.model, self.critic]
+        pairs = zip(modules, self.parameter_groups(), strict=True)
+        return [_computed(module, group) for module, group in pairs]
 
     def checkpoint_tables(self) -> dict[str, Mapping[str, torch.Tensor]]:
         """Return the weights that a checkpoint stores; a fixed reference needs none."""
@@ -66,7 +119,9 @@ class Learner:
         """Return facts after a sync: the reference's digest, and how many tensors differ from the policy."""
         assert self.reference is not None
         weights, kept_share = self.reference.synced_weights(), self.reference_cfg.keep
-        differing = sum(not torch.equal(weights[name], weight) for name, weight in self.parameters.items())
+        differing = sum(
+            not torch.equal(whole(weights[name]), whole(weight)) for name, weight in self.parameters.items()
+        )
         change = (
             f"moved towards the policy, keeping {kept_share:g} of itself"
             if kept_share
@@ -99,22 +154,38 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
     """
     algorithm, setting = ALGORITHMS[stage], UpdateConfig.from_recipe(session.recipe, stage)
     kind, syncable = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
-    critic = Critic(session.policy, separate=kind == "separate") if kind else None
+    session.gather_weights()  # the copies below are of whole weights, and sharded afterwards
+    ranks = session.ranks
+    critic = Critic(session.whole_policy, separate=kind == "separate") if kind else None
+    if critic is not None:
+        shard(critic, [] if critic.trunk is None else layers_of(critic.trunk), ranks.mesh)
+    reference = None
+    if algorithm.needs_reference(setting):
+        source = session.policy if session.recipe.lora else session.whole_policy
+        reference = make_reference(source, syncable=syncable)
+        if isinstance(reference, CopyReference):
+            shard_model(reference.policy, ranks.mesh)
     groups = [session.parameters, *([critic.trainable()] if critic else [])]
     learner = Learner(
         model=session.policy,
         parameters=session.parameters,
         optimizer=make_optimizer(session.recipe.optimizer, *groups),
-        reference=make_reference(session.policy, syncable=syncable)
-        if algorithm.needs_reference(setting)
-        else None,
+        reference=reference,
         critic=critic,
         algorithm=algorithm,
         setting=setting,
         optimizer_cfg=session.recipe.optimizer,
         reference_cfg=session.recipe.reference,
         memory_budget=memory_budget,
+        ranks=ranks,
     )
     if resume is not None:
         learner.restore(resume)
     return learner
+
+
+def _computed(module: nn.Module, group: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+    """Return the parameters that backward passes give gradients to, by the names of a trained group."""
+    by_name = {name.removeprefix("critic."): name for name in group}
+    with unsharded(module) as parameters:
+        return {by_name[name]: parameter for name, parameter in parameters.items() if name in by_name}

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from truing.distributed.sharding import local_bytes
 from truing.errors import ModelError, RecipeError
 from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
 from truing.models.forward.recompute import count_saved_bytes, layers_of
@@ -110,13 +111,15 @@ def measure_budget(
     *,
     reference: bool = False,
     critic: bool = False,
+    ranks: int = 1,
 ) -> MemoryBudget:
     """Return what fits into ``budget`` bytes, at most the free memory; None takes a share of the free memory.
 
-    ``reference`` and ``critic`` tell whether there is one with its own copy of the weights.
+    ``reference`` and ``critic`` tell whether there is one with its own copy of the weights. Ranks on a
+    CPU share its free memory.
     """
     device = causal_model(model).device
-    in_use, free = bytes_in_use(device), bytes_free(device)
+    in_use, free = bytes_in_use(device), bytes_free(device) // (ranks if device.type == "cpu" else 1)
     limit = in_use + int(FREE_MEMORY_SHARE * free) if budget is None else min(budget, in_use + free)
     need = measure_need(model, parameters, in_use, max_tokens, reference=reference, critic=critic)
     return MemoryBudget.from_bytes(need, limit, max_tokens)
@@ -136,7 +139,7 @@ def measure_need(
     The model is left in training mode: an adapter's dropout saves its masks.
     """
     training_mode(model)
-    trained_bytes = sum(parameter.nbytes for parameter in parameters.values())
+    trained_bytes = sum(local_bytes(parameter) for parameter in parameters.values())
     layers = len(layers_of(causal_model(model)))
     per_token = _saved_bytes_per_token(model, recompute=False)
     per_layer = per_token // layers if layers else 0

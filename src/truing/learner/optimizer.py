@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from truing.config import OptimizerConfig
+from truing.distributed.sharding import whole
 from truing.errors import NonFiniteError
 
 
@@ -59,8 +60,7 @@ def clip_and_step(
     """
     norms = []
     for parameters in parts:
-        gradients = [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
+        norm = gradient_norm(parameters)
         if not torch.isfinite(norm):
             raise _not_finite(parameters, update_name)
         norms.append(norm)
@@ -71,13 +71,20 @@ def clip_and_step(
     return [float(norm) for norm in norms]
 
 
+def gradient_norm(parameters: Mapping[str, nn.Parameter]) -> Tensor:
+    """Return the L2 norm of all gradients, over the shards of all ranks."""
+    gradients = [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
+    return whole(torch.nn.utils.get_total_norm(gradients))
+
+
 def _not_finite(parameters: Mapping[str, nn.Parameter], update_name: str) -> NonFiniteError:
     """Return the error that names the first gradient with non-finite entries; else the norm overflows."""
     for name, parameter in parameters.items():
-        if parameter.grad is not None and not torch.isfinite(parameter.grad).all():
+        finite = None if parameter.grad is None else torch.isfinite(whole(parameter.grad))
+        if finite is not None and not finite.all():
             return NonFiniteError(
                 f"the gradient of {name} is not finite at {update_name}",
-                got=f"{int((~torch.isfinite(parameter.grad)).sum())} of {parameter.numel()} entries",
+                got=f"{int((~finite).sum())} of {parameter.numel()} entries",
                 remedy="lower the learning rate, or inspect the step's tokens; the weights are unchanged",
             )
     return NonFiniteError(

@@ -80,10 +80,13 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
 
 
 def check_same_recipe(recipe: Recipe, recorded: str) -> None:
-    """Raise if a run is resumed with another recipe than it was started with; [doctor] may differ."""
+    """Raise if a run is resumed with another recipe than it was started with.
+
+    ``doctor`` and ``trainer`` may differ: neither diagnosis nor the number of ranks changes the training.
+    """
     current, original = (flatten(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
     for key in sorted(current.keys() | original.keys()):
-        if key.startswith("doctor."):  # diagnosis does not change training
+        if key.startswith(("doctor.", "trainer.")):
             continue
         if current.get(key) != original.get(key):
             raise RecordError(

@@ -1,5 +1,6 @@
 """The session: model, sampler, environment, tasks and sampling parameters of a run."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from torch import nn
 from truing.analysis.evaluation import Evaluation
 from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
+from truing.distributed.ranks import ONE, Ranks
+from truing.distributed.sharding import whole
 from truing.engines.base import Engine, Publish
 from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine
@@ -24,6 +27,7 @@ from truing.models.digest import quick_sum
 from truing.models.forward.score import causal_model
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
+from truing.models.sharded import shard_model
 from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
 from truing.rollouts.workers import EnvWorkers, open_workers
@@ -40,7 +44,11 @@ class Session:
 
     recipe: Recipe
     loaded: LoadedModel
-    policy: nn.Module
+    policy: nn.Module  # trained; sharded over ranks
+    whole_policy: (
+        nn.Module
+    )  # the same with whole weights, of the last ``gather_weights``; with one rank itself
+    ranks: Ranks
     parameters: Mapping[str, nn.Parameter]  # trained
     engine: Engine
     env: Env
@@ -54,12 +62,21 @@ class Session:
     def publish(self, version: int) -> Mapping[str, Any]:
         """Give the engine the policy's weights, with their version and digest; return the receipt."""
         with phase("sync"):
-            return self.engine.publish(self.policy, version, quick_sum(self.parameters))
+            self.gather_weights()
+            return self.engine.publish(self.whole_policy, version, quick_sum(self.parameters))
 
     def prepare_publication(self, version: int) -> Publish:
         """Copy the policy's weights; return what publishes them, while the policy moves on."""
         with phase("sync"):
-            return self.engine.prepare(self.policy, version, quick_sum(self.parameters))
+            self.gather_weights()
+            return self.engine.prepare(self.whole_policy, version, quick_sum(self.parameters))
+
+    @torch.no_grad()
+    def gather_weights(self) -> None:
+        """Copy the trained weights of all ranks into ``whole_policy``."""
+        if self.whole_policy is not self.policy:
+            for name, weight in self.parameters.items():
+                self.whole_policy.get_parameter(name).copy_(whole(weight))
 
     def close(self) -> None:
         """Close the engine, and end the workers."""
@@ -77,7 +94,7 @@ class Session:
         """Collect graded rollouts; a share ``force_rate`` of turns begins with the forced prefix."""
         prefix = forced_prefix_ids(self.chat, self.recipe.episode.forced_prefix)
         try:
-            return collect(
+            return self._collect(
                 tasks,
                 group_size=group_size,
                 context=self.episode_context(sampling_params),
@@ -88,9 +105,18 @@ class Session:
         finally:
             self.engine.reset_prefix_cache()
 
+    def _collect(self, tasks: Sequence[Task], **options: Any) -> list[RolloutGroup]:
+        """Collect this rank's share of the tasks, and exchange the groups: every rank returns all of them."""
+        indices = range(self.ranks.rank, len(tasks), self.ranks.size)
+        shares = self.ranks.gather_results(
+            "the exchange of rollouts",
+            lambda: collect([tasks[index] for index in indices], indices=indices, **options),
+        )
+        return [shares[index % self.ranks.size][index // self.ranks.size] for index in range(len(tasks))]
+
     def play_demonstrations(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
         """Return the tasks' demonstrations, run in their environments."""
-        return collect(
+        return self._collect(
             tasks,
             group_size=1,
             context=self.episode_context(RAW),
@@ -131,7 +157,7 @@ class Session:
         return chosen
 
 
-def open_session(recipe: Recipe, env: Env) -> Session:
+def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     """Load the model, add the adapter, check environment and engines; return the session."""
     splits = checked_tasks(env)  # before a model is loaded
     eval_count = recipe.eval.tasks
@@ -156,15 +182,20 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         splits = checked_tasks(env)  # truncated prompts may be equal
     vocabulary = causal_model(policy).config.get_text_config().vocab_size  # tokenizers may have fewer ids
     grammars = None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary)
+    whole_policy = policy if ranks.mesh is None else copy.deepcopy(policy)
     with ExitStack() as opened:
         workers = open_workers(env, recipe.episode, [*splits["train"], *splits["eval"]])
         opened.callback(workers.close)
+        engine = open_engine(recipe, loaded, whole_policy)
+        shard_model(policy, ranks.mesh)
         session = Session(
             recipe=recipe,
             loaded=loaded,
             policy=policy,
+            whole_policy=whole_policy,
+            ranks=ranks,
             parameters=trainable_parameters(policy),
-            engine=open_engine(recipe, loaded, policy),
+            engine=engine,
             env=env,
             train_tasks=splits["train"],
             eval_tasks=splits["eval"][:eval_count],

@@ -7,10 +7,11 @@ same gradient. Samples without a gradient in any loss term are not computed.
 Algorithms do not appear here by name: ``Algorithm`` contains their functions.
 """
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage
+from truing.distributed.ranks import Ranks
+from truing.distributed.sharding import whole
 from truing.learner.backward_sums import BackwardSums, check_at_optimizer, record_backward
 from truing.learner.gates import skip_step_reason, skip_update_reason
 from truing.learner.learner import Learner
@@ -33,6 +36,8 @@ from truing.types.sample import Sample
 from truing.utils.memory import is_out_of_memory, release_freed_memory
 from truing.utils.phase_clock import phase
 from truing.utils.rng import permutation, seed_of
+
+STREAMS = ("logprob", "entropy", "raw_entropy", "token_gradient", "value_gradient", "probability_below")
 
 
 @dataclass(eq=False)
@@ -50,7 +55,7 @@ class Trace:
     grad_norms: list[float] = field(default_factory=list)  # policy, critic; before clipping
     skip_reason: str = ""  # "" if the optimizer stepped
     head_step: float = 0.0  # L2 norm of the change of the critic's head
-    micro_batches: list[MicroBatch] = field(default_factory=list)
+    passes: list[list[MicroBatch]] = field(default_factory=list)  # of all ranks, by backward pass
     backward_counts: Counter[str] = field(default_factory=Counter)  # backward passes per sample
     # policy, critic: gradients summed over backward passes, and their comparison with the optimizer's
     backward_sums: list[BackwardSums] = field(default_factory=list[BackwardSums])
@@ -58,10 +63,23 @@ class Trace:
     # [T] probability of all ids below the sampled one; NaN where draws are not replayed
     probability_below: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
+    def exchange(self, ranks: Ranks) -> None:
+        """Add the results of the other ranks: afterwards all ranks have the same."""
+        for name in STREAMS:
+            setattr(self, name, ranks.gather_table(f"the exchange of {name}", getattr(self, name)))
+        losses = ranks.gather("the exchange of losses", self.loss)
+        self.loss = {
+            name: sum(loss.get(name, 0.0) for loss in losses) for name in dict(ChainMap(*reversed(losses)))
+        }
+        counts = ranks.gather("the exchange of backward passes", self.backward_counts)
+        self.backward_counts = Counter(name for each in counts for name in each.elements())
+        for sums in self.backward_sums:
+            sums.exchange(ranks)
+
     @property
     def tokens_computed(self) -> int:
         """Tokens of all forwards of the inner step."""
-        return sum(micro.tokens for micro in self.micro_batches)
+        return sum(micro.tokens for micros in self.passes for micro in micros if not micro.is_padding)
 
 
 AuditHook = Callable[[Learner, Sequence[Sample]], None]
@@ -126,16 +144,18 @@ def accumulate_gradients(
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
             with _recording_backward(learner, trace):
-                for micro in learner.memory_budget.micro_batches(learner.model, with_gradient):
-                    trace.micro_batches.append(micro)
+                for micro_batches in learner.passes(with_gradient):
+                    trace.passes.append(micro_batches)
                     for sums in trace.backward_sums:
                         sums.backward_pass += 1
-                    backward(learner, micro, terms_with_denominator, trace, update_name)
+                    own = micro_batches[learner.ranks.rank]
+                    backward(learner, own, terms_with_denominator, trace, update_name)
+            trace.exchange(learner.ranks)
             return trace
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            learner.memory_budget.shrink(trace.micro_batches[-1])
+            learner.shrink_budget(trace.passes[-1])
         learner.optimizer.zero_grad(set_to_none=True)
         release_freed_memory()
 
@@ -165,10 +185,12 @@ def backward(
             term.name: term.weight * term.loss(batch, scores, denominator)
             for term, denominator in terms_with_denominator
         }
-    check_loss(losses, update_name)
+    learner.ranks.together("the losses of a micro-batch", lambda: check_loss(losses, update_name))
     with phase("backward"):
-        torch.stack(list(losses.values())).sum().backward()
-    _add_micro_batch(trace, micro.samples, scores, losses)
+        loss = torch.stack(list(losses.values())).sum()
+        (loss * 0 if micro.is_padding else loss).backward()
+    if not micro.is_padding:
+        _add_micro_batch(trace, micro.samples, scores, losses)
 
 
 @torch.no_grad()
@@ -179,15 +201,13 @@ def with_old_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sampl
     """
     if learner.setting.correction.method == "off" or not isinstance(learner.setting.stage, PolicyStage):
         return list(samples)
-    scored: dict[str, Sample] = {}
-    sampled = [sample for sample in samples if sample.kl_mask.any()]
-    for micro in learner.memory_budget.micro_batches(learner.model, sampled):
-        batch = collate(micro.samples)
-        logprob_BT = score(learner.model, batch, batch.kl_mask).logprob.cpu()
-        for b, sample in enumerate(micro.samples):
-            old = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
-            scored[sample.sample_id] = replace(sample, old_logprob=old, old_source="recomputed")
-    return [scored.get(sample.sample_id, sample) for sample in samples]
+    logprobs = _scored(samples, learner, partial(score, learner.model))
+    return [
+        replace(sample, old_logprob=logprobs[sample.sample_id], old_source="recomputed")
+        if sample.sample_id in logprobs
+        else sample
+        for sample in samples
+    ]
 
 
 @torch.no_grad()
@@ -195,30 +215,41 @@ def with_reference_logprobs(samples: Sequence[Sample], learner: Learner) -> list
     """Return samples with the reference's log-probabilities; unchanged if the stage has no reference."""
     if learner.reference is None:
         return list(samples)
-    scored: dict[str, Sample] = {}
-    sampled = [sample for sample in samples if sample.kl_mask.any()]
-    for micro in learner.memory_budget.micro_batches(learner.model, sampled):
+    logprobs = _scored(samples, learner, learner.reference.score)
+    return [
+        replace(sample, ref_logprob=logprobs[sample.sample_id]) if sample.sample_id in logprobs else sample
+        for sample in samples
+    ]
+
+
+def _scored(
+    samples: Sequence[Sample], learner: Learner, score_batch: Callable[[Batch, Tensor], Scores]
+) -> dict[str, Tensor]:
+    """Return the log-probabilities of sampled tokens by sample: [T], NaN elsewhere."""
+    logprobs: dict[str, Tensor] = {}
+    for micro in learner.micro_batches([sample for sample in samples if sample.kl_mask.any()]):
         batch = collate(micro.samples)
-        logprob_BT = learner.reference.score(batch, batch.kl_mask).logprob.cpu()
+        logprob_BT = score_batch(batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro.samples):
-            ref = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
-            scored[sample.sample_id] = replace(sample, ref_logprob=ref)
-    return [scored.get(sample.sample_id, sample) for sample in samples]
+            logprobs[sample.sample_id] = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
+    return learner.ranks.gather_table("the exchange of log-probabilities", logprobs)
 
 
 def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     """Return samples with the critic's value before each token, and after the end of truncated ones."""
     if learner.critic is None:
         return list(samples)
-    with_critic_value: dict[str, Sample] = {}
-    with_value = [sample for sample in samples if sample.value_mask.any() or sample.truncated]
-    for micro in learner.memory_budget.micro_batches(learner.model, with_value):
-        values = state_values(learner.critic, learner.model, micro.samples)
-        for sample, value in zip(micro.samples, values, strict=True):
-            with_critic_value[sample.sample_id] = replace(
-                sample, value=value[:-1], bootstrap_value=float(value[-1])
-            )
-    return [with_critic_value.get(sample.sample_id, sample) for sample in samples]
+    values: dict[str, Tensor] = {}
+    for micro in learner.micro_batches([row for row in samples if row.value_mask.any() or row.truncated]):
+        of_rows = state_values(learner.critic, learner.model, micro.samples)
+        values |= {row.sample_id: value for row, value in zip(micro.samples, of_rows, strict=True)}
+    values = learner.ranks.gather_table("the exchange of values", values)
+    return [
+        replace(row, value=values[row.sample_id][:-1], bootstrap_value=float(values[row.sample_id][-1]))
+        if row.sample_id in values
+        else row
+        for row in samples
+    ]
 
 
 @contextmanager
@@ -226,7 +257,7 @@ def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Sum the gradients that backward passes within the block produce, for policy and critic."""
     with ExitStack() as stack:
         trace.backward_sums = [
-            stack.enter_context(record_backward(group)) for group in learner.parameter_groups()
+            stack.enter_context(record_backward(group)) for group in learner.computed_groups()
         ]
         yield
 
@@ -248,10 +279,10 @@ def _measuring_head_step(critic: Critic | None, trace: Trace) -> Iterator[None]:
     if critic is None:
         yield
         return
-    initial = [parameter.detach().clone() for parameter in critic.head.parameters()]
+    initial = [whole(parameter.detach()).clone() for parameter in critic.head.parameters()]
     yield
     distances = [
-        (after.detach() - before).norm()
+        (whole(after.detach()) - before).norm()
         for after, before in zip(critic.head.parameters(), initial, strict=True)
     ]
     trace.head_step = float(torch.stack(distances).norm())

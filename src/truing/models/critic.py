@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.distributed.sharding import in_forward
 from truing.models.forward.hidden_states import hidden_before
 from truing.models.forward.score import autocast, causal_model
 from truing.types.sample import Sample
@@ -31,12 +32,14 @@ class Critic(nn.Module):
         self, policy_ND: Tensor, sequences: Sequence[Tensor], index_2N: Tensor, *, recompute: bool
     ) -> Tensor:
         """Return V [N] before the tokens ``index_2N``; ``policy_ND`` are the policy's states there."""
-        if self.trunk is None:
-            return self.head_values(policy_ND)
-        return self.head_values(hidden_before(self.trunk, sequences, index_2N, recompute=recompute))
+        return in_forward(self, lambda: self._values(policy_ND, sequences, index_2N, recompute))
 
-    def head_values(self, hidden_ND: Tensor) -> Tensor:
-        """Return V [N] of hidden states."""
+    def _values(
+        self, policy_ND: Tensor, sequences: Sequence[Tensor], index_2N: Tensor, recompute: bool
+    ) -> Tensor:
+        hidden_ND = policy_ND
+        if self.trunk is not None:
+            hidden_ND = hidden_before(self.trunk, sequences, index_2N, recompute=recompute)
         return self.head(hidden_ND.to(self.head.weight.dtype))[:, 0]
 
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -61,13 +64,16 @@ def _own_trunk(causal: PreTrainedModel) -> PreTrainedModel:
 @torch.no_grad()
 def state_values(critic: Critic, policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     """Return V before each token of the value mask and after a truncated end: [T + 1], NaN elsewhere."""
-    causal = causal_model(policy) if critic.trunk is None else critic.trunk
+    causal = causal_model(policy)
     masks = [torch.cat([row.value_mask, torch.tensor([row.truncated])]) for row in samples]
     # one more id, of any value: the state after the end is the state before it
     ids = [torch.cat([row.token_ids, row.token_ids[-1:]]) for row in samples]
     index_2N = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True).nonzero().T
     with autocast(causal.device):
-        value_N = critic.head_values(hidden_before(causal, ids, index_2N)).cpu()
+        policy_ND = torch.empty(0)
+        if critic.trunk is None:
+            policy_ND = in_forward(causal, lambda: hidden_before(causal, ids, index_2N))
+        value_N = critic.values(policy_ND, ids, index_2N, recompute=False).cpu()
     values = [torch.full((len(row),), torch.nan) for row in ids]
     for (b, t), value in zip(index_2N.T.tolist(), value_N, strict=True):
         values[b][t] = value

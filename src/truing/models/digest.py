@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from truing.distributed.sharding import whole
+
 CHUNK = 1 << 18
 """Elements summed at a time, so that their 64-bit copies fit in the processor's cache."""
 
@@ -24,7 +26,7 @@ def digest(state: Mapping[str, Tensor]) -> str:
     """
     sha = hashlib.sha256()
     for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
+        tensor = whole(state[name].detach()).cpu().contiguous()
         sha.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         sha.update(tensor.reshape(-1).view(torch.uint8).numpy())
     return sha.hexdigest()
@@ -52,7 +54,7 @@ def quick_sum(state: Mapping[str, Tensor]) -> str:
     total = 0
     for name in sorted(state):
         total = (total * ODD + zlib.crc32(name.encode())) % 2**64
-        bits = state[name].detach().contiguous().reshape(-1)
+        bits = whole(state[name].detach()).contiguous().reshape(-1)
         bits = bits.view(INTEGERS[bits.element_size()])
         weights = (2 * torch.arange(min(CHUNK, len(bits)), device=bits.device) + 1) * ODD
         for chunk in bits.split(CHUNK):

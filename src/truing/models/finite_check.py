@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truing.distributed.sharding import whole
 from truing.errors import ModelError, TruingError
 
 SHOWN = 3
@@ -28,9 +29,9 @@ def check_finite(
         remedy: what to do.
         error: the class of the error.
     """
-    bad = [name for name, weight in weights.items() if not _all_finite(weight.detach())]
+    bad = [name for name, weight in weights.items() if not _all_finite(whole(weight.detach()))]
     if bad:
-        details = "; ".join(f"{name}: {_counted(weights[name].detach())}" for name in bad[:SHOWN])
+        details = "; ".join(f"{name}: {_counted(whole(weights[name].detach()))}" for name in bad[:SHOWN])
         more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         raise error(
             what,

@@ -11,6 +11,7 @@ from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
+from truing.distributed.sharding import copy_whole, whole
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import use_onednn
 
@@ -100,7 +101,7 @@ def add_reference(policy: PeftModel) -> None:
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
     for name, parameter in policy.named_parameters():
         if f".{REFERENCE}." in name:
-            parameter.copy_(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}.")))
+            copy_whole(parameter, whole(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}."))))
             parameter.requires_grad_(False)
 
 
@@ -116,7 +117,7 @@ def reference_parameters(policy: PeftModel) -> dict[str, nn.Parameter]:
 def adapter_is_zero(policy: PeftModel) -> bool:
     """Whether the policy's adapter adds exactly 0 everywhere, as a new one does."""
     return not any(
-        parameter.any()
+        whole(parameter).any()
         for name, parameter in policy.named_parameters()
         if f".{POLICY}." in name and ".lora_B." in name
     )

@@ -12,6 +12,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
+from truing.distributed.sharding import copy_whole, whole
 from truing.errors import ModelError, NonFiniteError
 from truing.models.digest import quick_sum
 from truing.models.finite_check import check_finite
@@ -64,9 +65,11 @@ class Reference(ABC):
         """Move towards the policy: θ_ref ← keep · θ_ref + (1 − keep) · θ; verify the result."""
         self.check_unchanged()
         weights = self.synced_weights()
-        expected = {name: ema_update(weights[name], weight, keep) for name, weight in parameters.items()}
+        expected = {
+            name: ema_update(whole(weights[name]), whole(weight), keep) for name, weight in parameters.items()
+        }
         for name, weight in expected.items():
-            weights[name].copy_(weight)
+            copy_whole(weights[name], weight)
         synced_sum, expected_sum = quick_sum(self.synced_weights()), quick_sum(expected)
         if synced_sum != expected_sum:
             raise ModelError(

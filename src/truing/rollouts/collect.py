@@ -6,7 +6,7 @@ attempt goes on as soon as its own turn is sampled and its own environment has r
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -88,14 +88,17 @@ def collect(
     turn_source: TurnSource,
     grade: GradeFn | None,
     key: tuple[object, ...],
+    indices: Sequence[int] | None = None,
 ) -> list[RolloutGroup]:
     """Attempt each task ``group_size`` times; ``key`` names the call (seed, stage, step).
 
     Ids and random numbers depend on a task's index, not its id: if an epoch ends within a step, a task may
-    occur twice, and its two groups are independent. Without ``grade`` rewards stay NaN.
+    occur twice, and its two groups are independent. Without ``grade`` rewards stay NaN. ``indices`` are those
+    of the tasks in the call, if ranks share them; by default from 0.
     """
+    numbered = dict(zip(indices or range(len(tasks)), tasks, strict=True))
     with context.running_workers() as workers:
-        attempts = _start_attempts(tasks, group_size, context, key)
+        attempts = _start_attempts(numbered, group_size, context, key)
         try:
             _open_episodes(attempts, context, workers)
             with turn_source.running_turns() as turns:
@@ -119,13 +122,13 @@ def _split(attempts: Sequence[Attempt], size: int) -> Iterator[Sequence[Attempt]
 
 
 def _start_attempts(
-    tasks: Sequence[Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
+    tasks: Mapping[int, Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
 ) -> list[Attempt]:
     """Return all attempts before their first turn."""
-    dialogues = [start_dialogue(context.chat, task) for task in tasks]
+    dialogues = {index: start_dialogue(context.chat, task) for index, task in tasks.items()}
     return [
         Attempt(task, "/".join(map(str, (*key, index))), (*key, index, k), *dialogues[index], None)
-        for index, task in enumerate(tasks)
+        for index, task in tasks.items()
         for k in range(group_size)
     ]
 

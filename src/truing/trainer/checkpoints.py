@@ -53,16 +53,9 @@ class Checkpoints:
         if learner.reference is not None:
             learner.reference.check_unchanged()
         saved = checkpoint.save(
-            self.folder,
-            state.stage,
-            state.step,
-            learner.checkpoint_tables(),
-            learner.optimizer,
-            state.control,
-            state.rollbacks,
-            state.between,
+            self.folder, state, learner.checkpoint_tables(), learner.optimizer, learner.ranks
         )
-        self._remove_older(state.stage, state.step)
+        learner.ranks.on_first("older checkpoints", lambda: self._remove_older(state.stage, state.step))
         return saved
 
     def _remove_older(self, stage: str, step: int) -> None:

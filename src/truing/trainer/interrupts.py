@@ -11,7 +11,9 @@ from typing import Any
 class DeferredInterrupt:
     """Context in which the first Ctrl-C is noted and the second raises ``KeyboardInterrupt``."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interruptible: bool = True) -> None:
+        """Defer Ctrl-C; with several ranks also while they sample, since all must stop at the same place."""
+        self.may_interrupt = interruptible
         self.requested = False
         self._interruptible = False
         self._previous_handler: Any = None
@@ -32,7 +34,7 @@ class DeferredInterrupt:
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Let Ctrl-C interrupt the block at once, such as sampling."""
-        self._interruptible = True
+        self._interruptible = self.may_interrupt
         try:
             yield
         finally:

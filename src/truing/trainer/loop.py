@@ -52,7 +52,8 @@ class Loop:
         self.evaluations: dict[str, Evaluation] = {}
         on_cuda = causal_model(session.policy).device.type == "cuda"
         self.clock = PhaseClock(torch.cuda.synchronize) if on_cuda else PhaseClock()
-        self.interrupt = DeferredInterrupt()
+        self.ranks = session.ranks
+        self.interrupt = DeferredInterrupt(interruptible=self.ranks.size == 1)
         # of the current stage
         self.collector: Collector | None = None
         self.coefficients = LossCoefficients.initial(session.recipe)
@@ -108,6 +109,7 @@ class Loop:
                 # evaluate before saving: a run killed between the two repeats the step and the evaluation
                 if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
                     self.evaluate(mid_stage_name(stage, step), stage, step)
+                self.interrupt.requested = any(self.ranks.gather("Ctrl-C", self.interrupt.requested))
                 if self.checkpoints.due(stage, step) or self.interrupt.requested:
                     self.save(learner, stage, step)
             self.interrupt.raise_if_requested()
@@ -145,6 +147,7 @@ class Loop:
             LossCoefficients(**state.control) if state.control else LossCoefficients.initial(recipe)
         )
         self.pending_facts = dict(state.between)
+        self.ranks.gather("the record so far", None)  # the first rank has written it
         reader = RunReader(self.out)
         steps = reader.steps()
         self.history = [row.metrics for row in steps if row.stage == stage]
@@ -168,7 +171,8 @@ class Loop:
 
     def roll_back(self, learner: Learner, stage: str, step: int, reason: str) -> int:
         """Restore the stage's last good checkpoint and apply the guard's changes; return its step."""
-        state = self.rollback.undo(UnstableStep(stage, step, reason, self.rollbacks, self.history))
+        unstable = UnstableStep(stage, step, reason, self.rollbacks, self.history)
+        state = self.ranks.on_first("a rollback", lambda: self.rollback.undo(unstable))
         self.load_state(state)
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints.path(stage, state.step))
@@ -258,7 +262,7 @@ class Loop:
     def restore(self) -> tuple[str, int]:
         """Load the newest checkpoint's position; drop records of later steps. Return stage and step."""
         self.evaluations = evaluations_of(RunReader(self.out).events())
-        newest = self.checkpoints.newest()
+        newest = self.ranks.on_first("the newest checkpoint", self.checkpoints.newest)
         if newest is None:
             self.writer.clear()
             return self.recipe.stages[0], 0

@@ -1,19 +1,23 @@
 """Entry point of a training run: open and check everything, then train and record."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe, to_toml
+from truing.distributed.ranks import Ranks, check_started, join, named_losses
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.restore import check_same_recipe
 from truing.learner.session import Session, open_session
+from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
+from truing.record.no_writer import NoWriter
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.loop import Loop
@@ -31,13 +35,20 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     check_trackers(recipe)
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
-    with closing(open_session(recipe, env)) as session:
-        return _train(session, out, resume, on_event)
+    cfg = recipe.trainer
+    check_started(cfg.ranks)
+    ranks = join(available_device(recipe.model.device), cfg.replicate, cfg.timeout)
+    with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
+        return _train(session, out, resume, on_event if ranks.is_first else _ignore)
+
+
+def _ignore(kind: str, facts: Mapping[str, Any]) -> None:
+    """Take an event that the first rank reports."""
 
 
 def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -> TrainResult:
     """Check what is declared, then train and record."""
-    recipe, env = session.recipe, session.env
+    recipe, env, ranks = session.recipe, session.env, session.ranks
     context = session.episode_context(session.sampling_params)
     if recipe.bootstrap.steps or any(ALGORITHMS[name].source == "demonstrations" for name in recipe.stages):
         check_demonstrations(session.chat, session.train_tasks)
@@ -48,12 +59,14 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     check_prompts(session)
     if resume:
         check_same_rewards(session, RunReader(out).run_json())
-    with RunWriter(out, resume=resume) as writer:
+    facts = run_facts(session) | {"tokenizer": TOKENIZER_DIR}
+    with ranks.together("opening the run directory", lambda: _open_writer(out, resume, ranks)) as writer:
         if not resume:
-            _save_tokenizer(session, out / TOKENIZER_DIR)
+            ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(session, out / TOKENIZER_DIR))
             writer.write_recipe(to_toml(recipe))
-            writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER_DIR})
-        event_log = EventLog(recipe, writer, on_event, _open_trackers(recipe, out, resume))
+            writer.write_run(facts)
+        dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
+        event_log = EventLog(recipe, writer, on_event, dispatcher)
         for text in findings:
             event_log.log("finding", text=text)
         for text in (*env.notes, *startup_notes(session)):
@@ -64,12 +77,19 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
             event_log.log_stopped(out, error)
             raise
         event_log.close()
-        compact(out)
+        ranks.on_first("compacting the record", lambda: compact(out))
     return result
 
 
-def _open_trackers(recipe: Recipe, out: Path, resume: bool) -> EventDispatcher:
-    """Open trackers and alerts; if one fails, remove the directory of a new run."""
+def _open_writer(out: Path, resume: bool, ranks: Ranks) -> RunWriter:
+    """Return the writer of the run directory: only the first rank writes."""
+    return RunWriter(out, resume=resume) if ranks.is_first else NoWriter()
+
+
+def _open_trackers(recipe: Recipe, out: Path, resume: bool, ranks: Ranks) -> EventDispatcher:
+    """Open trackers and alerts on the first rank; if one fails, remove the directory of a new run."""
+    if not ranks.is_first:
+        return EventDispatcher({})
     try:
         return open_trackers(recipe, out)
     except TruingError:
@@ -84,8 +104,8 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
     if budgets:
         return MemoryBudget.from_facts(budgets[-1])
     recipe = session.recipe
-    return measure_budget(
-        session.policy,
+    measured = measure_budget(
+        session.whole_policy,
         session.parameters,
         recipe.optimizer.memory_bytes,
         recipe.optimizer.micro_batch_tokens,
@@ -93,7 +113,10 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
             ALGORITHMS[name].needs_reference(UpdateConfig.from_recipe(recipe, name)) for name in recipe.stages
         ),
         critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
+        ranks=session.ranks.size,
     )
+    # equal on all ranks, since it decides which micro-batches they compute together
+    return min(session.ranks.gather("the memory budget", measured), key=lambda budget: budget.fits)
 
 
 def _save_tokenizer(session: Session, folder: Path) -> None:

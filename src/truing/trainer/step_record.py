@@ -212,7 +212,10 @@ def _term_weights(setting: UpdateConfig) -> Metrics:
 def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
     """Return the predicted and the measured peak of a step, in GB."""
     predictions = [
-        learner.memory_budget.need.peak_bytes(micro) / GB for trace in traces for micro in trace.micro_batches
+        learner.memory_budget.need.peak_bytes(micro) / GB
+        for trace in traces
+        for micros in trace.passes
+        for micro in micros
     ]
     peak = peak_bytes(causal_model(learner.model).device)
     metrics = {"memory/predicted": max(predictions)} if predictions else {}

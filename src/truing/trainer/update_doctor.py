@@ -80,7 +80,7 @@ class UpdateDoctor:
             # test for missing gradients until one step of the stage reports them
             is_tested = any("silent" in past.get("handed", {}) for past in self.live_doctor.facts(stage))
             facts |= backward_sum_facts(learner, traces, test_missing=not is_tested)
-            if session.engine.replays_draws:
+            if session.engine.draws == "inversion":
                 facts |= draw_replay_facts(traces[0], rows)
             facts["prompts"] = prompt_facts(session, rows)
         return facts

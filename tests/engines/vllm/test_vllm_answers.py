@@ -15,6 +15,7 @@ from truing.types.status import FinishReason
 PARAMS = SamplingParams(max_new_tokens=3, stop_ids=(9,))
 REQUEST = Request(torch.tensor([1, 2]), ("key",))
 ANSWER = {
+    "request_id": "generate-tokens-7f",
     "prompt_token_ids": [1, 2],
     "choices": [
         {
@@ -37,7 +38,7 @@ ANSWER = {
 
 
 def read(answer, params=PARAMS, version=3):
-    return read_completion(answer, REQUEST, params, version, "digest")
+    return read_completion(answer, REQUEST, "7f", params, version, "digest")
 
 
 def changed(change):
@@ -140,6 +141,10 @@ WRONG = {
         lambda answer, choice: answer.update(prompt_token_ids=[1, 3]),
         "an answer to another request",
     ),
+    "the answer to a request of equal prompt": (
+        lambda answer, choice: answer.update(request_id="generate-tokens-8a"),
+        "the request id generate-tokens-8a",
+    ),
 }
 
 
@@ -149,6 +154,11 @@ def test_an_answer_that_does_not_fit_is_refused_and_says_why(name):
     with pytest.raises(EngineError, match=got) as error:
         read(changed(change))
     assert error.value.expected
+
+
+def test_a_stop_that_was_banned_is_refused():
+    with pytest.raises(EngineError, match=r"stops before sampling\.min_new_tokens"):
+        read(ANSWER, SamplingParams(max_new_tokens=4, stop_ids=(9,), min_new_tokens=3))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -9999.0, 0.5])

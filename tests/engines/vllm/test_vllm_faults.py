@@ -17,12 +17,14 @@ REFUSED = {name: fault for name, fault in FAULTS.items() if fault.refusal}
 def published_and_sampled(open_engine, fault, train):
     """Publish some versions, and sample with each, as a run does."""
     table = table_of(fault)
-    engine, policy = open_engine(**{key: table[key] for key in ("sampling", "lora") if key in table})
+    keys = ("engine", "correction", "sampling", "lora")
+    engine, policy = open_engine(**{key: table[key] for key in keys if key in table})
     params = SamplingParams(**table["sampling"])
     for version in range(3, 7):
         train(policy, version)
         engine.publish(policy, version, f"digest-{version}")
-        generate(engine, [Request(torch.arange(30 + i), (version, i)) for i in range(3)], params)
+        generate(engine, [Request(torch.arange(30 + i % 2), (version, i)) for i in range(3)], params)
+        engine.release_memory()
 
 
 @pytest.mark.parametrize("name", REFUSED)

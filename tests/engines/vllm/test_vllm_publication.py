@@ -7,9 +7,11 @@ import torch
 from transformers import LlamaForCausalLM
 
 from truing.engines.base import Request, generate
+from truing.engines.vllm.client import ServerLostError
 from truing.errors import PublicationError
 from truing.faults.fake_vllm.options import Options
 from truing.faults.fake_vllm.threads import ServerThread
+from truing.faults.planted import FAULTS
 from truing.models.tiny import build, byte_tokenizer, tiny_model
 from truing.types.sampling_params import SamplingParams
 
@@ -38,6 +40,57 @@ def test_a_receipt_says_what_was_compared(served, opened, train, lora):
 def test_the_first_receipt_has_nothing_that_changed(served, opened):
     engine, policy = opened(served().url)
     assert math.isnan(engine.publish(policy, 0, engine.weight_digest)["surviving"])
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_weights_are_proven_as_they_were_prepared_though_the_policy_has_moved_on(served, opened, train, lora):
+    engine, policy = opened(served().url, **({"lora": lora} if lora else {}))
+    for version in (1, 2):
+        train(policy, version)
+        publish = engine.prepare(policy, version, f"digest-{version}")
+        train(policy, version + 10)
+        receipt = publish()
+        assert receipt["version"] == version
+        assert receipt["turns"]["largest"] < 1e-5
+        assert publish() is receipt
+
+
+def test_what_only_sampled_turns_show_is_refused_also_ahead_of_the_policy(served, opened, train, monkeypatch):
+    engine, policy = opened(served().url, lora={"rank": 4})
+    publish = engine.prepare(policy, 1, "one")
+    train(policy)
+    with FAULTS["vllm-own-temperature"].plant(), pytest.raises(PublicationError, match=r"temperature 0\.65"):
+        publish()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_server_that_was_replaced_is_proven_by_turns_too(served, opened, train, ahead):
+    engine, policy = opened(served().url, lora={"rank": 4})
+    train(policy)
+    if ahead:
+        engine.prepare(policy, 1, "one")()
+        train(policy, seed=1)
+    else:
+        engine.publish(policy, 1, "one")
+    (server,) = engine.servers
+    server.restart()
+    engine.recover(server, ServerLostError("lost"))
+    assert "weights of version 1 are proven again" in engine.take_incidents()[-1]
+    server.restart()
+    with FAULTS["vllm-own-temperature"].plant(), pytest.raises(PublicationError, match=r"temperature 0\.65"):
+        engine.recover(server, ServerLostError("lost"))
+
+
+def test_a_server_that_has_started_samples_after_a_long_prompt_once(served, opened, train):
+    engine, policy = opened(served().url, lora={"rank": 4})
+    assert engine.publish(policy, 0, engine.weight_digest)["turns"]["longest"] == 512
+    train(policy)
+    assert engine.publish(policy, 1, "one")["turns"]["longest"] < 16
+
+
+def test_the_long_prompt_is_within_the_context(served, opened):
+    engine, policy = opened(served(context=200).url, lora={"rank": 4})
+    assert engine.publish(policy, 0, engine.weight_digest)["turns"]["longest"] == 196
 
 
 def test_completions_carry_the_version_and_are_equal_for_equal_keys(served, opened, train):

@@ -1,5 +1,6 @@
 """`truing train`: run a recipe."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,9 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda, as model.device; by default CUDA if available.")
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="Processes on this machine, as trainer.ranks; docs/scale.md.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
     datasets: Annotated[
@@ -65,14 +69,26 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         no_peft=no_peft,
         max_prompt_length=max_prompt_length,
     )
-    command_line = [*(overrides or ()), *([f"model.device={device}"] if device else ())]
+    command_line = [
+        *(overrides or ()),
+        *([f"model.device={device}"] if device else ()),
+        *([f"trainer.ranks={ranks}"] if ranks else ()),
+    ]
     options = translate_options(trl_options, read_table(recipe), command_line)
     resolved = load_recipe(recipe, [*options.overrides, *command_line])
     for note in options.notes:
         Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+    from truing.api import new_run_dir
     from truing.api import train as run_recipe
     from truing.cli.train.run_result import print_result, result_json
+    from truing.distributed.launch import launch
+    from truing.distributed.ranks import this_process
 
+    count = resolved.trainer.ranks
+    if count > 1 and this_process().size == 1:
+        folder = out or new_run_dir(resolved.name)
+        arguments = [*sys.argv[1:], *([] if out else ["--out", str(folder)])]
+        raise typer.Exit(launch(arguments, count, folder.with_name(f"{folder.name}.ranks")))
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:
         print(result_json(result))

@@ -73,7 +73,10 @@ RULE = Rule(
     kind="M",
     needs=("facts.sync",),
     taints=("policy",),
-    applies=lambda step: is_sampled(step) and step.setup.lora is not False,
+    # SMP011 has the receipt of an engine in another process
+    applies=lambda step: (
+        is_sampled(step) and step.setup.lora is not False and "publication" not in step.facts
+    ),
     measure=measure,
     judge=judge,
     example=example,

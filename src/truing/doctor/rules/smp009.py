@@ -13,12 +13,14 @@ some hundred tokens or all, and each number must lie in the interval of the samp
 recomputes some attempts' distributions. The rule tries other temperatures, truncations and penalties on any
 difference: if one of them gives every token, the finding names it. In TRL the numbers come from torch's
 generator, whose state is saved before a generation: the draw is an exponential race between ids, and the
-check measures in nats how far the sampled one is behind the first. If draws agree no more often than by
-chance, the sampler has other random numbers, and the rule makes no claim.
+check measures in nats how far the sampled one is behind the first. vLLM samples by such a race too, with a
+seed per request: audits run it again for a server and a trainer in float32 on a CPU, and answers that follow
+from the random numbers of another attempt of their group are named as exchanged. If draws agree no more often
+than by chance, the sampler has other random numbers, and the rule makes no claim.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
 whole is allowed, and in another precision than float32 four times the change by random rounding. A sampler
-with its own random numbers, as an inference engine has: the check does not replay it, and bets on its draws
+with random numbers that are not known, as vLLM on a GPU: the check does not replay it, and bets on its draws
 (SMP007). On a GPU the comparison is never proof.
 
 Fix: Sample from the scored distribution: the same weights, the same temperature, the same truncation and

@@ -55,12 +55,13 @@ def measure(step: Step) -> Measured:
     turns = {
         turn.sampler_version for row in step.rows if row.kept for turn in row.turns if turn.weight_digest
     }
+    surviving = receipt.get("surviving")  # None is a NaN that was read from the record
     return Measured(
         receipt["version"],
         tuple(sorted(turns)),
         receipt["rows"]["largest"],
         receipt["rows"]["tolerance"],
-        receipt.get("surviving", math.nan),
+        math.nan if surviving is None else surviving,
     )
 
 
@@ -98,6 +99,11 @@ def rounded_adapter() -> Step:
     return published(surviving=0.9)
 
 
+def unchanged() -> Step:
+    """Return a step after an update that changed nothing, as it is read from the record."""
+    return published(surviving=None)
+
+
 def published(**changes: object) -> Step:
     """Return a step whose rollouts follow a publication, with changes of its receipt."""
     rows = {"largest": 3e-5, "tolerance": 1e-3}
@@ -120,5 +126,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(published, rounded_adapter),
+    lookalikes=(published, rounded_adapter, unchanged),
 )

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from truing.engines.base import Completion, Publish, Request, generate
+from truing.engines.base import Completion, Draws, Publish, Request, generate
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.merge_adapter import sync_weights
 from truing.engines.local.padded_rows import PaddedRows
@@ -32,7 +32,7 @@ class LocalEngine:
     ``version`` and ``weight_digest`` name the weights it holds.
     """
 
-    replays_draws = True
+    draws: Draws = "inversion"
 
     def __init__(
         self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128, cuda_graphs: bool = False

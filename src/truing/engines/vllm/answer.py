@@ -20,11 +20,14 @@ FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 def read_completion(
     answer: Mapping[str, Any],
     request: Request,
+    request_id: str,
     params: SamplingParams,
     version: int | None,
     weight_digest: str,
 ) -> Completion:
-    """Return the completion in an answer; a ``version`` of None accepts weights that are not proven yet.
+    """Return the completion in an answer to the request that was sent with an id.
+
+    A ``version`` of None accepts weights that are not proven yet.
 
     Raises:
         EngineError: It is no answer to the request: ids without log-probabilities, other lengths, an
@@ -44,6 +47,9 @@ def read_completion(
     except (KeyError, TypeError, ValueError) as error:
         got = f"{type(error).__name__}: {error} in {str(answer)[:300]}"
         raise _invalid("it cannot be read", got, "an answer of vLLM") from error
+    if not str(answer.get("request_id")).endswith(request_id):  # vLLM adds a prefix
+        got = f"the request id {str(answer.get('request_id'))[:100]}"
+        raise _invalid("it is an answer to another request", got, f"{request_id}, as was sent")
     if answer.get("prompt_token_ids") != request.prompt_ids.tolist():
         got = f"the prompt {str(answer.get('prompt_token_ids'))[:100]}"
         raise _invalid(
@@ -124,6 +130,9 @@ def _check_ids(
         expected = f"1 to {params.max_new_tokens}, sampling.max_new_tokens"
         raise _invalid("it has too few or too many ids", f"{len(ids)} ids", expected)
     stops = [n for n, token in enumerate(ids) if token in params.stop_ids]
+    if stops and stops[0] < params.min_new_tokens:
+        expected = f"none among the first {params.min_new_tokens}, sampling.min_new_tokens"
+        raise _invalid("it stops before sampling.min_new_tokens", f"a stop id at {stops[0]}", expected)
     if stops != ([len(ids) - 1] if finish is FinishReason.STOP else []):
         raise _invalid(
             "it goes on after a stop id" if stops else "it stops at an id that nobody declared",

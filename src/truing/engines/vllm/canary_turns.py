@@ -1,27 +1,19 @@
 """Turns that the engine samples, scored by the trainer under the declared sampling parameters.
 
-Raw log-probabilities, a temperature or a penalty of the server's own, shifted ids and exchanged answers show.
+Raw log-probabilities, a temperature or a penalty of the server's own, shifted ids, exchanged answers, an
+adapter that decoding lacks and prompts that are cut show. ``turn_causes.py`` finds which of them it is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import permutations
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
 from torch import nn
 
-from truing.engines.base import Completion, Request
-from truing.engines.vllm.canary import REMEDY, canary_sample, largest, sample_scores
+from truing.engines.vllm.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES
+from truing.engines.vllm.turn_causes import Turn, alternatives, beginnings, distance, exchanged
 from truing.errors import PublicationError
-from truing.models.forward.score import causal_model
-from truing.types.sampling_params import RAW, SamplingParams
-
-TEMPERATURES = tuple(round(0.05 * i, 2) for i in range(2, 41))
-REPETITION_PENALTIES = tuple(round(1 + 0.05 * i, 2) for i in range(1, 11))
-"""Values that a server may have of its own, in a generation_config.json for example."""
-
-Turn = tuple[Request, Completion]
+from truing.types.sampling_params import SamplingParams
 
 
 def compare_turns(
@@ -40,72 +32,46 @@ def compare_turns(
         tolerance: nats that rounding explains.
         uncached: samples them again without what the engine has cached, to find the cause.
     """
-    distance = _distance(policy, turns, params)
-    if distance <= tolerance:
-        return {"largest": distance, "tokens": sum(len(turn.token_ids) for _, turn in turns)}
-    fitting = [(each, name) for each, name in _alternatives(policy, turns, params) if each <= tolerance]
-    if fitting:
-        cause = min(fitting, key=itemgetter(0))[1]
-    elif _distance(policy, uncached(), params) <= tolerance:
-        cause = "its prefix cache answers with keys and values of other weights"
-    else:
-        cause = "no known setting gives them"
+    largest = distance(policy, turns, params)
+    if largest <= tolerance:
+        lengths = {
+            "tokens": sum(len(turn.token_ids) for _, turn in turns),
+            "longest": max(len(request.prompt_ids) for request, _ in turns),
+        }
+        return {"largest": largest, **lengths}
+    cause = _cause(policy, turns, params, tolerance, uncached)
     raise PublicationError(
         f"the engine's log-probabilities are not those of the declared sampling parameters: {cause}",
-        got=f"a difference of up to {distance:.3g} nats",
+        got=f"a difference of up to {largest:.3g} nats",
         expected=f"at most {tolerance:g} nats under {params}",
         remedy=REMEDY,
     )
 
 
-def _alternatives(
-    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams
-) -> Iterator[tuple[float, str]]:
-    """Yield how far the turns are from what an engine may do wrong, nats, and a sentence about it."""
-    for name, other in _other_params(params).items():
-        yield _distance(policy, turns, other), f"they are those {name}"
-    for penalty in REPETITION_PENALTIES:
-        other = replace(params, repetition_penalty=penalty)
-        name = f"they are those of repetition penalty {penalty}, which counts the prompt"
-        yield _distance(policy, turns, other, penalize_prompt=True), name
-    for shift in (1, -1):
-        moved = [(request, replace(turn, token_ids=turn.token_ids - shift)) for request, turn in turns]
-        yield _distance(policy, moved, params), f"its ids are off by {shift:+d}"
-    for order in permutations(range(len(turns))):
-        if list(order) != sorted(order):
-            moved = [(turns[i][0], turns[j][1]) for i, j in enumerate(order)]
-            yield _distance(policy, moved, params), "answers of two requests are exchanged"
-
-
-def _other_params(params: SamplingParams) -> dict[str, SamplingParams]:
-    """Return other sampling parameters that an engine may compute with, by their name in a sentence."""
-    neutral = replace(RAW, max_new_tokens=params.max_new_tokens, stop_ids=params.stop_ids)
-    others = {"without any parameter (raw log-probabilities)": neutral}
-    others |= {
-        f"without sampling.{name}": replace(params, **{name: getattr(RAW, name)})
-        for name in ("temperature", "presence_penalty", "frequency_penalty", "min_new_tokens")
-    }
-    others |= {f"of temperature {value}": replace(params, temperature=value) for value in TEMPERATURES}
-    return {name: other for name, other in others.items() if other != params}
-
-
-def _distance(
-    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False
-) -> float:
-    """Return how far the turns' log-probabilities are from the trainer's, nats; impossible ids: ∞."""
-    vocabulary = causal_model(policy).config.get_text_config().vocab_size
-    if any(bool(((turn.token_ids < 0) | (turn.token_ids >= vocabulary)).any()) for _, turn in turns):
-        return float("inf")
-    samples = [
-        canary_sample(
-            str(i),
-            request.prompt_ids,
-            turn.token_ids,
-            params,
-            turn.support if params.truncates_support else None,
-            penalize_prompt=penalize_prompt,
+def _cause(
+    policy: nn.Module,
+    turns: Sequence[Turn],
+    params: SamplingParams,
+    tolerance: float,
+    uncached: Callable[[], Sequence[Turn]],
+) -> str:
+    """Return why turns may have other log-probabilities."""
+    if exchanged(policy, turns, params) <= tolerance:
+        return "answers of two requests are exchanged"
+    short = [(request, turn) for request, turn in turns if len(request.prompt_ids) <= CACHED_LENGTH]
+    if distance(policy, short, params) <= tolerance:
+        longest = max(len(request.prompt_ids) for request, _ in turns)
+        return (
+            f"only the turn after a prompt of {longest} tokens differs, so the prompt is cut,"
+            " or attention or positions are configured otherwise"
         )
-        for i, (request, turn) in enumerate(turns)
-    ]
-    scored = sample_scores(policy, samples)
-    return max(largest(mine - turn.logprob) for mine, (_, turn) in zip(scored, turns, strict=True))
+    fitting = [each for each in alternatives(policy, short, params) if each[0] <= tolerance]
+    if fitting:
+        return min(fitting, key=itemgetter(0))[1]
+    if distance(policy, uncached(), params) <= tolerance:
+        return "its prefix cache answers with keys and values of other weights"
+    if distance(policy, beginnings(short), params) <= tolerance:
+        return "it decodes with something else than it reads prompts with: only first tokens agree"
+    if any(distance(policy, [turn], params) <= tolerance for turn in short):
+        return SEVERAL_ENGINES
+    return "no known setting gives them"

@@ -5,18 +5,19 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from truing.config import Recipe
-from truing.engines.base import Completion, Publish, Request
+from truing.engines.base import Completion, Draws, Publish, Request
 from truing.engines.vllm.answer import read_completion
 from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.params import check_expressible, to_request
+from truing.engines.vllm.policy_copy import PolicyCopy
 from truing.engines.vllm.proof import GENERATE
 from truing.engines.vllm.publication import Publication, prepare
 from truing.engines.vllm.running_batch import VllmBatch
@@ -32,15 +33,16 @@ class VllmEngine:
     ``version`` and ``weight_digest`` name the weights that were proven last.
     """
 
-    replays_draws = False  # vLLM has a random number generator of its own, seeded per request
-
     def __init__(self, recipe: Recipe, servers: Sequence[Server], context_length: int, folder: Path) -> None:
         self.cfg, self.servers, self.context_length = recipe.engine, servers, context_length
+        # in less than float32 rounding changes who wins
+        self.draws: Draws = "race" if servers[0].dtype == torch.float32 else "unknown"
         self.version, self.weight_digest = 0, ""
         self._folder = folder  # of this engine alone, within engine.exchange
         self._prepared: Publication | None = None  # the newest
         self._publication: Publication | None = None  # that the servers hold
-        self._policy: nn.Module | None = None  # with these weights; None once it may have moved on
+        self._policy: nn.Module | None = None  # with these weights, as long as they sample
+        self._copy: PolicyCopy | None = None  # of the policy, if it trains while they sample
         self._sampling_params = SamplingParams()  # of training, to prove them too
         self._receipt: Mapping[str, Any] = {}
         self._losses = 0
@@ -72,8 +74,11 @@ class VllmEngine:
         return self._load(self._prepare(policy, version, weight_digest), policy)
 
     def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
-        """Copy the trained weights; return what sends and proves them, without sampled turns."""
-        return partial(self._load, self._prepare(policy, version, weight_digest), None)
+        """Copy the trained weights; return what sends them and proves them with the copy."""
+        if self._copy is None:
+            self._copy = PolicyCopy(policy)
+        policy_copy, publication = self._copy, self._prepare(policy, version, weight_digest)
+        return lambda: self._load(publication, policy_copy.holding(publication))
 
     def _prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publication:
         """Return the publication of these weights; the newest one again if they are its."""
@@ -85,20 +90,22 @@ class VllmEngine:
         assert self._prepared is not None
         return self._prepared
 
-    def _load(self, publication: Publication, policy: nn.Module | None) -> Mapping[str, Any]:
-        """Let each server load and prove a publication, unless it holds it; return the receipt."""
-        before = self._publication
+    def _load(self, publication: Publication, policy: nn.Module) -> Mapping[str, Any]:
+        """Let each server load and prove a publication, unless it holds it; return the receipt.
+
+        ``policy`` has its weights until the next publication: a server that is replaced is proven with it.
+        """
+        before, self._policy = self._publication, policy
         if publication is before and not self._asleep:
             return self._receipt
         if self._asleep:
             for server in self.servers:
                 server.wake_up()
             self._asleep = False
-        self._publication, self._policy = publication, policy
+        self._publication = publication
         receipts = [self._loaded(server) for server in self.servers]
         self.version, self.weight_digest = publication.version, publication.weight_digest
         self._receipt = {"engine": "vllm", "servers": len(receipts), **max(receipts, key=_worst)}
-        self._policy = None
         if before is not None and before.folder != publication.folder:
             shutil.rmtree(before.folder)
         return self._receipt
@@ -106,6 +113,7 @@ class VllmEngine:
     def _loaded(self, server: Server) -> Mapping[str, Any]:
         """Let a server load and prove the publication; a lost server is replaced."""
         assert self._publication is not None
+        assert self._policy is not None
         while True:
             try:
                 return server.publish(self._publication, self._policy, self._sampling_params)
@@ -148,8 +156,9 @@ class VllmEngine:
         server = self.server_of(request)
         assert self._publication is not None
         model = self._publication.adapter or server.model
-        answer = server.client.post(GENERATE, to_request(request, params, model))
-        return read_completion(answer, request, params, self.version, self.weight_digest)
+        body = to_request(request, params, model)
+        answer = server.client.post(GENERATE, body)
+        return read_completion(answer, request, body["request_id"], params, self.version, self.weight_digest)
 
     @contextmanager
     def running_batch(self, sampling_params: SamplingParams) -> Iterator[VllmBatch]:

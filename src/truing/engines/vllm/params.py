@@ -5,6 +5,7 @@ vLLM applies temperature, presence and frequency penalties, ``min_tokens``, top-
 """
 
 from typing import Any
+from uuid import uuid4
 
 from truing.engines.base import Request
 from truing.errors import EngineError
@@ -51,8 +52,9 @@ def to_scoring() -> dict[str, Any]:
 
 
 def to_request(request: Request, params: SamplingParams, model: str) -> dict[str, Any]:
-    """Return the body of a request; the answer repeats the prompt, so that an exchanged one shows."""
+    """Return the body of a request; the answer repeats its id and prompt, so that an exchanged one shows."""
     return {
+        "request_id": uuid4().hex,
         "model": model,
         "token_ids": request.prompt_ids.tolist(),
         "sampling_params": to_vllm(params, request.rng_key),

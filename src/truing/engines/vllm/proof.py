@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from truing.engines.base import Request
 from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
 from truing.engines.vllm.canary import TOLERANCE, compare_rows
-from truing.engines.vllm.canary_turns import Turn, compare_turns
+from truing.engines.vllm.canary_turns import compare_turns
 from truing.engines.vllm.client import ServerLostError, VllmClient
 from truing.engines.vllm.expected_responses import Responses, expected_responses
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.probe import compare
 from truing.engines.vllm.publication import Publication
+from truing.engines.vllm.turn_causes import Turn
 from truing.errors import EngineError, PublicationError
 from truing.types.sampling_params import SamplingParams
 
@@ -83,8 +84,9 @@ def prove(
     client: VllmClient,
     model: str,
     publication: Publication,
-    policy: nn.Module | None,
+    policy: nn.Module,
     sampling_params: SamplingParams,
+    more_prompts: Sequence[Tensor] = (),
 ) -> dict[str, Any]:
     """Compare a server with the publication; return the receipt, and set the server's version.
 
@@ -92,8 +94,9 @@ def prove(
         client: of the server.
         model: its name of the base model.
         publication: what it has loaded.
-        policy: with the published weights; None to leave out sampled turns, if it has moved on.
+        policy: with the published weights.
         sampling_params: the declared ones.
+        more_prompts: of sampled turns, beside those of the publication.
 
     Raises:
         PublicationError: It computes something else.
@@ -106,8 +109,6 @@ def prove(
     earlier = [(past.version, past.expected) for past in publication.earlier]
 
     def rounded() -> Responses:
-        if policy is None:
-            return {}
         return expected_responses(policy, torch.bfloat16, publication.seed, None).linear
 
     receipt: dict[str, Any] = {
@@ -118,14 +119,17 @@ def prove(
         "layers": compare(probe, publication.expected, publication.dtype, earlier, rounded),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
-    sample = partial(_sample_turns, client, name, publication, sampling_params)
+    prompts = [*publication.prompts, *more_prompts]
+    sample = partial(_sample_turns, client, name, publication, prompts, sampling_params)
     turns = sample()  # before rows are scored: a NaN is named with its token
+
     # one by one: with an adapter, vLLM 0.32 fails on scored prompts of several requests in flight
-    found = torch.cat([_row_logprobs(client, name, row) for row in rows])
-    receipt["rows"] = compare_rows(found, publication.scores, publication.other_scores(), tolerance)
-    if policy is not None:
-        uncached = partial(sample, cache_salt=uuid4().hex)
-        receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
+    def found() -> Tensor:
+        return torch.cat([_row_logprobs(client, name, row) for row in rows])
+
+    receipt["rows"] = compare_rows(found(), publication.scores, publication.other_scores(), tolerance, found)
+    uncached = partial(sample, cache_salt=uuid4().hex)
+    receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
     return receipt
 
@@ -139,15 +143,23 @@ def _row_logprobs(client: VllmClient, name: str, row: Tensor) -> Tensor:
 
 
 def _sample_turns(
-    client: VllmClient, name: str, publication: Publication, params: SamplingParams, **options: Any
+    client: VllmClient,
+    name: str,
+    publication: Publication,
+    prompts: Sequence[Tensor],
+    params: SamplingParams,
+    **options: Any,
 ) -> list[Turn]:
     """Return turns that the engine samples after the prompts, all at one time."""
     key = publication.version, publication.weight_digest
-    requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(publication.prompts)]
+    requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(prompts)]
 
     def turn(request: Request) -> Turn:
-        answer = client.post(GENERATE, {**to_request(request, params, name), **options})
-        return request, read_completion(answer, request, params, version=None, weight_digest="")
+        body = {**to_request(request, params, name), **options}
+        answer = client.post(GENERATE, body)
+        return request, read_completion(
+            answer, request, body["request_id"], params, version=None, weight_digest=""
+        )
 
     with ThreadPoolExecutor(len(requests)) as threads:
         return list(threads.map(turn, requests))

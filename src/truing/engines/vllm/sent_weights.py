@@ -50,10 +50,7 @@ def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -
             policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
         else:
             causal_model(policy).save_pretrained(folder)
-    written: dict[str, Tensor] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        written |= load_file(file)
-    digest = quick_sum(weights)
+    written, digest = read_weights(folder), quick_sum(weights)
     if (found := quick_sum(written)) != digest:
         different = sorted(weights.keys() ^ written.keys())[:3]
         raise PublicationError(
@@ -63,6 +60,14 @@ def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -
             remedy=f"check the disk that holds {folder}",
         )
     return digest
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the weights that were written to a folder."""
+    weights: dict[str, Tensor] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        weights |= load_file(file)
+    return weights
 
 
 def surviving_share(before: Path | None, weights: dict[str, Tensor], dtype: torch.dtype) -> float:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from truing.config import Recipe
+from truing.engines.vllm.canary import long_prompt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
 from truing.engines.vllm.proof import load, prove
 from truing.engines.vllm.publication import Publication
@@ -40,6 +41,7 @@ class Server:
         self.client = VllmClient(url, self.cfg.timeout, self.cfg.max_requests)
         self._adapters: Sequence[str] = ()  # that it has loaded
         self._proven: Publication | None = None  # the publication that was proven last
+        self._is_new = True  # since its start nothing was proven
         try:
             self._facts = self._start()
         except BaseException:
@@ -86,7 +88,7 @@ class Server:
                 expected=f"at least {self._lora_rank}, lora.rank",
                 remedy=START,
             )
-        self._adapters, self._proven = facts.adapters, None
+        self._adapters, self._proven, self._is_new = facts.adapters, None, True
         return facts
 
     def restart(self) -> None:
@@ -103,13 +105,14 @@ class Server:
             )
 
     def publish(
-        self, publication: Publication, policy: nn.Module | None, sampling_params: SamplingParams
+        self, publication: Publication, policy: nn.Module, sampling_params: SamplingParams
     ) -> Mapping[str, Any]:
-        """Load a publication, prove it, and return the receipt."""
+        """Load a publication, prove it, and return the receipt; after a start also with a long prompt."""
         load(self.client, publication, self._adapters)
         self._adapters = [publication.adapter] if publication.adapter else []
-        receipt = prove(self.client, self.model, publication, policy, sampling_params)
-        self._proven = publication
+        more = [long_prompt(policy, self.context_length)] if self._is_new else []
+        receipt = prove(self.client, self.model, publication, policy, sampling_params, more)
+        self._proven, self._is_new = publication, False
         return receipt
 
     def sleep(self) -> None:

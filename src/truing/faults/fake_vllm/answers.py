@@ -37,7 +37,7 @@ def to_answer(
         "weight_versions": version_spans(turn.versions),
     }
     return {
-        "request_id": request.get("request_id") or "generate-tokens-0",
+        "request_id": f"generate-tokens-{request.get('request_id', 0)}",
         "model": request["model"],
         "choices": [choice],
         "prompt_logprobs": prompt_logprobs,

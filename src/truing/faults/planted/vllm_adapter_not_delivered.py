@@ -19,4 +19,5 @@ FAULT = Fault(
     expected=("SMP011",),
     changes=VLLM_LORA,
     refusal="the adapter was never delivered",
+    seen=("verl#7495",),
 )

@@ -21,4 +21,5 @@ FAULT = Fault(
     expected=(),
     changes=VLLM_LORA,
     refusal="other weights than those of its publication sampled it",
+    seen=("labs-molt#124",),
 )

@@ -1,5 +1,7 @@
 """Answers of two requests that run at the same time are exchanged."""
 
+from collections import defaultdict
+from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
 
 from truing.faults.fault import Fault, patched
@@ -9,26 +11,31 @@ WAIT = 0.2
 """Seconds that an answer waits for another one."""
 
 
-def _wrong(real):
-    waiting = Queue(1)
+def exchanged(real, kind):
+    """Exchange the answers of two requests whose ids are of one kind."""
+    waiting = defaultdict(partial(Queue, 1))
 
     def sample(self, ids, scope, params):
         turn = real(self, ids, scope, params)
         if params["prompt_logprobs"] is not None:
             return turn
-        other = SimpleQueue()
+        place, other = waiting[kind(ids)], SimpleQueue()
         try:
-            waiting.put_nowait((turn, other))
+            place.put_nowait((turn, other))
             return other.get(timeout=WAIT)
         except Full:
-            theirs, reply = waiting.get()
+            theirs, reply = place.get()
             reply.put(turn)
             return theirs
         except Empty:  # no other request came
-            waiting.get()
+            place.get()
             return turn
 
     return sample
+
+
+def _wrong(real):
+    return exchanged(real, lambda ids: None)
 
 
 FAULT = Fault(

@@ -25,4 +25,5 @@ FAULT = Fault(
     expected=("SMP011",),
     changes=VLLM_LORA,
     refusal="or of a base that was changed after it was loaded",
+    seen=("trl#6688",),
 )

@@ -30,4 +30,5 @@ FAULT = Fault(
     expected=("SMP011",),
     changes=VLLM_LORA,
     refusal="the engine adapts 1 layers that the trainer does not: lm_head",
+    seen=("trl#7017",),
 )

@@ -16,4 +16,5 @@ FAULT = Fault(
     expected=("SMP011",),
     changes=VLLM,
     refusal="its prefix cache answers with keys and values of other weights",
+    seen=("SkyRL#1431",),
 )

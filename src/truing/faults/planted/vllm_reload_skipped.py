@@ -16,4 +16,5 @@ FAULT = Fault(
     expected=("SMP011",),
     changes=VLLM,
     refusal="they are the weights of version 0, 1 publication before",
+    seen=("trl#5312", "trl#6344"),
 )

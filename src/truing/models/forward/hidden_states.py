@@ -23,6 +23,7 @@ class MicroBatch(NamedTuple):
     samples: list[Sample]
     tokens: int
     recompute: bool = False  # whether layers save only their inputs for the backward pass
+    is_padding: bool = False  # computed only because other ranks compute; its results are dropped
 
 
 def hidden_before(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.distributed.sharding import in_forward
 from truing.errors import InvalidValueError
 from truing.models.forward.hidden_states import hidden_before
 from truing.models.forward.output_head import head_of
@@ -45,6 +46,26 @@ def score(
     ``mass_below_mask_BT`` selects tokens to return the probability of all lower ids for.
     """
     causal = causal_model(model)
+    below = None
+    if mass_below_mask_BT is not None:
+        below = torch.full(batch.token_ids.shape, torch.nan, device=causal.device)
+
+    def compute() -> tuple[Tensor, ...]:
+        return _streams(causal, batch, mask_BT, critic, recompute, mass_below_mask_BT, below)
+
+    return Scores(*in_forward(causal, compute), mass_below=below)
+
+
+def _streams(
+    causal: PreTrainedModel,
+    batch: Batch,
+    mask_BT: Tensor,
+    critic: "Critic | None",
+    recompute: bool,
+    mass_below_mask_BT: Tensor | None,
+    below_BT: Tensor | None,
+) -> tuple[Tensor, ...]:
+    """Return log-probabilities, entropies, raw entropies and, with a critic, values: each [B, T]."""
     device = causal.device
     index_2N = mask_BT.cpu().nonzero().T
     with autocast(device):
@@ -55,15 +76,14 @@ def score(
     head = head_of(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
     params_N = [batch.samples[b].sampling_params for b in index_2N[0].tolist()]
-    below = None if mass_below_mask_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
     for sampling_params in dict.fromkeys(params_N):
         chosen_N = torch.tensor([each == sampling_params for each in params_N])
         sample_N, token_N = index_2N[:, chosen_N]
         ids_N = batch.token_ids[sample_N, token_N].to(device)
         transform = _logits_transform(batch.samples, sample_N, token_N, sampling_params)
-        if below is not None and mass_below_mask_BT is not None:
+        if below_BT is not None and mass_below_mask_BT is not None:
             mask_N = mass_below_mask_BT[sample_N, token_N]
-            transform = _with_mass_below(transform, ids_N, mask_N, below, (sample_N, token_N))
+            transform = _with_mass_below(transform, ids_N, mask_N, below_BT, (sample_N, token_N))
         scores = chunked_scores(
             hidden_ND[chosen_N.to(device)],
             head,
@@ -75,12 +95,11 @@ def score(
         place = (sample_N.to(device), token_N.to(device))
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]
     if critic is None:
-        return Scores(*streams, mass_below=below)
+        return tuple(streams)
     with autocast(device):
         value_N = critic.values(hidden_ND, ids, index_2N, recompute=recompute).to(dtype)
     place = (index_2N[0].to(device), index_2N[1].to(device))
-    values = streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N)
-    return Scores(*streams, value=values, mass_below=below)
+    return *streams, streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N)
 
 
 @torch.no_grad()
@@ -94,14 +113,16 @@ def distributions(
     causal = causal_model(model)
     index_2N = mask_BT.cpu().nonzero().T
     with autocast(causal.device):
-        hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], index_2N)
+        hidden_ND = in_forward(
+            causal, lambda: hidden_before(causal, [sample.token_ids for sample in batch.samples], index_2N)
+        )
     (sampling_params,) = {sample.sampling_params for sample in batch.samples}
     transform = _logits_transform(batch.samples, *index_2N, sampling_params)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
     head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
-        logits_KV = transform(head(hidden_ND[part]).float(), part)
+        logits_KV = transform(in_forward(causal, lambda part=part: head(hidden_ND[part])).float(), part)
         yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
 
 

@@ -28,6 +28,8 @@ def test_an_adapter_is_proven(model, request):
         assert first["rows"]["told_apart_from"] == []
         served.move(seed=1)
         receipt = served.publish(engine, 1)
+    # once for a server that has started: within its 512 tokens
+    assert (first["turns"]["longest"], receipt["turns"]["longest"]) == (508, 10)
     assert receipt["rows"]["told_apart_from"] == [
         "the base model without its adapter",
         "the weights of version 0",

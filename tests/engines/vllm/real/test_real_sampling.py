@@ -6,13 +6,16 @@ import pytest
 import torch
 from scored import compare_scores
 
+from truing.doctor.oracle.draw_race import behind, race_noise
 from truing.engines.base import Request, generate
-from truing.engines.vllm.canary import canary_prompts
+from truing.engines.vllm.canary import canary_prompts, canary_sample
 from truing.errors import DataError, EngineError
-from truing.models.forward.score import causal_model
+from truing.models.forward.collate import collate
+from truing.models.forward.score import causal_model, distributions
 from truing.ops.sampling import processed_logits, support_ids
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
+from truing.utils.rng import seed_of
 
 PARAMS = {
     "raw": SamplingParams(),
@@ -62,6 +65,18 @@ def test_log_probabilities_are_those_of_the_declared_parameters(smollm2, publish
     assert compared["tokens"] >= len(requests) * max(1, params.min_new_tokens)
     assert all(turn.version == 1 and turn.weight_digest == published.weight_digest for turn in turns)
     assert all((turn.support is not None) == params.truncates_support for turn in turns)
+
+
+@pytest.mark.parametrize("name", ["raw", "temperature", "all"])
+def test_each_draw_follows_from_the_seed_of_its_request(smollm2, published, name):
+    params = replace(PARAMS[name], max_new_tokens=8)
+    requests = requests_of(smollm2.policy, f"replayed {name}")
+    for request, turn in zip(requests, generate(published, requests, params), strict=True):
+        row = canary_sample("row", request.prompt_ids, turn.token_ids, params, turn.support)
+        ((places, logprob_KV),) = distributions(smollm2.policy, collate([row]), collate([row]).policy_mask)
+        noise = race_noise("hashed", seed_of(*request.rng_key), logprob_KV.shape[1])
+        noise_KV = torch.stack([next(noise) for _ in places])
+        assert float(behind(logprob_KV, turn.token_ids, noise_KV).max()) < 1e-3
 
 
 @pytest.mark.parametrize("name", ["top_k", "top_k and top_p", "top_k and min_p", "all"])

@@ -1,0 +1,23 @@
+"""The recipe's table of the trainer's processes."""
+
+from pydantic import model_validator
+
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
+
+
+class TrainerConfig(FrozenModel):
+    """The processes that train: each computes a share of the rows and holds a part of the weights."""
+
+    ranks: PositiveInt = 1
+    """Number of processes (docs/scale.md); `truing train --ranks` sets it and starts them."""
+    replicate: PositiveInt = 1
+    """Groups of ranks that each hold all weights; within a group they are sharded."""
+    timeout: PositiveFloat = 1800.0
+    """Seconds after which an exchange between ranks fails."""
+
+    @model_validator(mode="after")
+    def _check_groups(self) -> "TrainerConfig":
+        """Refuse groups of unequal size."""
+        if self.ranks % self.replicate:
+            raise ValueError(f"replicate must divide ranks = {self.ranks}, got {self.replicate}")
+        return self

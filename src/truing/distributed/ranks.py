@@ -1,0 +1,166 @@
+"""The ranks of a run: processes that execute the same program and exchange values.
+
+All ranks call the same exchanges in the same order. Each exchange has a limit, and its error names the
+exchange. With one rank nothing is sent.
+"""
+
+import atexit
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from truing.errors import DistributedError, RecipeError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all processes of a run."""
+
+    rank: int = 0
+    size: int = 1
+    mesh: DeviceMesh | None = None  # over which weights are sharded; None with one rank
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes the run directory."""
+        return self.rank == 0
+
+    def gather(self, what: str, value: T) -> list[T]:
+        """Return the values of all ranks, in their order; ``what`` names the exchange in errors."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        with _named(what):
+            dist.all_gather_object(values, value)
+        return values
+
+    def together(self, what: str, compute: Callable[[], T]) -> T:
+        """Return what ``compute`` returns on this rank; if it fails on one, its error is raised on all."""
+        if self.size == 1:
+            return compute()
+        try:
+            value, failure = compute(), None
+        except Exception as error:  # noqa: BLE001 — raised below, on every rank
+            value, failure = None, error
+        for rank, error in enumerate(self.gather(what, failure)):
+            if error is not None:
+                error.add_note(f"raised by rank {rank} of {self.size}")
+                raise error
+        return value  # type: ignore[return-value]
+
+    def gather_results(self, what: str, compute: Callable[[], T]) -> list[T]:
+        """Return what ``compute`` returns on each rank; if it fails on one, its error is raised on all."""
+        return self.gather(what, self.together(what, compute))
+
+    def gather_table(self, what: str, table: dict[str, T]) -> dict[str, T]:
+        """Return the entries of the tables of all ranks."""
+        return {name: value for part in self.gather(what, table) for name, value in part.items()}
+
+    def on_first(self, what: str, compute: Callable[[], T]) -> T:
+        """Return on all ranks what ``compute`` returns on the first; only that one calls it."""
+        return self.gather_results(what, lambda: compute() if self.is_first else None)[0]  # type: ignore[return-value]
+
+    def sum(self, what: str, tensor: Tensor) -> Tensor:
+        """Return the sum of a tensor over all ranks."""
+        if self.size == 1:
+            return tensor
+        total = tensor.clone()
+        with _named(what):
+            dist.all_reduce(total)
+        return total
+
+    def check_same(self, what: str, value: object, remedy: str) -> None:
+        """Raise on all ranks if a value differs between them."""
+        values = self.gather(what, value)
+        different = [rank for rank, other in enumerate(values) if other != values[0]]
+        if different:
+            raise DistributedError(
+                f"the ranks differ in {what}",
+                got="; ".join(f"rank {rank}: {values[rank]!s:.200}" for rank in different[:3]),
+                expected=f"rank 0: {values[0]!s:.200}",
+                remedy=remedy,
+            )
+
+
+TRANSPORTS = ("gloo", "nccl", "c10d")
+"""Names in the errors of an exchange whose other side has ended."""
+
+ONE = Ranks()
+"""The only rank of a run in one process."""
+
+
+def this_process() -> Ranks:
+    """Return the rank that the launcher gave this process; without a launcher the only one."""
+    return Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+
+def check_started(ranks: int) -> None:
+    """Raise if the launcher started another number of ranks than the recipe declares."""
+    started = this_process().size
+    if started != ranks:
+        raise RecipeError(
+            "the number of processes is not that of the recipe",
+            got=f"{started} started, trainer.ranks = {ranks}",
+            remedy=f"use `truing train RECIPE --ranks {ranks}`, or torchrun --nproc-per-node {ranks}",
+        )
+
+
+def join(device: str, replicate: int, timeout: float) -> Ranks:
+    """Join the process group of the launcher, once per process; without a launcher there is none.
+
+    Args:
+        device: of the model, ``cpu`` or ``cuda``; it selects gloo or NCCL.
+        replicate: groups of ranks that each hold all weights, sharded within the group.
+        timeout: seconds after which an exchange fails.
+    """
+    ranks = this_process()
+    if ranks.size == 1:
+        return ranks
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    with _named("joining the process group"):
+        if not dist.is_initialized():
+            backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+            atexit.register(dist.destroy_process_group)
+        shape = (ranks.size,) if replicate == 1 else (replicate, ranks.size // replicate)
+        return replace(ranks, mesh=init_device_mesh(device, shape))
+
+
+@contextmanager
+def named_losses(ranks: Ranks) -> Iterator[None]:
+    """Raise errors of the transport within the block as errors that say that another rank is lost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if ranks.size == 1 or not any(name in str(error).lower() for name in TRANSPORTS):
+            raise
+        raise _lost("training", error) from error
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Raise errors of the process group as errors that name the exchange."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise _lost(what, error) from error
+
+
+def _lost(what: str, error: Exception) -> DistributedError:
+    """Return the error that names an exchange in which another rank did not take part."""
+    return DistributedError(
+        f"{what}: another rank did not take part",
+        got=" ".join(str(error).split())[:300],
+        remedy="the log of the rank that ended first has the cause; resume with --resume",
+    )

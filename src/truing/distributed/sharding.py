@@ -1,0 +1,108 @@
+"""Weights that are sharded over ranks with FSDP2, and whole again where a number needs them.
+
+Each layer is gathered before it computes and freed after. Gradients are summed over ranks, not averaged:
+denominators count the tokens of all ranks (``learner/step.py``).
+https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+T = TypeVar("T")
+
+
+def shard(root: nn.Module, layers: Sequence[nn.Module], mesh: DeviceMesh | None) -> None:
+    """Shard the parameters of a module in place: those of each layer together, the others with the root.
+
+    Args:
+        root: computed through ``in_forward``.
+        layers: of the root, in the order in which they compute.
+        mesh: one dimension shards; of two, the first replicates. None with one rank: nothing changes.
+    """
+    if mesh is None:
+        return
+    for module in (*layers, root):
+        # freed after a forward without gradients too: else the next one would compute with older weights
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it sums
+    root.run_in_forward = _call  # type: ignore[assignment]
+    register_fsdp_forward_method(root, "run_in_forward")
+
+
+def _call(compute: Callable[[], T]) -> T:
+    return compute()
+
+
+def in_forward(root: nn.Module, compute: Callable[[], T]) -> T:
+    """Return what ``compute`` returns while the root's own parameters are whole.
+
+    It must return all tensors with gradients as a tuple, list or dictionary: they start the backward pass.
+    """
+    return root.run_in_forward(compute) if isinstance(root, FSDPModule) else compute()  # type: ignore[operator]
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return a tensor with the parts of all ranks; all ranks call this together."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def entries(tensor: Tensor, index_n: Tensor) -> Tensor:
+    """Return the entries of a tensor at flat indices: [n]; of a sharded one only these are exchanged."""
+    if not isinstance(tensor, DTensor):
+        return tensor.reshape(-1)[index_n.to(tensor.device)]
+    local, mesh = tensor.to_local(), tensor.device_mesh
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
+    first = offset[0] * (tensor.numel() // max(1, tensor.shape[0]))  # shards are rows
+    here_n = (index_n >= first) & (index_n < first + local.numel())
+    part_n = local.new_zeros(len(index_n))
+    part_n[here_n.to(local.device)] = local.reshape(-1)[(index_n[here_n] - first).to(local.device)]
+    dist.all_reduce(part_n, group=mesh.get_group(mesh.ndim - 1))
+    return part_n
+
+
+def local_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a tensor on this rank."""
+    return tensor.to_local().nbytes if isinstance(tensor, DTensor) else tensor.nbytes
+
+
+def like(tensor: Tensor, source: Tensor) -> Tensor:
+    """Return a whole tensor on the device of ``tensor``, and sharded as it is."""
+    source = source.to(tensor.device)
+    if not isinstance(tensor, DTensor):
+        return source
+    # each rank has the whole: it keeps its part, and nothing is sent
+    return distribute_tensor(source, tensor.device_mesh, tensor.placements, src_data_rank=None)
+
+
+@torch.no_grad()
+def copy_whole(target: Tensor, source: Tensor) -> None:
+    """Copy a whole tensor into one that may be sharded."""
+    target.copy_(like(target, source))
+
+
+@contextmanager
+def unsharded(root: nn.Module) -> Iterator[Mapping[str, nn.Parameter]]:
+    """Yield the parameters that take part in forward and backward passes, by name.
+
+    Of sharded modules these are the gathered ones; hooks that are set on them stay.
+    """
+    modules = [module for module in root.modules() if isinstance(module, FSDPModule)]
+    for module in modules:
+        module.unshard()
+    try:
+        yield dict(root.named_parameters())
+    finally:
+        for module in modules:
+            module.reshard()

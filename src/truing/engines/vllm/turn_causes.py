@@ -1,0 +1,152 @@
+"""What an engine may do wrong with sampled turns: each is tried on the turns of a failed proof."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import permutations
+from math import inf
+
+import torch
+from torch import Tensor, nn
+
+from truing.engines.base import Completion, Request
+from truing.engines.vllm.canary import canary_sample, largest, sample_scores
+from truing.models.forward.collate import collate
+from truing.models.forward.score import causal_model, distributions
+from truing.types.sample import Sample
+from truing.types.sampling_params import RAW, SamplingParams
+from truing.types.token import Support
+
+TEMPERATURES = tuple(round(0.05 * i, 2) for i in range(2, 41))
+REPETITION_PENALTIES = tuple(round(1 + 0.05 * i, 2) for i in range(1, 11))
+"""Values that a server may have of its own, in a generation_config.json for example."""
+
+Turn = tuple[Request, Completion]
+
+Alternative = tuple[float, str]
+"""How far the turns are from it, nats, and a sentence about it."""
+
+
+def distance(
+    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False
+) -> float:
+    """Return how far the turns' log-probabilities are from the trainer's, nats; impossible ids: ∞."""
+    if not _in_vocabulary(policy, turns):
+        return inf
+    scored = sample_scores(policy, _samples(turns, params, penalize_prompt=penalize_prompt))
+    return _largest(scored, [turn.logprob for _, turn in turns])
+
+
+def beginnings(turns: Sequence[Turn]) -> list[Turn]:
+    """Return the first token of each turn."""
+    return [(request, _first(turn)) for request, turn in turns]
+
+
+def alternatives(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
+    """Yield what an engine may do wrong."""
+    for name, other in _other_params(params).items():
+        yield distance(policy, turns, other), f"they are those {name}"
+    for penalty in REPETITION_PENALTIES:
+        other = replace(params, repetition_penalty=penalty)
+        name = f"they are those of repetition penalty {penalty}, which counts the prompt"
+        yield distance(policy, turns, other, penalize_prompt=True), name
+    for shift in (1, -1):
+        moved = [(request, replace(turn, token_ids=turn.token_ids - shift)) for request, turn in turns]
+        yield distance(policy, moved, params), f"its ids are off by {shift:+d}"
+    if _in_vocabulary(policy, turns):
+        yield from _other_numbers(policy, turns, params)
+
+
+def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> float:
+    """Return how far the turns are from the nearest exchange of answers, nats."""
+    if not _in_vocabulary(policy, turns):
+        return inf
+    pairs = [(request, turn) for request, _ in turns for _, turn in turns]
+    scored = iter(sample_scores(policy, _samples(pairs, params)))  # shares each prompt
+    table = [[largest(next(scored) - turn.logprob) for _, turn in turns] for _ in turns]
+    orders = permutations(range(len(turns)))
+    next(orders)  # each answer with its own request
+    return min((max(row[j] for row, j in zip(table, order, strict=True)) for order in orders), default=inf)
+
+
+def _other_params(params: SamplingParams) -> Mapping[str, SamplingParams]:
+    """Return other sampling parameters that an engine may compute with, by their name in a sentence."""
+    neutral = replace(RAW, max_new_tokens=params.max_new_tokens, stop_ids=params.stop_ids)
+    others = {"without any parameter (raw log-probabilities)": neutral}
+    others |= {
+        f"without sampling.{name}": replace(params, **{name: getattr(RAW, name)})
+        for name in ("temperature", "presence_penalty", "frequency_penalty", "min_new_tokens")
+    }
+    others["of the whole distribution, without top-k, top-p or min-p"] = replace(
+        params, top_k=RAW.top_k, top_p=RAW.top_p, min_p=RAW.min_p
+    )
+    others |= {f"of temperature {value}": replace(params, temperature=value) for value in TEMPERATURES}
+    return {name: other for name, other in others.items() if other != params}
+
+
+def _other_numbers(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
+    """Yield numbers that the right distribution gives, which are not the sampled ids' own."""
+    samples = _samples(turns, params)
+    scored, found = sample_scores(policy, samples), [turn.logprob for _, turn in turns]
+    for dtype in (torch.bfloat16, torch.float16):
+        if all(map(partial(_is_rounded, dtype=dtype), found, scored)):
+            yield 0.0, f"they are rounded to {str(dtype).removeprefix('torch.')}"
+    likeliest = _likeliest(policy, samples)
+    yield _largest(likeliest, found), "they are those of the likeliest id, not of the sampled one"
+    if any(len(each) > 1 for each in found):
+        yield _largest([t[:-1] for t in scored], [t[1:] for t in found]), "they are those of the token before"
+        yield _largest([t[1:] for t in scored], [t[:-1] for t in found]), "they are those of the token after"
+
+
+def _is_rounded(found_T: Tensor, scored_T: Tensor, dtype: torch.dtype) -> bool:
+    """Return whether log-probabilities have no more digits than a dtype, and are near the trainer's."""
+    near = (found_T - scored_T).abs() <= torch.finfo(dtype).eps * scored_T.abs()
+    return bool(torch.equal(found_T, found_T.to(dtype).float()) and near.all())
+
+
+def _likeliest(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
+    """Return the largest log-probability at each token of the samples' answers."""
+    batch = collate(list(samples))
+    best_BT = torch.zeros(batch.token_ids.shape)
+    for places, logprob_KV in distributions(policy, batch, batch.policy_mask):
+        rows, tokens = zip(*places, strict=True)
+        best_BT[list(rows), list(tokens)] = logprob_KV.amax(1).float().cpu()
+    return [best_BT[b, sample.prompt_length : len(sample)] for b, sample in enumerate(samples)]
+
+
+def _largest(scored: Sequence[Tensor], found: Sequence[Tensor]) -> float:
+    """Return the largest difference of log-probabilities, nats; empty turns have none."""
+    return largest(torch.cat(list(scored)) - torch.cat(list(found)))
+
+
+def _samples(turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False) -> list[Sample]:
+    """Return the turns as samples to score."""
+    return [
+        canary_sample(
+            str(i),
+            request.prompt_ids,
+            turn.token_ids,
+            params,
+            turn.support if params.truncates_support else None,
+            penalize_prompt=penalize_prompt,
+        )
+        for i, (request, turn) in enumerate(turns)
+    ]
+
+
+def _in_vocabulary(policy: nn.Module, turns: Sequence[Turn]) -> bool:
+    """Return whether the model has all ids."""
+    vocabulary = causal_model(policy).config.get_text_config().vocab_size
+    return all(bool(((turn.token_ids >= 0) & (turn.token_ids < vocabulary)).all()) for _, turn in turns)
+
+
+def _first(turn: Completion) -> Completion:
+    """Return the first token of a turn."""
+    support = turn.support and Support(turn.support.at(0), torch.tensor([0, len(turn.support.at(0))]))
+    return replace(
+        turn,
+        token_ids=turn.token_ids[:1],
+        origin=turn.origin[:1],
+        logprob=turn.logprob[:1],
+        support=support,
+    )

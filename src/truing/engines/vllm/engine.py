@@ -139,9 +139,13 @@ class VllmEngine:
         else:
             self._incidents.append(f"lost the vLLM server {server.url} ({error.got}); it runs again")
 
+    def runs(self, server: Server) -> bool:
+        """Whether a server answers, and holds the published weights."""
+        return server.holds(self._publication)
+
     def recover(self, server: Server, error: ServerLostError) -> None:
         """Replace a lost server, and prove the published weights again."""
-        if server.holds(self._publication):
+        if self.runs(server):
             return  # another request noticed the loss before
         self._replace(server, error)
         self._loaded(server)

@@ -63,10 +63,11 @@ class VllmBatch:
 
     def _send_again(self, request: Request, error: ServerLostError) -> None:
         """Replace a lost server and send its request again; raise if servers that run cut it repeatedly."""
+        server = self._engine.server_of(request)
         self._cuts[request] += 1
-        if self._cuts[request] > self._engine.cfg.restarts + 1:
+        if self._cuts[request] > self._engine.cfg.restarts + 1 and self._engine.runs(server):
             raise error
-        self._engine.recover(self._engine.server_of(request), error)
+        self._engine.recover(server, error)
         self._send(request)
 
     def release(self, episode: tuple[object, ...]) -> None:

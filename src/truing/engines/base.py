@@ -94,6 +94,12 @@ class Engine(Protocol):
     """What samples turns."""
 
     replays_draws: bool  # whether ids follow from the requests' random numbers (``utils/rng.py``)
+
+    @property
+    def returns_routes(self) -> bool:
+        """Whether turns have the experts that their tokens took, in a mixture of experts."""
+        ...
+
     context_length: int
     version: int  # of its weights
     weight_digest: str

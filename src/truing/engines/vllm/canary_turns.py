@@ -103,6 +103,7 @@ def _distance(
             turn.token_ids,
             params,
             turn.support if params.truncates_support else None,
+            routes=turn.routes,
             penalize_prompt=penalize_prompt,
         )
         for i, (request, turn) in enumerate(turns)

@@ -11,8 +11,15 @@ import torch
 from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Expected, Responses
-from truing.engines.vllm.layer_causes import Explain, adapter_cause, base_cause, layer_error, stale_cause
-from truing.engines.vllm.probe_answer import read_probe
+from truing.engines.vllm.layer_causes import (
+    Explain,
+    adapter_cause,
+    base_cause,
+    experts_cause,
+    layer_error,
+    stale_cause,
+)
+from truing.engines.vllm.probe_answer import ProbeAnswer, read_probe
 from truing.errors import PublicationError
 
 BOUND = 8.0
@@ -39,7 +46,8 @@ def compare(
         expected: the trainer's responses.
         dtype: of the engine.
         earlier: what the engine held before, to recognise stale layers.
-        rounded: returns the responses of the trainer's weights in bfloat16, to recognise rounded ones.
+        rounded: returns the responses of the trainer's layers and experts in bfloat16, to recognise
+            rounded ones.
 
     Raises:
         PublicationError: A layer computes with other weights, or has no adapter or another one.
@@ -52,9 +60,18 @@ def compare(
     def explain(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
         return base_cause(found, rounded(), wrong, eps, BOUND)
 
+    def explain_experts(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
+        return experts_cause(found, rounded(), wrong, eps, BOUND)
+
+    _check_proven(answer)
     _check_tied_head(answer.linear, expected, eps)
     receipt["linear"] = _compare_layers(answer.linear, expected.linear, before, eps, explain)
     receipt["tables"] = _compare_layers(answer.tables, expected.linear, before, eps, explain)
+    if expected.experts:
+        _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
+        before = [(version, each.experts) for version, each in earlier]
+        known = {name: each for name, each in answer.experts.items() if name in expected.experts}
+        receipt["experts"] = _compare_layers(known, expected.experts, before, eps, explain_experts)
     receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, earlier)
     optional = {*expected.tied, "lm_head"}
     _check_complete(expected.linear.keys() - answer.linear.keys() - optional, len(expected.linear), "weights")
@@ -90,6 +107,17 @@ def _compare_layers(
         expected=f"at most {BOUND:g} times, in each layer",
         remedy=REMEDY,
     )
+
+
+def _check_proven(answer: ProbeAnswer) -> None:
+    """Raise if the engine has experts that cannot be probed."""
+    for name, why in answer.unproven.items():
+        raise PublicationError(
+            f"what the engine's experts compute cannot be proven: {why}",
+            got=name,
+            expected="a kernel that computes chosen experts of one worker",
+            remedy="start the server with another --moe-backend, such as triton; docs/vllm.md",
+        )
 
 
 def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, eps: float) -> None:

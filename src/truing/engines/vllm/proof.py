@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from truing.engines.base import Request
 from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
-from truing.engines.vllm.canary import TOLERANCE, compare_rows
+from truing.engines.vllm.canary import TOLERANCE, agreeing_share, compare_rows
 from truing.engines.vllm.canary_turns import Turn, compare_turns
 from truing.engines.vllm.client import ServerLostError, VllmClient
 from truing.engines.vllm.expected_responses import Responses, expected_responses
@@ -108,7 +108,8 @@ def prove(
     def rounded() -> Responses:
         if policy is None:
             return {}
-        return expected_responses(policy, torch.bfloat16, publication.seed, None).linear
+        in_bfloat16 = expected_responses(policy, torch.bfloat16, publication.seed, None)
+        return {**in_bfloat16.linear, **in_bfloat16.experts}
 
     receipt: dict[str, Any] = {
         "version": publication.version,
@@ -122,7 +123,8 @@ def prove(
     turns = sample()  # before rows are scored: a NaN is named with its token
     # one by one: with an adapter, vLLM 0.32 fails on scored prompts of several requests in flight
     found = torch.cat([_row_logprobs(client, name, row) for row in rows])
-    receipt["rows"] = compare_rows(found, publication.scores, publication.other_scores(), tolerance)
+    share = agreeing_share(publication.dtype, mixture=bool(publication.expected.experts))
+    receipt["rows"] = compare_rows(found, publication.scores, publication.other_scores(), tolerance, share)
     if policy is not None:
         uncached = partial(sample, cache_salt=uuid4().hex)
         receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)

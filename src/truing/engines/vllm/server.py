@@ -6,13 +6,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from torch import nn
 
 from truing.config import Recipe
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
-from truing.engines.vllm.proof import load, prove
+from truing.engines.vllm.mixture import begin_routes, with_routes
+from truing.engines.vllm.proof import GENERATE, load, prove
 from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.server_facts import ServerFacts, check_server
 from truing.engines.vllm.server_process import (
@@ -62,6 +64,19 @@ class Server:
         """Return how many log-probabilities of a token it returns."""
         return self._facts.max_logprobs
 
+    @property
+    def returns_routes(self) -> bool:
+        """Return whether its turns have the experts that tokens took."""
+        return self._facts.returns_routes or self._takes_routes
+
+    def generate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request for a turn, with expert routes if the server has any."""
+        if not self._takes_routes:
+            return self.client.post(GENERATE, request)
+        name = uuid4().hex
+        answer = self.client.post(GENERATE, {**request, "request_id": name})
+        return with_routes(self.client, name, answer)
+
     def _start(self) -> ServerFacts:
         """Start the process if it is ours; wait for the server, and return what it is."""
         if self._start_process is not None:
@@ -87,6 +102,7 @@ class Server:
                 remedy=START,
             )
         self._adapters, self._proven = facts.adapters, None
+        self._takes_routes = begin_routes(self.client, facts, self._lora_rank)
         return facts
 
     def restart(self) -> None:

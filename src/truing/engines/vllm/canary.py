@@ -83,7 +83,9 @@ def compare_rows(
     """
     distance = largest(found - published, share)
     if distance <= tolerance:
-        told_apart = [name for name, scores in others.items() if largest(published - scores, share) > 2 * tolerance]
+        told_apart = [
+            name for name, scores in others.items() if largest(published - scores, share) > 2 * tolerance
+        ]
         median = float((found - published).abs().median())
         receipt = {"largest": distance, "median": median, "tolerance": tolerance}
         return receipt | {"told_apart_from": told_apart}

@@ -32,5 +32,5 @@ def read_routes(text: str, tokens: int) -> Tensor:
     routes = np.full((tokens, *found.shape[1:]), NO_ROUTE, np.int16)
     routes[:-1] = found
     if not np.array_equal(routes[:-1], found):
-        raise ValueError("ids of experts beyond those of an int16")
+        raise ValueError("routes to experts beyond an int16")
     return torch.from_numpy(routes)

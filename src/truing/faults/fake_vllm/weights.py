@@ -149,12 +149,14 @@ class HeldModel:
                     for layer in cache.layers
                 ]
                 routes = cache.routes
-                self._prefixes[(*scope, *ids[:end])] = Prefix(layers, None if routes is None else routes[:end])
+                self._prefixes[(*scope, *ids[:end])] = Prefix(
+                    layers, None if routes is None else routes[:end]
+                )
         return logits, cache
 
     @torch.inference_mode()
     def forward(self, ids: Sequence[int], scope: Scope, cache: "RoutedCache") -> Tensor:
-        """Return the logits after each token: [T, V] float32; the cache grows by T tokens and their routes."""
+        """Return the logits after each token: [T, V] float32; the cache grows by these tokens."""
         with self._lock:
             self._active = self.adapter() if scope.adapter else {}
             with record_routes(self.base) as recorded, self.routing(len(ids)):

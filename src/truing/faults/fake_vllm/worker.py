@@ -184,7 +184,7 @@ class FakeWorker(TruingWorker):
             model_config=SimpleNamespace(**config, max_logprobs=max_logprobs),
             lora_config=lora,
             get_model=lambda: _Model(held),
-            device=torch.device("cpu"),
+            device=torch.device("cuda"),  # a GPU build: its answers have routes if it is asked for them
             aux_output_connector=object() if returns_routes else None,
             lora_manager=manager,
         )

@@ -1,7 +1,7 @@
 """Records which experts tokens take, where vLLM's model runner returns no routes, as on a CPU.
 
-Routers call a function with the ids that they selected (vLLM's own ``set_capture_fn``). The rows of a step are
-the scheduled tokens of its requests, one request after another.
+Routers call a function with the ids that they selected (vLLM's own ``set_capture_fn``). The rows of a step
+are the scheduled tokens of its requests, one request after another.
 """
 
 import base64

@@ -14,8 +14,13 @@ from typing import Any
 import torch
 
 if __package__:  # in Truing's tests; inside vLLM the files are modules of their own
-    from .truing_vllm_experts import expert_layers, expert_responses, pack_experts, why_unproven
-    from .truing_vllm_routes import RouteRecorder
+    from truing.engines.vllm.worker.truing_vllm_experts import (
+        expert_layers,
+        expert_responses,
+        pack_experts,
+        why_unproven,
+    )
+    from truing.engines.vllm.worker.truing_vllm_routes import RouteRecorder
 else:
     from truing_vllm_experts import expert_layers, expert_responses, pack_experts, why_unproven
     from truing_vllm_routes import RouteRecorder
@@ -95,7 +100,13 @@ class TruingWorker:
         model, dtype = runner.get_model(), runner.model_config.dtype
         packed = getattr(model, "packed_modules_mapping", {})
         slot = _newest_slot(runner) if adapter else None
-        found: dict[str, dict[str, Any]] = {"linear": {}, "tables": {}, "vectors": {}, "delta": {}, "experts": {}}
+        found: dict[str, dict[str, Any]] = {
+            "linear": {},
+            "tables": {},
+            "vectors": {},
+            "delta": {},
+            "experts": {},
+        }
         for name, layer in expert_layers(model) if base else ():
             r = probe_vector(_width(layer), seed).to(layer.w13_weight.device, dtype)
             why = why_unproven(layer)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from architectures import tiny_model
 from folders import ROOT
+from mixtures import write_mixture
 from torch import nn
 from transformers import Qwen3Config
 
@@ -123,6 +124,13 @@ def qwen3(folder: Path, *, tied: bool) -> dict[str, str]:
 def full_qwen3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Qwen3 without an adapter: all weights are trained."""
     with serve(model=qwen3(tmp_path_factory.mktemp("full"), tied=request.param)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A Qwen3 mixture of experts: all weights are trained."""
+    with serve(model={"name": write_mixture(tmp_path_factory.mktemp("mixture"))}) as served:
         yield served
 
 

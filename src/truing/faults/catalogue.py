@@ -148,6 +148,9 @@ CATALOGUE: Mapping[int, KnownFault] = {
     83: _by("an answer spans a publication", "", "its answer is refused"),
     84: _by("an engine returns NaN", "", "its answer is refused, with the token"),
     85: _by("an engine loses the adapter after its publication was proven", "RAT002 SMP004"),
+    86: _by("expert routes are off by one token", "SMP012", PUBLICATION),
+    87: _by("expert routes are those of another sample", "SMP012"),
+    88: _by("scores of replayed experts are read after all others were set to 0", "SMP012"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -37,6 +37,12 @@ CALLS: Mapping[str, Any] = {
     "episode.force_rate": 1.0,
 }
 VLLM: Mapping[str, Any] = {"engine.kind": "vllm"}
+MIXTURE: Mapping[str, Any] = {
+    **VLLM,
+    "model.name": "tiny-moe",
+    "engine.arguments": {"enable-return-routed-experts": True},
+    "sampling.max_new_tokens": 12,
+}
 VLLM_LORA: Mapping[str, Any] = {**VLLM, **LORA}
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "on-policy": ("ratios are 1, the loss is 0, no KL: all as expected", {}),
@@ -193,6 +199,8 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "sft.steps": 20,
         },
     ),
+    "mixture": ("a mixture of experts, along the routes that a vLLM server returns", MIXTURE),
+    "mixture-local": ("a mixture of experts whose sampler returns no routes", {"model.name": "tiny-moe"}),
     "vllm-tools": ("several turns with tools, whose prefix the server caches", {**TOOLS, **VLLM_LORA}),
     "scaffolding-left-out": (
         "the scaffolding of calls is not trained",

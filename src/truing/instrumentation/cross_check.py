@@ -18,6 +18,7 @@ from truing.doctor.truing_run import setup_of, step_of
 from truing.engines.local.engine import LocalEngine
 from truing.instrumentation.forward_check import plain_facts, rounding_fact, row_logits
 from truing.instrumentation.gradient_sum_check import compare_gradients, flat_gradient
+from truing.instrumentation.route_check import route_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import Trace, backward, loss_mask
@@ -61,6 +62,7 @@ class CrossCheck:
         together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
         facts["null"] = null_facts(rows, together, alone) | rounding_fact(learner, rows)
         facts["plain"] = plain_facts(learner, rows, together, alone)
+        facts |= route_facts(learner, rows)
         if setup_of(self.session.recipe, self.stage).plain is not False:
             facts["gradient"] = self._gradient(learner, minibatch, rows, together)
         return facts

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from mixtures import CHOSEN, EXPERTS, LAYERS, write_mixture
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.canary import canary_sample, sample_scores
@@ -18,16 +17,18 @@ from truing.engines.vllm.server_facts import check_server
 from truing.errors import EngineError, ModelError, PublicationError
 from truing.faults.fake_vllm.weights import HeldModel
 from truing.faults.fake_vllm.worker import FakeWorker
+from truing.models.builtin import ensure_built
 from truing.models.forward.expert_routes import use_routes
+from truing.models.tiny_moe import CHOSEN, EXPERTS, LAYERS
 from truing.types.sampling_params import SamplingParams
 from truing.types.token import NO_ROUTE
 
 PARAMS = SamplingParams(max_new_tokens=12)
 
 
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    return write_mixture(tmp_path_factory.mktemp("mixture"))
+@pytest.fixture
+def folder():
+    return str(ensure_built("tiny-moe"))
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_log_probabilities_agree_along_the_routes_of_an_engine_that_rounds_other
     generator = torch.Generator().manual_seed(0)
 
     @contextmanager
-    def another_selection(held, tokens):
+    def another_selection(held, tokens, cache):
         noise = torch.rand(tokens, LAYERS, EXPERTS, generator=generator)
         routes = noise.topk(CHOSEN).indices.to(torch.int16)
         routes[torch.rand(tokens, generator=generator) < 0.8] = NO_ROUTE  # most select as they would

@@ -7,7 +7,7 @@ is found on the router's own selection, and then applied to the recorded ids.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,14 @@ FORMULAS: Mapping[str, Formula] = {
 }
 
 
+class Selection(NamedTuple):
+    """What a router returned: logits of all experts, and scores and ids of the selected ones."""
+
+    logits_TE: Tensor
+    scores_TK: Tensor
+    ids_TK: Tensor
+
+
 @contextmanager
 def routes_imposed(decoder: nn.Module, routes_TLK: Tensor) -> Iterator[None]:
     """Within the block the routers of a plain forward of one row return the recorded experts.
@@ -55,18 +63,57 @@ def routes_imposed(decoder: nn.Module, routes_TLK: Tensor) -> Iterator[None]:
         routes_TLK: by token, decoder layer and selected expert; negative where nothing is recorded.
     """
     with ExitStack() as stack:
-        for name, module in decoder.named_modules():
-            layer = next((int(part) for part in name.split(".") if part.isdecimal()), None)
-            if layer is not None and type(module).__name__.endswith(("Router", "Gate", "Gating")):
-                handle = module.register_forward_hook(partial(_impose, routes_TLK[:, layer]))
-                stack.callback(handle.remove)
+        for layer, router in _routers(decoder):
+            handle = router.register_forward_hook(partial(_impose, routes_TLK[:, layer]))
+            stack.callback(handle.remove)
         yield
+
+
+@contextmanager
+def selections_of(decoder: nn.Module) -> Iterator[dict[int, Selection]]:
+    """Within the block, what the routers return in the last forward, by decoder layer."""
+    found: dict[int, Selection] = {}
+
+    def keep(layer: int, module: nn.Module, inputs: Any, output: Any) -> None:
+        found[layer] = Selection(*(each.detach() for each in output))
+
+    with ExitStack() as stack:
+        for layer, router in _routers(decoder):
+            stack.callback(router.register_forward_hook(partial(keep, layer)).remove)
+        yield found
+
+
+def score_error(free: Selection, along: Selection) -> float:
+    """Return how far scores along recorded routes are from the router's formula, relative to the largest.
+
+    The formula is that of ``free``, the same router's own selection.
+    """
+    wide_TE = _wide(along.logits_TE)
+    formula, factor = _fitting(_wide(free.logits_TE), free.scores_TK, free.ids_TK)
+    expected_TK = factor * formula(wide_TE, along.ids_TK)
+    return float((along.scores_TK - expected_TK).abs().max() / expected_TK.abs().max())
+
+
+def differing_sets(one_TK: Tensor, other_TK: Tensor) -> Tensor:
+    """Return where two selections are different sets of experts, in any order: [T] bool."""
+    return (one_TK.sort(1).values != other_TK.to(one_TK).sort(1).values).any(1)
+
+
+def _routers(decoder: nn.Module) -> Iterator[tuple[int, nn.Module]]:
+    for name, module in decoder.named_modules():
+        layer = next((int(part) for part in name.split(".") if part.isdecimal()), None)
+        if layer is not None and type(module).__name__.endswith(("Router", "Gate", "Gating")):
+            yield layer, module
+
+
+def _wide(logits_TE: Tensor) -> Tensor:
+    return logits_TE.to(torch.promote_types(logits_TE.dtype, torch.float32))
 
 
 def _impose(recorded_TK: Tensor, module: nn.Module, inputs: Any, output: Any) -> Any:
     """Return a router's output with the recorded experts."""
     logits_TE, scores_TK, ids_TK = output
-    wide_TE = logits_TE.to(torch.promote_types(logits_TE.dtype, torch.float32))
+    wide_TE = _wide(logits_TE)
     formula, factor = _fitting(wide_TE.detach(), scores_TK.detach(), ids_TK)
     given_TK = torch.full_like(ids_TK, -1)
     rows = min(len(ids_TK), len(recorded_TK))

@@ -9,13 +9,15 @@ from itertools import permutations
 from operator import itemgetter
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from truing.engines.base import Completion, Request
 from truing.engines.vllm.canary import REMEDY, canary_sample, largest, sample_scores
 from truing.errors import PublicationError
 from truing.models.forward.score import causal_model
 from truing.types.sampling_params import RAW, SamplingParams
+from truing.types.token import NO_ROUTE
 
 TEMPERATURES = tuple(round(0.05 * i, 2) for i in range(2, 41))
 REPETITION_PENALTIES = tuple(round(1 + 0.05 * i, 2) for i in range(1, 11))
@@ -48,6 +50,8 @@ def compare_turns(
         cause = min(fitting, key=itemgetter(0))[1]
     elif _distance(policy, uncached(), params) <= tolerance:
         cause = "its prefix cache answers with keys and values of other weights"
+    elif any(turn.routes is not None for _, turn in turns):
+        cause = "no known setting gives them, along the expert routes that it returns or without them"
     else:
         cause = "no known setting gives them"
     raise PublicationError(
@@ -71,10 +75,31 @@ def _alternatives(
     for shift in (1, -1):
         moved = [(request, replace(turn, token_ids=turn.token_ids - shift)) for request, turn in turns]
         yield _distance(policy, moved, params), f"its ids are off by {shift:+d}"
+    yield from _other_routes(policy, turns, params)
     for order in permutations(range(len(turns))):
         if list(order) != sorted(order):
-            moved = [(turns[i][0], turns[j][1]) for i, j in enumerate(order)]
+            moved = [(turns[i][0], replace(turns[j][1], routes=None)) for i, j in enumerate(order)]
             yield _distance(policy, moved, params), "answers of two requests are exchanged"
+
+
+def _other_routes(
+    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams
+) -> Iterator[tuple[float, str]]:
+    """Yield the same for what an engine may do wrong with the expert routes that it returns."""
+    routed = [(request, turn, turn.routes) for request, turn in turns if turn.routes is not None]
+    if len(routed) < len(turns):
+        return
+    for shift in (1, -1):
+        moved = [(r, replace(turn, routes=_placed(routes.roll(-shift, 0)))) for r, turn, routes in routed]
+        name = "before" if shift > 0 else "after"
+        yield _distance(policy, moved, params), f"its expert routes are those of the token {name}"
+    without = [(request, replace(turn, routes=None)) for request, turn in turns]
+    yield _distance(policy, without, params), "its expert routes are not those with which it computed"
+
+
+def _placed(routes: Tensor) -> Tensor:
+    """Return shifted routes; what was shifted around, and the last token, have none."""
+    return torch.cat([routes[:-1], torch.full_like(routes[:1], NO_ROUTE)])
 
 
 def _other_params(params: SamplingParams) -> dict[str, SamplingParams]:

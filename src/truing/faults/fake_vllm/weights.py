@@ -159,7 +159,7 @@ class HeldModel:
         """Return the logits after each token: [T, V] float32; the cache grows by these tokens."""
         with self._lock:
             self._active = self.adapter() if scope.adapter else {}
-            with record_routes(self.base) as recorded, self.routing(len(ids)):
+            with record_routes(self.base) as recorded, self.routing(len(ids), cache):
                 # by position: transformers 5.24 has another name for the cache
                 decode = self.base.base_model
                 hidden = decode(torch.tensor([ids]), None, None, cache, use_cache=True).last_hidden_state
@@ -167,8 +167,8 @@ class HeldModel:
             logits = functional.linear(hidden, self.packed_head, self.head.bias)
             return self._add_adapter("lm_head", self.head, (hidden,), logits)[0].float()
 
-    def routing(self, tokens: int) -> AbstractContextManager[None]:
-        """Return how the routers of a forward of ``tokens`` select: by themselves."""
+    def routing(self, tokens: int, cache: RoutedCache) -> AbstractContextManager[None]:
+        """Return how the routers of a forward of ``tokens`` after ``cache`` select: by themselves."""
         return nullcontext()
 
     def _add_adapter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:

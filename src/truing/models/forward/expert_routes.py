@@ -77,11 +77,16 @@ class SelectRoutes(TorchFunctionMode):
             self.count.compared.append(known_R1.sum())
             self.count.different.append(other_R.sum())
         self.selected.append(ids_RK)
-        return torch.return_types.topk((args[0].gather(-1, ids_RK), ids_RK))
+        return torch.return_types.topk((scores_at(args[0], ids_RK), ids_RK))
 
     def _selects(self, scores: Tensor, indices: Tensor) -> bool:
         """Whether a ``topk`` selects experts; a router may also select groups of them."""
         return scores.ndim == 2 and (scores.shape[1], indices.shape[1]) == (self.experts, self.chosen)
+
+
+def scores_at(scores_RE: Tensor, ids_RK: Tensor) -> Tensor:
+    """Return the scores of given experts from those of all, with their gradient: [R, K]."""
+    return scores_RE.gather(-1, ids_RK)
 
 
 def routers_of(causal: PreTrainedModel) -> dict[int, nn.Module]:

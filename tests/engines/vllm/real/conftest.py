@@ -12,7 +12,6 @@ import pytest
 import torch
 from architectures import tiny_model
 from folders import ROOT
-from mixtures import write_mixture
 from torch import nn
 from transformers import Qwen3Config
 
@@ -128,9 +127,9 @@ def full_qwen3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
-def mixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A Qwen3 mixture of experts: all weights are trained."""
-    with serve(model={"name": write_mixture(tmp_path_factory.mktemp("mixture"))}) as served:
+def mixture() -> Iterator[Served]:
+    """A mixture of experts: all weights are trained."""
+    with serve(model={"name": "tiny-moe"}) as served:
         yield served
 
 

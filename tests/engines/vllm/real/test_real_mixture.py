@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from mixtures import CHOSEN, EXPERTS, LAYERS
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.canary import canary_sample
 from truing.errors import PublicationError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
+from truing.models.tiny_moe import CHOSEN, EXPERTS, LAYERS
 from truing.types.sampling_params import SamplingParams
 from truing.types.token import NO_ROUTE
 

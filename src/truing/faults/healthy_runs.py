@@ -37,12 +37,7 @@ CALLS: Mapping[str, Any] = {
     "episode.force_rate": 1.0,
 }
 VLLM: Mapping[str, Any] = {"engine.kind": "vllm"}
-MIXTURE: Mapping[str, Any] = {
-    **VLLM,
-    "model.name": "tiny-moe",
-    "engine.arguments": {"enable-return-routed-experts": True},
-    "sampling.max_new_tokens": 12,
-}
+MIXTURE: Mapping[str, Any] = {**VLLM, "model.name": "tiny-moe", "sampling.max_new_tokens": 12}
 VLLM_LORA: Mapping[str, Any] = {**VLLM, **LORA}
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "on-policy": ("ratios are 1, the loss is 0, no KL: all as expected", {}),

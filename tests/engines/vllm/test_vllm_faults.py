@@ -17,7 +17,7 @@ REFUSED = {name: fault for name, fault in FAULTS.items() if fault.refusal}
 def published_and_sampled(open_engine, fault, train):
     """Publish some versions, and sample with each, as a run does."""
     table = table_of(fault)
-    engine, policy = open_engine(**{key: table[key] for key in ("sampling", "lora") if key in table})
+    engine, policy = open_engine(**{key: table[key] for key in ("model", "sampling", "lora") if key in table})
     params = SamplingParams(**table["sampling"])
     for version in range(3, 7):
         train(policy, version)

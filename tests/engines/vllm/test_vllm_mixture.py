@@ -36,7 +36,7 @@ def mixture(folder, served, opened):
     """``mixture(returns_routes=False)``: the server, its engine and the policy."""
 
     def start(**options):
-        server = served(model=folder, name=folder, max_lora_rank=0, **{"returns_routes": True} | options)
+        server = served(model=folder, name=folder, max_lora_rank=0, **options)
         engine, policy = opened(server.url, model={"name": folder, "device": "cpu"})
         return server, engine, policy
 

@@ -109,8 +109,10 @@ class HeldModel:
     @torch.no_grad()
     def reload_weights(self, folder: Path) -> None:
         """Replace the base model's weights; the packed head stays, if it is tied to the embedding."""
-        names, held = read_weights(folder).keys(), self.base.state_dict()
-        weights = read_base(folder, self.dtype).state_dict()  # experts are apart in a checkpoint
+        weights, held = read_weights(folder), self.base.state_dict()
+        names = weights.keys()
+        if names - held.keys():  # experts are apart in a checkpoint
+            weights = read_base(folder, self.dtype).state_dict()
         with self._lock:
             for name, weight in weights.items():
                 held[name].copy_(weight)

@@ -55,16 +55,16 @@ class Selection(NamedTuple):
 
 
 @contextmanager
-def routes_imposed(decoder: nn.Module, routes_TLK: Tensor) -> Iterator[None]:
+def routes_imposed(decoder: nn.Module, routes_TMK: Tensor) -> Iterator[None]:
     """Within the block the routers of a plain forward of one row return the recorded experts.
 
     Args:
         decoder: of a mixture whose routers return logits, scores and ids.
-        routes_TLK: by token, decoder layer and selected expert; negative where nothing is recorded.
+        routes_TMK: by token, decoder layer and selected expert; negative where nothing is recorded.
     """
     with ExitStack() as stack:
         for layer, router in _routers(decoder):
-            handle = router.register_forward_hook(partial(_impose, routes_TLK[:, layer]))
+            handle = router.register_forward_hook(partial(_impose, routes_TMK[:, layer]))
             stack.callback(handle.remove)
         yield
 

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from truing.engines.base import Completion, Request
-from truing.engines.vllm.canary import REMEDY, canary_sample, largest, sample_scores
+from truing.engines.vllm.canary import MIXTURE_SHARE, REMEDY, canary_sample, largest, sample_scores
 from truing.errors import PublicationError
+from truing.models.forward.expert_routes import is_mixture
 from truing.models.forward.score import causal_model
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.token import NO_ROUTE
@@ -45,13 +46,15 @@ def compare_turns(
     distance = _distance(policy, turns, params)
     if distance <= tolerance:
         return {"largest": distance, "tokens": sum(len(turn.token_ids) for _, turn in turns)}
+    routed = any(turn.routes is not None for _, turn in turns)
+    without_routes = [(request, replace(turn, routes=None)) for request, turn in turns]
     fitting = [(each, name) for each, name in _alternatives(policy, turns, params) if each <= tolerance]
     if fitting:
         cause = min(fitting, key=itemgetter(0))[1]
+    elif routed and _distance(policy, without_routes, params) <= tolerance:
+        cause = "its expert routes are not those with which it computed"
     elif _distance(policy, uncached(), params) <= tolerance:
         cause = "its prefix cache answers with keys and values of other weights"
-    elif any(turn.routes is not None for _, turn in turns):
-        cause = "no known setting gives them, along the expert routes that it returns or without them"
     else:
         cause = "no known setting gives them"
     raise PublicationError(
@@ -93,8 +96,6 @@ def _other_routes(
         moved = [(r, replace(turn, routes=_placed(routes.roll(-shift, 0)))) for r, turn, routes in routed]
         name = "before" if shift > 0 else "after"
         yield _distance(policy, moved, params), f"its expert routes are those of the token {name}"
-    without = [(request, replace(turn, routes=None)) for request, turn in turns]
-    yield _distance(policy, without, params), "its expert routes are not those with which it computed"
 
 
 def _placed(routes: Tensor) -> Tensor:
@@ -134,4 +135,7 @@ def _distance(
         for i, (request, turn) in enumerate(turns)
     ]
     scored = sample_scores(policy, samples)
-    return max(largest(mine - turn.logprob) for mine, (_, turn) in zip(scored, turns, strict=True))
+    # near a tie a mixture without routes on record may take other experts, and then scores a token otherwise
+    apart = is_mixture(causal_model(policy)) and any(turn.routes is None for _, turn in turns)
+    differences = [mine - turn.logprob for mine, (_, turn) in zip(scored, turns, strict=True)]
+    return largest(torch.cat(differences), MIXTURE_SHARE if apart else 1.0)

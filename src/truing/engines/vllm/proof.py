@@ -6,7 +6,7 @@ sampled turns under the declared sampling parameters. The server's version is co
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -29,6 +29,9 @@ from truing.types.sampling_params import SamplingParams
 
 GENERATE = "/inference/v1/generate"
 """vLLM's endpoint that takes ids and returns ids."""
+
+Generate = Callable[[dict[str, Any]], dict[str, Any]]
+"""From a request to its answer."""
 
 ABORT_SECONDS = 10.0
 """Seconds that a server may take to end aborted requests."""
@@ -81,6 +84,7 @@ def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[s
 
 def prove(
     client: VllmClient,
+    generate: Generate,
     model: str,
     publication: Publication,
     policy: nn.Module | None,
@@ -90,6 +94,7 @@ def prove(
 
     Args:
         client: of the server.
+        generate: returns the answer to a request for a turn, with expert routes if the server has any.
         model: its name of the base model.
         publication: what it has loaded.
         policy: with the published weights; None to leave out sampled turns, if it has moved on.
@@ -119,7 +124,7 @@ def prove(
         "layers": compare(probe, publication.expected, publication.dtype, earlier, rounded),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
-    sample = partial(_sample_turns, client, name, publication, sampling_params)
+    sample = partial(_sample_turns, generate, name, publication, sampling_params)
     turns = sample()  # before rows are scored: a NaN is named with its token
     # one by one: with an adapter, vLLM 0.32 fails on scored prompts of several requests in flight
     found = torch.cat([_row_logprobs(client, name, row) for row in rows])
@@ -141,14 +146,14 @@ def _row_logprobs(client: VllmClient, name: str, row: Tensor) -> Tensor:
 
 
 def _sample_turns(
-    client: VllmClient, name: str, publication: Publication, params: SamplingParams, **options: Any
+    generate: Generate, name: str, publication: Publication, params: SamplingParams, **options: Any
 ) -> list[Turn]:
     """Return turns that the engine samples after the prompts, all at one time."""
     key = publication.version, publication.weight_digest
     requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(publication.prompts)]
 
     def turn(request: Request) -> Turn:
-        answer = client.post(GENERATE, {**to_request(request, params, name), **options})
+        answer = generate({**to_request(request, params, name), **options})
         return request, read_completion(answer, request, params, version=None, weight_digest="")
 
     with ThreadPoolExecutor(len(requests)) as threads:

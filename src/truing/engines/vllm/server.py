@@ -124,7 +124,7 @@ class Server:
         """Load a publication, prove it, and return the receipt."""
         load(self.client, publication, self._adapters)
         self._adapters = [publication.adapter] if publication.adapter else []
-        receipt = prove(self.client, self.model, publication, policy, sampling_params)
+        receipt = prove(self.client, self.generate, self.model, publication, policy, sampling_params)
         self._proven = publication
         return receipt
 

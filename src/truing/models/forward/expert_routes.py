@@ -115,18 +115,18 @@ def why_no_replay(causal: PreTrainedModel) -> str:
 
 @contextmanager
 def use_routes(
-    causal: PreTrainedModel, routes_RLK: Tensor, count: RouteCount | None = None
+    causal: PreTrainedModel, routes_RMK: Tensor, count: RouteCount | None = None
 ) -> Iterator[None]:
     """Within the block routers select the recorded experts.
 
     Args:
         causal: a model for which ``why_no_replay`` is "".
-        routes_RLK: by token of the forward, decoder layer and selected expert; NO_ROUTE without a record.
+        routes_RMK: by token of the forward, decoder layer and selected expert; NO_ROUTE without a record.
         count: counts the sets for which the router would have selected another one.
     """
     with ExitStack() as stack:
         for layer, router in routers_of(causal).items():
-            stack.enter_context(_selecting(router, routes_RLK[:, layer], count))
+            stack.enter_context(_selecting(router, routes_RMK[:, layer], count))
         yield
 
 
@@ -146,10 +146,10 @@ def record_routes(causal: PreTrainedModel) -> Iterator[Callable[[], Tensor]]:
             by_layer = {layer: torch.cat(mode.selected) for layer, mode in modes.items()}
             some = next(iter(by_layer.values()))
             layers = causal.config.get_text_config().num_hidden_layers
-            routes_RLK = torch.full((len(some), layers, some.shape[1]), NO_ROUTE, dtype=torch.int16)
+            routes_RMK = torch.full((len(some), layers, some.shape[1]), NO_ROUTE, dtype=torch.int16)
             for layer, ids_RK in by_layer.items():
-                routes_RLK[:, layer] = ids_RK.to("cpu", torch.int16)
-            return routes_RLK
+                routes_RMK[:, layer] = ids_RK.to("cpu", torch.int16)
+            return routes_RMK
 
         yield recorded
 

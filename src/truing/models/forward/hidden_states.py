@@ -48,20 +48,20 @@ def hidden_before(
     longest = max(map(len, sequences))
     check_positions(causal, longest)
     if why_no_tree(causal, longest):
-        routes_RLK = None if routes is None else _padded_routes(routes, sequences)
-        again = partial(_along, causal, routes_RLK, None)
+        routes_RMK = None if routes is None else _padded_routes(routes, sequences)
+        again = partial(_along, causal, routes_RMK, None)
         with (
             recompute_layers(causal, again) if recompute else nullcontext(),
-            _along(causal, routes_RLK, count),
+            _along(causal, routes_RMK, count),
         ):
             hidden = _padded(causal, sequences)
         return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
     keyed = token_keys(sequences, routes)
     tree = build_tree(keyed.keys)
     places = torch.nn.utils.rnn.pad_sequence(list(tree.token_indices), batch_first=True)
-    attention, routes_RLK = tree_attention(tree, causal.device), keyed.routes_of(tree.keys_L)
-    again = partial(_along, causal, routes_RLK, None, attention)
-    with recompute_layers(causal, again) if recompute else nullcontext(), _along(causal, routes_RLK, count):
+    attention, routes_RMK = tree_attention(tree, causal.device), keyed.routes_of(tree.keys_L)
+    again = partial(_along, causal, routes_RMK, None, attention)
+    with recompute_layers(causal, again) if recompute else nullcontext(), _along(causal, routes_RMK, count):
         hidden = decoder_states(causal, keyed.ids_of(tree.keys_L), tree.position_ids_L, attention)
     return hidden[places[sample_N, token_N - 1].to(hidden.device)]
 
@@ -69,14 +69,14 @@ def hidden_before(
 @contextmanager
 def _along(
     causal: PreTrainedModel,
-    routes_RLK: Tensor | None,
+    routes_RMK: Tensor | None,
     count: RouteCount | None,
     attention: Attention | None = None,
 ) -> Iterator[None]:
     """Within the block the model takes these routes, if any, and this attention."""
     with ExitStack() as stack:
-        if routes_RLK is not None:
-            stack.enter_context(use_routes(causal, routes_RLK, count))
+        if routes_RMK is not None:
+            stack.enter_context(use_routes(causal, routes_RMK, count))
         if attention is not None:
             stack.enter_context(use_attention(causal, attention))
         yield

@@ -23,7 +23,7 @@ class TokenKeys:
 
     keys: Sequence[Tensor]  # [T] of each sequence
     ids_U: Tensor | None = None
-    routes_ULK: Tensor | None = None
+    routes_UMK: Tensor | None = None
 
     def ids_of(self, keys_L: Tensor) -> Tensor:
         """Return the ids of keys."""
@@ -31,7 +31,7 @@ class TokenKeys:
 
     def routes_of(self, keys_L: Tensor) -> Tensor | None:
         """Return the routes of keys: [L, layers, K]; None without routes."""
-        return None if self.routes_ULK is None else self.routes_ULK[keys_L]
+        return None if self.routes_UMK is None else self.routes_UMK[keys_L]
 
 
 def token_keys(sequences: Sequence[Tensor], routes: Routes | None) -> TokenKeys:

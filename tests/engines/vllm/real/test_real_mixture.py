@@ -46,7 +46,7 @@ def test_trained_experts_are_proven_after_a_reload(mixture):
         receipt = mixture.publish(engine, 1)
         difference, share = compared(mixture.policy, sampled(engine, "proven"), along=True)
     assert receipt["layers"]["experts"]["layers"] == LAYERS
-    assert receipt["layers"]["experts"]["largest"] < 4
+    assert receipt["layers"]["experts"]["largest"] < 0.3
     assert receipt["rows"]["largest"] < 1e-4
     assert receipt["rows"]["told_apart_from"] == ["the weights of version 0"]
     assert difference < 1e-4

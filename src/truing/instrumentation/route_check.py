@@ -15,8 +15,9 @@ from truing.doctor.oracle.expert_routes import Selection, differing_sets, score_
 from truing.learner.learner import Learner
 from truing.learner.step import loss_mask
 from truing.models.forward.collate import collate
-from truing.models.forward.expert_routes import routers_of, why_no_replay
+from truing.models.forward.expert_routes import routers_of
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.models.forward.route_support import why_no_replay
 from truing.models.forward.score import autocast, causal_model, score
 from truing.types.sample import Sample
 from truing.types.token import Origin

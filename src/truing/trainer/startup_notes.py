@@ -7,8 +7,8 @@ from truing.config import Recipe
 from truing.config.other_trainers import ENVIRONMENT_VARIABLES
 from truing.learner.prompt_limit import truncation_notes
 from truing.learner.session import Session
-from truing.models.forward.expert_routes import is_mixture, why_no_replay
 from truing.models.forward.hidden_states import why_no_tree
+from truing.models.forward.route_support import is_mixture, why_no_replay
 from truing.models.forward.score import causal_model
 
 

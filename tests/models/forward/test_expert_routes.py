@@ -10,8 +10,9 @@ from samples import sample
 from truing.doctor.oracle.expert_routes import routes_imposed
 from truing.errors import ModelError
 from truing.models.forward.collate import collate
-from truing.models.forward.expert_routes import record_routes, routers_of, use_routes, why_no_replay
+from truing.models.forward.expert_routes import record_routes, routers_of, use_routes
 from truing.models.forward.hidden_states import split_micro_batches
+from truing.models.forward.route_support import why_no_replay
 from truing.models.forward.score import score
 from truing.types.token import NO_ROUTE
 
@@ -216,6 +217,9 @@ def test_routes_of_another_model_are_refused(mixture):
     (row, *_) = rows_of(mixture)
     with pytest.raises(ModelError, match="do not fit"):
         logprobs(mixture, [replace(row, routes=row.routes.repeat(1, 1, 2))])
+    for other in (row.routes[:, :1], row.routes + 4):
+        with pytest.raises(ModelError, match="of another model"):
+            logprobs(mixture, [replace(row, routes=other)])
 
 
 def test_routes_are_used_within_their_block_alone(mixture):

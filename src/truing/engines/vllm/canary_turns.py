@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from truing.engines.base import Completion, Request
 from truing.engines.vllm.canary import MIXTURE_SHARE, REMEDY, canary_sample, largest, sample_scores
 from truing.errors import PublicationError
-from truing.models.forward.expert_routes import is_mixture
+from truing.models.forward.route_support import is_mixture
 from truing.models.forward.score import causal_model
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.token import NO_ROUTE

@@ -12,9 +12,7 @@ everything else, such as normalising the selected scores.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +21,6 @@ from transformers import PreTrainedModel
 
 from truing.errors import ModelError
 from truing.types.token import NO_ROUTE
-
-PROBES = 16
-"""Hidden states on which a router is tried."""
-
-_REASONS: WeakKeyDictionary[PreTrainedModel, str] = WeakKeyDictionary()
 
 
 @dataclass
@@ -100,19 +93,6 @@ def routers_of(causal: PreTrainedModel) -> dict[int, nn.Module]:
     return found
 
 
-def is_mixture(causal: PreTrainedModel) -> bool:
-    """Whether a model has routed experts."""
-    names = {type(module).__name__ for module in causal.get_decoder().modules()}
-    return bool(routers_of(causal)) or any(name.endswith(("Experts", "SparseMoeBlock")) for name in names)
-
-
-def why_no_replay(causal: PreTrainedModel) -> str:
-    """Return why recorded routes cannot be replayed in this model; "" if they can. It is tried once."""
-    if causal not in _REASONS:
-        _REASONS[causal] = _try_routers(causal)
-    return _REASONS[causal]
-
-
 @contextmanager
 def use_routes(
     causal: PreTrainedModel, routes_RMK: Tensor, count: RouteCount | None = None
@@ -123,10 +103,22 @@ def use_routes(
         causal: a model for which ``why_no_replay`` is "".
         routes_RMK: by token of the forward, decoder layer and selected expert; NO_ROUTE without a record.
         count: counts the sets for which the router would have selected another one.
+
+    Raises:
+        ModelError: The routes are of another model.
     """
+    routers = routers_of(causal)
+    experts = min(len(_weight(router)) for router in routers.values())
+    if routes_RMK.shape[1] <= max(routers) or int(routes_RMK.max()) >= experts:
+        raise ModelError(
+            "recorded routes are of another model",
+            got=f"{routes_RMK.shape[1]} layers, experts up to {int(routes_RMK.max())}",
+            expected=f"more than {max(routers)} layers, experts below {experts}",
+            remedy="serve the recipe's model",
+        )
     with ExitStack() as stack:
-        for layer, router in routers_of(causal).items():
-            stack.enter_context(_selecting(router, routes_RMK[:, layer], count))
+        for layer, router in routers.items():
+            stack.enter_context(selecting(router, routes_RMK[:, layer], count))
         yield
 
 
@@ -138,7 +130,7 @@ def record_routes(causal: PreTrainedModel) -> Iterator[Callable[[], Tensor]]:
     """
     with ExitStack() as stack:
         modes = {
-            layer: stack.enter_context(_selecting(router, None, None))
+            layer: stack.enter_context(selecting(router, None, None))
             for layer, router in routers_of(causal).items()
         }
 
@@ -154,6 +146,12 @@ def record_routes(causal: PreTrainedModel) -> Iterator[Callable[[], Tensor]]:
         yield recorded
 
 
+def _weight(router: nn.Module) -> Tensor:
+    """Return a router's weight: [E, D]."""
+    weight: Any = router.weight
+    return weight
+
+
 def _is_router(module: nn.Module) -> bool:
     weight, chosen = getattr(module, "weight", None), getattr(module, "top_k", None)
     is_named = type(module).__name__.endswith(("Router", "Gate", "Gating"))
@@ -161,13 +159,12 @@ def _is_router(module: nn.Module) -> bool:
 
 
 @contextmanager
-def _selecting(
+def selecting(
     router: nn.Module, routes_RK: Tensor | None, count: RouteCount | None
 ) -> Iterator[SelectRoutes]:
     """Within the block a router selects ``routes_RK``; it records its own selection if that is None."""
-    weight: Any = router.weight
     chosen: Any = router.top_k
-    mode = SelectRoutes(routes_RK, len(weight), chosen, count)
+    mode = SelectRoutes(routes_RK, len(_weight(router)), chosen, count)
     before, real = router.__dict__.get("forward"), router.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -182,46 +179,3 @@ def _selecting(
             del router.forward
         else:
             router.forward = before  # type: ignore[method-assign]
-
-
-@torch.no_grad()
-def _try_routers(causal: PreTrainedModel) -> str:
-    """Replay ids that a router would not select; return what does not work."""
-    kind, routers = causal.config.get_text_config().model_type, routers_of(causal)
-    if not routers:
-        return f"{kind} selects its experts outside a router"
-    for router in routers.values():
-        if reason := _try_router(router):
-            return f"the router of {kind} {reason}"
-    return ""
-
-
-def _try_router(router: nn.Module) -> str:
-    """Return why a router's selection cannot be replaced; "" if it can."""
-    weight: Any = router.weight
-    random = torch.Generator().manual_seed(0)
-    hidden = torch.randn(PROBES, weight.shape[1], generator=random).to(weight)
-    call = partial(router, hidden)
-    with _selecting(router, None, None) as own:
-        _quietly(call)
-    if len(own.selected) != 1:
-        return "does not select its experts by one topk over all of them"
-    last_RK = (own.selected[0] + 1) % len(weight)
-    with _selecting(router, last_RK, None):
-        outputs = _quietly(call)
-    scores = [each for each in outputs if each.shape == last_RK.shape and each.is_floating_point()]
-    ids = [each for each in outputs if each.shape == last_RK.shape and not each.is_floating_point()]
-    if len(scores) != 1 or len(ids) != 1 or not torch.equal(ids[0].to(last_RK), last_RK):
-        return "does not return the selected experts with a score each"
-    if not bool((scores[0] != 0).all()):
-        return "has no score for experts that it would not select"
-    return ""
-
-
-def _quietly(call: Callable[[], Any]) -> list[Tensor]:
-    """Return the tensors that a router returns; none if it takes other arguments."""
-    try:
-        outputs = call()
-    except TypeError:
-        return []
-    return [each for each in outputs if isinstance(each, Tensor)] if isinstance(outputs, tuple) else []

@@ -11,8 +11,9 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.forward.expert_routes import RouteCount, use_routes, why_no_replay
+from truing.models.forward.expert_routes import RouteCount, use_routes
 from truing.models.forward.recompute import recompute_layers
+from truing.models.forward.route_support import why_no_replay
 from truing.models.forward.token_keys import Routes, before_last, token_keys
 from truing.models.forward.token_tree import Partition, build_tree, partition
 from truing.models.forward.tree_attention import Attention, tree_attention, use_attention

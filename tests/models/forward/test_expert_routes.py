@@ -13,7 +13,9 @@ from truing.models.forward.collate import collate
 from truing.models.forward.expert_routes import record_routes, routers_of, use_routes
 from truing.models.forward.hidden_states import split_micro_batches
 from truing.models.forward.route_support import why_no_replay
-from truing.models.forward.score import score
+from truing.models.forward.score import causal_model, score
+from truing.models.lora import add_lora
+from truing.models.reference import make_reference
 from truing.types.token import NO_ROUTE
 
 REPLAYED = [
@@ -229,3 +231,25 @@ def test_routes_are_used_within_their_block_alone(mixture):
         pass
     assert torch.equal(own_routes(mixture, ids), before)
     assert not any("forward" in router.__dict__ for router in routers.values())
+
+
+def test_an_adapter_is_trained_along_the_routes_and_the_reference_routes_by_itself(mixture):
+    rows = [replace(row, routes=other_experts(row.routes, i)) for i, row in enumerate(rows_of(mixture))]
+    policy = add_lora(mixture, rank=2, alpha=4.0, dropout=0.0, targets=["q_proj", "v_proj"], seed=0)
+    with torch.no_grad():
+        for name, weight in policy.named_parameters():
+            if "lora_B" in name:
+                weight += 0.1
+    batch = collate(rows)
+    along = score(policy, batch, batch.policy_mask)
+    along.logprob.sum().backward()
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    assert all(bool(weight.grad.any()) for weight in trained)
+    with torch.no_grad(), routes_imposed(causal_model(policy).get_decoder(), rows[0].routes):
+        logits = policy(input_ids=rows[0].token_ids[None], use_cache=False).logits[0]
+    plain = logits.log_softmax(-1)[:-1].gather(1, rows[0].token_ids[1:, None])[:, 0]
+    assert torch.allclose(along.logprob[0, 3 : len(rows[0])], plain[2:], atol=2e-5)
+    reference = make_reference(policy, syncable=True).score(batch, batch.policy_mask).logprob
+    free = score(policy, batch, batch.policy_mask, replay_routes=False).logprob
+    assert torch.equal(reference, free.detach())
+    assert not torch.allclose(reference, along.logprob.detach(), atol=1e-3)

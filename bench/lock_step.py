@@ -87,7 +87,7 @@ class StopAppending:
 
     engine: Engine
     stop: int
-    replays_draws = False
+    draws = "unknown"
 
     @property
     def context_length(self) -> int:

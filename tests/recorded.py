@@ -13,7 +13,9 @@ from truing.types.token import Origin, Support
 NAN = float("nan")
 
 
-def make_row(name="s0", length=3, *, seed=0, sampling_params=None, reward=1.0, support=None) -> SampleRow:
+def make_row(
+    name="s0", length=3, *, seed=0, sampling_params=None, reward=1.0, support=None, routes=None
+) -> SampleRow:
     """A prompt token, then sampled ones; numbers are random, the value stream was never recorded."""
     generator = torch.Generator().manual_seed(seed)
     origin = torch.full((length,), Origin.SAMPLED, dtype=torch.uint8)
@@ -42,6 +44,7 @@ def make_row(name="s0", length=3, *, seed=0, sampling_params=None, reward=1.0, s
         old_logprob=numbers(),
         advantage=numbers(),
         support=support,
+        routes=routes,
     )
     return SampleRow(
         sample=sample,

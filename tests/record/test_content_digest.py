@@ -1,6 +1,7 @@
 """A digest says whether rows are the same, whatever they were read from and whatever lay beside them."""
 
 import pyarrow as pa
+import torch
 from recorded import make_row, support_of
 
 from truing.record.digest import content_digest, content_digests
@@ -44,7 +45,13 @@ def test_a_digest_distinguishes_what_differs_and_nothing_else():
 def test_every_column_is_in_the_digest():
     sampling_params = SamplingParams(top_k=2)
     rows = [
-        make_row(f"s{i}", sampling_params=sampling_params, support=support_of(0, i, 1), seed=i)
+        make_row(
+            f"s{i}",
+            sampling_params=sampling_params,
+            support=support_of(0, i, 1),
+            routes=torch.full((3, 2 + i, 2), i, dtype=torch.int16),
+            seed=i,
+        )
         for i in range(2)
     ]
     table = table_of("grpo", 0, rows)

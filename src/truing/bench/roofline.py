@@ -124,7 +124,7 @@ def lower_bounds(
     products = 2 * (weights.body * computed + weights.head * scored)
     prompt_tree = build_tree([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
     policy_tokens = rows * (case.turns - 1) * case.new_tokens
-    prompt_tokens = len(prompt_tree.token_ids_L) - policy_tokens
+    prompt_tokens = len(prompt_tree.keys_L) - policy_tokens
     prefill = 2 * (weights.body * prompt_tokens + weights.head * rows * case.turns)
     token_seconds = max(rates.weight * weight_count / rates.read, 2 * weight_count * rows / rates.gemm)
     bounds = {

@@ -33,7 +33,7 @@ class ModelConfig(FrozenModel):
     """The model, and how it is loaded."""
 
     name: str
-    """Name of a built-in model (`smollm2-135m`, `tiny`), hub id, folder or GGUF file."""
+    """Name of a built-in model (`smollm2-135m`, `tiny`, `tiny-moe`), hub id, folder or GGUF file."""
     revision: str | None = None
     """Branch, tag or commit on the hub."""
     chat_template: str | None = None

@@ -58,7 +58,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "reference": ("REF001", "REF002", "REF003", "REF004", "REF005"),
     "critic": ("VAL001", "VAL002", "VAL003"),
     "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008", "ADV010"),
-    "forward": ("SMP005", "SMP006"),
+    "forward": ("SMP005", "SMP006", "SMP012"),
     "draws": ("SMP007", "SMP008", "SMP009"),
     "loss": ("MSK003", "MSK007", "OPT006"),
     "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008", "OPT009", "OPT010"),

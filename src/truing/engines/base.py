@@ -60,6 +60,9 @@ class Completion:
     finish_reason: FinishReason
     version: int = 0  # of the weights; 0 for turns that no policy sampled
     weight_digest: str = ""
+    # [P + L, layers, K] int16, the experts that each layer selected for the ids of prompt and turn; −1 where
+    # nothing is recorded. None for a dense model, or if the engine returns no routes
+    routes: Tensor | None = None
 
 
 class RunningBatch(Protocol):
@@ -96,6 +99,12 @@ class Engine(Protocol):
     """What samples turns."""
 
     draws: Draws
+
+    @property
+    def returns_routes(self) -> bool:
+        """Whether turns have the experts that their tokens took, in a mixture of experts."""
+        ...
+
     context_length: int
     version: int  # of its weights
     weight_digest: str

@@ -158,6 +158,9 @@ CATALOGUE: Mapping[int, KnownFault] = {
     87: _by(
         "an engine cuts long prompts, or reads them with another window or positions", "SMP011", PUBLICATION
     ),
+    88: _by("expert routes are off by one token", "SMP012", PUBLICATION),
+    89: _by("expert routes are those of another sample", "SMP012"),
+    90: _by("scores of replayed experts are read after all others were set to 0", "SMP012"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

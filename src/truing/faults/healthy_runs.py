@@ -37,6 +37,7 @@ CALLS: Mapping[str, Any] = {
     "episode.force_rate": 1.0,
 }
 VLLM: Mapping[str, Any] = {"engine.kind": "vllm"}
+MIXTURE: Mapping[str, Any] = {**VLLM, "model.name": "tiny-moe", "sampling.max_new_tokens": 12}
 VLLM_LORA: Mapping[str, Any] = {**VLLM, **LORA}
 VLLM_AHEAD: Mapping[str, Any] = {**VLLM_LORA, "engine.ahead": 1, "correction.method": "truncate"}
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -199,6 +200,8 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {**VLLM_AHEAD, "grpo.steps": 6},
     ),
     "vllm-sleep": ("the server sleeps while the trainer works", {**VLLM_LORA, "engine.sleep": True}),
+    "mixture": ("a mixture of experts, along the routes that a vLLM server returns", MIXTURE),
+    "mixture-local": ("a mixture of experts whose sampler returns no routes", {"model.name": "tiny-moe"}),
     "vllm-tools": ("several turns with tools, whose prefix the server caches", {**TOOLS, **VLLM_LORA}),
     "scaffolding-left-out": (
         "the scaffolding of calls is not trained",

@@ -22,6 +22,8 @@ def audit_metrics(
     metrics: dict[str, float] = {}
     if compared and "null" in facts:
         metrics |= {name: facts["null"][key] for name, key in NULL_METRICS.items()}
+    if "routes" in facts:
+        metrics["mismatch/routes_rounding"] = facts["routes"]["rounding"]
     if "audit" in facts:
         metrics["audit/log10_odds"] = wealth_of([*audits, facts["audit"]]).together
         metrics["audit/tokens"] = float(facts["audit"]["tokens"])

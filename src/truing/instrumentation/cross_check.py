@@ -17,8 +17,9 @@ from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
 from truing.doctor.truing_run import setup_of, step_of
 from truing.engines.local.engine import LocalEngine
-from truing.instrumentation.forward_check import model_logits, plain_facts, rounding_fact
+from truing.instrumentation.forward_check import plain_facts, rounding_fact, row_logits
 from truing.instrumentation.gradient_sum_check import compare_gradients, flat_gradient
+from truing.instrumentation.route_check import route_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import Trace, backward, loss_mask
@@ -62,6 +63,7 @@ class CrossCheck:
         together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
         facts["null"] = null_facts(rows, together, alone) | rounding_fact(learner, rows)
         facts["plain"] = plain_facts(learner, rows, together, alone)
+        facts |= route_facts(learner, rows)
         if setup_of(self.session.recipe, self.stage).plain is not False:
             facts["gradient"] = self._gradient(learner, minibatch, rows, together)
         return facts
@@ -129,7 +131,7 @@ class CrossCheck:
             )
             places = ((of_logprob_T != 0) | (of_entropy_T != 0)).nonzero()[:, 0].tolist()
             if places:
-                logprob_K, entropy_K = plain_logprobs(model_logits(learner.model), row, places)
+                logprob_K, entropy_K = plain_logprobs(row_logits(learner.model, row), row, places)
                 weights = (each[places].to(logprob_K) for each in (of_logprob_T, of_entropy_T))
                 loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
                 loss.backward()

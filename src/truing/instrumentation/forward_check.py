@@ -1,14 +1,17 @@
 """A plain forward of some rows, compared with the log-probabilities of sampler, trainer and reference."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from truing.doctor.oracle.expert_routes import routes_imposed
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.learner.learner import Learner
 from truing.learner.step import loss_mask
+from truing.models.forward.hidden_states import routes_to_replay
 from truing.models.forward.score import causal_model
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
@@ -26,7 +29,7 @@ def plain_facts(
     tokens = 0
     for row in rows:
         place_K = loss_mask(row).nonzero()[:, 0]
-        expected_K = plain_logprobs(model_logits(learner.model), row, place_K.tolist())[0].cpu()
+        expected_K = plain_logprobs(row_logits(learner.model, row), row, place_K.tolist())[0].cpu()
         tokens += len(place_K)
         compared = {"trainer": batched[row.sample_id], "alone": alone[row.sample_id]}
         pairs = {name: (stream[place_K], expected_K) for name, stream in compared.items()}
@@ -66,8 +69,9 @@ def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
     if causal.device.type != "cpu":
         return {}  # there the trainer computes in bfloat16, a plain forward does not
     most = causal.config.get_text_config().max_position_embeddings
-    logits, roundings = model_logits(learner.model), list[float]()
+    roundings = list[float]()
     for row in rows:
+        logits = row_logits(learner.model, row)
         positions, ids = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1, row.token_ids
         extra = ids.roll(1)[: min(EXTRA_TOKENS, most - len(ids))]
         if len(extra):
@@ -88,12 +92,19 @@ def _plain_reference(reference: Reference, row: Sample, places: Sequence[int]) -
     return plain_logprobs(model_logits(reference.policy), row, places)[0].cpu()
 
 
-def model_logits(model: nn.Module) -> Logits:
-    """Return a function that runs the model's own forward on one row."""
+def row_logits(model: nn.Module, row: Sample) -> Logits:
+    """Return a function that runs the model's own forward on one row, along its expert routes on record."""
+    routes = routes_to_replay(causal_model(model), [row])
+    return model_logits(model, None if routes is None else routes[0])
+
+
+def model_logits(model: nn.Module, routes: Tensor | None = None) -> Logits:
+    """Return a function that runs the model's own forward on one row; its tokens take ``routes`` if given."""
     causal = causal_model(model)
 
     def logits(ids: Tensor, positions: Tensor) -> Tensor:
         input_ids, to_keep = (each.to(causal.device) for each in (ids[None], positions))
-        return causal(input_ids=input_ids, logits_to_keep=to_keep, use_cache=False).logits[0]
+        with nullcontext() if routes is None else routes_imposed(causal.get_decoder(), routes):
+            return causal(input_ids=input_ids, logits_to_keep=to_keep, use_cache=False).logits[0]
 
     return logits

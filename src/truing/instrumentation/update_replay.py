@@ -19,7 +19,7 @@ from truing.doctor.example_steps import changed_step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.token_places import places
 from truing.envs.base import Env
-from truing.instrumentation.forward_check import model_logits
+from truing.instrumentation.forward_check import row_logits
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import load_policy, restore_weights
@@ -128,7 +128,9 @@ class UpdateReplay:
                 continue  # later updates of a step use other weights
             assert self.policy is not None
             plain_K = (
-                plain_logprobs(model_logits(self.policy), row.sample, place_K.tolist())[0].double().cpu()
+                plain_logprobs(row_logits(self.policy, row.sample), row.sample, place_K.tolist())[0]
+                .double()
+                .cpu()
             )
             here = place_K + step.starts[index]
             checked += len(here)

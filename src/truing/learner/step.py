@@ -60,6 +60,7 @@ class Trace:
     # policy, critic: gradients summed over backward passes, and their comparison with the optimizer's
     backward_sums: list[BackwardSums] = field(default_factory=list[BackwardSums])
     sum_checks: list[list[dict[str, Any]]] = field(default_factory=list[list[dict[str, Any]]])
+    routes: tuple[int, int] = (0, 0)  # sets of experts on record, and those that the model would not select
     # [T] probability of all ids below the sampled one; NaN where draws are not replayed
     probability_below: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
 
@@ -315,6 +316,7 @@ def _add_micro_batch(
     gradient_BT = scores.logprob.grad  # None if no loss term reads log-probabilities
     streams["token_gradient"] = torch.zeros_like(scores.logprob) if gradient_BT is None else -gradient_BT
     trace.backward_counts.update(sample.sample_id for sample in samples)
+    trace.routes = trace.routes[0] + scores.routes[0], trace.routes[1] + scores.routes[1]
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()

@@ -21,6 +21,14 @@ AUDIT_METRICS = (
         NOT_AUDITED,
     ),
     Metric(
+        "mismatch/routes_rounding",
+        "share",
+        "Sets of experts, by token and layer of the audited rows, that differ between two forwards with equal"
+        " weights: by themselves, and with each module's output off by up to half of its last digit ÷ all"
+        " sets. It is what rounding alone may change: compare it with mismatch/routes_differ.",
+        "the update was not audited, or the model is dense or selects experts outside a router",
+    ),
+    Metric(
         "audit/log10_odds",
         "",
         "log10 of the stage's e-process against the hypothesis that tokens are sampled as declared (SMP007). "

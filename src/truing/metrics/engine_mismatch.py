@@ -35,6 +35,15 @@ def engine_mismatch_metrics(tokens: TokenStreams, publication: Mapping[str, Any]
     return metrics
 
 
+def routes_metric(routes: tuple[int, int]) -> Metrics:
+    """Return the share of recorded sets of experts that the trainer would not select; none without a record.
+
+    ``routes`` are the sets on record, by token and layer of the forward, and those of them that differ.
+    """
+    known, other = routes
+    return {"mismatch/routes_differ": other / known} if known else {}
+
+
 def token_classes(tokens: TokenStreams) -> dict[str, Tensor]:
     """Return the sampled tokens of each class: [N] bool.
 

@@ -126,6 +126,14 @@ UPDATE_METRICS = (
         " are proven equal: the engine's own rounding.",
         LOCAL,
     ),
+    Metric(
+        "mismatch/routes_differ",
+        "share",
+        "Sets of experts on record, by token and layer of the update's first forward, that the trainer's"
+        " router would not select, given the routes on record before it ÷ sets on record. Equal prefixes that"
+        " share their routes count once.",
+        "the model is dense, or the engine returns no routes",
+    ),
     *(
         Metric(
             f"mismatch_{name}/k3",

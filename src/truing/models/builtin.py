@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from truing.errors import ModelError
-from truing.models import smollm2, tiny
+from truing.models import smollm2, tiny, tiny_moe
 
 SOURCE_FILE = "source.json"
 """The file in a cached folder that records its source."""
@@ -48,6 +48,14 @@ BUILTIN_MODELS = {
         licence="Apache-2.0",
         source={"generator": "truing.models.tiny", "seed": tiny.SEED, "format": 1},
         build=tiny.build,
+    ),
+    "tiny-moe": BuiltinModel(
+        name="tiny-moe",
+        about="random mixture of experts with a byte tokenizer, for tests and probes",
+        parameters=tiny_moe.PARAMETERS,
+        licence="Apache-2.0",
+        source={"generator": "truing.models.tiny_moe", "seed": tiny_moe.SEED, "format": 1},
+        build=tiny_moe.build,
     ),
 }
 

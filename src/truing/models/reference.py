@@ -28,7 +28,11 @@ class Reference(ABC):
 
     @abstractmethod
     def score(self, batch: Batch, mask_BT: Tensor) -> Scores:
-        """Return the log-probabilities of the tokens in ``mask_BT``."""
+        """Return the log-probabilities of the tokens in ``mask_BT``.
+
+        Its routers select by themselves: the KL is to the model that the policy started from, which would
+        select its own experts. The routes on record are choices of the policy's routers.
+        """
 
     @abstractmethod
     def weights(self) -> Mapping[str, Tensor]:
@@ -90,7 +94,7 @@ class AdapterReference(Reference):
     def score(self, batch: Batch, mask_BT: Tensor) -> Scores:
         """Return scores with the frozen adapter instead of the trained one, or without any."""
         with use_reference(self.policy):
-            return score(self.policy, batch, mask_BT)
+            return score(self.policy, batch, mask_BT, replay_routes=False)
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the base and the frozen adapter."""
@@ -110,7 +114,7 @@ class CopyReference(Reference):
 
     def score(self, batch: Batch, mask_BT: Tensor) -> Scores:
         """Return scores with the copy."""
-        return score(self.policy, batch, mask_BT)
+        return score(self.policy, batch, mask_BT, replay_routes=False)
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the copy's weights."""

@@ -1,7 +1,8 @@
 """Converts the rows of a step to Arrow and back: a list column per token stream, a scalar column per fact.
 
 IPC segments and Parquet files have the same schema. NaN stays NaN and is never null; only ``support_*`` is
-null, for a sample whose sampling parameters truncate nothing.
+null, for a sample whose sampling parameters truncate nothing, and ``routes*``, for one without expert routes.
+A segment without any route has no column for them, as those of versions before routes were recorded.
 """
 
 import json
@@ -34,7 +35,11 @@ SUPPORT = {"support_ids": (pa.int32(), torch.int32), "support_splits": (pa.int64
 TRAINER_STREAMS = dict.fromkeys(
     TRAINER_NUMBERS, (pa.float32(), torch.float32)
 )  # token streams of a SampleRow
-LIST_COLUMNS = STREAMS | TRAINER_STREAMS | SUPPORT
+ROUTES = {  # flat, and their shape: layers, experts per token
+    "routes": (pa.int16(), torch.int16),
+    "routes_shape": (pa.int64(), torch.int64),
+}
+LIST_COLUMNS = STREAMS | TRAINER_STREAMS | SUPPORT | ROUTES
 SAMPLE_SCALARS = {  # scalars of a Sample
     "sample_id": pa.string(),
     "rollout_id": pa.string(),
@@ -75,6 +80,8 @@ SCHEMA = pa.schema(
     }
 )
 
+SCHEMA_WITHOUT_ROUTES = pa.schema([field for field in SCHEMA if field.name not in ROUTES])
+
 
 def warm_up() -> None:
     """Convert a list, so that pyarrow loads pandas now and not during a step (half a second)."""
@@ -89,7 +96,9 @@ def encode(stage: str, step: int, rows: Sequence[SampleRow]) -> bytes:
 def encode_table(table: pa.Table) -> bytes:
     """Return a table of rows as an Arrow IPC file."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    if table["routes"].null_count == table.num_rows:
+        table = table.drop_columns(list(ROUTES))
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
 
@@ -100,9 +109,23 @@ def decode(data: bytes) -> pa.Table:
     A checksum does not prove who wrote the file, so offsets are validated before use.
     """
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-    if not table.schema.equals(SCHEMA):
-        raise ValueError("columns that no version of this file had")
+    check_schema(table.schema)
     table.validate(full=True)
+    return with_route_columns(table)
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Raise ValueError unless a file has the columns of this version, or of one without routes."""
+    if not (schema.equals(SCHEMA) or schema.equals(SCHEMA_WITHOUT_ROUTES)):
+        raise ValueError("columns that no version of this file had")
+
+
+def with_route_columns(table: pa.Table) -> pa.Table:
+    """Return a table with all columns: null for routes that its file does not have."""
+    for name in ROUTES:
+        if name not in table.schema.names:
+            field = SCHEMA.field(name)
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
     return table
 
 
@@ -128,6 +151,10 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
     streams = {
         **{name: [getattr(sample, name) for sample in samples] for name in STREAMS},
         **{name: [getattr(row, name) for row in rows] for name in TRAINER_STREAMS},
+        "routes": [None if sample.routes is None else sample.routes.flatten() for sample in samples],
+        "routes_shape": [
+            None if sample.routes is None else torch.tensor(sample.routes.shape[1:]) for sample in samples
+        ],
         "support_ids": [None if support is None else support.ids for support in supports],
         "support_splits": [None if support is None else support.splits for support in supports],
     }
@@ -162,6 +189,7 @@ def _row(facts: dict, streams: dict) -> SampleRow:
         support=None
         if streams["support_splits"] is None
         else Support(streams["support_ids"], streams["support_splits"]),
+        routes=None if streams["routes"] is None else streams["routes"].view(-1, *streams["routes_shape"]),
     )
     return SampleRow(
         sample=sample,

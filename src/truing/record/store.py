@@ -13,7 +13,7 @@ from truing.errors import RecordError
 from truing.record.digest import content_digest
 from truing.record.index import Index, decode_index
 from truing.record.rows import SampleRow, StepRow
-from truing.record.segments import SCHEMA, decode, rows_of
+from truing.record.segments import check_schema, decode, rows_of, with_route_columns
 from truing.utils.atomic_files import sha256
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
@@ -48,6 +48,7 @@ class CompactedFile:
                 entry = self._open().entry(step.segment.sha256)
                 table = self._read_group(entry.group).slice(entry.start, entry.rows)
             matches = content_digest(table) == entry.digest.hex()
+            table = with_route_columns(table)
         except FileNotFoundError as error:
             raise RecordError(
                 f"segment {step.segment.file} of step {step.step} is missing",
@@ -100,8 +101,7 @@ class CompactedFile:
                 self.path, page_checksum_verification=True, thrift_string_size_limit=METADATA_LIMIT
             )
             self._index = decode_index(file.metadata.metadata, str(self.path))
-            if not file.schema_arrow.equals(SCHEMA):
-                raise ValueError("columns that no version of this file had")
+            check_schema(file.schema_arrow)
             self._file, self._state = file, state
         return self._index
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from truing.chat import Chat, Dialogue, TurnContext, add_turn, decode_reply, observe, read_turn
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Request
+from truing.rollouts.turn_routes import routes_of_turn
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import SamplingParams
@@ -79,6 +80,9 @@ class Attempt:
                 weight_digest=completion.weight_digest,
                 support=completion.support,
                 restart_reason=self.context.restart_reason,
+                routes=routes_of_turn(
+                    completion.routes, len(self.context.token_ids) + len(completion.token_ids)
+                ),
             )
         )
         self.dialogue = add_turn(chat, self.dialogue, forced, completion.token_ids, self.last_message)

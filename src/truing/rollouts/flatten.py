@@ -8,6 +8,7 @@ import torch
 
 from truing.chat import Prompt
 from truing.ops.masks import MaskPolicy, exclusion_reasons, kl_mask, supervised_mask, value_mask
+from truing.rollouts.turn_routes import join_routes
 from truing.types.rollout import Rollout, Turn
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW
@@ -101,6 +102,7 @@ def _sample(
         old_logprob=sampler_logprob,
         old_source="sampler" if (origin == Origin.SAMPLED).any() else "",
         support=_join_supports(turns) if any(turn.support is not None for turn in turns) else None,
+        routes=join_routes(turns),
     )
 
 
@@ -112,6 +114,7 @@ def _as_demonstration(turn: Turn) -> Turn:
         origin=torch.where(generated, Origin.DEMO, turn.origin).to(torch.uint8),
         sampler_logprob=torch.full_like(turn.sampler_logprob, torch.nan),
         support=None,
+        routes=None,
     )
 
 

@@ -8,12 +8,14 @@ from truing.config.other_trainers import ENVIRONMENT_VARIABLES
 from truing.learner.prompt_limit import truncation_notes
 from truing.learner.session import Session
 from truing.models.forward.hidden_states import why_no_tree
+from truing.models.forward.route_support import is_mixture, why_no_replay
 from truing.models.forward.score import causal_model
 
 
 def startup_notes(session: Session) -> Iterator[str]:
     """Yield the notes, a sentence each."""
     yield from _no_prefix_tree(session)
+    yield from _no_routes(session)
     if not session.recipe.episode.lock_step:
         yield "episode.lock_step is false: the last bits of log-probabilities may differ from run to run"
     yield from _unbounded_bootstrap(session.recipe)
@@ -31,6 +33,20 @@ def _no_prefix_tree(session: Session) -> Iterator[str]:
         if reason := why_no_tree(causal_model(session.policy), longest):
             yield f"{reason}: the shared prefix of {kind} is computed for each of them"
             return
+
+
+def _no_routes(session: Session) -> Iterator[str]:
+    """Yield why a mixture of experts is trained without the routes that its sampler took."""
+    causal = causal_model(session.policy)
+    if not is_mixture(causal):
+        return
+    if reason := why_no_replay(causal):
+        yield f"{reason}: sampler and trainer select experts apart, and near ties they differ"
+    elif not session.engine.returns_routes:
+        yield (
+            "the engine returns no expert routes: sampler and trainer select experts apart, and near ties"
+            " they differ; mismatch/routes_rounding is the share for which rounding alone decides"
+        )
 
 
 def _unbounded_bootstrap(recipe: Recipe) -> Iterator[str]:

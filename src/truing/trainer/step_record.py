@@ -24,7 +24,7 @@ from truing.learner.step import Trace
 from truing.learner.step_samples import StepSamples
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
-from truing.metrics.engine_mismatch import engine_mismatch_metrics
+from truing.metrics.engine_mismatch import engine_mismatch_metrics, routes_metric
 from truing.metrics.loss_label import LossLabel, loss_label
 from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
@@ -131,7 +131,7 @@ def step_record(
     total = sum(last.loss.values())
     metrics: Metrics = step_metrics(tokens, objective, first_inner=False)
     ids = compare_ids(_id_pairs(step_samples, first.samples))
-    metrics |= mismatch_metrics(first_tokens) | alignment_metric(ids)
+    metrics |= mismatch_metrics(first_tokens) | alignment_metric(ids) | routes_metric(first.routes)
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
         "tokens/computed": float(sum(trace.tokens_computed for trace in traces)),

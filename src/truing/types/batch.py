@@ -51,6 +51,8 @@ class Scores:
     raw_entropy: Tensor  # of the model's own distribution, nats; no gradient
     value: Tensor | None = None  # of the state before each token, reward units; None without a critic
     mass_below: Tensor | None = None  # probability of all lower ids; NaN where not requested; no gradient
+    # sets of experts on record, by token and layer, and those of them that the model itself would not select
+    routes: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, eq=False)

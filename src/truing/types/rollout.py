@@ -10,7 +10,7 @@ from truing.errors import InvalidValueError
 from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
-from truing.types.token import Support, check_same_length
+from truing.types.token import Support, check_routes, check_same_length
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,10 @@ class Turn:
     weight_digest: str
     support: Support | None = None
     restart_reason: str = ""
+    # [1 + C + L, layers, K] int16, the experts that the engine selected for the id before the context, the
+    # context and the sampled ids; −1 where it recorded none, as for the last id of an answer, which the
+    # engine computes with the next turn. None for a dense model, or if the engine returns no routes
+    routes: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
@@ -51,6 +55,7 @@ class Turn:
             name: getattr(self, name) for name in ("token_ids", "origin", "structure", "sampler_logprob")
         }
         check_same_length("Turn", **streams)
+        check_routes("a turn", self.routes, 1 + len(self.context_ids) + len(self.token_ids))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from torch import Tensor
 from truing.errors import InvalidValueError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
-from truing.types.token import Excluded, Origin, Support, check_same_length
+from truing.types.token import Excluded, Origin, Support, check_routes, check_same_length
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ class Sample:
     advantage: Tensor  # [T] float32
     returns: Tensor  # [T] float32
     support: Support | None
+    # [T, layers, K] int16, the experts that each decoder layer of the engine selected for a token; −1 where
+    # none is recorded. None for a dense model, or if the engine returns no routes
+    routes: Tensor | None = None
 
     @classmethod
     def with_defaults(cls, *, token_ids: Tensor, origin: Tensor, **fields: Any) -> "Sample":
@@ -96,6 +99,7 @@ class Sample:
                 got=f"{len(self.support.splits)} splits",
                 expected=f"{len(self.token_ids) + 1}",
             )
+        check_routes(f"sample {self.sample_id}", self.routes, len(self.token_ids))
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 from enum import IntEnum
 
+import torch
 from torch import Tensor
 
 from truing.errors import InvalidValueError
+
+NO_ROUTE = -1
+"""In place of the ids of experts where nothing is recorded: there a router selects by itself."""
 
 
 class Origin(IntEnum):
@@ -44,6 +48,16 @@ class Support:
     def at(self, t: int) -> Tensor:
         """Return the slice of token ``t``, [K]; empty for the whole vocabulary. ``support_mask`` reads it."""
         return self.ids[self.splits[t] : self.splits[t + 1]]
+
+
+def check_routes(owner: str, routes: Tensor | None, rows: int) -> None:
+    """Raise unless expert routes are [rows, layers, K] int16, if there are any."""
+    if routes is not None and (routes.ndim != 3 or len(routes) != rows or routes.dtype != torch.int16):
+        raise InvalidValueError(
+            f"the expert routes of {owner} do not cover its tokens",
+            got=f"{tuple(routes.shape)} {routes.dtype}",
+            expected=f"[{rows}, layers, experts per token] int16",
+        )
 
 
 def check_same_length(owner: str, **streams: Tensor) -> None:

@@ -18,7 +18,7 @@ def truing(tmp_path, monkeypatch):
 
 def test_the_list_marks_cached_models(truing, tmp_path):
     before = {model["name"]: model for model in json.loads(truing("--json").stdout)["models"]}
-    assert set(before) == {"smollm2-135m", "tiny"}
+    assert set(before) == {"smollm2-135m", "tiny", "tiny-moe"}
     assert before["smollm2-135m"]["licence"] == "Apache-2.0"
     assert before["tiny"]["path"] is None
     truing("get", "tiny")

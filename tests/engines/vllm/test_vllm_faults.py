@@ -17,7 +17,7 @@ REFUSED = {name: fault for name, fault in FAULTS.items() if fault.refusal}
 def published_and_sampled(open_engine, fault, train):
     """Publish some versions, and sample with each, as a run does."""
     table = table_of(fault)
-    keys = ("engine", "correction", "sampling", "lora")
+    keys = ("engine", "correction", "model", "sampling", "lora")
     engine, policy = open_engine(**{key: table[key] for key in keys if key in table})
     params = SamplingParams(**table["sampling"])
     for version in range(3, 7):

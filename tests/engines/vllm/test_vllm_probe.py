@@ -10,6 +10,7 @@ from truing.engines.vllm.expected_responses import expected_responses
 from truing.engines.vllm.probe import compare
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError, PublicationError
+from truing.faults.fake_vllm.options import Options
 from truing.faults.fake_vllm.weights import HeldModel
 from truing.faults.fake_vllm.worker import FakeWorker
 from truing.models.lora import add_lora
@@ -30,7 +31,7 @@ def biased(tmp_path):
             if name.endswith("bias"):
                 parameter.normal_()
     model.save_pretrained(tmp_path)
-    worker = FakeWorker(HeldModel(tmp_path, torch.float32, max_rank=8), 1, 20)
+    worker = FakeWorker(HeldModel(tmp_path, torch.float32, max_rank=8), 1, Options(tmp_path, "tiny"))
     return model, worker
 
 

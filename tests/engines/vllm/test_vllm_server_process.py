@@ -10,6 +10,8 @@ import torch
 from truing.engines.base import Request, generate
 from truing.engines.vllm.server_process import CHILD_SERVER, OPENAI_SERVER, server_command, server_variables
 from truing.errors import EngineError
+from truing.models.tiny import tiny_model
+from truing.models.tiny_moe import tiny_moe_model
 from truing.types.sampling_params import SamplingParams
 
 
@@ -24,6 +26,8 @@ def options(command):
 
 @pytest.fixture
 def command(recipe, tmp_path):
+    tiny_model().config.save_pretrained(tmp_path)
+
     def make(device="cpu", module=CHILD_SERVER, **changes):
         engine = {"kind": "vllm", **changes.pop("engine", {})}
         return server_command(recipe(engine=engine, **changes), tmp_path, device, 8123, module)
@@ -55,6 +59,15 @@ def test_a_server_on_cuda(command):
     made = options(command("cuda"))
     assert made["dtype"] == "bfloat16"
     assert not {"enforce-eager", "no-enable-chunked-prefill"} & made.keys()
+    assert "enable-return-routed-experts" not in made
+
+
+@pytest.mark.parametrize(("device", "asked"), [("cuda", True), ("cpu", False)])
+def test_a_server_of_a_mixture_is_asked_for_routes_where_it_can_return_them(command, tmp_path, device, asked):
+    tiny_moe_model().config.save_pretrained(tmp_path)
+    assert ("enable-return-routed-experts" in options(command(device))) == asked
+    declined = options(command(device, engine={"arguments": {"enable-return-routed-experts": False}}))
+    assert "enable-return-routed-experts" not in declined
 
 
 def test_a_declared_dtype_and_top_k(command):

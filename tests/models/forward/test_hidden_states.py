@@ -203,7 +203,7 @@ def test_micro_batches_hold_every_sample_once_and_stay_in_budget(config):
     assert 1 < len(parts) < 9
     for part in parts:
         lengths = [len(each) - 1 for each in part.samples]
-        tree = len(build_tree([each.token_ids[:-1] for each in part.samples]).token_ids_L)
+        tree = len(build_tree([each.token_ids[:-1] for each in part.samples]).keys_L)
         assert (
             part.tokens == (len(lengths) * max(lengths) if why_no_tree(model, max(lengths)) else tree) <= 24
         )

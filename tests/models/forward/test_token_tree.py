@@ -13,7 +13,7 @@ def tree_of(*words):
 
 def test_what_is_shared_is_laid_out_once():
     tree = tree_of("abcd", "abef", "abc")
-    assert "".join(map(chr, tree.token_ids_L.tolist())) == "abcdef"
+    assert "".join(map(chr, tree.keys_L.tolist())) == "abcdef"
     assert tree.position_ids_L.tolist() == [0, 1, 2, 3, 2, 3]
     assert tree.ends_L.tolist() == [6, 6, 4, 4, 6, 6]
     assert [place.tolist() for place in tree.token_indices] == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 2]]
@@ -30,11 +30,11 @@ def test_samples_with_nothing_in_common_are_trees_of_their_own():
 def test_each_token_sees_its_own_prefix_and_nothing_else(sequences):
     tree = build_tree([torch.tensor(ids) for ids in sequences])
     prefixes = {tuple(ids[: t + 1]) for ids in sequences for t in range(len(ids))}
-    assert len(tree.token_ids_L) == len(prefixes)  # each computed once
-    k = torch.arange(len(tree.token_ids_L))
+    assert len(tree.keys_L) == len(prefixes)  # each computed once
+    k = torch.arange(len(tree.keys_L))
     sees_LL = (k[None, :] <= k[:, None]) & (k[:, None] < tree.ends_L[None, :])
     for ids, place in zip(sequences, tree.token_indices, strict=True):
-        assert tree.token_ids_L[place].tolist() == ids
+        assert tree.keys_L[place].tolist() == ids
         assert tree.position_ids_L[place].tolist() == list(range(len(ids)))
         for t in range(len(ids)):
             assert sees_LL[place[t]].nonzero()[:, 0].tolist() == place[: t + 1].tolist()
@@ -57,5 +57,5 @@ def test_parts_hold_every_sequence_once_and_stay_in_budget(sequences, budget):
     parts = partition(tensors, budget)
     assert sorted(b for part in parts for b in part.members) == list(range(len(sequences)))
     for members, tokens in parts:
-        assert len(build_tree([tensors[b] for b in members]).token_ids_L) == tokens
+        assert len(build_tree([tensors[b] for b in members]).keys_L) == tokens
         assert tokens <= budget or len(members) == 1

@@ -125,6 +125,11 @@ CHART_GROUPS = (
             ),
             Chart("mismatch_kl", "Sampler–trainer mismatch, KL per token", ("mismatch/k3", "mismatch/k1")),
             Chart("mismatch_class", "Sampler–trainer mismatch by class of token, KL", ("mismatch_*",)),
+            Chart(
+                "routes",
+                "Expert routes that sampler and trainer select apart, and rounding (share)",
+                ("mismatch/routes_differ", "mismatch/routes_rounding"),
+            ),
             Chart("staleness", "Age of the sampler's weights", ("mismatch/updates_behind",)),
             Chart("audit", "Evidence against the sampler", ("audit/log10_odds",)),
         ),

@@ -33,6 +33,7 @@ class LocalEngine:
     """
 
     draws: Draws = "inversion"
+    returns_routes = False  # its forward is the trainer's, up to rounding
 
     def __init__(
         self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128, cuda_graphs: bool = False

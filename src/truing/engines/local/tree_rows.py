@@ -138,7 +138,7 @@ class TreeRows:
             keys_values[layer] = torch.stack([key, value])
             return along_tree(layer, query, key, value, scale)
 
-        decoder_states(self.model, tree.token_ids_L, tree.position_ids_L, attend)
+        decoder_states(self.model, tree.keys_L, tree.position_ids_L, attend)
         paths = tree.paths()
         rows_of = Counter(segment for path in paths for segment in path)
         prefixes = {

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from truing.engines.base import Completion, Request
 from truing.engines.vllm.client import ServerLostError
+from truing.engines.vllm.routed_experts import read_routes
 from truing.errors import EngineError, NonFiniteError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
@@ -44,6 +45,8 @@ def read_completion(
         supports = [_support(token["top_logprobs"]) for token in content] if params.top_k else []
         finish = _finish(choice["finish_reason"])
         versions = {span["version"] for span in choice["weight_versions"] or ()}
+        encoded = choice.get("routed_experts")
+        routes = read_routes(encoded, len(request.prompt_ids) + len(ids)) if encoded else None
     except (KeyError, TypeError, ValueError) as error:
         got = f"{type(error).__name__}: {error} in {str(answer)[:300]}"
         raise _invalid("it cannot be read", got, "an answer of vLLM") from error
@@ -74,6 +77,7 @@ def read_completion(
         finish,
         version or 0,
         weight_digest,
+        routes,
     )
 
 

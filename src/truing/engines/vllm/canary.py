@@ -4,6 +4,7 @@ Fixed rows are scored by the engine without sampling, and compared with the trai
 weights, of earlier ones, and of the base. ``canary_turns.py`` compares turns that the engine samples.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ from truing.types.token import Origin, Support
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.05}
 """Nats by which two correct forwards may differ in the engine's dtype."""
+
+MIXTURE_SHARE = 0.75
+"""Share of tokens of a mixture that must agree in another dtype than float32."""
 
 LENGTH = 40
 """Tokens of the row that is scored."""
@@ -89,6 +93,7 @@ def compare_rows(
     others: Mapping[str, Tensor],
     tolerance: float,
     again: Callable[[], Tensor],
+    share: float = 1.0,
 ) -> dict[str, Any]:
     """Return how far the engine's scores are from the published weights'; raise if beyond rounding.
 
@@ -98,14 +103,17 @@ def compare_rows(
         others: the trainer's of other weights, by what they are, in words; the likeliest cause first.
         tolerance: nats that rounding explains.
         again: scores them again, to find the cause.
+        share: of tokens that must be within it.
     """
-    distance = largest(found - published)
+    distance = largest(found - published, share)
     if distance <= tolerance:
-        told_apart = [name for name, scores in others.items() if largest(published - scores) > 2 * tolerance]
+        told_apart = [
+            name for name, scores in others.items() if largest(published - scores, share) > 2 * tolerance
+        ]
         median = float((found - published).abs().median())
         receipt = {"largest": distance, "median": median, "tolerance": tolerance}
         return receipt | {"told_apart_from": told_apart}
-    distances = {name: largest(found - scores) for name, scores in others.items()}
+    distances = {name: largest(found - scores, share) for name, scores in others.items()}
     stale = [name for name, each in distances.items() if each <= tolerance]
     cause = f"it scores with {stale[0]}" if stale else OTHER_FORWARD
     if any(largest(again() - published) <= tolerance for _ in range(REPEATS)):
@@ -119,9 +127,18 @@ def compare_rows(
     )
 
 
-def largest(difference: Tensor) -> float:
-    """Return the largest absolute value; NaN counts as infinite."""
-    return float(difference.abs().max().nan_to_num(nan=float("inf")))
+def largest(difference: Tensor, share: float = 1.0) -> float:
+    """Return the largest absolute value of the ``share`` with the smallest; NaN counts as infinite."""
+    sizes = difference.abs().nan_to_num(nan=float("inf")).flatten().sort().values
+    return float(sizes[math.ceil(share * len(sizes)) - 1])
+
+
+def agreeing_share(dtype: torch.dtype, *, mixture: bool) -> float:
+    """Return the share of tokens whose log-probabilities must agree, where no routes are replayed.
+
+    In a mixture rounding may give a token other experts, and then its log-probability is another one.
+    """
+    return MIXTURE_SHARE if mixture and dtype is not torch.float32 else 1.0
 
 
 @torch.no_grad()
@@ -142,6 +159,7 @@ def canary_sample(
     params: SamplingParams,
     support: Support | None = None,
     *,
+    routes: Tensor | None = None,
     penalize_prompt: bool = False,
 ) -> Sample:
     """Return a sample of a prompt and its answer, whose penalties count the answer, or all ids."""
@@ -161,4 +179,5 @@ def canary_sample(
         origin=torch.where(in_answer, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
         policy_mask=in_answer,
         support=support,
+        routes=routes,
     )

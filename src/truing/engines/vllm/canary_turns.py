@@ -11,7 +11,14 @@ from typing import Any
 from torch import nn
 
 from truing.engines.vllm.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES
-from truing.engines.vllm.turn_causes import Turn, alternatives, beginnings, distance, exchanged
+from truing.engines.vllm.turn_causes import (
+    Turn,
+    alternatives,
+    beginnings,
+    distance,
+    exchanged,
+    without_routes,
+)
 from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
 
@@ -68,6 +75,8 @@ def _cause(
     fitting = [each for each in alternatives(policy, short, params) if each[0] <= tolerance]
     if fitting:
         return min(fitting, key=itemgetter(0))[1]
+    if distance(policy, without_routes(short), params) <= tolerance:
+        return "its expert routes are not those with which it computed"
     if distance(policy, uncached(), params) <= tolerance:
         return "its prefix cache answers with keys and values of other weights"
     if distance(policy, beginnings(short), params) <= tolerance:

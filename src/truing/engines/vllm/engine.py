@@ -18,7 +18,6 @@ from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.params import check_expressible, to_request
 from truing.engines.vllm.policy_copy import PolicyCopy
-from truing.engines.vllm.proof import GENERATE
 from truing.engines.vllm.publication import Publication, prepare
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers
@@ -54,6 +53,11 @@ class VllmEngine:
         for server in self.servers:
             check_expressible(params, server.max_logprobs)
         params.max_prompt_length(self.context_length)
+
+    @property
+    def returns_routes(self) -> bool:
+        """Whether turns have the experts that their tokens took."""
+        return all(server.returns_routes for server in self.servers)
 
     def prove_with(self, params: SamplingParams) -> None:
         """Sample with these parameters when a publication is proven; not greedily, since ties may differ."""
@@ -161,7 +165,7 @@ class VllmEngine:
         assert self._publication is not None
         model = self._publication.adapter or server.model
         body = to_request(request, params, model)
-        answer = server.client.post(GENERATE, body)
+        answer = server.generate(body)
         return read_completion(answer, request, body["request_id"], params, self.version, self.weight_digest)
 
     @contextmanager

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from truing.engines.vllm.expected_experts import expert_modules, expert_response
 from truing.engines.vllm.sent_weights import adapted_layers
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.models.forward.score import causal_model
@@ -20,6 +21,7 @@ class Expected:
 
     linear: Responses = field(default_factory=dict)
     vectors: Mapping[str, Tensor] = field(default_factory=dict)
+    experts: Responses = field(default_factory=dict)  # by layer, of all its experts
     tied: frozenset[str] = frozenset()
     down: Responses = field(default_factory=dict)  # A r of adapted layers
     delta: Responses = field(default_factory=dict)  # B (A r), with alpha / rank
@@ -58,4 +60,5 @@ def _base_responses(policy: nn.Module, dtype: torch.dtype, seed: int) -> Expecte
         for name, held in model.all_tied_weights_keys.items()
     }
     linear |= {name: linear[held] for name, held in tied.items() if held in linear}
-    return Expected(linear, vectors, frozenset(tied))
+    experts = {name: expert_response(module, dtype, seed) for name, module in expert_modules(model)}
+    return Expected(linear, vectors, experts, frozenset(tied))

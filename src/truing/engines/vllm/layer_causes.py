@@ -51,6 +51,15 @@ def base_cause(
     return "they are of another model, or of a base that was changed after it was loaded"
 
 
+def experts_cause(
+    found: Mapping[str, Tensor], rounded: Responses, wrong: Sequence[str], eps: float, bound: float
+) -> str:
+    """Say how experts differ, where all other layers have the trainer's weights."""
+    if all(name in rounded and layer_error(found[name], *rounded[name], eps) <= bound for name in wrong):
+        return "they are rounded to bfloat16, which loses small updates"
+    return "its experts alone differ, as if a reload had left them unpacked or out"
+
+
 def adapter_cause(found: Mapping[str, Tensor], expected: Responses, wrong: Sequence[str]) -> str:
     """Say how an adapter differs."""
     if not any(found[name].any() for name in wrong):

@@ -11,13 +11,23 @@ import torch
 from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Expected, Responses
-from truing.engines.vllm.layer_causes import Explain, adapter_cause, base_cause, layer_error, stale_cause
-from truing.engines.vllm.probe_answer import read_probe
+from truing.engines.vllm.layer_causes import (
+    Explain,
+    adapter_cause,
+    base_cause,
+    experts_cause,
+    layer_error,
+    stale_cause,
+)
+from truing.engines.vllm.probe_answer import ProbeAnswer, read_probe
 from truing.errors import PublicationError
 
 BOUND = 8.0
 """Units of eps · Σ|W| that rounding explains. Healthy layers stay below 2.2; one element of a 576-wide layer
 that is off by 1e-3 gives 9.9."""
+
+EXPERTS_BOUND = 1.0
+"""The same for the answers of experts, whose rounding has a wider bound. Healthy ones stay below 0.09."""
 
 REMEDY = "nothing was sampled with them: restart the engine, then `truing train --resume`"
 
@@ -39,7 +49,8 @@ def compare(
         expected: the trainer's responses.
         dtype: of the engine.
         earlier: what the engine held before, to recognise stale layers.
-        rounded: returns the responses of the trainer's weights in bfloat16, to recognise rounded ones.
+        rounded: returns the responses of the trainer's layers and experts in bfloat16, to recognise
+            rounded ones.
 
     Raises:
         PublicationError: A layer computes with other weights, or has no adapter or another one.
@@ -52,9 +63,20 @@ def compare(
     def explain(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
         return base_cause(found, rounded(), wrong, eps, BOUND)
 
+    def explain_experts(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
+        return experts_cause(found, rounded(), wrong, eps, EXPERTS_BOUND)
+
+    _check_proven(answer)
     _check_tied_head(answer.linear, expected, eps)
     receipt["linear"] = _compare_layers(answer.linear, expected.linear, before, eps, explain)
     receipt["tables"] = _compare_layers(answer.tables, expected.linear, before, eps, explain)
+    if expected.experts:
+        _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
+        before = [(version, each.experts) for version, each in earlier]
+        known = {name: each for name, each in answer.experts.items() if name in expected.experts}
+        receipt["experts"] = _compare_layers(
+            known, expected.experts, before, eps, explain_experts, EXPERTS_BOUND
+        )
     receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, earlier)
     optional = {*expected.tied, "lm_head"}
     _check_complete(expected.linear.keys() - answer.linear.keys() - optional, len(expected.linear), "weights")
@@ -74,22 +96,34 @@ def _compare_layers(
     earlier: Sequence[tuple[int, Responses]],
     eps: float,
     explain: Explain,
+    bound: float = BOUND,
 ) -> dict[str, Any]:
     """Return the worst difference, in units of eps · Σ|W|, and its layer; raise if it is beyond rounding."""
     errors = {name: layer_error(found[name], *expected[name], eps) for name in found}
-    wrong = [name for name, error in errors.items() if not error <= BOUND]
+    wrong = [name for name, error in errors.items() if not error <= bound]
     if not wrong:
         worst = max(errors, key=lambda name: errors[name], default="")
         return {"layers": len(errors), "largest": round(errors.get(worst, 0.0), 3), "layer": worst}
-    cause = stale_cause(found, wrong, earlier, eps, BOUND) or explain(found, expected, wrong)
+    cause = stale_cause(found, wrong, earlier, eps, bound) or explain(found, expected, wrong)
     raise PublicationError(
         f"the engine computes with other weights than were published in {len(wrong)} of {len(errors)} layers:"
         f" {cause}",
         got=f"an output of {wrong[0]} that differs by {errors[wrong[0]]:.3g} times its rounding"
         + (f"; also {', '.join(wrong[1:3])}" if wrong[1:] else ""),
-        expected=f"at most {BOUND:g} times, in each layer",
+        expected=f"at most {bound:g} times, in each layer",
         remedy=REMEDY,
     )
+
+
+def _check_proven(answer: ProbeAnswer) -> None:
+    """Raise if the engine has experts that cannot be probed."""
+    for name, why in answer.unproven.items():
+        raise PublicationError(
+            f"what the engine's experts compute cannot be proven: {why}",
+            got=name,
+            expected="a kernel that computes chosen experts of one worker",
+            remedy="start the server with another --moe-backend, such as triton; docs/vllm.md",
+        )
 
 
 def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, eps: float) -> None:

@@ -20,6 +20,8 @@ class ProbeAnswer:
     linear: dict[str, Tensor] = field(default_factory=dict)
     tables: dict[str, Tensor] = field(default_factory=dict)
     vectors: dict[str, Tensor] = field(default_factory=dict)
+    experts: dict[str, Tensor] = field(default_factory=dict)
+    unproven: dict[str, str] = field(default_factory=dict)  # why experts cannot be probed
     down: dict[str, Tensor] = field(default_factory=dict)
     delta: dict[str, Tensor] = field(default_factory=dict)
     foreign: dict[str, Tensor] = field(default_factory=dict)
@@ -50,6 +52,11 @@ def _read(probe: Mapping[str, Any], expected: Expected) -> ProbeAnswer:
         parts_of[fused] = parts
         answer.linear |= _split(_decoded(text), parts, lengths)
     answer.tables = {name: _decoded(text) for name, text in probe["tables"].items() if name in lengths}
+    for name, (text, why) in probe["experts"].items():
+        if why:
+            answer.unproven[name] = why
+        else:
+            answer.experts[name] = _decoded(text)
     for name, text in probe["vectors"].items():
         layer, _, kind = name.rpartition(".")
         names = [name] if name in expected.vectors else [f"{part}.{kind}" for part in parts_of.get(layer, ())]

@@ -6,7 +6,7 @@ sampled turns under the declared sampling parameters. The server's version is co
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from truing.engines.base import Request
 from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
-from truing.engines.vllm.canary import TOLERANCE, compare_rows
+from truing.engines.vllm.canary import TOLERANCE, agreeing_share, compare_rows
 from truing.engines.vllm.canary_turns import compare_turns
 from truing.engines.vllm.client import ServerLostError, VllmClient
 from truing.engines.vllm.expected_responses import Responses, expected_responses
@@ -30,6 +30,9 @@ from truing.types.sampling_params import SamplingParams
 
 GENERATE = "/inference/v1/generate"
 """vLLM's endpoint that takes ids and returns ids."""
+
+Generate = Callable[[dict[str, Any]], dict[str, Any]]
+"""From a request to its answer."""
 
 ABORT_SECONDS = 10.0
 """Seconds that a server may take to end aborted requests."""
@@ -82,6 +85,7 @@ def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[s
 
 def prove(
     client: VllmClient,
+    generate: Generate,
     model: str,
     publication: Publication,
     policy: nn.Module,
@@ -92,6 +96,7 @@ def prove(
 
     Args:
         client: of the server.
+        generate: returns the answer to a request for a turn, with expert routes if the server has any.
         model: its name of the base model.
         publication: what it has loaded.
         policy: with the published weights.
@@ -109,7 +114,8 @@ def prove(
     earlier = [(past.version, past.expected) for past in publication.earlier]
 
     def rounded() -> Responses:
-        return expected_responses(policy, torch.bfloat16, publication.seed, None).linear
+        in_bfloat16 = expected_responses(policy, torch.bfloat16, publication.seed, None)
+        return {**in_bfloat16.linear, **in_bfloat16.experts}
 
     receipt: dict[str, Any] = {
         "version": publication.version,
@@ -120,14 +126,16 @@ def prove(
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     prompts = [*publication.prompts, *more_prompts]
-    sample = partial(_sample_turns, client, name, publication, prompts, sampling_params)
+    sample = partial(_sample_turns, generate, name, publication, prompts, sampling_params)
     turns = sample()  # before rows are scored: a NaN is named with its token
 
     # one by one: with an adapter, vLLM 0.32 fails on scored prompts of several requests in flight
     def found() -> Tensor:
         return torch.cat([_row_logprobs(client, name, row) for row in rows])
 
-    receipt["rows"] = compare_rows(found(), publication.scores, publication.other_scores(), tolerance, found)
+    share = agreeing_share(publication.dtype, mixture=bool(publication.expected.experts))
+    scores, others = publication.scores, publication.other_scores()
+    receipt["rows"] = compare_rows(found(), scores, others, tolerance, found, share)
     uncached = partial(sample, cache_salt=uuid4().hex)
     receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
@@ -143,7 +151,7 @@ def _row_logprobs(client: VllmClient, name: str, row: Tensor) -> Tensor:
 
 
 def _sample_turns(
-    client: VllmClient,
+    generate: Generate,
     name: str,
     publication: Publication,
     prompts: Sequence[Tensor],
@@ -156,7 +164,7 @@ def _sample_turns(
 
     def turn(request: Request) -> Turn:
         body = {**to_request(request, params, name), **options}
-        answer = client.post(GENERATE, body)
+        answer = generate(body)
         return request, read_completion(
             answer, request, body["request_id"], params, version=None, weight_digest=""
         )

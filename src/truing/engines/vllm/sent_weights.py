@@ -11,6 +11,7 @@ from peft.utils import get_peft_model_state_dict
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from transformers.core_model_loading import revert_weight_conversion
 
 from truing.errors import NonFiniteError, PublicationError
 from truing.models.digest import quick_sum
@@ -21,13 +22,17 @@ from truing.models.progress_bars import no_progress_bars
 
 
 def trained_weights(policy: nn.Module) -> dict[str, Tensor]:
-    """Return the weights that a publication sends, on the CPU: the adapter's if there is one, else all."""
+    """Return the weights that a publication sends, on the CPU: the adapter's if there is one, else all.
+
+    Their names are those of the checkpoint.
+    """
     if isinstance(policy, PeftModel):
         weights = get_peft_model_state_dict(policy, adapter_name=POLICY)
     else:
         causal = causal_model(policy)
         tied = set(causal.all_tied_weights_keys)
         weights = {name: weight for name, weight in causal.state_dict().items() if name not in tied}
+        weights = revert_weight_conversion(causal, weights)  # experts apart, as in a checkpoint
     return {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
 
 

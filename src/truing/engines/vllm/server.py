@@ -13,7 +13,8 @@ from torch import nn
 from truing.config import Recipe
 from truing.engines.vllm.canary import long_prompt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
-from truing.engines.vllm.proof import load, prove
+from truing.engines.vllm.mixture import begin_routes, with_routes
+from truing.engines.vllm.proof import GENERATE, load, prove
 from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.server_facts import ServerFacts, check_server
 from truing.engines.vllm.server_process import (
@@ -64,6 +65,18 @@ class Server:
         """Return how many log-probabilities of a token it returns."""
         return self._facts.max_logprobs
 
+    @property
+    def returns_routes(self) -> bool:
+        """Return whether its turns have the experts that tokens took."""
+        return self._facts.returns_routes or self._takes_routes
+
+    def generate(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer to a request for a turn, with expert routes if the server has any."""
+        if not self._takes_routes:
+            return self.client.post(GENERATE, request)
+        answer = self.client.post(GENERATE, request)
+        return with_routes(self.client, request["request_id"], answer)
+
     def _start(self) -> ServerFacts:
         """Start the process if it is ours; wait for the server, and return what it is."""
         if self._start_process is not None:
@@ -89,6 +102,7 @@ class Server:
                 remedy=START,
             )
         self._adapters, self._proven, self._is_new = facts.adapters, None, True
+        self._takes_routes = begin_routes(self.client, facts, self._lora_rank)
         return facts
 
     def restart(self) -> None:
@@ -111,7 +125,7 @@ class Server:
         load(self.client, publication, self._adapters)
         self._adapters = [publication.adapter] if publication.adapter else []
         more = [long_prompt(policy, self.context_length)] if self._is_new else []
-        receipt = prove(self.client, self.model, publication, policy, sampling_params, more)
+        receipt = prove(self.client, self.generate, self.model, publication, policy, sampling_params, more)
         self._proven, self._is_new = publication, False
         return receipt
 

@@ -13,7 +13,7 @@ from truing.errors import EngineError
 MIN_VERSION = (0, 32)
 """Oldest vLLM whose endpoints and log-probabilities are known to work."""
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of the answers of ``worker/truing_vllm_worker.py``."""
 
 OPTIONS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
@@ -32,6 +32,9 @@ class ServerFacts:
     max_logprobs: int
     context_length: int  # tokens
     pid: int  # of its worker
+    device: str  # cpu or cuda
+    experts: int  # layers with routed experts; 0 for a dense model
+    returns_routes: bool  # whether its answers have the experts that tokens took
 
 
 def check_server(client: VllmClient) -> ServerFacts:
@@ -90,6 +93,9 @@ def _read_facts(client: VllmClient, hello: Mapping[str, Any]) -> ServerFacts:
             max_logprobs=int(hello["max_logprobs"]),
             context_length=int(cards[0]["max_model_len"]),
             pid=int(hello["pid"]),
+            device=str(hello["device"]),
+            experts=int(hello["experts"]),
+            returns_routes=bool(hello["routes"]),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise EngineError(

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient
+from truing.engines.vllm.mixture import has_experts
 from truing.errors import EngineError
 
 WORKER = Path(__file__).parent / "worker"
@@ -64,6 +65,8 @@ def server_command(recipe: Recipe, folder: Path, device: str, port: int, module:
         "enforce-eager": device == "cpu",
         # vLLM 0.32 ends on a CPU where it cuts the prompt of a request that has a seed
         "no-enable-chunked-prefill": device == "cpu",
+        # the CPU build's model runner has no routes to return: the worker records them
+        "enable-return-routed-experts": device != "cpu" and has_experts(folder),
         "enable-sleep-mode": cfg.sleep and device != "cpu",  # vLLM ignores it on a CPU
     }
     if recipe.lora:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from truing.engines.base import Completion, Request
-from truing.engines.vllm.canary import canary_sample, largest, sample_scores
+from truing.engines.vllm.canary import MIXTURE_SHARE, canary_sample, largest, sample_scores
 from truing.models.forward.collate import collate
+from truing.models.forward.route_support import is_mixture
 from truing.models.forward.score import causal_model, distributions
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW, SamplingParams
-from truing.types.token import Support
+from truing.types.token import NO_ROUTE, Support
 
 TEMPERATURES = tuple(round(0.05 * i, 2) for i in range(2, 41))
 REPETITION_PENALTIES = tuple(round(1 + 0.05 * i, 2) for i in range(1, 11))
@@ -34,7 +35,14 @@ def distance(
     if not _in_vocabulary(policy, turns):
         return inf
     scored = sample_scores(policy, _samples(turns, params, penalize_prompt=penalize_prompt))
-    return _largest(scored, [turn.logprob for _, turn in turns])
+    # near a tie a mixture without routes on record may take other experts, and then scores a token otherwise
+    apart = is_mixture(causal_model(policy)) and any(turn.routes is None for _, turn in turns)
+    return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
+
+
+def without_routes(turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns without the expert routes on record."""
+    return [(request, replace(turn, routes=None)) for request, turn in turns]
 
 
 def beginnings(turns: Sequence[Turn]) -> list[Turn]:
@@ -53,6 +61,7 @@ def alternatives(policy: nn.Module, turns: Sequence[Turn], params: SamplingParam
     for shift in (1, -1):
         moved = [(request, replace(turn, token_ids=turn.token_ids - shift)) for request, turn in turns]
         yield distance(policy, moved, params), f"its ids are off by {shift:+d}"
+    yield from _other_routes(policy, turns, params)
     if _in_vocabulary(policy, turns):
         yield from _other_numbers(policy, turns, params)
 
@@ -61,12 +70,29 @@ def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) 
     """Return how far the turns are from the nearest exchange of answers, nats."""
     if not _in_vocabulary(policy, turns):
         return inf
-    pairs = [(request, turn) for request, _ in turns for _, turn in turns]
+    # routes on record are those of another prompt, then
+    pairs = without_routes([(request, turn) for request, _ in turns for _, turn in turns])
     scored = iter(sample_scores(policy, _samples(pairs, params)))  # shares each prompt
     table = [[largest(next(scored) - turn.logprob) for _, turn in turns] for _ in turns]
     orders = permutations(range(len(turns)))
     next(orders)  # each answer with its own request
     return min((max(row[j] for row, j in zip(table, order, strict=True)) for order in orders), default=inf)
+
+
+def _other_routes(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
+    """Yield what an engine may do wrong with the expert routes that it returns."""
+    routed = [(request, turn, turn.routes) for request, turn in turns if turn.routes is not None]
+    if len(routed) < len(turns):
+        return
+    for shift in (1, -1):
+        moved = [(r, replace(turn, routes=_placed(routes.roll(-shift, 0)))) for r, turn, routes in routed]
+        name = "before" if shift > 0 else "after"
+        yield distance(policy, moved, params), f"its expert routes are those of the token {name}"
+
+
+def _placed(routes: Tensor) -> Tensor:
+    """Return shifted routes; what was shifted around, and the last token, have none."""
+    return torch.cat([routes[:-1], torch.full_like(routes[:1], NO_ROUTE)])
 
 
 def _other_params(params: SamplingParams) -> Mapping[str, SamplingParams]:
@@ -114,9 +140,9 @@ def _likeliest(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     return [best_BT[b, sample.prompt_length : len(sample)] for b, sample in enumerate(samples)]
 
 
-def _largest(scored: Sequence[Tensor], found: Sequence[Tensor]) -> float:
-    """Return the largest difference of log-probabilities, nats; empty turns have none."""
-    return largest(torch.cat(list(scored)) - torch.cat(list(found)))
+def _largest(scored: Sequence[Tensor], found: Sequence[Tensor], share: float = 1.0) -> float:
+    """Return the largest difference of log-probabilities, nats, of a share; empty turns have none."""
+    return largest(torch.cat(list(scored)) - torch.cat(list(found)), share)
 
 
 def _samples(turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False) -> list[Sample]:
@@ -128,6 +154,7 @@ def _samples(turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: 
             turn.token_ids,
             params,
             turn.support if params.truncates_support else None,
+            routes=turn.routes,
             penalize_prompt=penalize_prompt,
         )
         for i, (request, turn) in enumerate(turns)
@@ -143,10 +170,12 @@ def _in_vocabulary(policy: nn.Module, turns: Sequence[Turn]) -> bool:
 def _first(turn: Completion) -> Completion:
     """Return the first token of a turn."""
     support = turn.support and Support(turn.support.at(0), torch.tensor([0, len(turn.support.at(0))]))
+    routes = None if turn.routes is None else turn.routes[: len(turn.routes) - len(turn.token_ids) + 1]
     return replace(
         turn,
         token_ids=turn.token_ids[:1],
         origin=turn.origin[:1],
         logprob=turn.logprob[:1],
         support=support,
+        routes=routes,
     )

@@ -1,9 +1,14 @@
 """Answers of the fake server, in vLLM's shapes."""
 
+import base64
+import io
 import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from truing.faults.fake_vllm.options import Options
 from truing.faults.fake_vllm.sampling import Turn
@@ -34,6 +39,7 @@ def to_answer(
         },
         "finish_reason": turn.finish_reason,
         "stop_reason": turn.ids[-1] if turn.finish_reason == "stop" else None,
+        "routed_experts": encoded_routes(turn.routes),
         "weight_versions": version_spans(turn.versions),
     }
     return {
@@ -43,6 +49,15 @@ def to_answer(
         "prompt_logprobs": prompt_logprobs,
         "prompt_token_ids": request["token_ids"] if request.get("return_token_ids") else None,
     }
+
+
+def encoded_routes(routes: Tensor | None) -> str | None:
+    """Return routes as vLLM writes them, base64 of a .npy file, a byte per expert."""
+    if routes is None:
+        return None
+    with io.BytesIO() as file:
+        np.save(file, routes.numpy().astype(np.uint8), allow_pickle=False)
+        return base64.b64encode(file.getvalue()).decode()
 
 
 def version_spans(versions: Sequence[str]) -> list[dict[str, Any]]:

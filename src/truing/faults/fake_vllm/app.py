@@ -30,7 +30,7 @@ class FakeServer:
         self.model = HeldModel(options.model, options.dtype, options.max_lora_rank)
         longest = self.model.base.config.max_position_embeddings
         self.options = replace(options, context=options.context or longest)
-        self.worker = FakeWorker(self.model, next(NUMBERS), options.max_logprobs)
+        self.worker = FakeWorker(self.model, next(NUMBERS), options)
         self.adapters: dict[str, str] = {}  # folders by name
         self.version = "default"
         self.asleep = False
@@ -126,6 +126,8 @@ class FakeServer:
             if params["prompt_logprobs"] is not None:
                 scored = prompt_logprobs(self.model, ids, scope)
             turn = self.sample(ids, scope, params)
+            if not self.options.returns_routes:
+                turn.routes = None
         finally:
             self._running -= 1
         return JSONResponse(to_answer(turn, body, scored))

@@ -19,6 +19,7 @@ class Options:
     context: int = 0  # tokens; 0 is the model's
     max_lora_rank: int = 0  # 0 is a server without adapters
     max_logprobs: int = 20
+    returns_routes: bool = True  # of a mixture, in answers: the experts that tokens took
     version: str = "0.32.0"
 
 

@@ -38,6 +38,7 @@ class Turn:
     top_logprobs: list[dict[int, float]] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)  # of the weights, by token
     finish_reason: str = "length"
+    routes: Tensor | None = None  # of prompt and turn but for the last token: [T − 1, layers, K]
 
 
 def sample_turn(
@@ -63,7 +64,9 @@ def sample_turn(
         if is_stop(token, params):
             turn.finish_reason = "stop"
             break
-        logits = model.forward([token], scope, cache)
+        if len(turn.ids) < params["max_tokens"]:
+            logits = model.forward([token], scope, cache)
+    turn.routes = cache.routes
     return turn
 
 

@@ -6,6 +6,7 @@ As in vLLM's CPU build, the output head is packed once, and a reload leaves its 
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
+from truing.models.forward.expert_routes import record_routes, routers_of
 from truing.models.progress_bars import no_progress_bars
 
 Adapter = Mapping[str, tuple[Tensor, Tensor]]
@@ -24,8 +26,12 @@ Adapter = Mapping[str, tuple[Tensor, Tensor]]
 BLOCK = 16
 """Tokens of a block of the prefix cache."""
 
-Prefix = Sequence[tuple[Tensor, Tensor]]
-"""Keys and values of a prefix, by layer."""
+
+class Prefix(NamedTuple):
+    """Keys and values of a prefix, by layer, and the experts that its tokens took."""
+
+    layers: Sequence[tuple[Tensor, Tensor]] = ()
+    routes: Tensor | None = None
 
 
 def read_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -62,6 +68,17 @@ class Scope(NamedTuple):
     salt: str
 
 
+class RoutedCache(DynamicCache):
+    """Keys and values of tokens, and the experts that they took: [T, layers, K]."""
+
+    routes: Tensor | None = None
+
+    def add_routes(self, routes: Tensor | None) -> None:
+        """Append the routes of further tokens."""
+        if routes is not None:
+            self.routes = routes if self.routes is None else torch.cat([self.routes, routes])
+
+
 class HeldModel:
     """A base model with one slot for an adapter, and keys and values of prompts."""
 
@@ -70,6 +87,7 @@ class HeldModel:
         self.layers = {n: m for n, m in self.base.named_modules() if isinstance(m, nn.Linear)}
         self.head = self.base.get_output_embeddings()
         self.packed_head = self.head.weight.detach().clone()
+        self.routed = bool(routers_of(self.base))
         self.slot: Adapter = {}  # of the adapter that was loaded last
         self._lock = threading.Lock()  # one forward at a time
         self._active: Adapter = {}  # of the forward
@@ -92,10 +110,13 @@ class HeldModel:
     def reload_weights(self, folder: Path) -> None:
         """Replace the base model's weights; the packed head stays, if it is tied to the embedding."""
         weights, held = read_weights(folder), self.base.state_dict()
+        names = weights.keys()
+        if names - held.keys():  # experts are apart in a checkpoint
+            weights = read_base(folder, self.dtype).state_dict()
         with self._lock:
             for name, weight in weights.items():
                 held[name].copy_(weight)
-        if "lm_head.weight" in weights:
+        if "lm_head.weight" in names:
             self.refresh_packed()
 
     def refresh_packed(self) -> None:
@@ -113,33 +134,44 @@ class HeldModel:
     @torch.inference_mode()
     def prefill(
         self, ids: Sequence[int], scope: Scope, *, cached: bool = True
-    ) -> tuple[Tensor, DynamicCache]:
+    ) -> tuple[Tensor, "RoutedCache"]:
         """Return the logits after each token of a prompt that is not cached, and all its keys and values."""
         start = (len(ids) - 1) // BLOCK * BLOCK if cached else 0
         while start and (*scope, *ids[:start]) not in self._prefixes:
             start -= BLOCK
-        cache = DynamicCache()
-        for layer, (keys, values) in enumerate(self._prefixes.get((*scope, *ids[:start]), ())):
+        cache, prefix = RoutedCache(), self._prefixes.get((*scope, *ids[:start]), Prefix())
+        for layer, (keys, values) in enumerate(prefix.layers):
             cache.update(keys, values, layer)
+        cache.add_routes(prefix.routes)
         logits = self.forward(ids[start:], scope, cache)
         if cached:
             for end in range(start + BLOCK, len(ids) + 1, BLOCK):
-                self._prefixes[(*scope, *ids[:end])] = [
+                layers = [
                     (layer.keys[:, :, :end].clone(), layer.values[:, :, :end].clone())
                     for layer in cache.layers
                 ]
+                routes = cache.routes
+                self._prefixes[(*scope, *ids[:end])] = Prefix(
+                    layers, None if routes is None else routes[:end]
+                )
         return logits, cache
 
     @torch.inference_mode()
-    def forward(self, ids: Sequence[int], scope: Scope, cache: DynamicCache) -> Tensor:
-        """Return the logits after each token: [T, V] float32; the cache grows by T tokens."""
+    def forward(self, ids: Sequence[int], scope: Scope, cache: "RoutedCache") -> Tensor:
+        """Return the logits after each token: [T, V] float32; the cache grows by these tokens."""
         with self._lock:
             self._active = self.adapter() if scope.adapter else {}
-            decoder = self.base.base_model
-            # by position: transformers 5.24 has another name for the cache
-            hidden = decoder(torch.tensor([ids]), None, None, cache, use_cache=True).last_hidden_state
+            with record_routes(self.base) as recorded, self.routing(len(ids), cache):
+                # by position: transformers 5.24 has another name for the cache
+                decode = self.base.base_model
+                hidden = decode(torch.tensor([ids]), None, None, cache, use_cache=True).last_hidden_state
+                cache.add_routes(recorded() if self.routed else None)
             logits = functional.linear(hidden, self.packed_head, self.head.bias)
             return self._add_adapter("lm_head", self.head, (hidden,), logits)[0].float()
+
+    def routing(self, tokens: int, cache: RoutedCache) -> AbstractContextManager[None]:
+        """Return how the routers of a forward of ``tokens`` after ``cache`` select: by themselves."""
+        return nullcontext()
 
     def _add_adapter(self, name: str, layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
         if name not in self._active:

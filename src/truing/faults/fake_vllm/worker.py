@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from truing.engines.vllm.worker.truing_vllm_worker import TruingWorker
+from truing.faults.fake_vllm.options import Options
 from truing.faults.fake_vllm.weights import HeldModel
+from truing.models.forward.expert_routes import routers_of
 
 FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj", "up_proj"]}
 """Layers that vLLM computes as one."""
@@ -21,7 +23,7 @@ FUSED = {"qkv_proj": ["q_proj", "k_proj", "v_proj"], "gate_up_proj": ["gate_proj
 class _BaseLayer:
     """One linear layer, or several that are fused; it is its own ``quant_method``."""
 
-    parts: Sequence[nn.Linear]
+    parts: Sequence[nn.Module]
 
     @property
     def quant_method(self) -> "_BaseLayer":
@@ -33,6 +35,14 @@ class _BaseLayer:
 
     def apply(self, layer: object, x: Tensor) -> Tensor:
         return torch.cat([functional.linear(x, part.weight) for part in self.parts], dim=-1)
+
+
+class _Router(_BaseLayer):
+    """A router, which is no linear layer in transformers."""
+
+    @property
+    def input_size(self) -> int:
+        return self.parts[0].weight.shape[1]
 
 
 @dataclass
@@ -66,6 +76,31 @@ class _Vocabulary:
             self.held.refresh_packed()
 
 
+@dataclass
+class _Experts:
+    """The experts of a layer, which compute tokens along given routes; it is its own ``quant_method``."""
+
+    dtype: torch.dtype
+    experts: Any
+
+    is_monolithic = False
+    expert_map = None
+    topk_indices_dtype = None
+
+    def __post_init__(self) -> None:
+        self.w13_weight = self.experts.gate_up_proj
+        self.global_num_experts, _, self.hidden_size = self.w13_weight.shape
+        self.top_k = 1
+        self.moe_config = SimpleNamespace(hidden_dim_unpadded=self.hidden_size)
+
+    @property
+    def quant_method(self) -> "_Experts":
+        return self
+
+    def forward_modular(self, x: Tensor, weights: Tensor, ids: Tensor) -> Tensor:
+        return self.experts(x, ids.long(), weights.to(self.dtype))
+
+
 class _Model:
     """The modules and parameters of a held model, by vLLM's names."""
 
@@ -76,9 +111,14 @@ class _Model:
 
     def named_modules(self) -> Iterator[tuple[str, Any]]:
         held = self.held
+        routers = set(routers_of(held.base).values())
         for name, module in held.base.named_modules():
             if module is held.base.get_input_embeddings():
                 yield name, _Vocabulary(held, module, packed=False)
+            if isinstance(getattr(module, "down_proj", None), nn.Parameter):
+                yield f"{name}.routed_experts", _Experts(held.dtype, module)
+            if module in routers:
+                yield name, _Router([module])
         yield "lm_head", _Vocabulary(held, held.head, packed=True)
         yield "logits_processor", SimpleNamespace(**_stack_of_head(held))
         for name, parts in _fused_names(held.layers).items():
@@ -134,8 +174,9 @@ def _stack_of_head(held: HeldModel) -> dict[str, Tensor]:
 class FakeWorker(TruingWorker):
     """The worker of the fake server: the methods that Truing calls are the real ones."""
 
-    def __init__(self, held: HeldModel, number: int, max_logprobs: int) -> None:
-        self.held, self.number = held, number
+    def __init__(self, held: HeldModel, number: int, options: Options) -> None:
+        self.held, self.number, max_logprobs = held, number, options.max_logprobs
+        returns_routes = held.routed and options.returns_routes
         config = {"dtype": held.dtype, "logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
         lora = SimpleNamespace(max_lora_rank=held.max_rank, max_loras=1) if held.max_rank else None
         manager = SimpleNamespace(_adapter_manager=SimpleNamespace(lora_index_to_id=[1]))
@@ -143,6 +184,8 @@ class FakeWorker(TruingWorker):
             model_config=SimpleNamespace(**config, max_logprobs=max_logprobs),
             lora_config=lora,
             get_model=lambda: _Model(held),
+            device=torch.device("cuda"),  # a GPU build: its answers have routes if it is asked for them
+            aux_output_connector=object() if returns_routes else None,
             lora_manager=manager,
         )
 

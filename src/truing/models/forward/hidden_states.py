@@ -1,7 +1,7 @@
 """Hidden states that predict tokens: along a token tree if the model allows it, else in padded rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from math import inf
 from typing import Any, NamedTuple
@@ -11,10 +11,14 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from truing.errors import ModelError
+from truing.models.forward.expert_routes import RouteCount, use_routes
 from truing.models.forward.recompute import recompute_layers
+from truing.models.forward.route_support import why_no_replay
+from truing.models.forward.token_keys import Routes, before_last, token_keys
 from truing.models.forward.token_tree import Partition, build_tree, partition
 from truing.models.forward.tree_attention import Attention, tree_attention, use_attention
 from truing.types.sample import Sample
+from truing.types.token import NO_ROUTE
 
 
 class MicroBatch(NamedTuple):
@@ -27,26 +31,68 @@ class MicroBatch(NamedTuple):
 
 
 def hidden_before(
-    causal: PreTrainedModel, sequences: Sequence[Tensor], index_2N: Tensor, *, recompute: bool = False
+    causal: PreTrainedModel,
+    sequences: Sequence[Tensor],
+    index_2N: Tensor,
+    *,
+    recompute: bool = False,
+    routes: Routes | None = None,
+    count: RouteCount | None = None,
 ) -> Tensor:
     """Return the hidden states [N, D] before the tokens ``index_2N``: indices of sequences and positions.
 
-    With ``recompute`` the backward pass recomputes each layer from its input.
+    With ``recompute`` the backward pass recomputes each layer from its input. ``routes`` are the experts that
+    each token takes, and ``count`` counts where the routers would have selected others.
     """
     sequences = [sequence[:-1] for sequence in sequences]  # the last token predicts nothing
+    routes = before_last(routes)
     sample_N, token_N = index_2N
     longest = max(map(len, sequences))
     check_positions(causal, longest)
     if why_no_tree(causal, longest):
-        with recompute_layers(causal, nullcontext) if recompute else nullcontext():
+        routes_RMK = None if routes is None else _padded_routes(routes, sequences)
+        again = partial(_along, causal, routes_RMK, None)
+        with (
+            recompute_layers(causal, again) if recompute else nullcontext(),
+            _along(causal, routes_RMK, count),
+        ):
             hidden = _padded(causal, sequences)
         return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
-    tree = build_tree(sequences)
+    keyed = token_keys(sequences, routes)
+    tree = build_tree(keyed.keys)
     places = torch.nn.utils.rnn.pad_sequence(list(tree.token_indices), batch_first=True)
-    attention = tree_attention(tree, causal.device)
-    with recompute_layers(causal, partial(use_attention, causal, attention)) if recompute else nullcontext():
-        hidden = decoder_states(causal, tree.token_ids_L, tree.position_ids_L, attention)
+    attention, routes_RMK = tree_attention(tree, causal.device), keyed.routes_of(tree.keys_L)
+    again = partial(_along, causal, routes_RMK, None, attention)
+    with recompute_layers(causal, again) if recompute else nullcontext(), _along(causal, routes_RMK, count):
+        hidden = decoder_states(causal, keyed.ids_of(tree.keys_L), tree.position_ids_L, attention)
     return hidden[places[sample_N, token_N - 1].to(hidden.device)]
+
+
+@contextmanager
+def _along(
+    causal: PreTrainedModel,
+    routes_RMK: Tensor | None,
+    count: RouteCount | None,
+    attention: Attention | None = None,
+) -> Iterator[None]:
+    """Within the block the model takes these routes, if any, and this attention."""
+    with ExitStack() as stack:
+        if routes_RMK is not None:
+            stack.enter_context(use_routes(causal, routes_RMK, count))
+        if attention is not None:
+            stack.enter_context(use_attention(causal, attention))
+        yield
+
+
+def _padded_routes(routes: Routes, sequences: Sequence[Tensor]) -> Tensor:
+    """Return the routes of rows padded on the right: [B · T, layers, K]."""
+    shape = next(each.shape[1:] for each in routes if each is not None)
+    rows = [
+        torch.full((len(ids), *shape), NO_ROUTE, dtype=torch.int16) if each is None else each
+        for each, ids in zip(routes, sequences, strict=True)
+    ]
+    padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=NO_ROUTE)
+    return padded.flatten(0, 1)
 
 
 def decoder_states(
@@ -66,9 +112,20 @@ def split_micro_batches(
     if not samples:
         return []
     sequences = [sample.token_ids[:-1] for sample in samples]
-    split = _partition_padded if why_no_tree(causal, max(map(len, sequences))) else partition
-    parts = split(sequences, max_tokens)
+    if why_no_tree(causal, max(map(len, sequences))):
+        parts = _partition_padded(sequences, max_tokens)
+    else:
+        routes = before_last(routes_to_replay(causal, samples))
+        parts = partition(token_keys(sequences, routes).keys, max_tokens)
     return [MicroBatch([samples[b] for b in part.members], part.tokens) for part in parts]
+
+
+def routes_to_replay(causal: PreTrainedModel, samples: Sequence[Sample]) -> Routes | None:
+    """Return the recorded routes of samples; None if none is recorded, or the model cannot replay them."""
+    routes = [sample.routes for sample in samples]
+    if all(each is None for each in routes) or why_no_replay(causal):
+        return None
+    return routes
 
 
 def check_positions(causal: PreTrainedModel, longest: int) -> None:

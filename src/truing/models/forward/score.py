@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 
 from truing.distributed.sharding import in_forward
 from truing.errors import InvalidValueError
-from truing.models.forward.hidden_states import hidden_before
+from truing.models.forward.expert_routes import RouteCount
+from truing.models.forward.hidden_states import hidden_before, routes_to_replay
 from truing.models.forward.output_head import head_of
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import mass_below, processed_logits, support_mask
@@ -38,28 +39,36 @@ def score(
     critic: "Critic | None" = None,
     recompute: bool = False,
     mass_below_mask_BT: Tensor | None = None,
+    replay_routes: bool = True,
 ) -> Scores:
     """Return scores of the tokens in ``mask_BT`` [B, T]; elsewhere the streams are 0.
 
     Each token is scored under its sample's sampling parameters: the penalties, bans, temperature and recorded
     support with which it was sampled. With ``recompute`` layers save only their inputs for the backward pass.
-    ``mass_below_mask_BT`` selects tokens to return the probability of all lower ids for.
+    ``mass_below_mask_BT`` selects tokens to return the probability of all lower ids for. In a mixture tokens
+    take the experts on record, unless ``replay_routes`` is False.
     """
     causal = causal_model(model)
     below = None
     if mass_below_mask_BT is not None:
         below = torch.full(batch.token_ids.shape, torch.nan, device=causal.device)
+    index_2N, ids = mask_BT.cpu().nonzero().T, [sample.token_ids for sample in batch.samples]
+    routes, count = routes_to_replay(causal, batch.samples) if replay_routes else None, RouteCount()
 
     def compute() -> tuple[Tensor, ...]:
-        return _streams(causal, batch, mask_BT, critic, recompute, mass_below_mask_BT, below)
+        with autocast(causal.device):
+            hidden_ND = hidden_before(causal, ids, index_2N, recompute=recompute, routes=routes, count=count)
+        return _streams(causal, batch, index_2N, hidden_ND, critic, recompute, mass_below_mask_BT, below)
 
-    return Scores(*in_forward(causal, compute), mass_below=below)
+    streams = in_forward(causal, compute)
+    return Scores(*streams, mass_below=below, routes=count.totals())
 
 
 def _streams(
     causal: PreTrainedModel,
     batch: Batch,
-    mask_BT: Tensor,
+    index_2N: Tensor,
+    hidden_ND: Tensor,
     critic: "Critic | None",
     recompute: bool,
     mass_below_mask_BT: Tensor | None,
@@ -67,10 +76,6 @@ def _streams(
 ) -> tuple[Tensor, ...]:
     """Return log-probabilities, entropies, raw entropies and, with a critic, values: each [B, T]."""
     device = causal.device
-    index_2N = mask_BT.cpu().nonzero().T
-    with autocast(device):
-        ids = [sample.token_ids for sample in batch.samples]
-        hidden_ND = hidden_before(causal, ids, index_2N, recompute=recompute)
     dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
     head = head_of(causal)
@@ -97,7 +102,9 @@ def _streams(
     if critic is None:
         return tuple(streams)
     with autocast(device):
-        value_N = critic.values(hidden_ND, ids, index_2N, recompute=recompute).to(dtype)
+        value_N = critic.values(
+            hidden_ND, [sample.token_ids for sample in batch.samples], index_2N, recompute=recompute
+        ).to(dtype)
     place = (index_2N[0].to(device), index_2N[1].to(device))
     return *streams, streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N)
 
@@ -113,9 +120,9 @@ def distributions(
     causal = causal_model(model)
     index_2N = mask_BT.cpu().nonzero().T
     with autocast(causal.device):
-        hidden_ND = in_forward(
-            causal, lambda: hidden_before(causal, [sample.token_ids for sample in batch.samples], index_2N)
-        )
+        routes = routes_to_replay(causal, batch.samples)
+        ids = [sample.token_ids for sample in batch.samples]
+        hidden_ND = in_forward(causal, lambda: hidden_before(causal, ids, index_2N, routes=routes))
     (sampling_params,) = {sample.sampling_params for sample in batch.samples}
     transform = _logits_transform(batch.samples, *index_2N, sampling_params)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))

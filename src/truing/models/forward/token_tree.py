@@ -27,7 +27,7 @@ class Segment(NamedTuple):
 class TokenTree:
     """L distinct tokens in depth-first order, and the indices of each sequence's tokens."""
 
-    token_ids_L: Tensor
+    keys_L: Tensor  # of what the tree was built: ids, or keys of ids and routes (``token_keys.py``)
     position_ids_L: Tensor
     ends_L: Tensor  # index after the last token that continues this one
     token_indices: tuple[Tensor, ...]  # [T] of each sequence: the indices of its tokens
@@ -59,7 +59,7 @@ class Partition(NamedTuple):
 
 
 def build_tree(sequences: Sequence[Tensor]) -> TokenTree:
-    """Return the tree of sequences of ids, each [T] with T ≥ 1."""
+    """Return the tree of sequences of ids or keys, each [T] with T ≥ 1."""
     indices: dict[int, Tensor] = {}
     ids, positions, size = [], [], 0
     ends = torch.zeros(sum(map(len, sequences)), dtype=torch.long)

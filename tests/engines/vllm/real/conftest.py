@@ -127,6 +127,13 @@ def full_qwen3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
+def mixture() -> Iterator[Served]:
+    """A mixture of experts: all weights are trained."""
+    with serve(model={"name": "tiny-moe"}) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
 def lora_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Qwen3 with an adapter."""
     model = qwen3(tmp_path_factory.mktemp("lora"), tied=False)

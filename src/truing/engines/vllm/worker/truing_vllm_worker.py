@@ -1,7 +1,7 @@
 """What runs inside vLLM: probes that show which weights the engine computes with.
 
-``vllm serve --worker-extension-cls truing_vllm_worker.TruingWorker`` adds these methods to each worker. The
-file is alone in its folder, which is on vLLM's PYTHONPATH, so vLLM's environment needs nothing of Truing's.
+``vllm serve --worker-extension-cls truing_vllm_worker.TruingWorker`` adds these methods to each worker. Only
+files that import nothing else of Truing's are in this folder, which is on vLLM's PYTHONPATH.
 
 A linear layer is probed through its own kernel, since packed, fused or quantised weights cannot be read:
 for a vector r of ±1, y = W r. Every element of W changes one element of y by its own change.
@@ -13,7 +13,19 @@ from typing import Any
 
 import torch
 
-PROTOCOL = 2
+if __package__:  # in Truing's tests; inside vLLM the files are modules of their own
+    from truing.engines.vllm.worker.truing_vllm_experts import (
+        expert_layers,
+        expert_responses,
+        pack_experts,
+        why_unproven,
+    )
+    from truing.engines.vllm.worker.truing_vllm_routes import RouteRecorder
+else:
+    from truing_vllm_experts import expert_layers, expert_responses, pack_experts, why_unproven
+    from truing_vllm_routes import RouteRecorder
+
+PROTOCOL = 3
 """Version of the answers; the trainer refuses another one."""
 
 MULTIPLIER, SHIFT = 2654435761, 13
@@ -30,6 +42,7 @@ class TruingWorker:
     """Methods that Truing calls by ``collective_rpc``."""
 
     model_runner: Any  # vLLM's
+    _routes: RouteRecorder | None = None
 
     def truing_hello(self) -> dict[str, Any]:
         """Return what the worker is."""
@@ -41,18 +54,32 @@ class TruingWorker:
             "logprobs_mode": str(config.logprobs_mode),
             "generation_config": config.generation_config,
             "max_logprobs": config.max_logprobs,
+            "experts": len(list(expert_layers(self.model_runner.get_model()))),
+            "routes": bool(getattr(self.model_runner, "aux_output_connector", None)),
+            "device": self.model_runner.device.type,
             "lora": None if lora is None else {"max_rank": lora.max_lora_rank, "slots": lora.max_loras},
         }
 
     def truing_refresh_packed(self) -> dict[str, Any]:
-        """Pack the vocabulary's weights again: after a reload a tied head keeps its old packed copy."""
-        refreshed = []
+        """Pack weights again that a reload leaves unpacked (experts) or old (a tied head)."""
+        refreshed = pack_experts(self.model_runner.get_model())
         for name, module in self.model_runner.get_model().named_modules():
             method = getattr(module, "quant_method", None)
             if hasattr(module, "org_vocab_size") and hasattr(method, "process_weights_after_loading"):
                 method.process_weights_after_loading(module)
                 refreshed.append(name)
         return {"refreshed": refreshed}
+
+    def truing_record_routes(self) -> dict[str, Any]:
+        """Record the experts that tokens take from now on, where the server itself returns none."""
+        if self._routes is None:
+            self._routes = RouteRecorder(self.model_runner)
+        return {"layers": self._routes.layers}
+
+    def truing_take_routes(self, request_id: str) -> dict[str, Any]:
+        """Return the routes of a request that has ended, in vLLM's form."""
+        assert self._routes is not None
+        return {"routed_experts": self._routes.take(request_id)}
 
     @torch.inference_mode()
     def truing_probe(self, seed: int, adapter: bool, base: bool) -> dict[str, Any]:
@@ -66,19 +93,32 @@ class TruingWorker:
         Returns:
             ``linear``: per linear layer and output head, its names in the checkpoint and W r;
             ``tables``: per embedding, its rows times r; ``vectors``: per vector, its values;
-            ``delta``: per adapted layer, its names, A r of each slice, and B (A r).
+            ``delta``: per adapted layer, its names, A r of each slice, and B (A r); ``experts``: per layer,
+            the answers of its experts, and why they cannot be probed.
         """
         runner = self.model_runner
         model, dtype = runner.get_model(), runner.model_config.dtype
         packed = getattr(model, "packed_modules_mapping", {})
         slot = _newest_slot(runner) if adapter else None
-        found: dict[str, dict[str, Any]] = {"linear": {}, "tables": {}, "vectors": {}, "delta": {}}
+        found: dict[str, dict[str, Any]] = {
+            "linear": {},
+            "tables": {},
+            "vectors": {},
+            "delta": {},
+            "experts": {},
+        }
+        for name, layer in expert_layers(model) if base else ():
+            r = probe_vector(_width(layer), seed).to(layer.w13_weight.device, dtype)
+            why = why_unproven(layer)
+            found["experts"][name] = "" if why else _encoded(expert_responses(layer, r)), why
         for name, module in model.named_modules():
             own, method = name.removesuffix(".base_layer"), getattr(module, "quant_method", None)
             if slot is not None and (stacks := _slices(name, module)):
                 found["delta"][name] = (_adapted_names(name, packed), *_delta(stacks, slot, seed))
             if not base or hasattr(module, "base_layer") or not hasattr(method, "apply"):
                 continue  # a layer with adapters: its base layer comes by itself
+            if hasattr(module, "w13_weight"):
+                continue  # experts
             r = probe_vector(_columns(module), seed).to(next(model.parameters()).device, dtype)
             found["linear"][own] = _part_names(own, packed), _encoded(method.apply(module, r[None]).flatten())
             if hasattr(module, "org_vocab_size"):
@@ -98,6 +138,11 @@ def _part_names(name: str, packed: dict[str, list[str]]) -> list[str]:
 def _columns(module: Any) -> int:
     """Return the inputs of a linear layer or an embedding."""
     return module.embedding_dim if hasattr(module, "embedding_dim") else module.input_size
+
+
+def _width(layer: Any) -> int:
+    """Return the inputs of experts, without those that a kernel adds."""
+    return layer.moe_config.hidden_dim_unpadded or layer.hidden_size
 
 
 def _rows(module: Any, r: torch.Tensor) -> torch.Tensor:

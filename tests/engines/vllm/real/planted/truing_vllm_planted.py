@@ -51,11 +51,31 @@ class PlantedWorker(TruingWorker):
             name, layer = self._first_layer("qkv_proj")
             self._patch(layer.quant_method, "apply", self._element_moved)
             return {"layer": name}
+        elif fault == "routes_otherwise":
+            for router in self._routers():
+                self._patch(router, "_compute_routing", self._other_experts)
         return {}
 
     def truing_refresh_packed(self) -> dict[str, Any]:
         """Leave the head's packed copy as it is, under the fault."""
+        if self.fault == "experts_unpacked":  # vLLM's own reload
+            with patch("truing_vllm_worker.pack_experts", lambda model: []):
+                return super().truing_refresh_packed()
         return {} if self.fault == "head_stale" else super().truing_refresh_packed()
+
+    def _routers(self) -> Any:
+        """Return the routers of a mixture."""
+        modules = self.model_runner.get_model().modules()
+        return [module.router for module in modules if hasattr(module, "routed_experts")]
+
+    def _other_experts(self, select: Any, hidden: Any, logits: Any, *rest: Any, **known: Any) -> Any:
+        """Give each third token other experts, with scores of their own."""
+        scores, ids = select(hidden, logits, *rest, **known)
+        ids[::3] = (ids[::3] + 1) % logits.shape[1]
+        chosen = logits.float().softmax(-1).gather(1, ids.long())
+        if select.__self__.renormalize:
+            chosen = chosen / chosen.sum(1, keepdim=True)
+        return chosen.to(scores.dtype), ids
 
     def _patch(self, owner: Any, name: str, instead: Any) -> None:
         real = getattr(owner, name)

@@ -9,7 +9,7 @@ from samples import sample
 
 import truing
 from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
-from truing.learner.step import Trace
+from truing.learner.trace import Trace
 from truing.metrics.token_streams import TokenStreams
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow

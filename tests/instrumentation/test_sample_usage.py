@@ -10,7 +10,7 @@ from samples import sample
 from truing.instrumentation import optimizer_moments
 from truing.instrumentation.optimizer_moments import MomentDigests, moment_facts
 from truing.instrumentation.sample_usage import row_usage
-from truing.learner.step import Trace
+from truing.learner.trace import Trace
 
 A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")
 

@@ -8,7 +8,8 @@ from samples import sample
 from test_step import gradient_of, learner, on_policy
 
 from truing.config import PpoConfig
-from truing.learner.step import train_step, with_values
+from truing.learner.scoring import with_values
+from truing.learner.step import train_step
 from truing.ops.returns import explained_variance
 
 PPO = PpoConfig(steps=1, learning_rate=1e-3, value_learning_rate=1e-2, lam=1.0, whiten=False)

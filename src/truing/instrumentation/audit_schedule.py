@@ -17,8 +17,9 @@ from truing.instrumentation.gradient_sum_check import check_gradient_sum
 from truing.instrumentation.update_facts import regrade_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
-from truing.learner.step import AuditHook, Trace
+from truing.learner.step import AuditHook
 from truing.learner.step_samples import StepSamples
+from truing.learner.trace import Trace
 from truing.models.digest import quick_sum
 from truing.models.lora import frozen_weights
 from truing.types.sample import Sample

@@ -22,7 +22,8 @@ from truing.instrumentation.gradient_sum_check import compare_gradients, flat_gr
 from truing.instrumentation.route_check import route_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
-from truing.learner.step import Trace, backward, loss_mask
+from truing.learner.step import backward
+from truing.learner.trace import Trace, loss_mask
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch

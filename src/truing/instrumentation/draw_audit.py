@@ -11,7 +11,7 @@ from truing.doctor.oracle.draw_replay import TOLERANCE, replay_facts
 from truing.engines.base import Draws
 from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
-from truing.learner.step import Trace
+from truing.learner.trace import Trace
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, distributions
 from truing.models.lora import training_mode

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from truing.doctor.oracle.expert_routes import routes_imposed
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.learner.learner import Learner
-from truing.learner.step import loss_mask
+from truing.learner.trace import loss_mask
 from truing.models.forward.hidden_states import routes_to_replay
 from truing.models.forward.score import causal_model
 from truing.models.lora import use_reference

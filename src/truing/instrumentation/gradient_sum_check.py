@@ -17,7 +17,8 @@ from truing.instrumentation.update_facts import rotating_slice
 from truing.instrumentation.weights_without_gradient import missing_gradient
 from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
-from truing.learner.step import Trace, backward, loss_mask
+from truing.learner.step import backward
+from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.learner.step import Trace
+from truing.learner.trace import Trace
 from truing.metrics.token_streams import TokenStreams, drop_nan
 from truing.ops.losses import Objective
 from truing.ops.ratio_histogram import ratio_counts, ratio_edges

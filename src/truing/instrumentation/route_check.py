@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truing.doctor.oracle.expert_routes import Selection, differing_sets, score_error, selections_of
 from truing.learner.learner import Learner
-from truing.learner.step import loss_mask
+from truing.learner.trace import loss_mask
 from truing.models.forward.collate import collate
 from truing.models.forward.expert_routes import routers_of
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding

@@ -9,8 +9,8 @@ from truing.config import PolicyStage
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.envs.base import prompt_key
 from truing.learner.session import Session
-from truing.learner.step import Trace
 from truing.learner.step_samples import StepSamples
+from truing.learner.trace import Trace
 
 
 def usage_facts(

@@ -15,7 +15,7 @@ from truing.doctor.oracle.token_gradients import expected_value_gradients
 from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
 from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
-from truing.learner.step import Trace
+from truing.learner.trace import Trace
 from truing.models.digest import joint_sum, quick_sums
 from truing.rewards import Rewards
 from truing.rewards.judge import Judge

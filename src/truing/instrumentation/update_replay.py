@@ -23,7 +23,7 @@ from truing.instrumentation.forward_check import row_logits
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import load_policy, restore_weights
-from truing.learner.step import loss_mask
+from truing.learner.trace import loss_mask
 from truing.models.lora import trainable_parameters
 from truing.record import RunReader, SampleRow
 from truing.rollouts.workers import open_workers

@@ -7,81 +7,30 @@ same gradient. Samples without a gradient in any loss term are not computed.
 Algorithms do not appear here by name: ``Algorithm`` contains their functions.
 """
 
-from collections import ChainMap, Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage
-from truing.distributed.ranks import Ranks
 from truing.distributed.sharding import whole
-from truing.learner.backward_sums import BackwardSums, check_at_optimizer, record_backward
+from truing.learner.backward_sums import check_at_optimizer, record_backward
 from truing.learner.gates import skip_step_reason, skip_update_reason
 from truing.learner.learner import Learner
 from truing.learner.optimizer import check_loss, clip_and_step
 from truing.learner.replayed_draws import replay_mask
-from truing.models.critic import Critic, state_values
+from truing.learner.scoring import with_old_logprobs, with_reference_logprobs, with_values
+from truing.learner.trace import Trace, loss_mask
+from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.score import score
 from truing.models.lora import training_mode
-from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
 from truing.utils.memory import is_out_of_memory, release_freed_memory
 from truing.utils.phase_clock import phase
 from truing.utils.rng import permutation, seed_of
-
-STREAMS = ("logprob", "entropy", "raw_entropy", "token_gradient", "value_gradient", "probability_below")
-
-
-@dataclass(eq=False)
-class Trace:
-    """Record of one inner step: its minibatch, per-token results by sample id, losses and gradient norms."""
-
-    inner_step: int
-    samples: list[Sample]
-    logprob: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, NaN outside ``loss_mask``
-    entropy: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, under the sampling parameters
-    raw_entropy: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, of the model's distribution
-    token_gradient: dict[str, Tensor] = field(default_factory=dict)  # [T] −∂loss/∂logprob
-    value_gradient: dict[str, Tensor] = field(default_factory=dict)  # [T] −∂loss/∂value
-    loss: dict[str, float] = field(default_factory=dict)  # by loss term, weighted
-    grad_norms: list[float] = field(default_factory=list)  # policy, critic; before clipping
-    skip_reason: str = ""  # "" if the optimizer stepped
-    head_step: float = 0.0  # L2 norm of the change of the critic's head
-    passes: list[list[MicroBatch]] = field(default_factory=list)  # of all ranks, by backward pass
-    backward_counts: Counter[str] = field(default_factory=Counter)  # backward passes per sample
-    # policy, critic: gradients summed over backward passes, and their comparison with the optimizer's
-    backward_sums: list[BackwardSums] = field(default_factory=list[BackwardSums])
-    sum_checks: list[list[dict[str, Any]]] = field(default_factory=list[list[dict[str, Any]]])
-    routes: tuple[int, int] = (0, 0)  # sets of experts on record, and those that the model would not select
-    # [T] probability of all ids below the sampled one; NaN where draws are not replayed
-    probability_below: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
-
-    def exchange(self, ranks: Ranks) -> None:
-        """Add the results of the other ranks: afterwards all ranks have the same."""
-        for name in STREAMS:
-            setattr(self, name, ranks.gather_table(f"the exchange of {name}", getattr(self, name)))
-        losses = ranks.gather("the exchange of losses", self.loss)
-        self.loss = {
-            name: sum(loss.get(name, 0.0) for loss in losses) for name in dict(ChainMap(*reversed(losses)))
-        }
-        counts = ranks.gather("the exchange of backward passes", self.backward_counts)
-        self.backward_counts = Counter(name for each in counts for name in each.elements())
-        for sums in self.backward_sums:
-            sums.exchange(ranks)
-
-    @property
-    def tokens_computed(self) -> int:
-        """Tokens of all forwards of the inner step."""
-        return sum(micro.tokens for micros in self.passes for micro in micros if not micro.is_padding)
-
 
 AuditHook = Callable[[Learner, Sequence[Sample]], None]
 """Audits the first minibatch of a step before any weight changes."""
@@ -191,66 +140,7 @@ def backward(
         loss = torch.stack(list(losses.values())).sum()
         (loss * 0 if micro.is_padding else loss).backward()
     if not micro.is_padding:
-        _add_micro_batch(trace, micro.samples, scores, losses)
-
-
-@torch.no_grad()
-def with_old_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-    """Return samples with old log-probabilities recomputed by the trainer, if ``correction.method`` is on.
-
-    With ``correction.method = "off"`` the sampler's log-probabilities stay the old policy's.
-    """
-    if learner.setting.correction.method == "off" or not isinstance(learner.setting.stage, PolicyStage):
-        return list(samples)
-    logprobs = _scored(samples, learner, partial(score, learner.model))
-    return [
-        replace(sample, old_logprob=logprobs[sample.sample_id], old_source="recomputed")
-        if sample.sample_id in logprobs
-        else sample
-        for sample in samples
-    ]
-
-
-@torch.no_grad()
-def with_reference_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-    """Return samples with the reference's log-probabilities; unchanged if the stage has no reference."""
-    if learner.reference is None:
-        return list(samples)
-    logprobs = _scored(samples, learner, learner.reference.score)
-    return [
-        replace(sample, ref_logprob=logprobs[sample.sample_id]) if sample.sample_id in logprobs else sample
-        for sample in samples
-    ]
-
-
-def _scored(
-    samples: Sequence[Sample], learner: Learner, score_batch: Callable[[Batch, Tensor], Scores]
-) -> dict[str, Tensor]:
-    """Return the log-probabilities of sampled tokens by sample: [T], NaN elsewhere."""
-    logprobs: dict[str, Tensor] = {}
-    for micro in learner.micro_batches([sample for sample in samples if sample.kl_mask.any()]):
-        batch = collate(micro.samples)
-        logprob_BT = score_batch(batch, batch.kl_mask).logprob.cpu()
-        for b, sample in enumerate(micro.samples):
-            logprobs[sample.sample_id] = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
-    return learner.ranks.gather_table("the exchange of log-probabilities", logprobs)
-
-
-def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-    """Return samples with the critic's value before each token, and after the end of truncated ones."""
-    if learner.critic is None:
-        return list(samples)
-    values: dict[str, Tensor] = {}
-    for micro in learner.micro_batches([row for row in samples if row.value_mask.any() or row.truncated]):
-        of_rows = state_values(learner.critic, learner.model, micro.samples)
-        values |= {row.sample_id: value for row, value in zip(micro.samples, of_rows, strict=True)}
-    values = learner.ranks.gather_table("the exchange of values", values)
-    return [
-        replace(row, value=values[row.sample_id][:-1], bootstrap_value=float(values[row.sample_id][-1]))
-        if row.sample_id in values
-        else row
-        for row in samples
-    ]
+        trace.add(micro.samples, scores, losses)
 
 
 @contextmanager
@@ -301,34 +191,3 @@ def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...])
             minibatch = [samples[i] for i in list(order)[first::count]]
             if minibatch:
                 yield minibatch
-
-
-def loss_mask(rows: Sample | Batch) -> Tensor:
-    """Return the tokens that some loss term reads: [T] bool of a sample, [B, T] of a batch."""
-    return rows.policy_mask | rows.kl_mask | rows.supervised_mask
-
-
-def _add_micro_batch(
-    trace: Trace, samples: Sequence[Sample], scores: Scores, losses: dict[str, Tensor]
-) -> None:
-    """Add a micro-batch to the trace: per-token streams, NaN where not scored, and loss terms."""
-    streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
-    gradient_BT = scores.logprob.grad  # None if no loss term reads log-probabilities
-    streams["token_gradient"] = torch.zeros_like(scores.logprob) if gradient_BT is None else -gradient_BT
-    trace.backward_counts.update(sample.sample_id for sample in samples)
-    trace.routes = trace.routes[0] + scores.routes[0], trace.routes[1] + scores.routes[1]
-    for name, stream_BT in streams.items():
-        for b, sample in enumerate(samples):
-            values = stream_BT[b, : len(sample)].cpu()
-            recorded_T = loss_mask(sample)
-            if name == "token_gradient":  # a gradient outside the mask is a fault that the doctor must see
-                recorded_T = recorded_T | (values != 0)
-            getattr(trace, name)[sample.sample_id] = torch.where(recorded_T, values, torch.nan)
-    if scores.mass_below is not None:
-        for b, sample in enumerate(samples):
-            trace.probability_below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()
-    if scores.value is not None and scores.value.grad is not None:
-        for b, sample in enumerate(samples):
-            trace.value_gradient[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()
-    for name, value in losses.items():
-        trace.loss[name] = trace.loss.get(name, 0.0) + value.item()

@@ -13,8 +13,9 @@ from truing.envs.base import Env
 from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.learner.session import Session, open_session
-from truing.learner.step import Trace, train_step
+from truing.learner.step import train_step
 from truing.learner.step_samples import StepSamples, collect_step_samples
+from truing.learner.trace import Trace
 from truing.probes import table_model as table
 from truing.types.sample import Sample
 

@@ -9,7 +9,7 @@ from truing.config import Recipe
 from truing.doctor.report.first_updates import SHOWN_UPDATES
 from truing.errors import TruingError
 from truing.learner.memory_budget import MemoryBudget
-from truing.learner.step import Trace
+from truing.learner.trace import Trace
 from truing.metrics.loss_label import LossLabel
 from truing.record import RunWriter
 from truing.trackers import EventDispatcher

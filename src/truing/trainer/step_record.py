@@ -20,8 +20,8 @@ from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
 from truing.learner.gates import gate_metrics
 from truing.learner.learner import Learner
 from truing.learner.session import Session
-from truing.learner.step import Trace
 from truing.learner.step_samples import StepSamples
+from truing.learner.trace import Trace
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_metric_names
 from truing.metrics.engine_mismatch import engine_mismatch_metrics, routes_metric

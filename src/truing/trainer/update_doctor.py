@@ -19,8 +19,8 @@ from truing.instrumentation.sample_usage import usage_facts
 from truing.instrumentation.update_facts import update_facts, value_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
-from truing.learner.step import Trace
 from truing.learner.step_samples import StepSamples
+from truing.learner.trace import Trace
 from truing.record import Event, SampleRow, StepRow
 from truing.trainer.events import EventLog, logs_boundary
 from truing.trainer.step_record import reward_weights, tool_names

@@ -17,12 +17,12 @@ from truing.errors import DistributedError, RecipeError
 from truing.record import RunReader
 
 SCRIPT = Path(__file__).parent / "train_matrix.py"
-QUICK = ["sft+full", "grpo+lora"]
+QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead"]
 EVERY = [
     f"{algorithm}+{weights}"
     for algorithm in ("sft", "rft", "reinforce", "rloo", "grpo", "ppo", "ppo-separate")
     for weights in ("full", "lora")
-]
+] + QUICK[2:]
 EXACT = ("tokens/trained", "tokens/sampled", "reward/mean", "length/mean")
 
 
@@ -110,7 +110,7 @@ def test_another_number_of_processes_than_declared_is_refused():
 @pytest.mark.parametrize(
     ("trainer", "engine", "message"),
     [
-        ({"ranks": 2}, {"kind": "vllm"}, 'needs engine.kind = "local"'),
+        ({"ranks": 2}, {"kind": "vllm", "servers": ["http://a"]}, "needs as many engine.servers, got 1"),
         ({"ranks": 4, "replicate": 3}, {}, "replicate must divide ranks = 4"),
         ({"ranks": 0}, {}, "trainer.ranks"),
     ],

@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import truing
+from truing.faults.fake_vllm.threads import fake_vllm
 
 STEPS = {"steps": 2, "learning_rate": 1e-3}
 POLICY = {**STEPS, "prompts_per_step": 3, "group_size": 3}
@@ -21,9 +22,14 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights (full or lora), and optionally its micro-batches."""
-    algorithm, weights = name.split("+")[:2]
+    """Return a recipe by its name: algorithm, weights (full or lora), and "vllm" or "vllm-ahead"."""
+    algorithm, weights, *engine = name.split("+")
     options = STAGES[algorithm]
+    if engine == ["vllm"]:
+        options = {**options, "engine": {"kind": "vllm"}}
+    if engine == ["vllm-ahead"]:
+        ahead = {"kind": "vllm", "ahead": 1}
+        options = {**options, "engine": ahead, "correction": {"method": "truncate"}}
     return {
         "name": "ranks",
         "stages": [algorithm.split("-")[0]],
@@ -48,5 +54,6 @@ def varied(rollout, task) -> float:
 
 
 if __name__ == "__main__":
-    for each in sys.argv[2:]:
-        truing.train(recipe(each), rewards=[varied], out=Path(sys.argv[1]) / each, on_event=ignore)
+    with fake_vllm():
+        for each in sys.argv[2:]:
+            truing.train(recipe(each), rewards=[varied], out=Path(sys.argv[1]) / each, on_event=ignore)

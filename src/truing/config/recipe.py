@@ -123,9 +123,13 @@ class Recipe(FrozenModel):
 
     @model_validator(mode="after")
     def _check_ranks(self) -> "Recipe":
-        """Refuse several ranks with what only one process can do."""
-        if self.trainer.ranks > 1 and self.engine.kind != "local":
-            raise ValueError(f'trainer.ranks = {self.trainer.ranks} needs engine.kind = "local"')
+        """Refuse servers that ranks would share: each rank publishes to its own and proves them."""
+        servers, ranks = len(self.engine.servers), self.trainer.ranks
+        if 0 < servers < ranks:
+            raise ValueError(
+                f"trainer.ranks = {ranks} needs as many engine.servers, got {servers}: each rank samples with"
+                " its own; without any, each starts one"
+            )
         return self
 
     @model_validator(mode="after")

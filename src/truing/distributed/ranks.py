@@ -29,11 +29,16 @@ class Ranks:
     rank: int = 0
     size: int = 1
     mesh: DeviceMesh | None = None  # over which weights are sharded; None with one rank
+    group: dist.ProcessGroup | None = None  # that exchanges; None is the group of all ranks
 
     @property
     def is_first(self) -> bool:
         """Whether this rank writes the run directory."""
         return self.rank == 0
+
+    def for_thread(self) -> "Ranks":
+        """Return the same ranks for a second thread, whose exchanges may meet those of the first."""
+        return self if self.size == 1 else replace(self, group=dist.new_group(backend="gloo"))
 
     def gather(self, what: str, value: T) -> list[T]:
         """Return the values of all ranks, in their order; ``what`` names the exchange in errors."""
@@ -41,7 +46,7 @@ class Ranks:
             return [value]
         values: list[Any] = [None] * self.size
         with _named(what):
-            dist.all_gather_object(values, value)
+            dist.all_gather_object(values, value, group=self.group)
         return values
 
     def together(self, what: str, compute: Callable[[], T]) -> T:
@@ -76,7 +81,7 @@ class Ranks:
             return tensor
         total = tensor.clone()
         with _named(what):
-            dist.all_reduce(total)
+            dist.all_reduce(total, group=self.group)
         return total
 
     def check_same(self, what: str, value: object, remedy: str) -> None:

@@ -86,8 +86,20 @@ class RunningBatch(Protocol):
         ...
 
 
-Publish = Callable[[], Mapping[str, Any]]
-"""Gives an engine weights that were copied before; returns the receipt, {} if nothing was compared."""
+Receipt = Mapping[str, Any]
+"""What the proof of a publication compared; {} if nothing was compared."""
+
+Publish = Callable[[], Receipt]
+"""Gives an engine weights that were copied before."""
+
+
+def joint_receipt(receipts: Sequence[Receipt]) -> Receipt:
+    """Return the receipt of several servers that hold one publication: the one that differs most."""
+    compared = [receipt for receipt in receipts if receipt]
+    if not compared:
+        return {}
+    worst = max(compared, key=lambda receipt: receipt["rows"]["largest"])
+    return {**worst, "servers": sum(receipt["servers"] for receipt in compared)}
 
 
 Draws = Literal["inversion", "race", "unknown"]

@@ -3,6 +3,7 @@
 from torch import nn
 
 from truing.config import Recipe
+from truing.distributed.ranks import ONE, Ranks
 from truing.engines.base import Engine
 from truing.engines.local.engine import LocalEngine
 from truing.engines.local.merge_adapter import sampler_copy
@@ -15,15 +16,15 @@ from truing.models.lora import trainable_parameters
 from truing.types.sampling_params import SamplingParams
 
 
-def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module) -> Engine:
-    """Return the engine of a recipe, with the policy's weights of the start."""
+def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module, ranks: Ranks = ONE) -> Engine:
+    """Return the engine of a rank, with the policy's weights of the start."""
     if recipe.engine.kind == "local":
         engine = LocalEngine(
             sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
         )
         prove_sampler(policy, engine)
         return engine
-    engine = open_vllm(recipe, loaded.path, loaded.context_length, causal_model(policy).device.type)
+    engine = open_vllm(recipe, loaded.path, loaded.context_length, causal_model(policy).device, ranks)
     try:
         for params in declared_params(recipe, loaded.stop_ids):
             engine.check_params(params)

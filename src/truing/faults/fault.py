@@ -1,5 +1,6 @@
 """A planted fault, and its plant: a replacement of a trainer's function during a run."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -40,8 +41,24 @@ def patched(target: str, make: Callable[[Any], Any]) -> Iterator[None]:
     for part in outer:
         owner = getattr(owner, part)
     real = owner.__dict__[name]
-    setattr(owner, name, make(real))
+    replacement = make(real)
+    _check_parameters(replacement, real, target)
+    setattr(owner, name, replacement)
     try:
         yield
     finally:
         setattr(owner, name, real)
+
+
+def _check_parameters(replacement: Any, real: Any, target: str) -> None:
+    """Raise unless a function takes the parameters of the function that it replaces."""
+    if not (inspect.isfunction(replacement) and inspect.isfunction(real)):
+        return
+    parameters = inspect.signature(real).parameters.values()
+    named = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
+    placed = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    try:
+        inspect.signature(replacement).bind(*placed, **named)
+    except TypeError as error:
+        error.add_note(f"what replaces {target} does not take its parameters")
+        raise

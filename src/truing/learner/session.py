@@ -2,8 +2,9 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
 from truing.distributed.ranks import ONE, Ranks
 from truing.distributed.sharding import whole
-from truing.engines.base import Engine, Publish
+from truing.engines.base import Engine, Publish, Receipt, joint_receipt
 from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine
 from truing.envs.base import Env, checked_tasks
@@ -45,10 +46,9 @@ class Session:
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module  # trained; sharded over ranks
-    whole_policy: (
-        nn.Module
-    )  # the same with whole weights, of the last ``gather_weights``; with one rank itself
+    whole_policy: nn.Module  # with whole weights, of the last ``gather_weights``; the policy with one rank
     ranks: Ranks
+    sampling_ranks: Ranks  # the same, for the thread that samples
     parameters: Mapping[str, nn.Parameter]  # trained
     engine: Engine
     env: Env
@@ -59,17 +59,31 @@ class Session:
     grammars: CallGrammars | None
     workers: EnvWorkers
 
-    def publish(self, version: int) -> Mapping[str, Any]:
+    def publish(self, version: int) -> Receipt:
         """Give the engine the policy's weights, with their version and digest; return the receipt."""
         with phase("sync"):
             self.gather_weights()
-            return self.engine.publish(self.whole_policy, version, quick_sum(self.parameters))
+            digest = quick_sum(self.parameters)
+            return self._published(lambda: self.engine.publish(self.whole_policy, version, digest))
 
     def prepare_publication(self, version: int) -> Publish:
         """Copy the policy's weights; return what publishes them, while the policy moves on."""
         with phase("sync"):
             self.gather_weights()
-            return self.engine.prepare(self.whole_policy, version, quick_sum(self.parameters))
+            digest = quick_sum(self.parameters)
+            return partial(self._published, self.engine.prepare(self.whole_policy, version, digest))
+
+    def _published(self, publish: Publish) -> Receipt:
+        """Let each rank's engine take a publication; return the receipt of all."""
+        return joint_receipt(self.sampling_ranks.gather_results("the publication", publish))
+
+    def take_incidents(self) -> list[str]:
+        """Return what happened to the engines since the last call, a sentence each."""
+        return [
+            f"rank {rank} {text}" if self.ranks.size > 1 else text
+            for rank, texts in enumerate(self.ranks.gather("incidents", self.engine.take_incidents()))
+            for text in texts
+        ]
 
     @torch.no_grad()
     def gather_weights(self) -> None:
@@ -108,7 +122,7 @@ class Session:
     def _collect(self, tasks: Sequence[Task], **options: Any) -> list[RolloutGroup]:
         """Collect this rank's share of the tasks, and exchange the groups: every rank returns all of them."""
         indices = range(self.ranks.rank, len(tasks), self.ranks.size)
-        shares = self.ranks.gather_results(
+        shares = self.sampling_ranks.gather_results(
             "the exchange of rollouts",
             lambda: collect([tasks[index] for index in indices], indices=indices, **options),
         )
@@ -186,7 +200,10 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     with ExitStack() as opened:
         workers = open_workers(env, recipe.episode, [*splits["train"], *splits["eval"]])
         opened.callback(workers.close)
-        engine = open_engine(recipe, loaded, whole_policy)
+        engine = ranks.together(
+            "opening the engine",
+            lambda: opened.enter_context(closing(open_engine(recipe, loaded, whole_policy, ranks))),
+        )
         shard_model(policy, ranks.mesh)
         session = Session(
             recipe=recipe,
@@ -194,6 +211,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
             policy=policy,
             whole_policy=whole_policy,
             ranks=ranks,
+            sampling_ranks=ranks.for_thread(),
             parameters=trainable_parameters(policy),
             engine=engine,
             env=env,

@@ -211,7 +211,7 @@ class Loop:
 
         if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
             self.event_log.log_memory(learner.memory_budget, stage, step)
-        engine_incidents = self.session.engine.take_incidents()
+        engine_incidents = self.session.take_incidents()
         self.event_log.log_update(record, samples.rollouts, engine_incidents, traces, label)
 
         with self.clock.running(), phase("doctor"):

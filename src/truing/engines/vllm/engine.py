@@ -2,17 +2,17 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from truing.config import Recipe
-from truing.engines.base import Completion, Draws, Publish, Request
+from truing.distributed.ranks import Ranks
+from truing.engines.base import Completion, Draws, Publish, Receipt, Request, joint_receipt
 from truing.engines.vllm.answer import read_completion
 from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
@@ -43,7 +43,7 @@ class VllmEngine:
         self._policy: nn.Module | None = None  # with these weights, as long as they sample
         self._copy: PolicyCopy | None = None  # of the policy, if it trains while they sample
         self._sampling_params = SamplingParams()  # of training, to prove them too
-        self._receipt: Mapping[str, Any] = {}
+        self._receipt: Receipt = {}
         self._losses = 0
         self._closed = self._asleep = False
         self._incidents: list[str] = []
@@ -68,7 +68,7 @@ class VllmEngine:
             min_new_tokens=min(params.min_new_tokens, NEW_TOKENS),
         )
 
-    def publish(self, policy: nn.Module, version: int, weight_digest: str) -> Mapping[str, Any]:
+    def publish(self, policy: nn.Module, version: int, weight_digest: str) -> Receipt:
         """Send the trained weights to each server and prove them; weights that are proven are not sent again.
 
         Raises:
@@ -94,7 +94,7 @@ class VllmEngine:
         assert self._prepared is not None
         return self._prepared
 
-    def _load(self, publication: Publication, policy: nn.Module) -> Mapping[str, Any]:
+    def _load(self, publication: Publication, policy: nn.Module) -> Receipt:
         """Let each server load and prove a publication, unless it holds it; return the receipt.
 
         ``policy`` has its weights until the next publication: a server that is replaced is proven with it.
@@ -109,12 +109,12 @@ class VllmEngine:
         self._publication = publication
         receipts = [self._loaded(server) for server in self.servers]
         self.version, self.weight_digest = publication.version, publication.weight_digest
-        self._receipt = {"engine": "vllm", "servers": len(receipts), **max(receipts, key=_worst)}
+        self._receipt = joint_receipt([{"engine": "vllm", "servers": 1, **each} for each in receipts])
         if before is not None and before.folder != publication.folder:
             shutil.rmtree(before.folder)
         return self._receipt
 
-    def _loaded(self, server: Server) -> Mapping[str, Any]:
+    def _loaded(self, server: Server) -> Receipt:
         """Let a server load and prove the publication; a lost server is replaced."""
         assert self._publication is not None
         assert self._policy is not None
@@ -203,19 +203,17 @@ class VllmEngine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _worst(receipt: Mapping[str, Any]) -> float:
-    """Return the largest difference of a receipt's rows, nats."""
-    return float(receipt["rows"]["largest"])
-
-
-def open_vllm(recipe: Recipe, model: Path, context_length: int, device: str) -> VllmEngine:
-    """Start or find the servers of a recipe, and check what they are.
+def open_vllm(
+    recipe: Recipe, model: Path, context_length: int, device: torch.device, ranks: Ranks
+) -> VllmEngine:
+    """Start or find the servers of a rank, and check what they are.
 
     Args:
         recipe: with ``engine.kind = "vllm"``.
+        ranks: share the servers of the recipe; without any, each starts one.
         model: folder of the model.
         context_length: of the model, tokens; servers may have less.
-        device: cpu or cuda, of the trainer.
+        device: of the trainer.
     """
     if recipe.episode.grammar != "off":
         raise EngineError(
@@ -228,7 +226,8 @@ def open_vllm(recipe: Recipe, model: Path, context_length: int, device: str) -> 
         exchange.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="truing-weights-", dir=exchange))
     try:
-        servers = open_servers(recipe, model, context_length, device)
+        urls = recipe.engine.servers[ranks.rank :: ranks.size]
+        servers = open_servers(recipe, urls, model, context_length, device)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

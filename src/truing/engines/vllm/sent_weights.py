@@ -9,7 +9,7 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict
 from safetensors import safe_open
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.core_model_loading import revert_weight_conversion
 
@@ -18,7 +18,6 @@ from truing.models.digest import quick_sum
 from truing.models.finite_check import check_finite
 from truing.models.forward.score import causal_model
 from truing.models.lora import POLICY
-from truing.models.progress_bars import no_progress_bars
 
 
 def trained_weights(policy: nn.Module) -> dict[str, Tensor]:
@@ -50,11 +49,12 @@ def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -
         remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
         error=NonFiniteError,
     )
-    with no_progress_bars():
-        if isinstance(policy, PeftModel):
-            policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
-        else:
-            causal_model(policy).save_pretrained(folder)
+    if isinstance(policy, PeftModel):
+        policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+    else:
+        # not the model's save_pretrained: of several ranks it writes on the first alone
+        causal_model(policy).config.save_pretrained(folder)
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     written, digest = read_weights(folder), quick_sum(weights)
     if (found := quick_sum(written)) != digest:
         different = sorted(weights.keys() ^ written.keys())[:3]

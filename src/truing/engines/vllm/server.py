@@ -21,6 +21,7 @@ from truing.engines.vllm.server_process import (
     CHILD_SERVER,
     ServerProcess,
     free_port,
+    only_gpu,
     server_command,
     server_variables,
 )
@@ -170,22 +171,25 @@ class Server:
             self._process.stop()
 
 
-def open_servers(recipe: Recipe, model: Path, context_length: int, device: str) -> Sequence[Server]:
-    """Return the servers of a recipe; without ``engine.servers`` one is started."""
-    if recipe.engine.servers:
-        return _find_servers(recipe, context_length)
+def open_servers(
+    recipe: Recipe, urls: Sequence[str], model: Path, context_length: int, device: torch.device
+) -> Sequence[Server]:
+    """Return the servers at these addresses; without any, one is started on the trainer's device."""
+    if urls:
+        return _find_servers(recipe, urls, context_length)
     port = free_port()
-    command = server_command(recipe, model, device, port, CHILD_SERVER)
+    command = server_command(recipe, model, device.type, port, CHILD_SERVER)
+    variables = server_variables(device.type) | only_gpu(device)
     url, log = f"http://127.0.0.1:{port}", Path(tempfile.mkstemp(prefix="truing-vllm-", suffix=".log")[1])
-    start = partial(ServerProcess, command, server_variables(device), url, log)
+    start = partial(ServerProcess, command, variables, url, log)
     return [Server(recipe, url, context_length, start)]
 
 
-def _find_servers(recipe: Recipe, context_length: int) -> Sequence[Server]:
-    """Return the running servers of a recipe; close them if one of them cannot be used."""
+def _find_servers(recipe: Recipe, urls: Sequence[str], context_length: int) -> Sequence[Server]:
+    """Return the running servers at these addresses; close them if one of them cannot be used."""
     servers: list[Server] = []
     try:
-        for url in recipe.engine.servers:
+        for url in urls:
             servers.append(Server(recipe, url, context_length, None))
         dtypes = {str(server.dtype) for server in servers}
         if len(dtypes) > 1:

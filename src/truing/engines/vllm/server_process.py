@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import torch
+
 from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.mixture import has_experts
@@ -90,6 +92,14 @@ def server_variables(device: str) -> dict[str, str]:
         "VLLM_NO_USAGE_STATS": "1",
         **(cache if device == "cpu" else {}),
     }
+
+
+def only_gpu(device: torch.device) -> dict[str, str]:
+    """Return the environment variable that shows a server one GPU alone: ranks have a server each."""
+    if device.type == "cpu":
+        return {}
+    index, visible = device.index or 0, os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {"CUDA_VISIBLE_DEVICES": visible.split(",")[index] if visible else str(index)}
 
 
 def declared_port(recipe: Recipe) -> int:

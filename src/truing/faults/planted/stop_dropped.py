@@ -7,8 +7,8 @@ from truing.types.status import FinishReason
 
 
 def _wrong(real):
-    def completion(row, contract):
-        original = real(row, contract)
+    def completion(row, *args):
+        original = real(row, *args)
         if original.finish_reason is not FinishReason.STOP or len(original.token_ids) == 1:
             return original
         short = {name: getattr(original, name)[:-1] for name in ("token_ids", "origin", "logprob")}

@@ -15,8 +15,8 @@ def _goes_on(real):
 
 
 def _completion(real):
-    def completion(row, sampling_params):
-        original = real(row, sampling_params)
+    def completion(row, *args):
+        original = real(row, *args)
         return replace(original, finish_reason=FinishReason.STOP) if row.ids[-1] == OTHER else original
 
     return completion

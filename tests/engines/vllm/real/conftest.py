@@ -16,6 +16,7 @@ from torch import nn
 from transformers import Qwen3Config
 
 from truing.config import Recipe, resolve
+from truing.distributed.ranks import ONE
 from truing.engines.vllm.engine import VllmEngine, open_vllm
 from truing.learner.restore import load_policy
 from truing.models.digest import quick_sum
@@ -57,7 +58,9 @@ class Served:
         for name, parameter in trainable_parameters(self.policy).items():
             parameter.data.copy_(self.start[name])
         context_length = self.loaded.context_length
-        with closing(open_vllm(self.recipe, self.loaded.path, context_length, "cpu")) as engine:
+        with closing(
+            open_vllm(self.recipe, self.loaded.path, context_length, torch.device("cpu"), ONE)
+        ) as engine:
             engine.prove_with(SamplingParams())
             yield engine
         self.plant("")
@@ -89,7 +92,7 @@ def serve(**tables: Any) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE / "planted"))
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        owner = open_vllm(recipe, loaded.path, loaded.context_length, "cpu")
+        owner = open_vllm(recipe, loaded.path, loaded.context_length, torch.device("cpu"), ONE)
     with closing(owner):
         owner.prove_with(SamplingParams())
         found = resolve(

@@ -1,4 +1,4 @@
-"""Two ranks train what one process trains: losses, gradients, weights, findings."""
+"""Two ranks train what one process trains: losses, gradients, weights, findings; any number resumes."""
 
 import json
 import math
@@ -9,35 +9,47 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+import train_matrix
+from runs import assert_same_run
 
+import truing
+from truing.cli.export.export import export
 from truing.config import resolve
 from truing.distributed.ranks import ONE, Ranks, check_started, named_losses
+from truing.distributed.saved_table import SavedTable
 from truing.errors import DistributedError, RecipeError
+from truing.learner.checkpoint import find_newest
 from truing.record import RunReader
 
-SCRIPT = Path(__file__).parent / "train_matrix.py"
+SCRIPT = Path(train_matrix.__file__)
 QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead"]
 EVERY = [
     f"{algorithm}+{weights}"
     for algorithm in ("sft", "rft", "reinforce", "rloo", "grpo", "ppo", "ppo-separate")
     for weights in ("full", "lora")
 ] + QUICK[2:]
+ALL = "ppo-all+full"
+TABLES = ("trainable", "critic", "reference", "optimizer")
 EXACT = ("tokens/trained", "tokens/sampled", "reward/mean", "length/mean")
 
 
-def train(folder, names, *command, **env):
-    """Train the recipes in processes of their own; return the run directories."""
-    process = subprocess.run(
-        [*command, str(SCRIPT), str(folder), *names],
+def start(folder, work, *command, **env):
+    """Do the work of ``train_matrix`` in processes of their own."""
+    return subprocess.run(
+        [*command, str(SCRIPT), str(folder), *work],
         env={**os.environ, "OMP_NUM_THREADS": "1", **env},
         capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
+
+
+def train(folder, work, *command, **env):
+    """Do the work in processes of their own; return the run directories."""
+    process = start(folder, work, *command, **env)
     assert process.returncode == 0, process.stderr[-3000:]
-    return {name: folder / name for name in names}
+    return {run.name: run for run in folder.iterdir()}
 
 
 def launched(ranks):
@@ -48,10 +60,17 @@ def metrics(run):
     return [json.loads(line)["metrics"] for line in (run / "steps.jsonl").read_text().splitlines()]
 
 
-def weights(run):
-    (folder,) = (run / "checkpoints").glob("*-0*")
-    tables = load_file(folder / "trainable.safetensors")
-    return torch.cat([tables[name].flatten().double() for name in sorted(tables)])
+def tensors(run, table):
+    """Return a table of the newest checkpoint as one tensor, from the shards of all ranks."""
+    saved = SavedTable(find_newest(run / "checkpoints"), table)
+    return torch.cat([saved[name].flatten().double() for name in sorted(saved)])
+
+
+def assert_close(run, other, *tables):
+    """Compare tables of the newest checkpoints."""
+    for table in tables:
+        got, expected = tensors(run, table), tensors(other, table)
+        assert float((got - expected).norm() / expected.norm()) < 2e-6, table
 
 
 def assert_equal(run, alone):
@@ -64,20 +83,27 @@ def assert_equal(run, alone):
         assert several["grad/norm"] == pytest.approx(one["grad/norm"], rel=2e-6)
         # terms of the loss cancel, so their sum has the rounding of its parts
         assert several["loss/total"] == pytest.approx(one["loss/total"], rel=1e-5, abs=1e-6)
-    expected = weights(alone)
-    assert float((weights(run) - expected).norm() / expected.norm()) < 2e-6
+    assert_close(run, alone, "trainable")
     findings = [event for event in RunReader(run).events() if event.kind == "finding"]
     assert not [event for event in findings if event.payload.get("verdict") in ("PROVEN", "EVIDENCE")]
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("alone"), QUICK, sys.executable)
+    folder = tmp_path_factory.mktemp("alone")
+    return {name: train_matrix.train(folder, name) for name in [*QUICK, ALL]}
+
+
+def resumed(run, out, step=1):
+    """Name the work that goes on from a checkpoint of a run."""
+    return f"{ALL}@{out}={run}/checkpoints/ppo-{step:06d}"
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    return train(tmp_path_factory.mktemp("two"), QUICK, *launched(2))
+def two(tmp_path_factory, alone):
+    """Runs of two ranks; two of them resumed, from checkpoints of two ranks and of one."""
+    work = [*QUICK, ALL, resumed(ALL, "2to2"), resumed(alone[ALL], "1to2")]
+    return train(tmp_path_factory.mktemp("two"), work, *launched(2))
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -133,3 +159,59 @@ def test_a_lost_rank_is_named_and_other_errors_are_not_taken_for_one():
         raise RuntimeError(lost)
     with pytest.raises(RuntimeError, match="of another kind"), named_losses(Ranks(0, 2)):
         raise RuntimeError("of another kind")
+
+
+def test_each_rank_writes_its_shards(two, alone):
+    newest, whole = (find_newest(runs[ALL] / "checkpoints") for runs in (two, alone))
+    for table in TABLES:
+        first, second = sorted(newest.glob(f"{table}-*"))
+        assert (first.name, second.name) == (
+            f"{table}-00001-of-00002.safetensors",
+            f"{table}-00002-of-00002.safetensors",
+        )
+        bytes_of_one = (whole / f"{table}.safetensors").stat().st_size
+        assert all(0.4 < file.stat().st_size / bytes_of_one < 0.6 for file in (first, second))
+
+
+def test_as_many_ranks_resume_bit_for_bit(two):
+    assert_same_run(two[ALL], two["2to2"], looks=False)
+
+
+def test_other_numbers_of_ranks_resume(two, alone, tmp_path):
+    one = train_matrix.train(tmp_path, resumed(two[ALL], "2to1"))
+    for run in (one, two["1to2"]):
+        assert_equal(run, alone[ALL])
+        assert_close(run, alone[ALL], *TABLES)
+
+
+def test_one_process_evaluates_and_exports_what_two_ranks_trained(two, tmp_path, capsys):
+    run = two["sft+full"]
+    (recorded,) = [
+        e for e in RunReader(run).events() if e.kind == "eval" and e.payload["name"] == "after_sft"
+    ]
+    evaluation = truing.evaluate(run, rewards=[train_matrix.varied])
+    assert evaluation.estimate().mean == recorded.payload["estimate"]["mean"]
+    export(run, to=tmp_path / "model")
+    trained = SavedTable(find_newest(run / "checkpoints"), "trainable")
+    exported = SavedTable(tmp_path / "model", "model")
+    assert all(torch.equal(exported[name], trained[name]) for name in exported)
+
+
+@pytest.mark.slow
+def test_four_ranks_in_two_groups_resume_two_and_one_resumes_four(two, alone, tmp_path):
+    train(tmp_path, [resumed(two[ALL], "2to4")], *launched(4), REPLICATE="2")
+    assert len(list((tmp_path / "2to4/checkpoints/ppo-000002").glob("trainable-*-of-00004.*"))) == 4
+    one = train_matrix.train(tmp_path, resumed("2to4", "4to1", step=2))
+    for run in (tmp_path / "2to4", one):
+        assert_equal(run, alone[ALL])
+        assert_close(run, alone[ALL], *TABLES)
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_while_it_writes_leaves_the_checkpoint_before(two, tmp_path):
+    process = start(tmp_path, [f"kill:{ALL}@killed"], *launched(2))
+    assert process.returncode
+    assert "SIGKILL" in process.stderr
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    assert {path.name for path in checkpoints.iterdir()} == {"last", "ppo-000001", ".ppo-000002.tmp"}
+    assert_equal(train_matrix.train(tmp_path, resumed("killed", "resumed")), two[ALL])

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from truing.config import OptimizerConfig
+from truing.distributed import shard_files
 from truing.errors import RecordError
 from truing.learner import checkpoint
 from truing.learner.optimizer import make_optimizer
@@ -96,19 +97,19 @@ def test_there_is_none_before_the_first(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("crash", "call"),
+    ("module", "crash", "call"),
     [
-        ("save_file", 0),  # the weights
-        ("save_file", 1),  # the moments
-        ("write_atomically", 0),  # the state
-        ("move_into_place", 0),  # the folder
-        ("write_atomically", 1),  # the name of the newest
+        (shard_files, "save_file", 0),  # the weights
+        (shard_files, "save_file", 1),  # the moments
+        (checkpoint, "write_atomically", 0),  # the state
+        (checkpoint, "move_into_place", 0),  # the folder
+        (checkpoint, "write_atomically", 1),  # the name of the newest
     ],
 )
-def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, crash, call):
+def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, module, crash, call):
     folder, model, parameters, optimizer = saved
     update(model, optimizer)
-    real, calls = getattr(checkpoint, crash), []
+    real, calls = getattr(module, crash), []
 
     def crashing(*args):
         calls.append(args)
@@ -116,7 +117,7 @@ def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, crash, 
             raise KeyboardInterrupt
         return real(*args)
 
-    monkeypatch.setattr(checkpoint, crash, crashing)
+    monkeypatch.setattr(module, crash, crashing)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(folder, checkpoint.CheckpointState("sft", 4), {"trainable": parameters}, optimizer)
     monkeypatch.undo()

@@ -72,9 +72,14 @@ def entries(tensor: Tensor, index_n: Tensor) -> Tensor:
     return part_n
 
 
+def local(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that is on this rank."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
 def local_bytes(tensor: Tensor) -> int:
     """Return the bytes of a tensor on this rank."""
-    return tensor.to_local().nbytes if isinstance(tensor, DTensor) else tensor.nbytes
+    return local(tensor).nbytes
 
 
 def like(tensor: Tensor, source: Tensor) -> Tensor:

@@ -8,24 +8,26 @@
                                                         rollbacks, facts that the next update records
     RUN/checkpoints/last                                the name of the newest one
 
-Random numbers, data order and learning rate are functions of (seed, stage, step), so nothing else is kept.
+Several ranks write a file each instead, such as trainable-00001-of-00002.safetensors with the shards of the
+first rank (``distributed/shard_files.py``); any number of ranks reads them. Random numbers, data order and
+learning rate are functions of (seed, stage, step), so nothing else is kept.
 """
 
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from truing.distributed.ranks import ONE, Ranks
-from truing.distributed.sharding import copy_whole, like, whole
+from truing.distributed.saved_table import SavedTable, damaged_error
+from truing.distributed.shard_files import save_tables
+from truing.distributed.sharding import local
 from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite
@@ -64,30 +66,13 @@ def save(
 ) -> CheckpointState:
     """Write a checkpoint and point ``last`` at it; return its state with the digests of the tables.
 
-    A crash leaves the previous checkpoint in place. The first rank writes, with the parts of all.
+    All ranks call this, and each writes its shards. A crash at any moment leaves the previous checkpoint.
     """
-    on_cpu = {name: _on_cpu(table) for name, table in tables.items()}
-    state = replace(state, digests={name: digest(table) for name, table in on_cpu.items()})
-    moments = _moments(tables, optimizer)
-    ranks.on_first("a checkpoint", lambda: _write_folder(folder, state, on_cpu, moments))
-    return state
-
-
-def _write_folder(
-    folder: Path, state: CheckpointState, on_cpu: WeightTables, moments: Mapping[str, Tensor]
-) -> None:
-    """Write the folder of a checkpoint, then move it into place."""
+    state = replace(state, digests={name: digest(table) for name, table in tables.items()})
     target, building = folder / state.name, folder / f".{state.name}.tmp"
+    contents = {**tables, "optimizer": _moments(tables, optimizer)}
     try:
-        shutil.rmtree(building, ignore_errors=True)
-        building.mkdir(parents=True)
-        for name, table in on_cpu.items():
-            _write(building / f"{name}.safetensors", table)
-        _write(building / "optimizer.safetensors", moments)
-        _write_state(building, state)
-        shutil.rmtree(target, ignore_errors=True)
-        move_into_place(building, target)
-        write_atomically(folder / "last", state.name.encode())
+        save_tables(building, contents, ranks, lambda: _complete(building, target, state))
     except (OSError, SafetensorError) as error:
         shutil.rmtree(building, ignore_errors=True)
         raise RecordError(
@@ -95,6 +80,15 @@ def _write_folder(
             got=error,
             remedy="free space, then resume with --resume: everything up to the last checkpoint is kept",
         ) from error
+    return state
+
+
+def _complete(building: Path, target: Path, state: CheckpointState) -> None:
+    """Move a checkpoint, of which all tables are written, into place and point ``last`` at it."""
+    _write_state(building, state)
+    shutil.rmtree(target, ignore_errors=True)
+    move_into_place(building, target)
+    write_atomically(target.parent / "last", state.name.encode())
 
 
 def rewind_to(folder: Path, state: CheckpointState) -> None:
@@ -122,7 +116,7 @@ def read_state(checkpoint: Path) -> CheckpointState:
     try:
         return CheckpointState(**json.loads((checkpoint / "state.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise _damaged_error(checkpoint / "state.json", error) from error
+        raise damaged_error(checkpoint / "state.json", error) from error
 
 
 def remove(checkpoint: Path) -> None:
@@ -134,28 +128,29 @@ def remove(checkpoint: Path) -> None:
 
 
 def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimizer) -> None:
-    """Load what ``save`` wrote: weights, and AdamW's state of each weight that had one."""
+    """Load weights, and AdamW's state of those that had one, as saved by any number of ranks."""
     for name, table in tables.items():
         load_table(checkpoint, name, table)
     optimizer.state.clear()  # weights without saved moments start without moments
-    file = checkpoint / "optimizer.safetensors"
-    moments = _read(file)
-    _check_finite(moments, file)
+    saved = SavedTable(checkpoint, "optimizer")
+    states = {
+        name: _empty_state(saved, name, weight)
+        for name, weight in _optimized_weights(tables, optimizer).items()
+        if f"{name}/step" in saved
+    }
+    moments = {f"{name}/{key}": moment for name, state in states.items() for key, moment in state.items()}
+    saved.load_into(moments)
+    _check_finite({name: local(moment) for name, moment in moments.items()}, saved.files)
     for name, weight in _optimized_weights(tables, optimizer).items():
-        if f"{name}/step" in moments:
-            # fused AdamW keeps its step counts on the weights' device
-            count = moments[f"{name}/step"].to(weight.device)
-            averages = {key: like(weight, moments[f"{name}/{key}"]) for key in MOMENTS[1:]}
-            optimizer.state[weight] = {"step": count, **averages}
+        if name in states:
+            optimizer.state[weight] = states[name]
 
 
 def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None:
     """Copy one table of a checkpoint into the given weights; its digest must match the recorded one."""
-    file, recorded_digest = checkpoint / f"{name}.safetensors", read_state(checkpoint).digests.get(name, "")
-    weights = _read(file)
-    saved_shapes, expected_shapes = (
-        {key: tensor.shape for key, tensor in tensors.items()} for tensors in (weights, table)
-    )
+    recorded_digest = read_state(checkpoint).digests.get(name, "")
+    saved = SavedTable(checkpoint, name)
+    saved_shapes, expected_shapes = saved.shapes(), {key: tensor.shape for key, tensor in table.items()}
     if saved_shapes != expected_shapes:
         different = sorted({key for key, _ in saved_shapes.items() ^ expected_shapes.items()})[:3]
         raise RecordError(
@@ -163,63 +158,48 @@ def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None
             got=different,
             expected="the same parameters",
         )
-    if digest(weights) != recorded_digest:
-        raise _damaged_error(file, f"a digest other than the recorded {recorded_digest[:12]}")
-    _check_finite(weights, file)
-    with torch.no_grad():
-        for key, weight in table.items():
-            copy_whole(weight, weights[key])
-
-
-def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: whole(weight.detach()).cpu().contiguous() for name, weight in table.items()}
+    if digest(saved) != recorded_digest:
+        files = " or ".join(map(str, saved.files))
+        raise damaged_error(files, f"a digest other than the recorded {recorded_digest[:12]}")
+    _check_finite(saved, saved.files)
+    saved.load_into(table)
 
 
 def _write_state(checkpoint: Path, state: CheckpointState) -> None:
     write_atomically(checkpoint / "state.json", json.dumps(asdict(state), indent=2).encode())
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors and fsync the file before it is renamed into place."""
-    save_file(dict(tensors), path)
-    with path.open("rb") as handle:
-        os.fsync(handle.fileno())
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file."""
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise _damaged_error(path, error) from error
-
-
-def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
+def _check_finite(tensors: Mapping[str, Tensor], files: Sequence[Path]) -> None:
     """Raise if a checkpoint contains NaN or infinity."""
     check_finite(
         tensors,
         "the checkpoint contains numbers that are not finite",
-        file,
+        " or ".join(map(str, files)),
         remedy="write the name of an older checkpoint into checkpoints/last, and lower the learning rate",
         error=RecordError,
-    )
-
-
-def _damaged_error(path: Path, got: object) -> RecordError:
-    return RecordError(
-        f"{path} is missing or damaged",
-        got=got,
-        remedy="restore it from a copy, or write the name of an older checkpoint into checkpoints/last",
     )
 
 
 def _moments(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return AdamW's state by ``weight/key``."""
     return {
-        f"{name}/{key}": whole(optimizer.state[weight][key].detach()).cpu().contiguous()
+        f"{name}/{key}": optimizer.state[weight][key]
         for name, weight in _optimized_weights(tables, optimizer).items()
         if weight in optimizer.state
         for key in MOMENTS
+    }
+
+
+def _empty_state(saved: SavedTable, name: str, weight: Tensor) -> dict[str, Tensor]:
+    """Return AdamW's state of a weight, sharded as the weight is, to load the saved one into."""
+    count, *averages = (saved.tensor_metadata(f"{name}/{key}").properties.dtype for key in MOMENTS)
+    return {
+        # fused AdamW keeps its step counts on the weights' device
+        "step": torch.empty((), dtype=count, device=weight.device),
+        **{
+            key: torch.empty_like(weight, dtype=dtype)
+            for key, dtype in zip(MOMENTS[1:], averages, strict=True)
+        },
     }
 
 

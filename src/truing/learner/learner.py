@@ -101,9 +101,10 @@ class Learner:
         return tables
 
     def restore(self, folder: Path) -> None:
-        """Load weights and optimizer state from a checkpoint of the stage."""
+        """Load weights and optimizer state from a checkpoint of the stage, of any number of ranks."""
         self.optimizer.zero_grad(set_to_none=True)
-        checkpoint.load(folder, self.checkpoint_tables(), self.optimizer)
+        tables = self.checkpoint_tables()
+        self.ranks.together("reading the checkpoint", lambda: checkpoint.load(folder, tables, self.optimizer))
         if self.reference is not None:
             self.reference.record_digest()
 

@@ -40,7 +40,7 @@ def check_folder(folder: Path) -> None:
 def _refuse_run(folder: Path) -> None:
     """Raise if a folder belongs to a run: it contains a policy's parameters, not a model's files."""
     folder = folder.resolve()
-    if (folder / "state.json").is_file() and (folder / "trainable.safetensors").is_file():
+    if (folder / "state.json").is_file() and any(folder.glob("trainable*.safetensors")):
         run = folder.parent.parent if folder.parent.name == "checkpoints" else "RUN"
         what = "a checkpoint of a run"
     elif folder.name == "checkpoints" and (folder / "last").is_file():

@@ -267,7 +267,10 @@ class Loop:
             self.writer.clear()
             return self.recipe.stages[0], 0
         self.writer.truncate_to(newest.stage, newest.step)
-        self.checkpoints.load_previous_stage(newest.stage, self.session.parameters)
+        self.ranks.together(
+            "reading the weights of the stage before",
+            lambda: self.checkpoints.load_previous_stage(newest.stage, self.session.parameters),
+        )
         return newest.stage, newest.step
 
     def weights_version(self, stage: str, step: int) -> int:

@@ -1,11 +1,16 @@
 """Checkpoints restore bit for bit, or an error names what is wrong; a crash leaves the previous one."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 
+import killed_saves
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from truing.config import OptimizerConfig
@@ -129,6 +134,20 @@ def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, module,
     checkpoint.load_table(checkpoint.find_newest(folder), "trainable", make()[1])
 
 
+def test_a_process_that_is_killed_while_writing_leaves_the_one_before(tmp_path):
+    subprocess.run([sys.executable, killed_saves.__file__, tmp_path], check=True, timeout=120)
+    for moment in killed_saves.MOMENTS:
+        newest = checkpoint.find_newest(tmp_path / moment)
+        assert newest.name == "sft-000001"
+        expected, _ = killed_saves.made()
+        table, optimizer = killed_saves.made()
+        optimizer.step()
+        checkpoint.load(newest, {"trainable": table}, optimizer)
+        assert torch.equal(table["w"], expected["w"]), moment
+        killed_saves.save(tmp_path / moment, 2)
+        assert checkpoint.find_newest(tmp_path / moment).name == "sft-000002"
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(saved):
     folder, _, parameters, optimizer = saved
     shutil.rmtree(folder)
@@ -202,3 +221,45 @@ def test_a_weight_without_a_moment_has_none_after_going_back(saved):
     update(model, optimizer)
     load(folder / "grpo-000000", parameters, optimizer)
     assert not optimizer.state
+
+
+@pytest.fixture
+def shards(saved):
+    """The weights of the checkpoint as two ranks write them: rows of a matrix in two files."""
+    newest = checkpoint.find_newest(saved[0])
+    whole = load_file(newest / "trainable.safetensors")
+    (newest / "trainable.safetensors").unlink()
+    for rank in range(2):
+        rows = {name: tensor.tensor_split(2)[rank] for name, tensor in whole.items()}
+        offsets = {
+            name: {"saved_offsets": [rank and len(tensor.tensor_split(2)[0])] + [0] * (tensor.ndim - 1)}
+            for name, tensor in whole.items()
+        }
+        header = {"DCP_SHARDING_INFO": json.dumps(offsets)}
+        save_file(
+            {name: tensor.contiguous() for name, tensor in rows.items()},
+            newest / f"trainable-0000{rank + 1}-of-00002.safetensors",
+            header,
+        )
+    return newest, saved[2]
+
+
+def test_shards_of_two_ranks_are_one_table(shards):
+    newest, parameters = shards
+    _, others, fresh = make(seed=1)
+    load(newest, others, fresh)
+    assert all(torch.equal(parameters[name], others[name]) for name in parameters)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "another header"])
+def test_a_damaged_shard_is_named(shards, damage):
+    newest, _ = shards
+    path = newest / "trainable-00002-of-00002.safetensors"
+    if damage == "missing":
+        path.unlink()
+    elif damage == "cut":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        save_file(load_file(path), path, {"DCP_SHARDING_INFO": '{"0.weight": {}}'})
+    with pytest.raises(RecordError, match=rf"{path.name} is missing or damaged"):
+        load(newest, *make()[1:])

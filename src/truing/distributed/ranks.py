@@ -138,8 +138,10 @@ def join(device: str, replicate: int, timeout: float) -> Ranks:
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
             atexit.register(dist.destroy_process_group)
-        shape = (ranks.size,) if replicate == 1 else (replicate, ranks.size // replicate)
-        return replace(ranks, mesh=init_device_mesh(device, shape))
+        shape, names = (replicate, ranks.size // replicate), ("replicate", "shard")
+        if replicate == 1:
+            shape, names = shape[1:], names[1:]
+        return replace(ranks, mesh=init_device_mesh(device, shape, mesh_dim_names=names))
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def save_tables(
     with dcp_errors(ranks):
         dcp.save(
             tensors,
-            storage_writer=_Writer(folder, list(tables), ranks, commit),
+            storage_writer=ShardWriter(folder, list(tables), ranks, commit),
             planner=DefaultSavePlanner(flatten_state_dict=False, flatten_sharded_tensors=False),
             no_dist=ranks.size == 1,
         )
@@ -80,7 +80,7 @@ def dcp_errors(ranks: Ranks = ONE) -> Iterator[None]:
             raise cause from None
 
 
-class _Writer(StorageWriter):
+class ShardWriter(StorageWriter):
     """Writes the shards of this rank: a file per table."""
 
     def __init__(self, folder: Path, tables: list[str], ranks: Ranks, commit: Callable[[], None]) -> None:

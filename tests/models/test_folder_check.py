@@ -76,6 +76,9 @@ def test_a_run_its_checkpoints_and_one_of_them_are_exported(adapter_run):
         message = refused(folder)
         assert f"this folder is {what} not a model" in message
         assert f"`truing export {run} --to FOLDER`" in message
+    sharded = run / "checkpoints" / "sft-000001"
+    (sharded / "trainable.safetensors").rename(sharded / "trainable-00001-of-00002.safetensors")
+    assert "a checkpoint of a run," in refused(sharded)
 
 
 def test_a_folder_of_gguf_files_names_the_file(tmp_path):

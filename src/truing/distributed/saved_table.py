@@ -75,7 +75,7 @@ class SavedTable(Mapping[str, Tensor]):
         with dcp_errors():
             dcp.load(
                 {name: tensor.detach() for name, tensor in tensors.items()},
-                storage_reader=_Reader(self),
+                storage_reader=ShardReader(self),
                 planner=DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False),
                 no_dist=True,
             )
@@ -90,7 +90,7 @@ def damaged_error(path: object, got: object) -> RecordError:
     )
 
 
-class _Reader(StorageReader):
+class ShardReader(StorageReader):
     """Gives DCP the shards of a saved table."""
 
     def __init__(self, table: SavedTable) -> None:

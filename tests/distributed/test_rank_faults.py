@@ -14,7 +14,7 @@ from truing.faults.unplanted_runs import unplanted_runs
 IN_RANKS = {name: fault for name, fault in FAULTS.items() if fault.ranks > 1}
 HEALTHY = {name: run for name, run in {**healthy_runs(), **unplanted_runs()}.items() if run.ranks > 1}
 QUICK = ("rank-own-denominators", "rank-gradients-averaged", "rank-rows-twice", "rank-other-data")
-ONE_UPDATE = {"stages": ["sft"], "sft.steps": 1, "eval.tasks": 1}
+ONE_UPDATE = {"stages": ["sft"], "sft.steps": 1}
 
 CAUSES = {
     "rank-own-denominators": "each rank divides its loss by its own tokens, not by those of all ranks",

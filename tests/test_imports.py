@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "chat": "errors types",
     "models": "errors utils types distributed ops",
     "rewards": "errors utils types config chat models",
-    "engines": "errors utils types config ops models",
+    "engines": "errors utils types distributed config ops models",
     "envs": "errors utils types config rewards",
     "rollouts": "errors utils types config ops chat rewards engines envs",
     "algos": "errors types config ops rollouts",
@@ -54,7 +54,9 @@ MAY_IMPORT = {
     "bench": "errors utils types models rewards engines api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types models doctor instrumentation",
-    "faults": "errors utils types config ops record models rewards engines rollouts doctor trainer api",
+    "faults": (
+        "errors utils types distributed config ops record models rewards engines rollouts doctor trainer api"
+    ),
     "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",

@@ -120,11 +120,24 @@ def test_every_algorithm_with_two_and_with_three_ranks(tmp_path):
             assert_equal(several[name], one[name])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "names"),
+    [(2, ("sft+lora", "grpo+full", "ppo+lora", "ppo-separate+full")), (4, ("sft+lora", "sft+full"))],
+)
+def test_two_replicas_whole_or_sharded_are_one_process(ranks, names, tmp_path):
+    replicated = [f"{name}+replicated" for name in names]
+    one = train(tmp_path / "1", replicated, sys.executable)
+    several = train(tmp_path / str(ranks), replicated, *launched(ranks))
+    for name in replicated:
+        assert_equal(several[name], one[name])
+
+
 def test_one_rank_exchanges_its_own_values():
     assert ONE.gather("values", 3) == [3]
     assert ONE.gather_table("tables", {"a": 1}) == {"a": 1}
     assert ONE.on_first("a file", lambda: 4) == 4
-    ONE.check_same("recipes", math.pi, "")
+    ONE.check_same({"recipes": math.pi}, "")
 
 
 def test_another_number_of_processes_than_declared_is_refused():

@@ -40,14 +40,17 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights (full or lora), and "vllm" or "vllm-ahead"."""
-    algorithm, weights, *engine = name.split("+")
-    options = STAGES[algorithm]
-    if engine == ["vllm"]:
+    """Return a recipe by its name: algorithm, weights, and "vllm", "vllm-ahead" or "replicated"."""
+    algorithm, weights, *variant = name.split("+")
+    options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
+    if variant == ["vllm"]:
         options = {**options, "engine": {"kind": "vllm"}}
-    if engine == ["vllm-ahead"]:
+    if variant == ["vllm-ahead"]:
         ahead = {"kind": "vllm", "ahead": 1}
         options = {**options, "engine": ahead, "correction": {"method": "truncate"}}
+    replicate = int(os.environ.get("REPLICATE", "1"))
+    if variant == ["replicated"]:
+        replicate = min(2, ranks)
     return {
         "name": "ranks",
         "stages": [algorithm.split("-")[0]],
@@ -57,10 +60,7 @@ def recipe(name: str) -> dict:
         "sampling": {"max_new_tokens": 6},
         "eval": {"tasks": 4},
         "optimizer": {"micro_batch_tokens": 120},
-        "trainer": {
-            "ranks": int(os.environ.get("WORLD_SIZE", "1")),
-            "replicate": int(os.environ.get("REPLICATE", "1")),
-        },
+        "trainer": {"ranks": ranks, "replicate": replicate},
         **options,
     }
 

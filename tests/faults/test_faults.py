@@ -48,15 +48,16 @@ def test_every_fault_can_be_planted(name):
         pass
 
 
+# those of several ranks: tests/distributed/test_rank_faults.py
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.ranks == 1])
 def test_every_planted_fault_is_caught_and_its_cause_named_first(name):
     result = run_fault(FAULTS[name])
     assert passed(result), [(each.code, each.claim.what) for each in result.fired]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", healthy_runs())
+@pytest.mark.parametrize("name", [name for name, run in healthy_runs().items() if run.ranks == 1])
 def test_no_healthy_run_is_proven_to_be_ill(name):
     result = run_fault(healthy_runs()[name])
     assert (result.error, false_alarms(result)) == ("", [])

@@ -123,13 +123,20 @@ class Recipe(FrozenModel):
 
     @model_validator(mode="after")
     def _check_ranks(self) -> "Recipe":
-        """Refuse servers that ranks would share: each rank publishes to its own and proves them."""
+        """Refuse ranks that would share servers, or would have nothing to compute."""
         servers, ranks = len(self.engine.servers), self.trainer.ranks
         if 0 < servers < ranks:
             raise ValueError(
                 f"trainer.ranks = {ranks} needs as many engine.servers, got {servers}: each rank samples with"
                 " its own; without any, each starts one"
             )
+        for name in self.stages:
+            key, stage = "batch_size" if name == "sft" else "prompts_per_step", getattr(self, name)
+            if stage is not None and ranks > (groups := getattr(stage, key)):
+                raise ValueError(
+                    f"trainer.ranks = {ranks} is more than {name}.{key} = {groups}: a rank would compute"
+                    " nothing, since the attempts of a task stay together"
+                )
         return self
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ exchange. With one rank nothing is sent.
 
 import atexit
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -84,17 +84,19 @@ class Ranks:
             dist.all_reduce(total, group=self.group)
         return total
 
-    def check_same(self, what: str, value: object, remedy: str) -> None:
-        """Raise on all ranks if a value differs between them."""
-        values = self.gather(what, value)
-        different = [rank for rank, other in enumerate(values) if other != values[0]]
-        if different:
-            raise DistributedError(
-                f"the ranks differ in {what}",
-                got="; ".join(f"rank {rank}: {values[rank]!s:.200}" for rank in different[:3]),
-                expected=f"rank 0: {values[0]!s:.200}",
-                remedy=remedy,
-            )
+    def check_same(self, values: Mapping[str, object], remedy: str) -> None:
+        """Raise on all ranks, with its name, if one of these values differs between them."""
+        tables = self.gather(f"the comparison of {next(iter(values))}", values)
+        for what in dict.fromkeys(name for table in tables for name in table):
+            first, *others = (table.get(what) for table in tables)
+            different = [f"rank {r}: {each!s:.200}" for r, each in enumerate(others, 1) if each != first]
+            if different:
+                raise DistributedError(
+                    f"the ranks differ in {what}",
+                    got="; ".join(different[:3]),
+                    expected=f"rank 0: {first!s:.200}",
+                    remedy=remedy,
+                )
 
 
 TRANSPORTS = ("gloo", "nccl", "c10d")
@@ -138,10 +140,11 @@ def join(device: str, replicate: int, timeout: float) -> Ranks:
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
             atexit.register(dist.destroy_process_group)
-        shape, names = (replicate, ranks.size // replicate), ("replicate", "shard")
+        sizes = {"replicate": replicate, "shard": ranks.size // replicate}
         if replicate == 1:
-            shape, names = shape[1:], names[1:]
-        return replace(ranks, mesh=init_device_mesh(device, shape, mesh_dim_names=names))
+            del sizes["replicate"]
+        mesh = init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        return replace(ranks, mesh=mesh)
 
 
 @contextmanager

@@ -68,6 +68,7 @@ INPUTS: Mapping[str, str] = {
     "facts.value": "the gradient of the loss per value of the critic",
     "facts.follow": "a second computation of one weight of the reference around a sync",
     "facts.sync": "the sampler's weights, compared with the trainer's",
+    "facts.ranks": "the state of all ranks, and the rows that each computed",
     "facts.routes": "the experts that engine and trainer selected",
     "facts.publication": "the receipt of the publication to the engine",
     "facts.regraded": "stored answers, graded again",

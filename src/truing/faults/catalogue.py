@@ -23,6 +23,7 @@ def _by(what: str, codes: str, also: str = "") -> KnownFault:
 
 FORWARD_CHECK = "refused before the first update: Truing's forward is proven to be the model's own"
 CHECK = "`truing check RECIPE`"
+RANKS = "refused before training, with what differs"
 PUBLICATION = "refused at the publication, before anything is sampled with it"
 
 CATALOGUE: Mapping[int, KnownFault] = {
@@ -161,6 +162,25 @@ CATALOGUE: Mapping[int, KnownFault] = {
     88: _by("expert routes are off by one token", "SMP012", PUBLICATION),
     89: _by("expert routes are those of another sample", "SMP012"),
     90: _by("scores of replayed experts are read after all others were set to 0", "SMP012"),
+    91: _by("each rank divides the loss by its own tokens or rows", "DST003 MSK003 MSK007"),
+    92: _by("gradients are averaged over ranks, not summed", "OPT014"),
+    93: _by("a rank skips rows, or computes those of another", "DST002 OPT011"),
+    94: _by(
+        "a rank has a stale or another reference", "DST001 REF004", "refused if a sync does not reach a shard"
+    ),
+    95: _by(
+        "a rank has other random numbers, tasks or minibatches",
+        "DST001 SMP009",
+        "refused before rows or tasks that differ are computed",
+    ),
+    96: _by("a rank has other code, libraries, recipe, data or initial weights", "", RANKS),
+    97: _by("each rank clips by a norm of its own", "DST004 OPT008"),
+    98: _by(
+        "the critic's gradient is not summed over ranks, or replicas have different critics", "OPT014 DST001"
+    ),
+    99: _by("a rank has other weights, learning rates or advantages, or an older sampler", "DST001"),
+    100: _by("a resumed schedule begins again", "OPT004 DST001"),
+    101: _by("a resume restores weights and not the optimizer's state, or the reverse", "OPT010 OPT002"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

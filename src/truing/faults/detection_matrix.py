@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -13,7 +14,7 @@ from truing.errors import RecipeError
 from truing.faults.fault import Fault
 from truing.faults.healthy_runs import healthy_runs
 from truing.faults.planted import FAULTS
-from truing.faults.run_fault import FaultOutcome, lengthened, run_fault
+from truing.faults.run_fault import FaultOutcome, lengthened, run_fault, run_in_ranks
 from truing.faults.unplanted_runs import unplanted_runs
 
 PROCESSES = 2
@@ -57,18 +58,29 @@ def runs() -> dict[str, Fault]:
 def run_all(
     names: Sequence[str], keep: Path | None = None, steps: int | None = None
 ) -> Iterator[FaultOutcome]:
-    """Yield the outcome of each run, in order; ``steps`` replaces the updates of the last stage."""
+    """Yield the outcome of each run, in order; ``steps`` replaces the updates of the last stage.
+
+    Runs of several ranks have processes of their own, and follow the others.
+    """
+    in_ranks = [name for name in names if runs()[name].ranks > 1]
+    alone = [name for name in names if name not in in_ranks]
     with ProcessPoolExecutor(
         PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        yield from pool.map(partial(_outcome, keep=keep, steps=steps), names)
+        yield from pool.map(partial(_outcome, keep=keep, steps=steps), alone)
+    if in_ranks:
+        with TemporaryDirectory() as folder:
+            yield from run_in_ranks([_fault(name, steps) for name in in_ranks], keep or Path(folder))
 
 
 def _outcome(name: str, keep: Path | None, steps: int | None) -> FaultOutcome:
-    fault = runs()[name]
-    outcome = run_fault(fault if steps is None else lengthened(fault, steps), keep)
     # a plant is a function of this process, and cannot be pickled
-    return outcome.without_plant()
+    return run_fault(_fault(name, steps), keep).without_plant()
+
+
+def _fault(name: str, steps: int | None) -> Fault:
+    fault = runs()[name]
+    return fault if steps is None else lengthened(fault, steps)
 
 
 def false_alarms(outcome: FaultOutcome) -> list[str]:

@@ -30,6 +30,13 @@ class Fault:
     healthy: bool = False
     refusal: str = ""
     seen: tuple[str, ...] = ()  # issues of other projects that report it
+    on_ranks: tuple[int, ...] | None = None  # of a run of several ranks, those with the bug; None is all
+    resumed_after: int = 0  # updates of the last stage, after which the run is resumed with the bug; 0: never
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of processes of its run."""
+        return self.changes.get("trainer.ranks", 1)
 
 
 @contextmanager

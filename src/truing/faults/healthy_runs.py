@@ -19,6 +19,7 @@ PPO = {
     "ppo": {"steps": 4, "prompts_per_step": 16, "learning_rate": 1e-3, "inner_epochs": 2, "minibatches": 2},
 }
 LORA = {"lora": {"rank": 4}}
+RANKS: Mapping[str, Any] = {"trainer.ranks": 2}
 TOOLS: Mapping[str, Any] = {
     "env": {"name": "workspace", "kinds": ["tiny-file"], "system": "", "train": 24, "eval": 8},
     "chat.tool_prompt": "brief",
@@ -203,6 +204,19 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "mixture": ("a mixture of experts, along the routes that a vLLM server returns", MIXTURE),
     "mixture-local": ("a mixture of experts whose sampler returns no routes", {"model.name": "tiny-moe"}),
     "vllm-tools": ("several turns with tools, whose prefix the server caches", {**TOOLS, **VLLM_LORA}),
+    "ranks": (
+        "two processes, with a KL, and several updates a step",
+        {**RANKS, "kl.coef": 0.05, "grpo.inner_epochs": 2, "grpo.minibatches": 2},
+    ),
+    "ranks-ppo": ("two processes, with a critic", {**RANKS, **PPO, "sft.steps": 20}),
+    "ranks-adapter": (
+        "two processes, with an adapter and a reference that is synced",
+        {**RANKS, **LORA, "kl.coef": 0.05, "reference.sync_every": 2},
+    ),
+    "ranks-replicated": (
+        "two processes with all weights each, and a gradient that is clipped",
+        {**RANKS, "trainer.replicate": 2, "kl.coef": 0.05, "optimizer.max_grad_norm": 0.02},
+    ),
     "scaffolding-left-out": (
         "the scaffolding of calls is not trained",
         {**CALLS, "episode.mask": "no_structure"},

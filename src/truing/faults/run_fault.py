@@ -1,8 +1,8 @@
 """A run with a planted fault, and the doctor's findings; recipes with vLLM sample with the fake server."""
 
 import json
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,12 +10,13 @@ from typing import Any
 
 from truing.api import train
 from truing.config.doctor import DoctorConfig
+from truing.distributed.launch import launch
 from truing.doctor.diagnosis import Diagnosis, ranked
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import FINDING_VERDICTS, Finding
 from truing.errors import RecipeError, TruingError
 from truing.faults.fake_vllm.threads import fake_vllm
-from truing.faults.fault import Fault
+from truing.faults.fault import Fault, patched
 
 BASE_RECIPE: Mapping[str, Any] = {
     "name": "fault",
@@ -32,6 +33,9 @@ BASE_RECIPE: Mapping[str, Any] = {
 
 RUN_DIR, OUTCOME_FILE = "run", "outcome.json"
 """Kept files of a run: its directory, and the doctor's findings."""
+
+RECIPE_FILE, ERROR_FILE = "recipe.json", "refusal.txt"
+"""Kept files of a run in ranks: its recipe, and the trainer's refusal."""
 
 
 @dataclass(frozen=True)
@@ -113,19 +117,66 @@ def run_fault(fault: Fault, keep: Path | None = None) -> FaultOutcome:
     if keep is None:
         with TemporaryDirectory() as folder:
             return run_fault(fault, Path(folder))
-    run, error = keep / fault.name / RUN_DIR, ""
+    if fault.ranks > 1:
+        return run_in_ranks([fault], keep)[0]
+    return outcome_of(fault, keep, train_with_fault(fault, table_of(fault), keep / fault.name / RUN_DIR))
+
+
+def run_in_ranks(faults: Sequence[Fault], keep: Path) -> list[FaultOutcome]:
+    """Train with each fault in as many ranks, one after the other in the same processes."""
+    for fault in faults:
+        (keep / fault.name).mkdir(parents=True, exist_ok=True)
+        (keep / fault.name / RECIPE_FILE).write_text(json.dumps(table_of(fault)), encoding="utf-8")
+    (ranks,) = {fault.ranks for fault in faults}
+    logs, names = keep / "ranks", [fault.name for fault in faults]
+    if code := launch([str(keep), *names], ranks, logs, "truing.faults.rank_process"):
+        raise TruingError("a run in ranks failed", got=f"exit code {code}", remedy=f"see the logs in {logs}")
+    errors = [(keep / name / ERROR_FILE).read_text(encoding="utf-8") for name in names]
+    return [outcome_of(fault, keep, error) for fault, error in zip(faults, errors, strict=True)]
+
+
+def train_with_fault(fault: Fault, table: Mapping[str, Any], run: Path, rank: int = 0) -> str:
+    """Train a recipe with the fault, if this rank has it; return the trainer's refusal, or ""."""
+
+    def train_once(*, resume: bool) -> None:
+        rewards = None if fault.reward is None else [fault.reward]
+        train(table, rewards=rewards, out=run, resume=resume, on_event=lambda kind, facts: None)
+
+    is_planted = fault.on_ranks is None or rank in fault.on_ranks
     try:
-        with fault.plant(), fake_vllm():
-            train(
-                table_of(fault),
-                rewards=None if fault.reward is None else [fault.reward],
-                out=run,
-                on_event=lambda kind, facts: None,
-            )
+        if fault.resumed_after:
+            with _ended_after(table["stages"][-1], fault.resumed_after), suppress(_Ended):
+                train_once(resume=False)
+        with fault.plant() if is_planted else nullcontext(), fake_vllm():
+            train_once(resume=bool(fault.resumed_after))
     except RecipeError:  # an error in the fault's recipe: no refusal, and no run
         raise
     except TruingError as refused:
-        error = f"{type(refused).__name__}: {refused.what}"
+        return f"{type(refused).__name__}: {refused.what}"
+    return ""
+
+
+class _Ended(Exception):
+    """Ends a run that is to be resumed."""
+
+
+def _ended_after(stage: str, updates: int) -> AbstractContextManager[None]:
+    """End a run within the block after some updates of a stage."""
+
+    def make(real: Any) -> Any:
+        def guarded_step(loop: Any, learner: Any, of_stage: str, step: int) -> str:
+            if (of_stage, step) == (stage, updates):
+                raise _Ended
+            return real(loop, learner, of_stage, step)
+
+        return guarded_step
+
+    return patched("truing.trainer.loop:Loop.guarded_step", make)
+
+
+def outcome_of(fault: Fault, keep: Path, error: str) -> FaultOutcome:
+    """Return the diagnosis of a run, and write it next to the run; ``error`` is the trainer's refusal."""
+    run = keep / fault.name / RUN_DIR
     diagnosis = diagnose_run(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
     outcome = FaultOutcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.rule_errors))
     run.parent.mkdir(parents=True, exist_ok=True)  # a refused run may have no directory

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
-from truing.instrumentation.cross_check import CrossCheck, rows_to_check
+from truing.instrumentation.cross_check import CrossCheck, alternating, rows_to_check
 from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, draw_audit_facts
 from truing.instrumentation.gradient_sum_check import check_gradient_sum
 from truing.instrumentation.update_facts import regrade_facts
@@ -33,7 +33,7 @@ COST_PER_TOKEN = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "
 """Cost per token of training, sampling and each audit, in forwards of one token; of weights, per audit.
 `python bench/looks.py` measures them."""
 
-AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT")
+AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT", "DST")
 """Rule families whose findings request an audit of the next update at any cost."""
 
 
@@ -128,18 +128,18 @@ class AuditSchedule:
 
         def audit(learner: Learner, minibatch: Sequence[Sample]) -> None:
             cross_check = CrossCheck(session, stage, update_index)
-            key = (session.recipe.seed, stage, update_index)
+            key, ordered = (session.recipe.seed, stage, update_index), alternating(learner.shares(minibatch))
             audits = {
                 "weights": lambda: self._weights(cross_check, learner),
                 "audit": lambda: self._draws(session, learner, step_samples, key),
-                "rows": lambda: cross_check.row_facts(learner, minibatch),
+                "rows": lambda: cross_check.row_facts(learner, ordered),
                 "gradient": lambda: self._check_gradient_sum(
                     session, learner, minibatch, update_index, facts
                 ),
             }
             for name in due:
                 facts.update(audits[name]())
-            costs = _costs(step_samples, minibatch)
+            costs = _costs(step_samples, ordered)
             self.audit_costs = {name: COST_PER_TOKEN[name] * costs[name] for name in due}
 
         return audit

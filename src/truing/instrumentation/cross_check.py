@@ -5,6 +5,7 @@ It runs before the update and changes no weight, no RNG state and no optimizer s
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -159,6 +160,11 @@ def _gradient_mass(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sampl
     parts = [(step.starts[index[row.sample_id]], len(row)) for row in rows]
     gradient_N = expected_token_gradients(step).abs() + expected_entropy_gradients(step).abs()
     return sum(float(gradient_N[start : start + length].sum()) for start, length in parts)
+
+
+def alternating(shares: Sequence[Sequence[Sample]]) -> list[Sample]:
+    """Return the rows of all ranks, one of each in turn, so that the first rows are of every rank."""
+    return [row for each in zip_longest(*shares) for row in each if row is not None]
 
 
 def rows_to_check(minibatch: Sequence[Sample]) -> list[Sample]:

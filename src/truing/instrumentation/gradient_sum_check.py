@@ -101,8 +101,9 @@ def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missin
     worst = max(checks, key=lambda fact: (fact["count"], len(fact["foreign"]), fact["relative"]))
     fact = {name: worst[name] for name in ("weights", "wrong", "count", "relative", "foreign")}
     calls = [len(trace.sum_checks[0]) for trace in stepped]
-    last = stepped[-1].sum_checks[0]
-    fact |= {"steps": len(stepped), "calls": sum(calls), "factor": last[-1]["factor"] if last else None}
+    last = [calls[-1]["factor"] if calls else None for calls in stepped[-1].sum_checks]
+    fact |= {"steps": len(stepped), "calls": sum(calls), "factor": last[0], "ranks": learner.ranks.size}
+    fact |= {"critic_factor": last[1]} if len(last) > 1 else {}
     silent = next(
         (trace for trace in stepped if trace.sum_checks[0] and trace.sum_checks[0][0]["missed"]), None
     )

@@ -52,20 +52,25 @@ class Learner:
         Ranks gather each layer's weights together, so a rank without a further micro-batch computes the
         shortest sample as padding.
         """
-        causal = causal_model(self.model)
-        shares = assign(
-            samples,
-            self.ranks.size,
-            unit=lambda sample: sample.group_id,
-            cost=lambda rows: sum(each.tokens for each in split_micro_batches(causal, rows, sys.maxsize)),
-        )
-        by_rank = [list(self.memory_budget.micro_batches(self.model, share)) for share in shares]
+        by_rank = [
+            list(self.memory_budget.micro_batches(self.model, share)) for share in self.shares(samples)
+        ]
         count = max(map(len, by_rank))
         if not count:
             return []
         shortest = min(samples, key=len)
         padding = MicroBatch([shortest], len(shortest), is_padding=True)
         return list(map(list, zip_longest(*by_rank, fillvalue=padding)))
+
+    def shares(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+        """Return the samples that each rank computes."""
+        causal = causal_model(self.model)
+        return assign(
+            samples,
+            self.ranks.size,
+            unit=lambda sample: sample.group_id,
+            cost=lambda rows: sum(each.tokens for each in split_micro_batches(causal, rows, sys.maxsize)),
+        )
 
     def micro_batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
         """Return this rank's micro-batches, padding included."""

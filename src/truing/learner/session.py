@@ -121,12 +121,23 @@ class Session:
 
     def _collect(self, tasks: Sequence[Task], **options: Any) -> list[RolloutGroup]:
         """Collect this rank's share of the tasks, and exchange the groups: every rank returns all of them."""
+        self.sampling_ranks.check_same(
+            {
+                "the tasks of a step": [task.task_id for task in tasks],
+                "the key of random numbers": options["key"],
+            },
+            remedy="tasks must follow from the recipe alone: look for random numbers without a key",
+        )
         indices = range(self.ranks.rank, len(tasks), self.ranks.size)
         shares = self.sampling_ranks.gather_results(
             "the exchange of rollouts",
             lambda: collect([tasks[index] for index in indices], indices=indices, **options),
         )
         return [shares[index % self.ranks.size][index // self.ranks.size] for index in range(len(tasks))]
+
+    def sampled_by(self, group_id: str) -> int:
+        """Return the rank that sampled a group; its id ends with the index of its task."""
+        return int(group_id.rpartition("/")[2]) % self.ranks.size
 
     def play_demonstrations(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
         """Return the tasks' demonstrations, run in their environments."""

@@ -58,6 +58,10 @@ def train_step(
     training_mode(learner.model)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
+        learner.ranks.check_same(
+            {"the rows of a minibatch": [sample.sample_id for sample in minibatch]},
+            remedy="minibatches must follow from the recipe alone: look for random numbers without a key",
+        )
         update_name = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         if audit is not None and inner_step == 0:
             with phase("doctor"):
@@ -90,7 +94,7 @@ def accumulate_gradients(
     with_gradient = [sample for sample in minibatch if any(term.has_gradient(sample) for term in terms)]
     terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
     while True:
-        trace = Trace(inner_step, minibatch)
+        trace = Trace(inner_step, minibatch, due=[sample.sample_id for sample in with_gradient])
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
             with _recording_backward(learner, trace):

@@ -33,7 +33,9 @@ class Trace:
     skip_reason: str = ""  # "" if the optimizer stepped
     head_step: float = 0.0  # L2 norm of the change of the critic's head
     passes: list[list[MicroBatch]] = field(default_factory=list)  # of all ranks, by backward pass
+    due: list[str] = field(default_factory=list[str])  # samples with a gradient in some loss term
     backward_counts: Counter[str] = field(default_factory=Counter)  # backward passes per sample
+    counts_by_rank: list[Counter[str]] = field(default_factory=list[Counter[str]])  # the same of each rank
     # policy, critic: gradients summed over backward passes, and their comparison with the optimizer's
     backward_sums: list[BackwardSums] = field(default_factory=list[BackwardSums])
     sum_checks: list[list[dict[str, Any]]] = field(default_factory=list[list[dict[str, Any]]])
@@ -73,8 +75,8 @@ class Trace:
         self.loss = {
             name: sum(loss.get(name, 0.0) for loss in losses) for name in dict(ChainMap(*reversed(losses)))
         }
-        counts = ranks.gather("the exchange of backward passes", self.backward_counts)
-        self.backward_counts = Counter(name for each in counts for name in each.elements())
+        self.counts_by_rank = ranks.gather("the exchange of backward passes", self.backward_counts)
+        self.backward_counts = Counter(name for each in self.counts_by_rank for name in each.elements())
         routes = ranks.gather("the exchange of counted routes", self.routes)
         self.routes = sum(one for one, _ in routes), sum(two for _, two in routes)
         for sums in self.backward_sums:

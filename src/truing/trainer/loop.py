@@ -14,6 +14,7 @@ from truing.config import Recipe, recipe_after_rollbacks
 from truing.doctor.live_doctor import stop_if_proven
 from truing.errors import Unstable
 from truing.instrumentation.prompt_check import prove_evaluated
+from truing.instrumentation.rank_facts import rank_facts
 from truing.instrumentation.reference_sync_check import reference_sync_fact
 from truing.learner.checkpoint import CheckpointState, read_state
 from truing.learner.coefficients import LossCoefficients
@@ -196,6 +197,8 @@ class Loop:
                 )
                 traces = train_step(learner, samples.samples, (self.recipe.seed, stage, step), audit)
                 facts |= self.doctor.sample_facts(self.session, learner, (stage, step), samples, traces)
+            with phase("doctor"):
+                facts |= rank_facts(self.session, learner, (stage, step, update_index), traces, facts)
 
             with phase("record"):
                 audits = self.doctor.live_doctor.draw_audits(stage)
@@ -218,7 +221,8 @@ class Loop:
             evidence, findings = self.doctor.diagnose(record, rows, self.recipe)
         self.doctor.log(evidence, findings)
         if self.declared_recipe.doctor.stop:
-            stop_if_proven(findings)
+            # a rank may see what the first does not: all stop together
+            self.ranks.together("the doctor's findings", lambda: stop_if_proven(findings))
         return record
 
     def collect_samples(self, learner: Learner, stage: str, step: int) -> CollectedStep:

@@ -22,6 +22,7 @@ from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.loop import Loop
 from truing.trainer.result import TrainResult
+from truing.trainer.same_ranks import check_same_program, check_same_start
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
@@ -38,6 +39,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     cfg = recipe.trainer
     check_started(cfg.ranks)
     ranks = join(available_device(recipe.model.device), cfg.replicate, cfg.timeout)
+    check_same_program(ranks, recipe)
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 
@@ -49,12 +51,17 @@ def _ignore(kind: str, facts: Mapping[str, Any]) -> None:
 def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -> TrainResult:
     """Check what is declared, then train and record."""
     recipe, env, ranks = session.recipe, session.env, session.ranks
+    check_same_start(session)
     context = session.episode_context(session.sampling_params)
     if recipe.bootstrap.steps or any(ALGORITHMS[name].source == "demonstrations" for name in recipe.stages):
         check_demonstrations(session.chat, session.train_tasks)
     if "grpo" in recipe.stages:
         check_turn_rewards(context, session.train_tasks, recipe.stage("grpo"))
-    memory_budget = _memory_budget(session, RunReader(out).events() if resume else [])
+    budgets = ranks.gather_results(
+        "the memory budget", lambda: _memory_budget(session, RunReader(out).events() if resume else [])
+    )
+    # equal on all ranks, since it decides which micro-batches they compute together
+    memory_budget = min(budgets, key=lambda budget: budget.fits)
     findings = list(task_findings(context, session.train_tasks, session.eval_tasks))
     check_prompts(session)
     if resume:
@@ -104,7 +111,7 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
     if budgets:
         return MemoryBudget.from_facts(budgets[-1])
     recipe = session.recipe
-    measured = measure_budget(
+    return measure_budget(
         session.whole_policy,
         session.parameters,
         recipe.optimizer.memory_bytes,
@@ -115,8 +122,6 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
         critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
         ranks=session.ranks.size,
     )
-    # equal on all ranks, since it decides which micro-batches they compute together
-    return min(session.ranks.gather("the memory budget", measured), key=lambda budget: budget.fits)
 
 
 def _save_tokenizer(session: Session, folder: Path) -> None:

@@ -185,8 +185,9 @@ def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
         return
     from truing.faults.planted import FAULTS
 
-    if unknown := faults - FAULTS.keys():
-        raise LabError("unknown fault", got=", ".join(unknown), expected=", ".join(FAULTS))
+    known = [name for name, fault in FAULTS.items() if fault.ranks == 1]  # a lab's runs have one process
+    if unknown := faults - set(known):
+        raise LabError("unknown fault", got=", ".join(unknown), expected=", ".join(known))
 
 
 def work(folder: Path) -> None:

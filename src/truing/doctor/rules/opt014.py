@@ -12,14 +12,15 @@ How it is measured: In every update, the check adds up 16 entries of each weight
 returns them, and compares the sums with the same entries at the optimizer step. Clipping multiplies all
 weights by one factor: the median over weights, which must be that of the declared clip. If some pass gives
 a weight no gradient, while others do, the check changes it by a hundredth: if log-probabilities change, and
-half as much with half the change, the path is cut.
+half as much with half the change, the path is cut. With several ranks the sums are over the passes of all,
+read before gradients are exchanged; a factor of one over the number of ranks is an average.
 
 Healthy look-alikes: Rounding of sums. A of an adapter whose B is still 0: its gradient is 0. Experts
 without tokens: changing them changes nothing. A clip of the whole gradient.
 
 Fix: The names of the weights show the cause. One layer is a hook, a freeze or a checkpoint of its own. One
-factor for all is a denominator or a scaler. Weights with a gradient from no backward pass were not cleared
-before.
+factor for all is a denominator, a scaler, or an average over ranks. Weights with a gradient from no backward
+pass were not cleared before.
 
 References: https://pytorch.org/docs/stable/notes/autograd.html, docs/control.md
 """
@@ -52,8 +53,9 @@ class Measured(NamedTuple):
     foreign: tuple[str, ...]  # weights with a gradient from no backward pass
     steps: int  # of the optimizer, in the update
     calls: int  # of the optimizer
-    factor: float  # median factor on gradients; NaN if all are 0
-    clip: float  # the declared one; NaN if unknown
+    factors: dict[str, tuple[float, float]]
+    """Median factor on the policy's and the critic's gradients, and the declared clip's; NaN if unknown."""
+    ranks: int
     cut: str  # a weight without a gradient in a pass whose rows depend on it; "" without one
     moved: float  # nats per unit of token gradient, by a small change of it
     silent: int
@@ -64,8 +66,10 @@ def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
     known = step.facts["handed"]
     cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
-    most, norm = step.setup.max_grad_norm, step.numbers.get("grad/norm", math.nan)
-    clip = min(1.0, most / norm) if most is not None and norm > 0 else math.nan
+    factors = {
+        part: (math.nan if known.get(factor) is None else known[factor], _clip(step, norm))
+        for part, factor, norm in PARTS
+    }
     return Measured(
         known["weights"],
         tuple(known["wrong"]),
@@ -74,8 +78,8 @@ def measure(step: Step) -> Measured:
         tuple(known["foreign"]),
         known["steps"],
         known["calls"],
-        math.nan if known["factor"] is None else known["factor"],
-        clip,
+        factors,
+        known.get("ranks", 1),
         cut["weight"],
         cut["moved"],
         cut["silent"],
@@ -83,12 +87,25 @@ def measure(step: Step) -> Measured:
     )
 
 
+PARTS = (
+    ("all gradients", "factor", "grad/norm"),
+    ("all gradients of the critic", "critic_factor", "grad/critic_norm"),
+)
+"""Parts that are clipped by themselves, with the names of their factor and their norm."""
+
+
+def _clip(step: Step, norm: str) -> float:
+    most, length = step.setup.max_grad_norm, step.numbers.get(norm, math.nan)
+    return min(1.0, most / length) if most is not None and length > 0 else math.nan
+
+
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any difference, and a factor other than the clip's."""
+    of_ranks = " of all ranks" if measured.ranks > 1 else ""
     if measured.count:
         yield _claim(
             f"{measured.count} of {with_count(measured.weights, 'weight')} have another gradient than the sum"
-            f" of the backward passes, such as {measured.wrong[0]}",
+            f" of the backward passes{of_ranks}, such as {measured.wrong[0]}",
             f"a difference of {measured.relative:.3g} of its length",
             "the sum of the backward passes, times the clip's factor",
         )
@@ -104,12 +121,15 @@ def judge(measured: Measured) -> Iterator[Claim]:
             with_count(measured.calls, "step"),
             f"{measured.steps}, one for each minibatch",
         )
-    if abs(measured.factor - measured.clip) > CLIP * measured.clip:
-        yield _claim(
-            "all gradients were multiplied by another factor than the clip's",
-            f"{measured.factor:.5g}",
-            f"{measured.clip:.5g}",
-        )
+    for part, (factor, clip) in measured.factors.items():
+        if abs(factor - clip) > CLIP * clip:
+            averaged = measured.ranks > 1 and abs(factor * measured.ranks - clip) < CLIP * clip
+            what = (
+                f"{part} were averaged over {measured.ranks} ranks, not summed"
+                if averaged
+                else f"{part} were multiplied by another factor than the clip's"
+            )
+            yield _claim(what, f"{factor:.5g} times the sum of the backward passes", f"{clip:.5g} times")
     if measured.moved > measured.least:
         yield _claim(
             f"a backward pass gave {measured.cut} no gradient, although its rows depend on it: the path is"

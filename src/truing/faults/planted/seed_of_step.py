@@ -5,7 +5,8 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def attempts_of(tasks, group_size, context, key):
-        attempts = real(sorted(tasks, key=lambda task: task.task_id), group_size, context, key)
+        in_order = sorted(tasks.values(), key=lambda task: task.task_id)
+        attempts = real(dict(zip(tasks, in_order, strict=True)), group_size, context, key)
         for attempt in attempts:
             attempt.key = tuple(0 if place == 2 else part for place, part in enumerate(attempt.key))
         return attempts

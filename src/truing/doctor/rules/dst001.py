@@ -1,0 +1,143 @@
+"""DST001: The ranks of a run differ in what they must share.
+
+What: After an update one rank has other weights, another critic, reference or optimizer state, another
+learning rate, other random numbers, other advantages or an older sampler than the rest.
+
+Why it is silent: Only one rank writes the record, and its own numbers are right. The others compute a part
+of the rows with what they have, and the sum of all gradients is a gradient like any other.
+
+How it is measured: After each update every rank sends digests of its weights, its critic, its reference,
+its optimizer's moments and its sampler's weights, two random numbers of the update's key, its learning
+rates, the weights of its loss terms, and two sums of its advantages. Digests must be equal, and numbers
+equal up to rounding. The draws of each rank are replayed, as in SMP009: if all tokens of one rank follow from
+their random numbers, those of the others must too. Sharded weights count as a whole: ranks that hold parts
+of one copy agree, replicas may not.
+
+Healthy look-alikes: Advantages that differ in a last digit between two kinds of processors. One process:
+there is nothing to compare.
+
+Fix: The name shows the cause. Weights: a replica that missed a reduction, or read other files. The reference
+or the sampler: a sync that not every rank made. Learning rates: a schedule that one rank began again. Random
+numbers: a seed to which the rank was added. Advantages: a mean or deviation over the rank's own rows.
+
+References: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html, docs/scale.md
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+ROUNDING = 1e-5
+"""Relative difference of sums of float32 in another order."""
+
+
+class Difference(NamedTuple):
+    """A value that is not the same on all ranks."""
+
+    name: str
+    values: Sequence[object]  # by rank
+    relative: float  # of numbers; inf of digests
+
+
+class Measured(NamedTuple):
+    """What the ranks have in common, and how their draws follow from random numbers."""
+
+    differences: list[Difference]
+    draws: Sequence[Sequence[int]]  # by rank: tokens, and those that do not follow from theirs
+
+
+def measure(step: Step) -> Measured:
+    """Compare each value with that of the first rank."""
+    known = step.facts["ranks"]
+    differences = [
+        Difference(name, values, max(_difference(values[0], each) for each in values[1:]))
+        for name, values in known["state"].items()
+    ]
+    return Measured(differences, known.get("draws", []))
+
+
+def _difference(first: object, other: object) -> float:
+    if not isinstance(first, list) or not isinstance(other, list) or len(first) != len(other):
+        return 0.0 if first == other else math.inf
+    pairs = zip(first, other, strict=True)
+    return max((abs(a - b) / max(abs(a), abs(b), 1e-300) for a, b in pairs), default=0.0)
+
+
+def judge(measured: Measured) -> Iterator[Claim]:
+    """Claim each value that differs by more than rounding; results come after what they follow from."""
+    for each in (each for each in measured.differences if each.relative > ROUNDING):
+        odd = [rank for rank, value in enumerate(each.values) if value != each.values[0]]
+        yield Claim(
+            Verdict.PROVEN,
+            f"rank {', '.join(map(str, odd))} has other {each.name} than rank 0",
+            got=_text(each.values[odd[0]]),
+            expected=f"{_text(each.values[0])} on every rank",
+            specificity=RESULTS.get(each.name, 3.2),
+        )
+
+    sampled = [(rank, tokens, missed) for rank, (tokens, missed) in enumerate(measured.draws) if tokens]
+    odd = [(rank, tokens, missed) for rank, tokens, missed in sampled if missed > MISSED * tokens]
+    if odd and any(not missed for _, _, missed in sampled):
+        yield Claim(
+            Verdict.PROVEN,
+            f"rank {', '.join(str(rank) for rank, *_ in odd)} samples with undeclared random numbers",
+            got=", ".join(f"rank {rank}: {missed} of {tokens} tokens" for rank, tokens, missed in sampled)
+            + " do not follow from their random numbers",
+            expected="none on any rank",
+            specificity=3.15,
+        )
+
+
+MISSED = 0.5
+"""Share of tokens: fewer may miss by another distribution; other random numbers miss most."""
+
+RESULTS = {"advantages": 3.1, "critic weights": 0.8, "policy weights": 0.7, "optimizer moments": 0.6}
+"""Specificity of what differs as a result of other differences: a gradient's fault is a better cause."""
+
+
+def _text(value: object) -> str:
+    return ", ".join(f"{x:.6g}" for x in value) if isinstance(value, list) else f"digest {value}"
+
+
+def _ranks(**state: object) -> Step:
+    shared = {"random numbers": [[0.1, 0.7]] * 2, "learning rates": [[1e-3]] * 2, "policy weights": ["a"] * 2}
+    facts = {
+        "state": shared | {name.replace("_", " "): x for name, x in state.items()},
+        "norms": [],
+        "rows": [],
+    }
+    return changed_step(example_step(), facts={"ranks": facts})
+
+
+def example() -> Step:
+    """One replica did not sync its reference."""
+    return _ranks(reference_weights=["b", "a"])
+
+
+def other_draws() -> Step:
+    """A rank samples at another temperature: some of its tokens miss, and SMP009 names the cause."""
+    return changed_step(_ranks(), facts={"ranks": {**_ranks().facts["ranks"], "draws": [[60, 0], [60, 9]]}})
+
+
+def rounded() -> Step:
+    """Two processors sum advantages in another order."""
+    return _ranks(advantages=[[4.0, 2.0], [4.0000002, 2.0]])
+
+
+RULE = Rule(
+    code="DST001",
+    name="ranks-differ",
+    kind="E",
+    needs=("facts.ranks",),
+    taints=("sft", "policy", "critic", "reference"),
+    applies=lambda step: "ranks" in step.facts,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(rounded, other_draws),
+)

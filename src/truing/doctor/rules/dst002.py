@@ -1,0 +1,101 @@
+"""DST002: A row was computed by no rank, or by several.
+
+What: The rows of an update are shared among ranks. One with a gradient was computed by none, since a rank
+skipped a micro-batch, or by more than one.
+
+Why it is silent: The loss divides by the tokens of all rows in any case, so a lost row makes the gradient a
+little smaller and a doubled one a little larger. Each rank's own numbers are right.
+
+How it is measured: Each rank counts the backward passes of every row, and the counts of all are added up.
+Each row with a gradient in some term of the loss must have one in each update that it is in.
+
+Healthy look-alikes: A row without any gradient, such as one with an advantage of 0: no rank computes it. A
+rank without rows, which computes one and drops the result. Several declared passes over a batch: each
+update counts by itself.
+
+Fix: Look at how rows are split: a last micro-batch that is dropped, a sampler that pads each share to one
+length by repeating rows, a share that depends on state of the rank.
+
+References: https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler,
+docs/scale.md
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.utils.format import with_count
+
+
+class Rows(NamedTuple):
+    """Rows of an inner step with other than one backward pass."""
+
+    due: int  # rows with a gradient
+    missing: list[str]  # the first
+    missing_count: int
+    idle: list[int]  # ranks that were to compute them
+    twice: list[tuple[str, list[int]]]  # the first, with the ranks that computed them
+    twice_count: int
+
+
+def measure(step: Step) -> list[Rows]:
+    """Read the counts of each inner step."""
+    facts: list[dict[str, Any]] = step.facts["ranks"]["rows"]
+    return [Rows(**{name: each[name] for name in Rows._fields}) for each in facts]
+
+
+def judge(updates: list[Rows]) -> Iterator[Claim]:
+    """Claim lost and doubled rows, of the first inner step that has any."""
+    lost = next((each for each in updates if each.missing_count), None)
+    doubled = next((each for each in updates if each.twice_count), None)
+    if lost is not None:
+        who = f": rank {', '.join(map(str, lost.idle))} skipped them" if lost.idle else ""
+        yield _claim(
+            f"no rank computed {lost.missing_count} of {with_count(lost.due, 'row')} with a gradient{who}",
+            f"no backward pass of {', '.join(lost.missing)}",
+        )
+    if doubled is not None:
+        name, ranks = doubled.twice[0]
+        who = f"ranks {' and '.join(map(str, ranks))}" if len(ranks) > 1 else f"rank {ranks[0]}, twice"
+        yield _claim(
+            f"{with_count(doubled.twice_count, 'row')} counted more than once in one update",
+            f"{name} was computed by {who}",
+        )
+
+
+def _claim(what: str, got: str) -> Claim:
+    expected = "one backward pass of each row, on one rank"
+    return Claim(Verdict.PROVEN, what, got=got, expected=expected, specificity=3.1)
+
+
+def _rows(**known: object) -> Step:
+    fact = {"due": 8, "missing": [], "missing_count": 0, "idle": [], "twice": [], "twice_count": 0}
+    rows = [fact | {"of_rank": []} | known]
+    return changed_step(example_step(), facts={"ranks": {"state": {}, "norms": [], "rows": rows}})
+
+
+def example() -> Step:
+    """The last micro-batch of a rank is dropped."""
+    return _rows(missing=["s6", "s7"], missing_count=2, idle=[1])
+
+
+def without_gradient() -> Step:
+    """Half of the rows have no gradient."""
+    return _rows(due=4)
+
+
+RULE = Rule(
+    code="DST002",
+    name="row-not-computed-once",
+    kind="E",
+    needs=("facts.ranks",),
+    taints=("sft", "policy", "critic"),
+    applies=lambda step: "ranks" in step.facts,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(without_gradient,),
+)

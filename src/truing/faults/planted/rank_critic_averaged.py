@@ -1,0 +1,25 @@
+"""The critic's gradient is averaged over ranks, the policy's is summed."""
+
+from truing.faults.fault import Fault, patched
+
+
+def _wrong(real):
+    def shard(root, layers, mesh):
+        real(root, layers, mesh)
+        root.set_gradient_divide_factor(2.0)
+
+    return shard
+
+
+FAULT = Fault(
+    name="rank-critic-averaged",
+    numbers=(98,),
+    what="the critic's gradient is averaged over ranks",
+    plant=lambda: patched("truing.learner.learner:shard", _wrong),
+    expected=("OPT014",),
+    changes={
+        "trainer.ranks": 2,
+        "stages": ["sft", "ppo"],
+        "ppo": {"steps": 3, "prompts_per_step": 16, "learning_rate": 0.001},
+    },
+)

@@ -1,0 +1,125 @@
+"""Facts on an update by several ranks: the state that they share, which rows each computed, their norms."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.instrumentation.draw_audit import draw_replay_facts
+from truing.instrumentation.optimizer_moments import MAX_ENTRIES
+from truing.instrumentation.update_facts import rotating_slice
+from truing.learner.learner import Learner
+from truing.learner.session import Session
+from truing.learner.trace import Trace
+from truing.models.digest import joint_sum, quick_sum, quick_sums
+from truing.utils.rng import uniforms
+
+State = dict[str, str | list[float]]
+"""Values by name: digests, which must be equal, and numbers, which must be equal up to rounding."""
+
+
+def rank_facts(
+    session: Session,
+    learner: Learner,
+    update: tuple[str, int, int],
+    traces: Sequence[Trace],
+    facts: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the fact ``ranks`` of an update; empty with one rank.
+
+    Args:
+        session: with the weights that sampled.
+        learner: after the update.
+        update: its stage, its step in the stage, and its index over all stages.
+        traces: of the inner steps.
+        facts: what this rank has measured in the update.
+    """
+    ranks = session.ranks
+    if ranks.size == 1:
+        return {}
+    state = _state(session, learner, update, traces, facts)
+    states = ranks.gather("the comparison of ranks", state)
+    names = dict.fromkeys(name for one in states for name in one)
+    return {
+        "ranks": {
+            "state": {name: [one.get(name, "") for one in states] for name in names},
+            "norms": ranks.gather("the comparison of norms", [trace.grad_norms for trace in traces]),
+            "rows": [row_fact(trace) for trace in traces],
+            "draws": _draws_of_ranks(session, learner, traces[0]),
+        }
+    }
+
+
+def _draws_of_ranks(session: Session, learner: Learner, trace: Trace) -> list[list[int]]:
+    """Return, by the rank that sampled, the number of replayed tokens, and of those that do not follow."""
+    if learner.algorithm.source != "rollouts" or session.engine.draws != "inversion":
+        return []
+    replays = []
+    for rank in range(session.ranks.size):
+        rows = [row for row in trace.samples if session.sampled_by(row.group_id) == rank]
+        draws = draw_replay_facts(replace(trace, samples=rows), trace.samples).get("draws", {})
+        replays.append([draws.get("tokens", 0), draws.get("missed", 0)])
+    return replays
+
+
+def _state(
+    session: Session,
+    learner: Learner,
+    update: tuple[str, int, int],
+    traces: Sequence[Trace],
+    facts: Mapping[str, Any],
+) -> State:
+    """Return what all ranks must have in common."""
+    stage, step, index = update
+    state: State = {
+        "random numbers": uniforms(2, session.recipe.seed, stage, step, "ranks").tolist(),
+        "learning rates": [group["lr"] for group in learner.optimizer.param_groups],
+        "weights of loss terms": [term.weight for term in learner.algorithm.terms(learner.setting)],
+        "advantages": _summary([row.advantage for row in traces[0].samples]),
+        "policy weights": facts["weights"]["after"],
+        "optimizer moments": facts.get("moments", {}).get("next", ""),
+    }
+    if learner.critic is not None:
+        state["critic weights"] = quick_sum(rotating_slice(learner.critic.trainable(), index, MAX_ENTRIES))
+    if learner.reference is not None:
+        # measured in an audit, else the one recorded when it was made or synced
+        state["reference weights"] = facts.get("reference", {}).get("digest", learner.reference.digest)
+    if learner.algorithm.source == "rollouts":
+        own = {name: session.whole_policy.get_parameter(name) for name in session.parameters}
+        state["sampler weights"] = joint_sum(quick_sums(rotating_slice(own, index)))
+    return state
+
+
+def _summary(streams: Sequence[Tensor]) -> list[float]:
+    """Return two sums over values in their order, so that two lists of values can be compared."""
+    value_N = torch.cat([torch.zeros(0), *streams]).double().nan_to_num()
+    place_N = torch.linspace(0, 1, len(value_N), dtype=torch.float64)
+    return [float(value_N.abs().sum()), float((value_N.abs() * place_N).sum())]
+
+
+def row_fact(trace: Trace) -> dict[str, Any]:
+    """Return the rows that no rank or several computed in an inner step, and those of each rank.
+
+    ``due`` counts rows with a gradient in some term of the loss; ``idle`` are the ranks that were to compute
+    a row and did not.
+    """
+    missing = [name for name in trace.due if not trace.backward_counts[name]]
+    twice = [name for name, times in trace.backward_counts.items() if times > 1]
+    assigned: dict[str, int] = {}
+    for micro_batches in trace.passes:
+        for rank, micro in enumerate(micro_batches):
+            assigned |= {} if micro.is_padding else {sample.sample_id: rank for sample in micro.samples}
+    return {
+        "due": len(trace.due),
+        "missing": missing[:3],
+        "missing_count": len(missing),
+        "idle": sorted({assigned[name] for name in missing if name in assigned}),
+        "twice": [
+            [name, [rank for rank, counts in enumerate(trace.counts_by_rank) if counts[name]]]
+            for name in twice[:3]
+        ],
+        "twice_count": len(twice),
+        "of_rank": [sorted(counts) for counts in trace.counts_by_rank],
+    }

@@ -1,0 +1,72 @@
+"""Faults that are planted in the ranks of a run are found, and their causes named first."""
+
+from dataclasses import replace
+
+import pytest
+
+from truing.doctor.diagnosis import ranked
+from truing.faults.detection_matrix import passed
+from truing.faults.healthy_runs import healthy_runs
+from truing.faults.planted import FAULTS
+from truing.faults.run_fault import run_in_ranks
+from truing.faults.unplanted_runs import unplanted_runs
+
+IN_RANKS = {name: fault for name, fault in FAULTS.items() if fault.ranks > 1}
+HEALTHY = {name: run for name, run in {**healthy_runs(), **unplanted_runs()}.items() if run.ranks > 1}
+QUICK = ("rank-own-denominators", "rank-gradients-averaged", "rank-rows-twice", "rank-other-data")
+ONE_UPDATE = {"stages": ["sft"], "sft.steps": 1}
+
+CAUSES = {
+    "rank-own-denominators": "each rank divides its loss by its own tokens, not by those of all ranks",
+    "rank-gradients-averaged": "all gradients were averaged over 2 ranks, not summed",
+    "rank-rows-twice": "counted more than once in one update",
+}
+
+
+def outcomes(faults, folder):
+    """Run faults in the processes of one start; a start costs more than a short run."""
+    return {each.fault.name: each for each in run_in_ranks(faults, folder)}
+
+
+def said(outcome):
+    return outcome.error, [
+        (each.code, str(each.claim.verdict), each.claim.what) for each in ranked(outcome.fired)
+    ]
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    faults = [replace(FAULTS[name], changes={**FAULTS[name].changes, **ONE_UPDATE}) for name in QUICK]
+    return outcomes(faults, tmp_path_factory.mktemp("quick"))
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_fault_in_the_ranks_is_found_and_its_cause_named_first(name, quick):
+    assert passed(quick[name]), said(quick[name])
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_first_finding_says_what_is_wrong(name, quick):
+    assert CAUSES[name] in ranked(quick[name].fired)[0].claim.what
+
+
+@pytest.mark.slow
+def test_every_fault_in_the_ranks_is_found_and_its_cause_named_first(tmp_path):
+    wrong = {
+        name: said(each)
+        for name, each in outcomes(list(IN_RANKS.values()), tmp_path).items()
+        if not passed(each)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.slow
+def test_no_healthy_run_of_several_ranks_has_a_finding(tmp_path):
+    for name, each in outcomes(list(HEALTHY.values()), tmp_path).items():
+        assert (said(each), each.broken) == (("", []), ()), name
+
+
+def test_healthy_runs_of_ranks_include_each_recipe_of_a_fault_and_a_resumption():
+    assert {fault.ranks for fault in HEALTHY.values()} == {2}
+    assert any(run.resumed_after for run in HEALTHY.values())
+    assert {"ranks-0", "ranks-ppo-0", "ranks-adapter-0", "ranks-replicated-0"} <= HEALTHY.keys()

@@ -1,0 +1,129 @@
+"""The rules on ranks: what each claims, and of which rank."""
+
+import pytest
+import torch
+
+from truing.doctor.diagnosis import examine
+from truing.doctor.example_steps import changed_step
+from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt014
+from truing.doctor.rules.dst001 import Measured
+
+
+def claims(code, step):
+    return [each.claim for each in examine(step, [RULES[code]])[0]]
+
+
+def ranks_with(**known):
+    step = dst002.example()
+    return changed_step(step, facts={"ranks": {"state": {}, "norms": [], "rows": [], **known}})
+
+
+def test_one_process_has_nothing_to_compare():
+    step = changed_step(dst001.example(), without=["ranks"])
+    for code in ("DST001", "DST002", "DST003", "DST004"):
+        assert examine(step, [RULES[code]]) == ([], {})
+
+
+def test_the_rank_that_differs_is_named_and_causes_come_before_results():
+    state = {"policy weights": ["a", "a", "b"], "learning rates": [[1e-3], [1e-3], [2e-3]]}
+    found = claims("DST001", ranks_with(state=state))
+    assert [each.what for each in sorted(found, key=lambda each: -each.specificity)] == [
+        "rank 2 has other learning rates than rank 0",
+        "rank 2 has other policy weights than rank 0",
+    ]
+    assert "0.002" in found[1].got
+
+
+@pytest.mark.parametrize(
+    ("values", "differs"),
+    [
+        ([[0.0], [0.0]], False),
+        ([[0.0], [1e-9]], True),
+        ([[1.0], [1.0, 1.0]], True),
+        ([[-2.0], [2.0]], True),
+        (["", "a"], True),
+    ],
+)
+def test_values_are_compared_as_what_they_are(values, differs):
+    assert bool(claims("DST001", ranks_with(state={"advantages": values}))) == differs
+
+
+@pytest.mark.parametrize(
+    ("draws", "named"),
+    [
+        ([[60, 0], [60, 55]], "rank 1"),
+        ([[60, 58], [60, 0]], "rank 0"),
+        ([[60, 58], [60, 55]], ""),  # of all ranks: SMP009
+        ([[0, 0], [60, 55]], ""),  # no other rank to compare with
+        ([[60, 0], [60, 20]], ""),  # another distribution: SMP009
+    ],
+)
+def test_draws_of_one_rank_that_do_not_follow_from_random_numbers(draws, named):
+    found = [each.what for each in dst001.judge(Measured([], draws))]
+    assert found == ([f"{named} samples with undeclared random numbers"] if named else [])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "who"),
+    [([0, 1], "s3 was computed by ranks 0 and 1"), ([1], "s3 was computed by rank 1, twice")],
+)
+def test_a_doubled_row_has_its_ranks(ranks, who):
+    rows = [dst003.NONE | {"of_rank": [], "twice": [["s3", ranks]], "twice_count": 1}]
+    (found,) = claims("DST002", ranks_with(rows=rows))
+    assert found.got == who
+
+
+@pytest.mark.parametrize(
+    ("factors", "what"),
+    [
+        ((8 / 2, 8 / 6), "each rank divides its loss by its own rows, not by those of all ranks"),
+        ((32 / 7, 32 / 25), "each rank divides its loss by its own tokens, not by those of all ranks"),
+        ((1.0, 0.5), "the token gradients of each rank have a factor of their own"),
+        ((3.0, 3.0), ""),  # one factor for all is no rank's denominator: MSK003
+        ((1.0, 1.0), ""),
+    ],
+)
+def test_a_factor_of_each_rank(factors, what):
+    assert [each.what for each in claims("DST003", dst003._scaled(*factors))] == ([what] if what else [])
+
+
+def test_equal_shares_have_one_factor_and_are_still_a_denominator_of_the_rank():
+    step = dst003._scaled(1.0, 1.0)
+    names = [row.sample_id for row in step.rows]
+    rows = [dst003.NONE | {"of_rank": [names[:4], names[4:]]}]
+    facts = {"ranks": {"state": {}, "norms": [], "rows": rows}}
+    (found,) = claims("DST003", changed_step(step, facts=facts, pull=2 * step.tokens["pull"]))
+    assert "its own" in found.what
+
+
+def test_a_factor_of_a_single_row_is_no_denominator_of_a_rank():
+    step = dst003._scaled(1.0, 1.0)
+    factor_N = torch.where(step.row_of_token == 0, 0.5, 1.0)
+    assert claims("DST003", changed_step(step, pull=step.tokens["pull"] * factor_N)) == []
+
+
+def test_norms_of_the_critic_count_too():
+    (found,) = claims("DST004", ranks_with(norms=[[[1.0, 2.0]], [[1.0, 3.0]]]))
+    assert "critic" in found.what
+    assert claims("DST004", ranks_with(norms=[[[]], [[]]])) == []  # a skipped update has none
+    assert claims("DST004", dst004.rounded()) == []
+
+
+@pytest.mark.parametrize(
+    ("known", "numbers", "what"),
+    [
+        ({"factor": 0.5, "ranks": 2}, {}, "all gradients were averaged over 2 ranks, not summed"),
+        ({"factor": 0.5, "ranks": 3}, {}, "all gradients were multiplied by another factor than the clip's"),
+        ({"factor": 0.5}, {}, "all gradients were multiplied by another factor than the clip's"),
+        (
+            {"critic_factor": 0.25, "ranks": 2},
+            {"grad/critic_norm": 2.0},
+            "all gradients of the critic were averaged over 2 ranks, not summed",
+        ),
+        ({"critic_factor": 0.5, "ranks": 2}, {"grad/critic_norm": 2.0}, ""),
+        ({"critic_factor": None, "ranks": 2}, {"grad/critic_norm": 0.0}, ""),
+    ],
+)
+def test_an_average_over_ranks_is_named(known, numbers, what):
+    step = changed_step(opt014._handed(**known), numbers=numbers)
+    assert [each.what for each in claims("OPT014", step)] == ([what] if what else [])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
+from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
 from truing.utils.format import with_count
@@ -52,8 +53,8 @@ class RunReader:
     def run_json(self) -> dict[str, Any]:
         """Return run.json."""
         try:
-            return json.loads(self._text(RUN))
-        except ValueError as error:
+            return renamed(json.loads(self._text(RUN)), RUN_KEYS)
+        except (ValueError, AttributeError) as error:
             raise RecordError(
                 f"{self.run_dir / RUN} is damaged", got=error, expected="a JSON object"
             ) from error

@@ -33,7 +33,7 @@ from truing.doctor.verdict import Claim, Verdict
 TENTH = 0.1
 """Of the entropy at the start."""
 
-ENTROPIES = ("entropy/drawn", "entropy/contract")
+ENTROPIES = ("entropy/sampled", "entropy/mean")
 """In order of preference: over all groups, then over the groups in the update."""
 
 
@@ -80,7 +80,9 @@ def _narrow(entropy: float, reward: float) -> Step:
         past_step(i, entropy_drawn=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=past, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(
+        example_step(), past=past, numbers={"entropy/sampled": entropy, "reward/mean": reward}
+    )
 
 
 def example() -> Step:
@@ -97,7 +99,7 @@ RULE = Rule(
     code="LEN002",
     name="entropy-collapse",
     kind="S",
-    needs=("numbers.entropy/drawn | numbers.entropy/contract",),
+    needs=("numbers.entropy/sampled | numbers.entropy/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

@@ -57,7 +57,9 @@ def _wide(entropy: float, reward: float) -> Step:
         past_step(i, entropy_drawn=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=past, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(
+        example_step(), past=past, numbers={"entropy/sampled": entropy, "reward/mean": reward}
+    )
 
 
 def example() -> Step:
@@ -74,7 +76,7 @@ RULE = Rule(
     code="LEN006",
     name="entropy-explosion",
     kind="S",
-    needs=("numbers.entropy/drawn | numbers.entropy/contract",),
+    needs=("numbers.entropy/sampled | numbers.entropy/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

@@ -62,8 +62,8 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
-    known = step.facts["handed"]
-    cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
+    known = step.facts["backward_sums"]
+    cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
     most, norm = step.setup.max_grad_norm, step.numbers.get("grad/norm", math.nan)
     clip = min(1.0, most / norm) if most is not None and norm > 0 else math.nan
     return Measured(
@@ -127,7 +127,7 @@ def _claim(what: str, got: str, expected: str) -> Claim:
 def _handed(**known: object) -> Step:
     fact = {"weights": 20, "wrong": [], "count": 0, "relative": 0.0, "foreign": []}
     fact |= {"steps": 1, "calls": 1, "factor": 1.0}
-    return changed_step(example_step(setup={"max_grad_norm": 1.0}), facts={"handed": fact | known})
+    return changed_step(example_step(setup={"max_grad_norm": 1.0}), facts={"backward_sums": fact | known})
 
 
 def example() -> Step:
@@ -149,7 +149,7 @@ RULE = Rule(
     code="OPT014",
     name="gradient-lost-on-its-way",
     kind="E",
-    needs=("facts.handed",),
+    needs=("facts.backward_sums",),
     taints=("sft", "policy", "critic"),
     measure=measure,
     judge=judge,

@@ -251,7 +251,8 @@ def main() -> None:
         if args.json is not None:
             facts = [past.facts for past in run_audit.past]
             kept = [
-                {name: each.get(name) for name in ("plain", "arrival", "audit", "replay")} for each in facts
+                {name: each.get(name) for name in ("plain", "row_gradients", "audit", "replay")}
+                for each in facts
             ]
             with args.json.open("a", encoding="utf-8") as file:
                 file.write(

@@ -23,7 +23,7 @@ def streams(rng: np.random.Generator, like: pa.Table, answer: np.ndarray, cut: n
     ids = np.where(
         in_answer, rng.integers(ord("a"), ord("z") + 1, len(in_answer)), _values(like, "token_ids")[at]
     )
-    ids[starts[1:][~cut] - 1] = json.loads(like["contract"][0].as_py())["stop_ids"][0]
+    ids[starts[1:][~cut] - 1] = json.loads(like["sampling_params"][0].as_py())["stop_ids"][0]
     logprob = np.where(
         in_answer, -rng.integers(0, 4096, len(in_answer)) / np.float32(1024), np.float32("nan")
     )
@@ -34,7 +34,7 @@ def streams(rng: np.random.Generator, like: pa.Table, answer: np.ndarray, cut: n
         **dict.fromkeys(("policy_mask", "kl_mask", "value_mask"), in_answer),
         **dict.fromkeys(("structure", "supervised_mask"), np.zeros_like(in_answer)),
         **dict.fromkeys(("sampler_logprob", "old_logprob", "new_logprob"), logprob),
-        **dict.fromkeys(("entropy", "raw_entropy", "pull", "advantage"), logprob / -2),
+        **dict.fromkeys(("entropy", "raw_entropy", "token_gradient", "advantage"), logprob / -2),
         **dict.fromkeys(("ref_logprob", "value", "returns"), np.full(len(in_answer), np.nan)),
         "starts": starts,
     }
@@ -75,7 +75,7 @@ def rows(rng: np.random.Generator, like: pa.Table, first: int, reward: np.ndarra
         "task_id": _joined("first-3-0-train-", step % 200),
         "family": _joined("arithmetic/first-", step % 5),
         "status": np.where(cut, "truncated", "done"),
-        "ended_by": np.where(cut, "length", "world"),
+        "ended_by": np.where(cut, "length", "environment"),
         "messages": _joined(messages[: messages.index(before)] + before, text, after),
         "turns": pa.ListArray.from_arrays(pa.array(np.arange(n + 1), pa.int32()), turns),
     }

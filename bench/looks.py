@@ -65,7 +65,9 @@ def passes(records: list[Any], seconds: Mapping[str, list[float]]) -> dict[str, 
     sampled = sum(record.metrics["tokens/sampled"] for record in later)
     found = {"trained": (spent["forward"] + spent["backward"]) / computed, "drawn": spent["decode"] / sampled}
     for name, each in seconds.items():
-        tokens = sum(record.facts["looks"][name] / audit_schedule.COST_PER_TOKEN[name] for record in later)
+        tokens = sum(
+            record.facts["audit_cost"][name] / audit_schedule.COST_PER_TOKEN[name] for record in later
+        )
         found[name] = sum(each[1:]) / tokens
     return {name: round(value / forward, 2) for name, value in found.items()}
 

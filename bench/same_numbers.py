@@ -74,7 +74,7 @@ def differences(this: Path, other: Path) -> Iterator[str]:
             for name in (item.name for item in fields(Sample)):
                 if not same(getattr(one.sample, name), getattr(two.sample, name)):
                     yield f"{where}, sample {one.sample.sample_id}: {name}"
-            for name in ("new_logprob", "entropy", "pull", "text"):
+            for name in ("new_logprob", "entropy", "token_gradient", "text"):
                 if not same(getattr(one, name), getattr(two, name)):
                     yield f"{where}, sample {one.sample.sample_id}: {name}"
     yield from differing_weights(this, other)

@@ -51,7 +51,7 @@ def make_row(
         new_logprob=numbers(),
         entropy=numbers(),
         raw_entropy=numbers(),
-        pull=numbers(),
+        token_gradient=numbers(),
         inner_step=0,
         text="4\x1b[31m é",
         status=Status.DONE,

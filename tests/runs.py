@@ -21,10 +21,10 @@ def same(a, b):
     return torch.equal(torch.nan_to_num(a, nan=7.0), torch.nan_to_num(b, nan=7.0))
 
 
-def assert_same_run(one, other, *, looks=True):
+def assert_same_run(one, other, *, audits=True):
     """Tokens, log-probabilities, metrics, facts, evaluations, weights: bit for bit, times and memory aside.
 
-    Without ``looks``, what the doctor measures within its budget aside too.
+    Without ``audits``, what the doctor measures within its budget aside too.
     """
     rows, others = rows_of(one), rows_of(other)
     assert rows.keys() == others.keys()
@@ -35,11 +35,11 @@ def assert_same_run(one, other, *, looks=True):
                 assert same(getattr(row.sample, name), getattr(twin.sample, name)), (key, name)
             assert same(row.new_logprob, twin.new_logprob), key
     for a, b in zip(RunReader(one).steps(), RunReader(other).steps(), strict=True):
-        measured = ("throughput/", "memory/", *(() if looks else ("mismatch/null_", "audit/")))
+        measured = ("throughput/", "memory/", *(() if audits else ("mismatch/null_", "audit/")))
         assert {k: v for k, v in a.metrics.items() if not k.startswith(measured)} == {
             k: v for k, v in b.metrics.items() if not k.startswith(measured)
         }
-        assert not looks or a.facts == b.facts, (a.stage, a.step)
+        assert not audits or a.facts == b.facts, (a.stage, a.step)
     newest, again = (find_newest(run / "checkpoints") for run in (one, other))
     assert newest.name == again.name
     assert {file.name for file in newest.iterdir()} == {file.name for file in again.iterdir()}

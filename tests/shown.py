@@ -29,7 +29,7 @@ def facts_of(**changes):
         "name": recipe.name,
         "created": "2026-01-02T03:04:05Z",
         "recipe": recipe.model_dump(mode="json"),
-        "contract": {"temperature": 1.0},
+        "sampling_params": {"temperature": 1.0},
         "model": {"name": "tiny", "path": "", "digest": "d"},
         "bos_id": 1,
         "tools": [],

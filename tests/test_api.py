@@ -125,7 +125,7 @@ def test_tools_turn_an_answer_into_an_episode(mini, tmp_path):
     for row in rows(result.run):
         prompt = row.sample.token_ids[: row.sample.prompt_length]
         assert b"spell" in bytes(prompt[prompt < 256].tolist())
-        assert row.ended_by in ("world", "length")
+        assert row.ended_by in ("environment", "length")
     with pytest.raises(RecipeError, match="opens its own episodes"):
         with_tools(with_tools(Echo(), [spell]), [spell])
 

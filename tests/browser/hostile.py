@@ -45,7 +45,7 @@ def write(run: Path, tokenizer: Path) -> Path:
             "model": {"name": EVIL, EVIL: EVIL},
             "versions": {EVIL: LINK},
             "machine": {"device": EVIL},
-            "contract": {EVIL: EVIL},
+            "sampling_params": {EVIL: EVIL},
             "judged": {EVIL: EVIL},
             "recipe": {"name": EVIL, "stages": ["grpo"], "grpo": {"steps": 2}},
         }

@@ -40,7 +40,7 @@ def test_the_tokens_that_are_meant_are_marked_within_three_clicks(visit, planted
         if each.sample.sample_id == found.sample_id
     )
     assert not row.sample.policy_mask[marked].any()
-    assert row.pull[marked].abs().min() > 0
+    assert row.token_gradient[marked].abs().min() > 0
     expect(page.locator(".card")).to_contain_text("MSK003")
 
 

@@ -81,7 +81,7 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
     streams |= {"entropy": row.entropy, "raw entropy": row.raw_entropy}
     streams |= {
         "advantage": row.sample.advantage,
-        "token gradient": row.pull,
+        "token gradient": row.token_gradient,
         "log ratio": row.new_logprob - row.sample.old_logprob,
     }
     for name, stream in streams.items():
@@ -94,7 +94,7 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
 
 def test_tints_follow_their_numbers(sample, row):
     assert not any(paint for *_, paint in tokens(sample))
-    for tint in ("advantage", "log_ratio", "entropy", "kl", "pull"):
+    for tint in ("advantage", "log_ratio", "entropy", "kl", "token_gradient"):
         sample.get_by_label("tint").select_option(tint)
         painted = {t for t, _, _, paint in tokens(sample) if paint}
         assert painted, tint

@@ -187,7 +187,7 @@ def test_each_rank_writes_its_shards(two, alone):
 
 
 def test_as_many_ranks_resume_bit_for_bit(two):
-    assert_same_run(two[ALL], two["2to2"], looks=False)
+    assert_same_run(two[ALL], two["2to2"], audits=False)
 
 
 def test_other_numbers_of_ranks_resume(two, alone, tmp_path):

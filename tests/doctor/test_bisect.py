@@ -86,7 +86,7 @@ def test_a_swap_says_how_far_the_gradient_moves_and_which_rules_it_clears():
 
 def test_a_loss_without_a_gradient_is_reported_as_such():
     healthy = example_step()
-    nothing = changed_step(healthy, pull=torch.zeros(len(healthy.row_of_token)))
+    nothing = changed_step(healthy, token_gradient=torch.zeros(len(healthy.row_of_token)))
     trials = {each.part: each for each in swap_each(nothing, {})}
     assert trials["loss"].state == "differs"
     assert trials["loss"].gradient == math.inf

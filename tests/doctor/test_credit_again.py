@@ -59,7 +59,7 @@ def attempts(chance, judged):
 def recorded(samples, recipe, stage):
     def row(sample):
         nothing = torch.full((len(sample),), torch.nan)
-        streams = dict.fromkeys(("new_logprob", "entropy", "raw_entropy", "pull"), nothing)
+        streams = dict.fromkeys(("new_logprob", "entropy", "raw_entropy", "token_gradient"), nothing)
         facts = {"text": "", "status": Status.DONE, "reward_parts": {}, "messages": (), "outcome": {}}
         return SampleRow(
             sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **facts

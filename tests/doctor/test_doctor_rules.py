@@ -117,11 +117,11 @@ def test_a_result_is_as_strong_as_its_strongest_finding_and_clean_without():
 
 def test_what_is_pulled_is_seen_whatever_the_mask_says():
     step = example_step()
-    pull = step.tokens["pull"].clone()
-    pull[0] = 0.5  # the first token of a prompt
-    found, _ = examine(changed_step(step, pull=pull), [RULES["MSK003"]])
+    token_gradient = step.tokens["token_gradient"].clone()
+    token_gradient[0] = 0.5  # the first token of a prompt
+    found, _ = examine(changed_step(step, token_gradient=token_gradient), [RULES["MSK003"]])
     assert [(f.claim.row, f.claim.start, f.claim.end) for f in found] == [(0, 0, 1)]
-    assert torch.equal(step.tokens["pull"].isnan(), ~step.tokens["policy_mask"])
+    assert torch.equal(step.tokens["token_gradient"].isnan(), ~step.tokens["policy_mask"])
 
 
 UNKNOWN = {

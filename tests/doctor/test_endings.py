@@ -103,7 +103,9 @@ def test_what_other_limits_end_is_left_alone(step):
 
 def test_another_trainers_short_answer_is_suspected_only_where_the_context_was_not_full():
     def foreign(step):
-        return changed_step(step, rows={i: {"contract": None, "ended_by": ""} for i in range(len(step.rows))})
+        return changed_step(
+            step, rows={i: {"sampling_params": None, "ended_by": ""} for i in range(len(step.rows))}
+        )
 
     assert claims_of(foreign(cut(5))) == []  # no row is longer: the context may have been full
     shorter = cut(4)

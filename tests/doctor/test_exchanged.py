@@ -69,9 +69,9 @@ def test_a_twin_that_moved_is_no_exchange_and_two_that_changed_places_beside_it_
 
 def test_pulls_before_an_update_that_was_held_back_are_still_seen_where_none_may_be():
     step = skipped_by_gate()
-    pull_N = step.tokens["pull"].clone()
-    pull_N[step.lengths[0]] = 0.5  # the prompt of a row of the first minibatch
-    (claim,) = claims("MSK003", changed_step(step, pull=pull_N))
+    token_gradient_N = step.tokens["token_gradient"].clone()
+    token_gradient_N[step.lengths[0]] = 0.5  # the prompt of a row of the first minibatch
+    (claim,) = claims("MSK003", changed_step(step, token_gradient=token_gradient_N))
     assert (claim.row, claim.start, claim.end) == (1, 0, 1)
 
 

@@ -89,7 +89,7 @@ def test_looking_changes_nothing(mini, tmp_path, changes):
         ).run
         for budget in (0.0, 1.0)
     ]
-    assert_same_run(*runs, looks=False)
+    assert_same_run(*runs, audits=False)
     looked = [["plain" in row.facts for row in RunReader(run).steps()] for run in runs]
     assert looked == [[True, False, False] * 2, [True] * 6]
 

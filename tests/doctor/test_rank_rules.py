@@ -92,14 +92,16 @@ def test_equal_shares_have_one_factor_and_are_still_a_denominator_of_the_rank():
     names = [row.sample_id for row in step.rows]
     rows = [dst003.NONE | {"of_rank": [names[:4], names[4:]]}]
     facts = {"ranks": {"state": {}, "norms": [], "rows": rows}}
-    (found,) = claims("DST003", changed_step(step, facts=facts, pull=2 * step.tokens["pull"]))
+    (found,) = claims(
+        "DST003", changed_step(step, facts=facts, token_gradient=2 * step.tokens["token_gradient"])
+    )
     assert "its own" in found.what
 
 
 def test_a_factor_of_a_single_row_is_no_denominator_of_a_rank():
     step = dst003._scaled(1.0, 1.0)
     factor_N = torch.where(step.row_of_token == 0, 0.5, 1.0)
-    assert claims("DST003", changed_step(step, pull=step.tokens["pull"] * factor_N)) == []
+    assert claims("DST003", changed_step(step, token_gradient=step.tokens["token_gradient"] * factor_N)) == []
 
 
 def test_norms_of_the_critic_count_too():

@@ -42,7 +42,7 @@ USUAL = {
     "group/all_wrong_share": level(0.1),
     "truncated/share": level(0.0),
     "advantage/max_abs": level(1.0),
-    "entropy/drawn": level(0.7),
+    "entropy/sampled": level(0.7),
 }
 
 
@@ -134,7 +134,7 @@ SHAPES = {
     "it collapsed after it had learned": Shape(
         {"reward/mean": noisy(0.3, 0.8, 0.8, 0.0)}, {LARGE}, {SMALL}, head="the reward fell: from 0.8"
     ),
-    "the policy is certain": Shape({"entropy/drawn": level(1e-4)}, set(), {SMALL}),
+    "the policy is certain": Shape({"entropy/sampled": level(1e-4)}, set(), {SMALL}),
     "three updates": Shape({}, {"too few updates to tell"}, {SMALL, LARGE}, steps=3),
 }  # fmt: skip
 

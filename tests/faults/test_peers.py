@@ -98,11 +98,11 @@ def test_rldoctor_reads_the_names_of_trl(run, reader, lines):
 
 def test_where_no_row_was_computed_the_entropy_is_of_what_was_drawn(run):
     line = run.updates[0].step_row
-    bare = {name: value for name, value in line.metrics.items() if name != "entropy/contract"}
+    bare = {name: value for name, value in line.metrics.items() if name != "entropy/mean"}
     first = replace(run.updates[0], step_row=replace(line, metrics=bare))
     result = curves(replace(run, updates=(first, run.updates[1])))
-    assert result[0]["entropy"] == line.metrics["entropy/drawn"]
-    assert result[1]["entropy"] == run.updates[1].step_row.metrics["entropy/contract"]
+    assert result[0]["entropy"] == line.metrics["entropy/sampled"]
+    assert result[1]["entropy"] == run.updates[1].step_row.metrics["entropy/mean"]
 
 
 def test_what_was_not_recorded_is_left_out():

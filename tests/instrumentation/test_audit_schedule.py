@@ -20,15 +20,15 @@ def audited(looks, updates, cost=1000.0):
         due = {name for name, part in looks.budgets.items() if looks.requested or part.due(looks.update_cost)}
         looks.requested = False
         looks._count(passes := {"update": cost} | {name: KINDS[name] for name in due})
-        facts.append({"looks": passes})
+        facts.append({"audit_cost": passes})
     return facts
 
 
 def test_the_first_update_is_audited_and_later_ones_within_the_budget():
     facts = audited(AuditSchedule(0.05), 400)
-    assert facts[0]["looks"].keys() == {"update", *BUDGET_SHARES}
+    assert facts[0]["audit_cost"].keys() == {"update", *BUDGET_SHARES}
     for name, share in BUDGET_SHARES.items():
-        times = [n for n, each in enumerate(facts) if name in each["looks"]]
+        times = [n for n, each in enumerate(facts) if name in each["audit_cost"]]
         assert len(times) > 1
         for count, n in enumerate(times[1:], start=2):  # so much was computed by then, and no more looked at
             assert count * KINDS[name] <= share * 0.05 * n * 1000
@@ -37,7 +37,7 @@ def test_the_first_update_is_audited_and_later_ones_within_the_budget():
 @pytest.mark.parametrize(("budget", "times"), [(0.0, 1), (1.0, 30)])
 def test_budget_0_is_one_audit_and_budget_1_audits_all(budget, times):
     facts = audited(AuditSchedule(budget), 30)
-    assert all(sum(name in each["looks"] for each in facts) == times for name in BUDGET_SHARES)
+    assert all(sum(name in each["audit_cost"] for each in facts) == times for name in BUDGET_SHARES)
 
 
 @pytest.mark.parametrize("done", [1, 7, 60])
@@ -45,7 +45,7 @@ def test_a_resumed_schedule_audits_the_same_updates(done):
     whole = audited(AuditSchedule(0.05), 200)
     assert audited(AuditSchedule(0.05, whole[:done]), 200 - done) == whole[done:]
     asked = audited(AuditSchedule(0.05, whole[:done], requested=True), 1)
-    assert asked[0]["looks"].keys() == {"update", *BUDGET_SHARES}
+    assert asked[0]["audit_cost"].keys() == {"update", *BUDGET_SHARES}
 
 
 def test_a_run_of_an_earlier_version_without_costs_is_audited_again():
@@ -90,8 +90,10 @@ def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
         once, again = (recorded_findings(RunReader(run).events(), kind) for run in (whole, parts))
         assert once
         assert places(each for each in again if not each.undone) == places(once)
-    looks = [sum(len(row.facts["looks"]) > 1 for row in RunReader(run).steps()) for run in (whole, parts)]
-    assert looks[0] == looks[1] > 2  # not the first updates of the stages alone
+    audits = [
+        sum(len(row.facts["audit_cost"]) > 1 for row in RunReader(run).steps()) for run in (whole, parts)
+    ]
+    assert audits[0] == audits[1] > 2  # not the first updates of the stages alone
 
 
 def places(found):

@@ -27,7 +27,7 @@ def row(ratios, advantages, name="a"):
     return SampleRow(
         sample=sample([5], list(range(len(ratios))), name=name, advantage=advantage),
         new_logprob=torch.tensor(logprob, dtype=torch.float64),
-        **dict.fromkeys(("entropy", "raw_entropy", "pull"), absent),
+        **dict.fromkeys(("entropy", "raw_entropy", "token_gradient"), absent),
         inner_step=0,
         text="",
         status=Status.DONE,

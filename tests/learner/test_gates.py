@@ -22,7 +22,7 @@ from truing.types.token import Excluded
 
 @pytest.mark.parametrize("objective", ["dapo", "grpo"])
 def test_a_ratio_out_of_bounds_gives_no_gradient_and_is_still_counted(objective):
-    """Ratios 3, 1 and 0.2 of one answer: the middle token alone pulls, divided by all three."""
+    """Ratios 3, 1 and 0.2 of one answer: the middle token alone has a gradient, divided by all three."""
     row = sample([1], [5, 6, 7], reward=1.0)
     row = dataclasses.replace(row, advantage=torch.where(row.policy_mask, -1.0, torch.nan))
     new = torch.tensor([[0.0, -1 + math.log(3), -1.0, -1 + math.log(0.2)]], requires_grad=True)

@@ -72,6 +72,6 @@ def test_all_weights_of_the_policy_have_the_gradient_of_reinforce_at_ratio_one(t
     expected.backward()
     by_hand = {name: p.grad.clone() for name, p in tiny.model.named_parameters()}
     tiny.model.zero_grad()
-    # the value head is 0, so the value term pulls on no trunk yet
+    # the value head is 0, so the value term moves no trunk yet
     for name, value in gradient_of(tiny.model, PPO, rows, algorithm="ppo").items():
         assert torch.allclose(value, by_hand[name], rtol=1e-3, atol=1e-6), name

@@ -17,14 +17,14 @@ from truing.types.token import Origin
 def test_what_a_recipe_does_not_move_stays(recipe):
     made = recipe(kl={"coef": 0.1}, entropy={"coef": 0.01})
     control = LossCoefficients.initial(made)
-    assert control.next_step(made, {"kl_all/k3": 9.0, "entropy/contract": 0.0}, 64) == control
+    assert control.next_step(made, {"kl_all/k3": 9.0, "entropy/mean": 0.0}, 64) == control
     setting = control.setting(made, "grpo", 0)
     assert (setting.kl.coef, setting.entropy.coef, setting.bootstrap.steps) == (0.1, 0.01, 0)
 
 
 def test_weights_follow_their_targets_and_the_next_step_is_computed_by_them(recipe):
     made = recipe(kl={"coef": 0.1, "target": 0.05, "horizon": 100}, entropy={"target": 0.5, "step": 0.01})
-    control = LossCoefficients.initial(made).next_step(made, {"kl_all/k3": 0.5, "entropy/contract": 0.2}, 50)
+    control = LossCoefficients.initial(made).next_step(made, {"kl_all/k3": 0.5, "entropy/mean": 0.2}, 50)
     assert control == LossCoefficients(pytest.approx(0.11), pytest.approx(0.01))
     setting = control.setting(made, "grpo", 1)
     assert (setting.kl.coef, setting.entropy.coef) == (control.kl_coef, control.entropy_coef)

@@ -232,7 +232,7 @@ def test_mismatch_covers_every_sampled_token_masked_or_not():
 
 def test_entropy_is_over_trained_tokens():
     one = row(mask=[False, True, False], entropy=[NAN, 1.0, 9.0], raw_entropy=[NAN, 2.0, 9.0])
-    assert entropy_metrics(TokenStreams([one])) == {"entropy/contract": 1.0, "entropy/raw": 2.0}
+    assert entropy_metrics(TokenStreams([one])) == {"entropy/mean": 1.0, "entropy/raw": 2.0}
 
 
 def test_what_has_no_input_is_left_out_and_never_nan():

@@ -118,7 +118,7 @@ def any_row(draw) -> SampleRow:
         new_logprob=floats(),
         entropy=floats(),
         raw_entropy=floats(),
-        pull=floats(),
+        token_gradient=floats(),
         inner_step=draw(st.integers(-1, 3)),
         text=name,
         status=draw(st.sampled_from(Status)),

@@ -44,8 +44,8 @@ def test_a_compacted_run_of_before_is_read_by_its_own_digest(tmp_path, monkeypat
     older = table_of("grpo", 0, [make_row()]).drop_columns(["routes", "routes_shape"])
     with monkeypatch.context() as before:  # as it was written before routes were recorded
         before.setattr("truing.record.compaction.SCHEMA", SCHEMA_WITHOUT_ROUTES)
-        before.setattr("truing.record.segments.with_route_columns", lambda table: table)
-        before.setattr("truing.record.store.with_route_columns", lambda table: table)
+        before.setattr("truing.record.segments.current_columns", lambda table: table)
+        before.setattr("truing.record.store.current_columns", lambda table: table)
         compact(tmp_path)
     assert content_digest(older) != content_digest(table_of("grpo", 0, [make_row()]))
     assert RunReader(tmp_path).samples("grpo", 0)[0].sample.routes is None

@@ -119,7 +119,7 @@ def test_a_segment_that_its_checksum_fits_and_that_cannot_be_is_an_error(run):
     offsets = pa.array([0, 2**30, 3], pa.int32())
     wild = pa.ListArray.from_arrays(offsets, pa.array([1, 2, 3], pa.int64()))
     at = SCHEMA.get_field_index("token_ids")
-    text = SCHEMA.get_field_index("contract")
+    text = SCHEMA.get_field_index("sampling_params")
     for other in (
         table.set_column(at, SCHEMA.field(at), [wild]),
         table.set_column(text, SCHEMA.field(text), [pa.array(["{", "{"])]),

@@ -45,7 +45,7 @@ def test_a_reward_falls_below_the_start_or_the_best_window(values, unstable):
 )
 def test_entropy_is_judged_by_the_stages_own_start(values, word):
     cfg = GuardConfig(window=2, entropy_low=0.2, entropy_high=2.0)
-    result = instability([{"entropy/drawn": value} for value in values], cfg)
+    result = instability([{"entropy/sampled": value} for value in values], cfg)
     assert word in result
     assert bool(result) == bool(word)
 
@@ -186,7 +186,7 @@ def test_a_run_that_stays_unstable_ends_with_a_report(mini, tmp_path, monkeypatc
     assert [time["factor"] for time in rollbacks_of(tmp_path / "run")] == pytest.approx([1.0, 0.1])
     assert "learning rates × 0.01" in text
     assert "(undone: `abandoned/grpo-2`)" in text
-    assert "entropy/drawn" in text
+    assert "entropy/sampled" in text
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_collapse_is_undone(mini, tmp_path, spoilt_after):
     assert "entropy" in rollback["reason"]
     assert rollback["to"] <= 3
     steps = [row.metrics for row in RunReader(run).steps() if row.stage == "grpo"]
-    assert steps[-1]["entropy/drawn"] > 0.8 * steps[0]["entropy/drawn"]
+    assert steps[-1]["entropy/sampled"] > 0.8 * steps[0]["entropy/sampled"]
     assert len(rows_of(run)) == 10
 
 

@@ -26,8 +26,8 @@ def test_a_run_leaves_everything_on_record(trained_run):
             wanted = Origin.DEMO if step.stage == "sft" else Origin.SAMPLED
             trained = row.sample.policy_mask | row.sample.supervised_mask
             assert torch.equal(trained, row.sample.origin == wanted)
-            pulls = step.stage == "sft" or (row.sample.advantage[trained] != 0).any()
-            assert row.new_logprob[trained].isnan().logical_not().all() == pulls
+            token_gradients = step.stage == "sft" or (row.sample.advantage[trained] != 0).any()
+            assert row.new_logprob[trained].isnan().logical_not().all() == token_gradients
             assert row.new_logprob[~trained].isnan().all()
         tokens = sum(len(row.sample) for row in reader.samples(step.stage, step.step))
         assert tokens / sum(step.seconds.values()) == pytest.approx(step.metrics["throughput/tokens_per_s"])

@@ -18,13 +18,13 @@ def test_an_inner_phase_is_not_counted_in_its_outer_one(now):
     clock = PhaseClock()
     with clock.running():
         now[0] += 1
-        with phase("world"):
+        with phase("environment"):
             now[0] += 2
             with phase("decode"):
                 now[0] += 4
             now[0] += 8
         now[0] += 16
-    assert clock.pop_seconds() == {"other": 17, "world": 10, "decode": 4}
+    assert clock.pop_seconds() == {"other": 17, "environment": 10, "decode": 4}
 
 
 def test_phases_within_doctor_count_as_doctor(now):

@@ -19,7 +19,7 @@ SHOWN_METRICS = (
     "group/zero_variance_share",
     "length/mean",
     "truncated/share",
-    "entropy/drawn",
+    "entropy/sampled",
     "grad/norm",
     "kl_all/k3",
 )

@@ -94,7 +94,7 @@ class EntropyConfig(FrozenModel):
     coef: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the bonus: the loss is reduced by weight times entropy."""
     target: PositiveFloat | None = None
-    """Nats per token (`entropy/contract`) to which `coef` adapts by step; without it `coef` is constant."""
+    """Nats per token (`entropy/mean`) to which `coef` adapts by step; without it `coef` is constant."""
     step: PositiveFloat = 0.005
     """Change of `coef` per step: up below the target, down above it."""
 
@@ -125,7 +125,7 @@ class GuardConfig(FrozenModel):
     reward_drop: PositiveFloat | None = None
     """Rolls back if the mean reward is this far below the stage's first step, or its best window."""
     entropy_low: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Rolls back below this multiple of the entropy (`entropy/drawn`) of the stage's first step."""
+    """Rolls back below this multiple of the entropy (`entropy/sampled`) of the stage's first step."""
     entropy_high: Annotated[float, Field(gt=1)] | None = None
     """Rolls back above this multiple of it."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.5

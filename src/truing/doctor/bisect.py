@@ -121,16 +121,21 @@ def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
 
 def _downstream(before: Step, after: Step) -> Step:
     """Return the swapped update with its token gradients; a fault of the loss itself remains."""
-    if "pull" not in before.tokens or after.tokens["pull"] is not before.tokens["pull"]:
+    if (
+        "token_gradient" not in before.tokens
+        or after.tokens["token_gradient"] is not before.tokens["token_gradient"]
+    ):
         return after
     if len(after.row_of_token) != len(before.row_of_token) or before.missing(RULES["MSK003"].needs):
         return after
     follows_N = expected_token_gradients(after) - expected_token_gradients(before)
-    return changed_step(after, pull=before.tokens["pull"].double().nan_to_num() + follows_N)
+    return changed_step(
+        after, token_gradient=before.tokens["token_gradient"].double().nan_to_num() + follows_N
+    )
 
 
 def _change(before: Step, after: Step) -> float | None:
-    was_N, is_N = before.tokens.get("pull"), after.tokens.get("pull")
+    was_N, is_N = before.tokens.get("token_gradient"), after.tokens.get("token_gradient")
     if was_N is None or is_N is None or len(was_N) != len(is_N):
         return None
     was_N, is_N = was_N.double().nan_to_num(), is_N.double().nan_to_num()
@@ -242,7 +247,7 @@ def swap_loss(step: Step) -> Swapped | str:
         return "it has no closed form here, or the gradient is not recorded"
     measured = rule.measure(step)
     claims = "; ".join(claim.what for claim in rule.judge(measured))
-    after = changed_step(step, pull=expected_token_gradients(step))
+    after = changed_step(step, token_gradient=expected_token_gradients(step))
     return Swapped(after, bool(claims), claims or with_count(measured.other.where.compared, "token"))
 
 

@@ -90,7 +90,7 @@ class Row:
     prompt_hash: str
     prompt_length: int
     turns: tuple[TurnSpan, ...]
-    contract: SamplingParams | None
+    sampling_params: SamplingParams | None
     reward: float  # NaN without one
     reward_parts: Mapping[str, float]
     status: str

@@ -113,8 +113,8 @@ def changed_step(
 
 def with_token_gradients(step: Step) -> Step:
     """Return the step with the token gradients that follow from its other numbers."""
-    pull_N = expected_token_gradients(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
-    return changed_step(step, pull=pull_N.float())
+    token_gradient_N = expected_token_gradients(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
+    return changed_step(step, token_gradient=token_gradient_N.float())
 
 
 def past_step(step: int, *, stage: str = "grpo", facts: Mapping[str, Any] = {}, **numbers: float) -> Past:
@@ -134,7 +134,7 @@ def _row(index: int, prompt: int, length: int, reward: float) -> Row:
         prompt_hash=f"p{index // 4}",
         prompt_length=prompt,
         turns=(turn,),
-        contract=SamplingParams(max_new_tokens=8, stop_ids=(STOP_ID,)),
+        sampling_params=SamplingParams(max_new_tokens=8, stop_ids=(STOP_ID,)),
         reward=reward,
         reward_parts={"exact": reward},
         status="done",

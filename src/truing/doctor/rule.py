@@ -65,7 +65,7 @@ def has_critic(step: Step) -> bool:
 
 def has_gradient(step: Step) -> bool:
     """Return whether there is a gradient, or may be: a skipped update has no norm."""
-    return "pull" not in step.tokens or "grad/norm" in step.numbers
+    return "token_gradient" not in step.tokens or "grad/norm" in step.numbers
 
 
 def always(step: Step) -> bool:

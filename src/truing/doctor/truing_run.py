@@ -143,13 +143,15 @@ def recorded_steps(run: Path) -> Iterator[Step]:
     reader.check_complete()
     facts = reader.run_json()
     recipe = resolve(facts["recipe"])
-    contract = SamplingParams(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})
+    sampling_params = SamplingParams(
+        **facts["sampling_params"] | {"stop_ids": tuple(facts["sampling_params"]["stop_ids"])}
+    )
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
     rewards = facts.get("judged", {}).get("rewards")  # absent in an earlier version
     past: list[Past] = []
     for row in reader.steps():
         now = recipe_at(recipe, rollbacks, row.stage, row.step)
-        setup = setup_of(now, row.stage, contract, facts["bos_id"], facts["tools"], rewards)
+        setup = setup_of(now, row.stage, sampling_params, facts["bos_id"], facts["tools"], rewards)
         rows = reader.samples(row.stage, row.step)
         yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
         past.append(Past(row.stage, row.step, row.metrics, row.facts))
@@ -183,7 +185,7 @@ def _row(row: SampleRow) -> Row:
         prompt_hash=sample.prompt_hash,
         prompt_length=sample.prompt_length,
         turns=sample.turns,
-        contract=sample.sampling_params,
+        sampling_params=sample.sampling_params,
         reward=sample.reward,
         reward_parts=row.reward_parts,
         status=str(row.status),

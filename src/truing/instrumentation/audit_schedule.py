@@ -86,7 +86,7 @@ class AuditSchedule:
         self.audit_costs: dict[str, float] = {}  # of the current update
         self.pending_hook: RemovableHandle | None = None  # of the gradient check; waits for the optimizer
         for facts in past_facts:
-            self._count(facts.get("looks", {}))
+            self._count(facts.get("audit_cost", {}))
             self.base_digest = self.base_digest or facts.get("frozen", {}).get("declared", "")
 
     def _count(self, costs: Mapping[str, float]) -> None:
@@ -106,7 +106,7 @@ class AuditSchedule:
         }
         self._count(costs)
         self.audit_costs = {}
-        return {"looks": costs}
+        return {"audit_cost": costs}
 
     def next_audit(
         self,

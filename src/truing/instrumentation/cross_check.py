@@ -253,7 +253,7 @@ def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:
         new_logprob=new,
         entropy=absent,
         raw_entropy=absent,
-        pull=absent,
+        token_gradient=absent,
         inner_step=0,
         text="",
         status=Status.DONE,

@@ -68,7 +68,7 @@ def check_gradient_sum(
         token_gradient_K = torch.cat(
             [rows.token_gradient[row.sample_id][_has_gradient(rows, row)] for row in tested]
         )
-        fact["unheard"] = missing_gradient(
+        fact["missing_gradient"] = missing_gradient(
             learner.parameters,
             without_gradient,
             lambda: _row_logprobs(learner, tested, rows),
@@ -79,7 +79,7 @@ def check_gradient_sum(
 
     def compare(*_: object) -> None:
         if expected:  # only at the first step: a hook cannot remove itself while hooks are called
-            facts["arrival"] = fact | compare_gradients(
+            facts["row_gradients"] = fact | compare_gradients(
                 expected.pop(), flat_gradient(learner.parameters, update_index)
             )
 
@@ -108,11 +108,11 @@ def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missin
         (trace for trace in stepped if trace.sum_checks[0] and trace.sum_checks[0][0]["missed"]), None
     )
     if silent is None:
-        return {"handed": fact}
+        return {"backward_sums": fact}
     missed = silent.sum_checks[0][0]["missed"]
     fact |= {"silent": sorted(missed)[:3], "silent_count": len(missed)}
-    fact |= {"unheard": _missing_gradient_of(learner, silent, missed) if test_missing else {}}
-    return {"handed": fact}
+    fact |= {"missing_gradient": _missing_gradient_of(learner, silent, missed) if test_missing else {}}
+    return {"backward_sums": fact}
 
 
 def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, int]) -> dict[str, Any]:

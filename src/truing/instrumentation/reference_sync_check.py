@@ -30,7 +30,7 @@ def reference_sync_fact(learner: Learner, done: int, facts: dict[str, Any]) -> I
     due = done % cfg.sync_every == 0
     expected = torch.lerp(policy, before, cfg.keep) if due else before
     after = first_entries(learner.reference.synced_weights()[name])
-    facts["follow"] = {
+    facts["reference_sync"] = {
         "weight": name,
         "due": due,
         "moved": float((after - before).abs().max()),

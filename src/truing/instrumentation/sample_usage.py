@@ -25,7 +25,7 @@ def usage_facts(
     position = {"number": step, "drawn": len(groups), "total": len(session.train_tasks)}
     epochs = setting.stage.inner_epochs if isinstance(setting.stage, PolicyStage) else 1
     return {
-        "uses": [row_usage([sample.sample_id for sample in step_samples.samples], traces, epochs)],
+        "sample_usage": [row_usage([sample.sample_id for sample in step_samples.samples], traces, epochs)],
         "batch": batch_fingerprint(rows.values(), **position),
         "held_out": held_out_fact(session, step_samples),
     }

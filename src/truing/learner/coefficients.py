@@ -47,7 +47,7 @@ class LossCoefficients:
         if kl.target is not None and "kl_all/k3" in metrics:
             kl_coef = kl_controller(kl_coef, metrics["kl_all/k3"], kl.target, rollouts, kl.horizon)
         # a step without a forward has only the sampler's estimate
-        measured_entropy = metrics.get("entropy/contract", metrics.get("entropy/drawn"))
+        measured_entropy = metrics.get("entropy/mean", metrics.get("entropy/sampled"))
         if entropy.target is not None and measured_entropy is not None:
             entropy_coef = entropy_controller(entropy_coef, measured_entropy, entropy.target, entropy.step)
         return LossCoefficients(kl_coef, entropy_coef)

@@ -174,9 +174,9 @@ def entropy_metrics(tokens: TokenStreams) -> Metrics:
     """
     chosen_N = tokens.policy if tokens.policy.any() else tokens.trained  # without additional demonstrations
     values = {
-        "entropy/contract": tokens.stream("entropy")[chosen_N],
+        "entropy/mean": tokens.stream("entropy")[chosen_N],
         "entropy/raw": tokens.stream("raw_entropy")[chosen_N],
-        "entropy/drawn": -tokens.stream("sampler_logprob")[tokens.sampled],
+        "entropy/sampled": -tokens.stream("sampler_logprob")[tokens.sampled],
     }
     known_values = {name: drop_nan(value_N)[0] for name, value_N in values.items()}
     return {name: float(value_N.mean()) for name, value_N in known_values.items() if len(value_N)}

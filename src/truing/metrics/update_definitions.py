@@ -169,7 +169,7 @@ UPDATE_METRICS = (
         NO_REF,
     ),
     Metric(
-        "entropy/contract",
+        "entropy/mean",
         "nats/token",
         "Mean entropy, over trained tokens of computed samples, of the sampling distribution.",
         "not scored",
@@ -181,9 +181,9 @@ UPDATE_METRICS = (
         "not scored",
     ),
     Metric(
-        "entropy/drawn",
+        "entropy/sampled",
         "nats/token",
-        "Mean −log-probability of SAMPLED tokens: estimates entropy/contract over all groups, also those "
+        "Mean −log-probability of SAMPLED tokens: estimates entropy/mean over all groups, also those "
         "without signal, which are not computed.",
         "no token was sampled",
     ),

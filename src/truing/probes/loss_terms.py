@@ -78,12 +78,12 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measureme
     rows = updates[0].trace.samples
     weights = token_weights(algo, [int(row.kl_mask.sum()) for row in rows], BUDGET)
     for update, each in enumerate(updates, start=1):
-        pulls = []
+        token_gradients = []
         for row, weight in zip(rows, weights, strict=True):
             now, ref, drawn = (logprobs(table, row) for table in (each.table, start, updates[0].table))
             slope = 1 - (ref - now).exp() if estimator == "k3" else now - ref
-            pulls.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
-        miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, pulls))
+            token_gradients.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
+        miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, token_gradients))
         yield at_most(f"{estimator}, gradient of update {update}, apart from the closed form", miss, ROUNDING)
 
 
@@ -156,13 +156,13 @@ def _entropy_gradient(folder: Path, algo: str) -> float:
     trainer = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).randomize()
     (update,) = trainer.recorded_updates(trainer.draw().samples)
     rows, policy = update.trace.samples, update.table.double().softmax(0)
-    pull = policy * (policy.log() - (policy * policy.log()).sum(0))
+    token_gradient = policy * (policy.log() - (policy * policy.log()).sum(0))
     expected = torch.zeros_like(policy)
     weights = token_weights(algo, [int(row.policy_mask.sum()) for row in rows], BUDGET)
     for row, weight in zip(rows, weights, strict=True):
         for t in row.policy_mask.nonzero()[:, 0].tolist():
             before = int(row.token_ids[t - 1])
-            expected[:, before] += weight * pull[:, before]
+            expected[:, before] += weight * token_gradient[:, before]
     return relative_difference(update.gradients[HEAD], expected)
 
 

@@ -64,15 +64,15 @@ def denominators(folder: Path, algo: str) -> list[Measurement]:
     lengths = [int(row.policy_mask.sum()) for row in updates[0].trace.samples]
     measurements = []
     for update, each in enumerate(updates, start=1):
-        pulls = []
+        token_gradients = []
         for row, weight in zip(each.trace.samples, token_weights(algo, lengths, BUDGET), strict=True):
             moved = (logprobs(each.table, row) - logprobs(updates[0].table, row))[row.policy_mask]
             advantage = row.advantage[row.policy_mask].double()
             factors = off_policy_factors(algo, moved, advantage, RATIO_CAP)
-            pull = torch.zeros(len(row), dtype=torch.float64)
-            pull[row.policy_mask] = advantage * factors * weight
-            pulls.append(pull)
-        expected = table_gradient(each.table, each.trace.samples, pulls)
+            token_gradient = torch.zeros(len(row), dtype=torch.float64)
+            token_gradient[row.policy_mask] = advantage * factors * weight
+            token_gradients.append(token_gradient)
+        expected = table_gradient(each.table, each.trace.samples, token_gradients)
         name = f"gradient of update {update}, apart from the declared weights"
         measurements.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
     return [

@@ -77,11 +77,11 @@ def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
 
 def _weighted_miss(gradients: Mapping[str, Tensor], rows: Sequence[Sample], table: Tensor) -> float:
     """Return the difference of a gradient from that of A · min(old ÷ sampler, cap), averaged by answers."""
-    weights, pulls = token_weights("grpo", [int(row.policy_mask.sum()) for row in rows], 0), []
+    weights, token_gradients = token_weights("grpo", [int(row.policy_mask.sum()) for row in rows], 0), []
     for row, weight in zip(rows, weights, strict=True):
         capped = (logprobs(table, row) - row.sampler_logprob.double()).exp().clamp(max=RATIO_CAP)
-        pulls.append(torch.where(row.policy_mask, row.advantage.double() * capped * weight, 0.0))
-    return relative_difference(gradients[HEAD], table_gradient(table, rows, pulls))
+        token_gradients.append(torch.where(row.policy_mask, row.advantage.double() * capped * weight, 0.0))
+    return relative_difference(gradients[HEAD], table_gradient(table, rows, token_gradients))
 
 
 def adapter_sync(folder: Path, algo: str) -> list[Measurement]:

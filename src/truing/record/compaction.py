@@ -32,7 +32,7 @@ DICTIONARY_COLUMNS = [
     "status",
     "ended_by",
     "error",
-    "contract",
+    "sampling_params",
     "turns.list.element.finish_reason",
     "turns.list.element.weight_digest",
 ]

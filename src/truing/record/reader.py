@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
+from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
 from truing.utils.format import with_count
@@ -52,11 +53,12 @@ class RunReader:
     def run_json(self) -> dict[str, Any]:
         """Return run.json."""
         try:
-            return json.loads(self._text(RUN))
+            facts = json.loads(self._text(RUN))
         except ValueError as error:
             raise RecordError(
                 f"{self.run_dir / RUN} is damaged", got=error, expected="a JSON object"
             ) from error
+        return renamed(facts, RUN_KEYS) if isinstance(facts, dict) else facts
 
     def recipe(self) -> str:
         """Return the text of the recipe."""

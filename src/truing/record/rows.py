@@ -7,13 +7,14 @@ from typing import Any
 from torch import Tensor
 
 from truing.errors import InvalidValueError
+from truing.record.old_names import METRICS, PHASES, renamed, renamed_facts
 from truing.types.batch import StepRecord
 from truing.types.message import Message
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
 from truing.utils.jsonl import floats_from_json, infinities_from_json
 
-TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "pull")
+TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "token_gradient")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -29,7 +30,9 @@ class SampleRow:
     )
     entropy: Tensor  # [T] float32, nats, of the distribution that was sampled from
     raw_entropy: Tensor  # [T] float32, nats, of the model's own distribution
-    pull: Tensor  # [T] float32, −∂loss/∂logprob: how hard the update pulled the token's log-probability up
+    token_gradient: (
+        Tensor  # [T] float32, −∂loss/∂logprob: how hard the update pulled the token's log-probability up
+    )
     inner_step: int  # the update of the step that these values are from; −1 if the row was in none
     text: str
     status: Status
@@ -88,8 +91,11 @@ class StepRow:
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StepRow":
         """Return the row of a parsed line; ``null`` becomes NaN."""
-        numbers = {name: floats_from_json(line[name]) for name in ("metrics", "seconds")}
-        facts = infinities_from_json(line.get("facts", {}))
+        numbers = {
+            name: renamed(floats_from_json(line[name]), names)
+            for name, names in (("metrics", METRICS), ("seconds", PHASES))
+        }
+        facts = renamed_facts(infinities_from_json(line.get("facts", {})))
         return cls(**{**line, **numbers, "segment": Segment(**line["segment"]), "facts": facts})
 
     def to_json(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from truing.record.old_names import renamed_columns, renamed_schema
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
 from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, TurnSpan
 from truing.types.sampling_params import SamplingParams
@@ -63,7 +64,7 @@ TURN = pa.struct(
         "reward": pa.float64(),
     }
 )
-JSON_COLUMNS = ("contract", "reward_parts", "messages", "outcome")
+JSON_COLUMNS = ("sampling_params", "reward_parts", "messages", "outcome")
 SCHEMA = pa.schema(
     {
         "stage": pa.string(),
@@ -111,17 +112,19 @@ def decode(data: bytes) -> pa.Table:
     table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
     check_schema(table.schema)
     table.validate(full=True)
-    return with_route_columns(table)
+    return current_columns(table)
 
 
 def check_schema(schema: pa.Schema) -> None:
-    """Raise ValueError unless a file has the columns of this version, or of one without routes."""
+    """Raise ValueError unless a file has the columns of this version or of an earlier one."""
+    schema = renamed_schema(schema)
     if not (schema.equals(SCHEMA) or schema.equals(SCHEMA_WITHOUT_ROUTES)):
         raise ValueError("columns that no version of this file had")
 
 
-def with_route_columns(table: pa.Table) -> pa.Table:
-    """Return a table with all columns: null for routes that its file does not have."""
+def current_columns(table: pa.Table) -> pa.Table:
+    """Return a table with all columns by today's names: null for routes that its file does not have."""
+    table = renamed_columns(table)
     for name in ROUTES:
         if name not in table.schema.names:
             field = SCHEMA.field(name)
@@ -142,7 +145,7 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
         "ended_by": [row.ended_by for row in rows],
         "error": [row.error for row in rows],
         "inner_step": [row.inner_step for row in rows],
-        "contract": [_sampling_params_text(sample.sampling_params) for sample in samples],
+        "sampling_params": [_sampling_params_text(sample.sampling_params) for sample in samples],
         "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
         "messages": [dump_json(row.messages).decode() for row in rows],
         "outcome": [dump_json(row.outcome).decode() for row in rows],
@@ -185,7 +188,7 @@ def _row(facts: dict, streams: dict) -> SampleRow:
             TurnSpan(**turn | {"finish_reason": FinishReason(turn["finish_reason"])})
             for turn in facts["turns"]
         ),
-        sampling_params=_parse_sampling_params(facts["contract"]),
+        sampling_params=_parse_sampling_params(facts["sampling_params"]),
         support=None
         if streams["support_splits"] is None
         else Support(streams["support_ids"], streams["support_splits"]),

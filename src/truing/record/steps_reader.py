@@ -15,6 +15,7 @@ import pyarrow.json as pj
 from numpy.typing import NDArray
 
 from truing.errors import RecordError
+from truing.record.old_names import NUMBERS
 from truing.record.reader import Event
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
@@ -165,8 +166,21 @@ def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) 
                 column = f"seconds/{name}" if kind == "seconds" else name
                 numbers[column] = values.to_numpy(zero_copy_only=False).astype(np.float64)
     return UpdateColumns(
-        table["stage"], table["step"].to_numpy(), table["loss_label"], table["segment"], numbers
+        table["stage"],
+        table["step"].to_numpy(),
+        table["loss_label"],
+        table["segment"],
+        _with_todays_names(numbers),
     )
+
+
+def _with_todays_names(numbers: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
+    """Return numbers by today's names; a run that another version went on with has both."""
+    for old, new in NUMBERS.items():
+        if old in numbers:
+            values_N, later_N = numbers.pop(old), numbers.get(new)
+            numbers[new] = values_N if later_N is None else np.where(np.isnan(later_N), values_N, later_N)
+    return numbers
 
 
 def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> UpdateColumns:

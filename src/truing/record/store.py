@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 from truing.errors import RecordError
 from truing.record.digest import content_digest
 from truing.record.index import Index, decode_index
+from truing.record.old_names import renamed_columns, stored_names
 from truing.record.rows import SampleRow, StepRow
-from truing.record.segments import check_schema, decode, rows_of, with_route_columns
+from truing.record.segments import check_schema, current_columns, decode, rows_of
 from truing.utils.atomic_files import sha256
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
@@ -48,7 +49,7 @@ class CompactedFile:
                 entry = self._open().entry(step.segment.sha256)
                 table = self._read_group(entry.group).slice(entry.start, entry.rows)
             matches = content_digest(table) == entry.digest.hex()
-            table = with_route_columns(table)
+            table = current_columns(table)
         except FileNotFoundError as error:
             raise RecordError(
                 f"segment {step.segment.file} of step {step.step} is missing",
@@ -65,7 +66,8 @@ class CompactedFile:
         with self._lock:
             self._open()
             assert self._file
-            return self._file.read_row_group(group, columns=list(names), use_threads=False)
+            stored = stored_names(self._file.schema_arrow, tuple(names))
+            return renamed_columns(self._file.read_row_group(group, columns=stored, use_threads=False))
 
     def index(self) -> Index | None:
         """Return the index; None if the run is not compacted."""

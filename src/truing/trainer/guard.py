@@ -9,7 +9,7 @@ from truing.config import GuardConfig
 REPORT_FILE = "guard.md"
 REPORTED_METRICS = (
     "reward/mean",
-    "entropy/drawn",
+    "entropy/sampled",
     "kl_all/k3",
     "ratio/max",
     "clip/clipped_share",
@@ -35,7 +35,7 @@ def instability(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str
                 f"the mean reward of {cfg.window} steps fell from {best:.3g} to {current:.3g}:"
                 f" by more than guard.reward_drop = {cfg.reward_drop:g}"
             )
-    entropies = [metrics["entropy/drawn"] for metrics in history if "entropy/drawn" in metrics]
+    entropies = [metrics["entropy/sampled"] for metrics in history if "entropy/sampled" in metrics]
     if len(entropies) > cfg.window:
         current, start = _moving_means(entropies, cfg.window)[-1], entropies[0]
         change = f"the entropy of {cfg.window} steps went from {start:.3g} to {current:.3g} nats per token"

@@ -53,7 +53,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "name": session.recipe.name,
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "recipe": session.recipe.model_dump(mode="json"),
-        "contract": asdict(session.sampling_params),
+        "sampling_params": asdict(session.sampling_params),
         "model": {
             "name": session.loaded.name,
             "path": str(session.loaded.path),
@@ -240,7 +240,7 @@ def _row(sample: Sample, step_samples: StepSamples, trace: Trace) -> SampleRow:
         new_logprob=trace.logprob.get(sample.sample_id, absent),
         entropy=trace.entropy.get(sample.sample_id, absent),
         raw_entropy=trace.raw_entropy.get(sample.sample_id, absent),
-        pull=trace.token_gradient.get(sample.sample_id, absent),
+        token_gradient=trace.token_gradient.get(sample.sample_id, absent),
         inner_step=trace.inner_step,
         text=rollout.text,
         status=rollout.status,

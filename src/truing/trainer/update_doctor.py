@@ -78,7 +78,9 @@ class UpdateDoctor:
         with phase("doctor"):
             facts |= usage_facts(session, learner.setting, step, samples, traces)
             # test for missing gradients until one step of the stage reports them
-            is_tested = any("silent" in past.get("handed", {}) for past in self.live_doctor.facts(stage))
+            is_tested = any(
+                "silent" in past.get("backward_sums", {}) for past in self.live_doctor.facts(stage)
+            )
             facts |= backward_sum_facts(learner, traces, test_missing=not is_tested)
             if session.engine.draws == "inversion":
                 facts |= draw_replay_facts(traces[0], rows)

@@ -24,7 +24,7 @@ class Status(StrEnum):
 class EndedBy(StrEnum):
     """What ended a rollout."""
 
-    ENVIRONMENT = "world"  # the episode ended
+    ENVIRONMENT = "environment"  # the episode ended
     LENGTH = "length"  # a turn reached max_new_tokens
     TURNS = "turns"  # max_turns
     CONTEXT = "context"  # the next turn would not fit in the model's context

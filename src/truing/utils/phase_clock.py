@@ -13,7 +13,7 @@ PHASES = {
     "sync": "copy the policy's weights to the sampler",
     "prefill": "the sampler processes the context of a turn",
     "decode": "the sampler samples, token by token",
-    "world": "environments and tools run",
+    "environment": "environments and tools run",
     "reward": "reward functions run",
     "reference": "forward passes of the reference model",
     "value": "forward passes of the critic",

@@ -107,7 +107,7 @@ def test_what_is_said_of_the_run_is_what_run_json_says(run_board):
         "cpu",
         "tiny",
     )
-    assert run_board["about"]["contract"] == facts["contract"]
+    assert run_board["about"]["sampling_params"] == facts["sampling_params"]
     assert run_board["recipe"].startswith('name = "mini"')
     assert (run_board["trouble"], run_board["state"], run_board["why"]) == ("", "crashed", "it broke")
 

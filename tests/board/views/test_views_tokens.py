@@ -52,7 +52,7 @@ def test_streams_are_those_of_the_record(board, trained, name, stage):
             "advantage": sample.advantage,
             "value": sample.value,
             "return": sample.returns,
-            "pull": row.pull,
+            "token_gradient": row.token_gradient,
         }
         for each, stream in recorded.items():
             if stream.isnan().all():
@@ -223,6 +223,6 @@ def test_a_sample_as_a_whole(tmp_path):
     assert (about["length"], about["sampled"], about["trained"], about["advantage"]) == (4, 3, 2, 0.5)
     assert about["text"] == "x" * MAX_CHARS + f"… ({MAX_CHARS + 5:,} characters)"
     assert about["parts"]["exact"] == 1.0
-    assert (about["finish"], about["ended_by"], about["computed"]) == ("stop", "world", True)
+    assert (about["finish"], about["ended_by"], about["computed"]) == ("stop", "environment", True)
     assert answer["messages"] == [{"role": "user", "text": "2+2?"}]
     assert about["turns"][0]["reward"] == 0.5

@@ -60,5 +60,7 @@ def test_a_phase_of_another_version_counts_in_the_sum():
 def test_a_phase_too_short_to_see_still_has_its_line():
     assert (
         "0.0%"
-        in list(chart_lines("grpo", stage_profile([step_row("grpo", {"world": 1e-6, "other": 1.0})])))[1]
+        in list(chart_lines("grpo", stage_profile([step_row("grpo", {"environment": 1e-6, "other": 1.0})])))[
+            1
+        ]
     )

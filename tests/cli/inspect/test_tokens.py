@@ -51,7 +51,7 @@ def make_row(name: str) -> SampleRow:
         new_logprob=numbers + math.log(2),
         entropy=numbers,
         raw_entropy=numbers,
-        pull=torch.full_like(numbers, NAN),
+        token_gradient=torch.full_like(numbers, NAN),
         inner_step=0,
         text="",
         status=Status.DONE,

@@ -127,7 +127,7 @@ def test_a_step_may_be_reported_twice_and_alike_only(tmp_path):
 def test_an_evaluation_is_not_the_training(tmp_path):
     logs = [*healthy(0)[:3], {"eval_reward": 0.9, "eval_entropy": 0.1, "step": 3}]
     run = import_run(read_log(trainer_state(tmp_path, logs)))
-    assert run.steps[2].numbers["entropy/contract"] == logs[2]["entropy"]
+    assert run.steps[2].numbers["entropy/mean"] == logs[2]["entropy"]
     assert list(run.unused) == ["clip_ratio/region_mean", "eval_reward", "eval_entropy"]
 
 
@@ -187,11 +187,11 @@ def test_the_state_of_a_trainer_may_hold_nan(tmp_path):
 
 
 def test_a_name_that_is_nearly_one_of_ours_is_asked_about(tmp_path):
-    head, rows = "step,length/mean,rewards_mean,entropy_drawn,colour", ("1,8,0.5,1.2,3", "2,8,0.5,1.2,3")
+    head, rows = "step,length/mean,rewards_mean,entropy_sampled,colour", ("1,8,0.5,1.2,3", "2,8,0.5,1.2,3")
     run = import_run(read_log(csv(tmp_path / "a.csv", head, *rows)))
-    assert run.suggestions == {"rewards_mean": "reward/mean", "entropy_drawn": "entropy/drawn"}
+    assert run.suggestions == {"rewards_mean": "reward/mean", "entropy_sampled": "entropy/sampled"}
     judged = diagnose_log(tmp_path / "a.csv")
-    hint = "did you mean reward/mean by rewards_mean, entropy/drawn by entropy_drawn? Rename what is the same"
+    hint = "did you mean reward/mean by rewards_mean, entropy/sampled by entropy_sampled? Rename"
     assert any(text.startswith(hint) for text, _ in judged.lines())
     assert judged.facts()["near"] == dict(run.suggestions)
 

@@ -55,7 +55,7 @@ def test_max_rows_only_splits_the_work(sampler, tiny):
 
 
 def test_a_slow_second_implementation_draws_the_same(sampler, tiny):
-    """Plain loop, no cache, no padding, contract T = 0.7 written out by hand."""
+    """Plain loop, no cache, no padding, temperature 0.7 written out by hand."""
     sampling_params = SamplingParams(temperature=0.7, max_new_tokens=6, stop_ids=(257,))
     for request in requests(3):
         ids = request.prompt_ids.tolist()

@@ -94,7 +94,7 @@ def test_a_lost_server_is_replaced_and_its_answers_are_sampled_under_the_same_ke
     assert any(
         "and weights of version" in text for text in incidents
     )  # not those lost before they were proven
-    assert_same_run(tmp_path / "run", undisturbed, looks=False)
+    assert_same_run(tmp_path / "run", undisturbed, audits=False)
 
 
 def test_more_losses_than_allowed_end_the_run_and_resume_goes_on(mini, tmp_path, losses, undisturbed):
@@ -106,7 +106,7 @@ def test_more_losses_than_allowed_end_the_run_and_resume_goes_on(mini, tmp_path,
     assert "--resume" in error.value.remedy
     with fake_vllm():
         train(table, tmp_path / "run", resume=True)
-    assert_same_run(tmp_path / "run", undisturbed, looks=False)
+    assert_same_run(tmp_path / "run", undisturbed, audits=False)
 
 
 def test_attempts_end_at_the_context_of_the_engine(recipe, tiny, served):

@@ -94,7 +94,7 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     trl_trainer.train()
     assert fired(result) == []
     clean = {each.code for each in result.diagnosis.results() if each.verdict is Verdict.CLEAN}
-    # a bonus on the entropy pulls at no log-probability
+    # a bonus on the entropy moves no log-probability
     whole = set() if "entropy_coef" in HEALTHY[name] else {"OPT009"}
     assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002", "SMP009"} | whole <= clean
     assert "not checked: " in str(result)

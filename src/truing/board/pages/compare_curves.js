@@ -7,7 +7,7 @@ import { definitions } from "./chart_notes.js";
 
 const FIRST_METRICS = [
   "reward/mean",
-  "entropy/drawn",
+  "entropy/sampled",
   "kl_all/k3",
   "length/mean",
   "grad/norm",

@@ -60,7 +60,7 @@ export async function sample(page, query, context) {
       "details",
       {},
       h("summary", {}, "Sampling parameters"),
-      h("pre", {}, JSON.stringify(about.contract, null, 2)),
+      h("pre", {}, JSON.stringify(about.sampling_params, null, 2)),
     ),
   );
   context.keys(view.keys());

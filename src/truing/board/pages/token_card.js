@@ -6,7 +6,7 @@ const NAMES = {
   old: "log-prob., old",
   new: "log-prob., new",
   ref: "log-prob., reference",
-  pull: "token gradient",
+  token_gradient: "token gradient",
 };
 export const ORIGINS = {
   PROMPT: "prompt",

@@ -11,9 +11,9 @@ const TINTS = {
   log_ratio: "log-ratio",
   entropy: "entropy",
   kl: "KL to the reference",
-  pull: "token gradient",
+  token_gradient: "token gradient",
 };
-const SIGNED = new Set(["advantage", "log_ratio", "pull"]);
+const SIGNED = new Set(["advantage", "log_ratio", "token_gradient"]);
 const mouse = {};
 const moved = (event) => event.clientX !== mouse.x || event.clientY !== mouse.y;
 document.addEventListener("mousemove", (event) =>

@@ -89,7 +89,7 @@ function previousNext(query, data) {
 // Samples that are listed before the button for more.
 const FIRST = 20;
 const FINISH = (each) =>
-  each.finish ? `${each.finish}${each.ended_by !== "world" ? ` (${each.ended_by})` : ""}` : each.status;
+  each.finish ? `${each.finish}${each.ended_by !== "environment" ? ` (${each.ended_by})` : ""}` : each.status;
 
 export function samples(list, every, query) {
   const kinds = { group: "group", task: "task", finish: "finish reason" };

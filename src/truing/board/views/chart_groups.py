@@ -78,7 +78,7 @@ CHART_GROUPS = (
             ),
             Chart("kl", "KL to the reference, per token", ("kl_trained/k3", "kl_all/k3", "kl_all/k1")),
             Chart("kl_answer", "KL to the reference, whole answers", ("kl_sequence/k1",)),
-            Chart("entropy", "Entropy", ("entropy/contract", "entropy/raw", "entropy/drawn")),
+            Chart("entropy", "Entropy", ("entropy/mean", "entropy/raw", "entropy/sampled")),
             Chart("advantage", "Advantage", ("advantage/mean", "advantage/std", "advantage/mean_abs")),
             Chart("loss", "Loss by term", ("loss/*",)),
             Chart("grad", "Gradient norm, before clipping", ("grad/norm", "grad/critic_norm"), log=True),

@@ -13,7 +13,7 @@ from truing.board.views.update import ratios_of
 from truing.doctor.report.recorded_findings import recorded_findings, strongest_by_rule
 from truing.errors import RecordError
 
-SHOWN_FACTS = ("model", "versions", "machine", "contract", "judged")
+SHOWN_FACTS = ("model", "versions", "machine", "sampling_params", "judged")
 """Facts of run.json that the page shows besides the recipe."""
 
 

@@ -36,7 +36,7 @@ STREAMS = {
     "advantage": "advantage A: > 0 makes the token more likely",
     "value": "V of the state before the token",
     "return": "target of V",
-    "pull": "−∂loss/∂log-prob: > 0 raises the token's probability",
+    "token_gradient": "−∂loss/∂log-prob: > 0 raises the token's probability",
 }
 
 
@@ -60,7 +60,7 @@ def token_window(run_view: RunView, step: StepRow, row: SampleRow, token: int = 
         "advantage": sample.advantage,
         "value": sample.value,
         "return": sample.returns,
-        "pull": row.pull,
+        "token_gradient": row.token_gradient,
     }
     ids = sample.token_ids[part].tolist()
     return {
@@ -118,7 +118,7 @@ def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) ->
         ],
         "text": shorten_and_count(row.text),
         "outcome": shorten_and_count(dump_json(row.outcome).decode()) if row.outcome else "",
-        "contract": vars(sample.sampling_params),
+        "sampling_params": vars(sample.sampling_params),
     }
 
 

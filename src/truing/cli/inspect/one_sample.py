@@ -62,7 +62,7 @@ def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
         "value": sample.value,
         "return": sample.returns,
         "advantage": sample.advantage,
-        "pull": row.pull,
+        "token_gradient": row.token_gradient,
     }
     return [
         {

@@ -20,7 +20,7 @@ COLOURS = {
     Origin.SAMPLED: "green",
     Origin.DEMO: "cyan",
 }
-NUMBER_COLUMNS = ("sampler", "old", "new", "ref", "ratio", "value", "return", "advantage", "pull")
+NUMBER_COLUMNS = ("sampler", "old", "new", "ref", "ratio", "value", "return", "advantage", "token_gradient")
 
 TERM_NUMBERS = {"kl": "ref", "value": "value"}
 """By mask: the number without which its term is not in the loss."""

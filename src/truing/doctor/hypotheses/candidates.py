@@ -235,7 +235,7 @@ def update_size(history: RunHistory) -> Iterator[Hypothesis]:
 
 def _size_excluded(history: RunHistory) -> str:
     """Return the recorded reason why larger updates have no effect; "" without one."""
-    course, entropy = history.reward_trend, history.last("entropy/drawn")
+    course, entropy = history.reward_trend, history.last("entropy/sampled")
     tied = history.last("group/zero_variance_share")
     if course.learns or course.fell:
         return course.summary()

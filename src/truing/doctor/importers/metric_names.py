@@ -32,7 +32,7 @@ GENERIC = {
     "loss": "loss/total",
     "grad_norm": "grad/norm",
     "learning_rate": "lr",
-    "entropy": "entropy/contract",
+    "entropy": "entropy/mean",
     "completion_length": "length/mean",
     "response_length": "length/mean",
 }
@@ -59,7 +59,7 @@ TRL = Trainer(
         "completion_length": "length/mean",  # before 0.16
         "completions/clipped_ratio": "truncated/share",
         # of logits at the temperature of sampling, before any nucleus
-        "entropy": "entropy/contract",
+        "entropy": "entropy/mean",
         "kl": "kl/any",  # k3 in GRPO and k1 in RLOO, which log the same names; see setup.py
     },
 )
@@ -73,7 +73,7 @@ VERL = Trainer(
         "response_length/mean": "length/mean",
         "response_length/max": "length/max",
         "response_length/clip_ratio": "truncated/share",  # counts answers of exactly the limit too
-        "actor/entropy": "entropy/contract",  # per token if `loss_agg_mode` is; see setup.py
+        "actor/entropy": "entropy/mean",  # per token if `loss_agg_mode` is; see setup.py
         "actor/grad_norm": "grad/norm",  # the mean over minibatches
         "actor/lr": "lr",
         "critic/advantages/mean": "advantage/mean",

@@ -64,7 +64,7 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
         prompt_hash="",  # groups have one prompt by construction: a check would prove nothing
         prompt_length=0,
         turns=(),
-        contract=None,
+        sampling_params=None,
         reward=math.nan if score is None else score,
         reward_parts={},
         status="",  # not dumped: a failed attempt has a score like any other

@@ -21,11 +21,13 @@ BOUND_TOLERANCE = 1e-5
 
 def expected_token_gradients(step: Step) -> Tensor:
     """Return the token gradients of the recorded streams, [N] float64; 0 outside the loss."""
-    pull_N = torch.zeros(len(step.row_of_token), dtype=torch.float64)
+    token_gradient_N = torch.zeros(len(step.row_of_token), dtype=torch.float64)
     inner = torch.tensor([row.inner_step for row in step.rows])[step.row_of_token]
     for number in inner[inner >= 0].unique().tolist():
-        pull_N = torch.where(inner == number, _of_minibatch(step, inner == number), pull_N)
-    return pull_N
+        token_gradient_N = torch.where(
+            inner == number, _of_minibatch(step, inner == number), token_gradient_N
+        )
+    return token_gradient_N
 
 
 def near_bound(step: Step) -> Tensor:
@@ -95,9 +97,9 @@ def expected_value_gradients(
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """Return the token gradients of one minibatch; other entries are meaningless."""
     demonstrated_N, demo_N = _stream(step, "supervised_mask").bool() & here_N, _demonstrated(step)
-    pull_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~demo_N)
+    token_gradient_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~demo_N)
     if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
-        pull_N = pull_N + _kl(step, here_N & ~demo_N)
+        token_gradient_N = token_gradient_N + _kl(step, here_N & ~demo_N)
     if demonstrated_N.any():
         weight = step.numbers.get("weight/supervised", 1.0)
         share_N = weight * demonstrated_N.double() / demonstrated_N.sum()
@@ -105,8 +107,8 @@ def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
             step.setup.surrogate == "dft"
         ):  # each token by its own probability: https://arxiv.org/abs/2508.05629
             share_N = share_N * torch.where(demonstrated_N, _stream(step, "new_logprob").exp(), 0.0)
-        pull_N = pull_N + share_N
-    return pull_N
+        token_gradient_N = token_gradient_N + share_N
+    return token_gradient_N
 
 
 def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:

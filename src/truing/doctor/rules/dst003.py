@@ -50,7 +50,7 @@ class Share(NamedTuple):
 
 def measure(step: Step) -> list[Share]:
     """Return the quotients of the found and the declared gradients, by rank."""
-    expected_N, got_N = expected_token_gradients(step), step.tokens["pull"].double().nan_to_num()
+    expected_N, got_N = expected_token_gradients(step), step.tokens["token_gradient"].double().nan_to_num()
     known_N = ~near_bound(step) & complete_minibatches(step)
     least = ROUNDING * max(float(expected_N.abs().max()), 1e-30) if len(expected_N) else 0.0
     compared_N = known_N & (expected_N.abs() > least) & (got_N.abs() > least)
@@ -115,7 +115,7 @@ def _scaled(*factors: float) -> Step:
     rows = [{"of_rank": [names[:2], names[2:]]} | NONE]
     factor_N = torch.tensor([factors[index >= 2] for index in range(len(names))])[step.row_of_token]
     facts = {"ranks": {"state": {}, "norms": [], "rows": rows}}
-    return changed_step(step, facts=facts, pull=step.tokens["pull"] * factor_N)
+    return changed_step(step, facts=facts, token_gradient=step.tokens["token_gradient"] * factor_N)
 
 
 NONE = {"due": 8, "missing": [], "missing_count": 0, "idle": [], "twice": [], "twice_count": 0}
@@ -135,7 +135,7 @@ RULE = Rule(
     code="DST003",
     name="denominator-of-a-rank",
     kind="M",
-    needs=("facts.ranks", "pull"),
+    needs=("facts.ranks", "token_gradient"),
     taints=("sft", "policy"),
     applies=lambda step: "ranks" in step.facts and has_gradient(step),
     measure=measure,

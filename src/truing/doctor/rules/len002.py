@@ -33,7 +33,7 @@ from truing.doctor.verdict import Claim, Verdict
 TENTH = 0.1
 """Of the entropy at the start."""
 
-ENTROPIES = ("entropy/drawn", "entropy/contract")
+ENTROPIES = ("entropy/sampled", "entropy/mean")
 """In order of preference: over all groups, then over the groups in the update."""
 
 
@@ -77,10 +77,12 @@ def _narrow(entropy: float, reward: float) -> Step:
     entropies = (0.35, 0.36, 0.33, 0.2, 0.1, *(entropy,) * 4)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
     past = [
-        past_step(i, entropy_drawn=nats, reward_mean=paid)
+        past_step(i, entropy_sampled=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=past, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(
+        example_step(), past=past, numbers={"entropy/sampled": entropy, "reward/mean": reward}
+    )
 
 
 def example() -> Step:
@@ -97,7 +99,7 @@ RULE = Rule(
     code="LEN002",
     name="entropy-collapse",
     kind="S",
-    needs=("numbers.entropy/drawn | numbers.entropy/contract",),
+    needs=("numbers.entropy/sampled | numbers.entropy/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

@@ -121,7 +121,10 @@ def _sampled(step: Step, row: Row, part: slice) -> list[TurnSpan]:
 def _of_turn(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -> Iterator[Found]:
     """Yield contradictions to the recorded end of a turn."""
     kinds = _by_length(step, index, row, turn, longest)
-    for kind, limit, got, start in (*kinds, *(_by_stop(step, index, row, turn) if row.contract else ())):
+    for kind, limit, got, start in (
+        *kinds,
+        *(_by_stop(step, index, row, turn) if row.sampling_params else ()),
+    ):
         yield Found(kind, str(limit), got, index, turn.start + start, turn.end)
 
 
@@ -133,7 +136,7 @@ def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -
     """Yield contradictions in the number of its ids."""
     most, length = step.setup.max_new_tokens, turn.end - turn.start
     assert most is not None
-    declared = row.contract is not None
+    declared = row.sampling_params is not None
     if turn.finish_reason is FinishReason.LENGTH and length < most:
         if declared:
             yield SHORT, most, with_count(length, "id"), length - 1
@@ -147,11 +150,11 @@ def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -
 
 def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Contradiction]:
     """Yield contradictions in its stop ids, or their absence."""
-    assert row.contract is not None
+    assert row.sampling_params is not None
     first, stops = step.starts[index] + turn.start, step.setup.stop_ids
     ids_L = step.tokens["token_ids"][first : first + turn.end - turn.start]
     stop_L = torch.isin(ids_L, torch.tensor(stops, dtype=ids_L.dtype))
-    last, least, stopped = len(ids_L) - 1, row.contract.min_new_tokens, turn.finish_reason in STOPPED
+    last, least, stopped = len(ids_L) - 1, row.sampling_params.min_new_tokens, turn.finish_reason in STOPPED
     if stops and stopped and not stop_L[-1]:
         yield UNDECLARED, list(stops), f"id {int(ids_L[-1])}", last
     if not stopped and stop_L[-1]:
@@ -251,7 +254,7 @@ def full_context() -> Step:
     """Another trainer's answer, cut by a full context."""
     step = cut(6)
     return changed_step(
-        step, rows={index: {"contract": None, "ended_by": ""} for index in range(len(step.rows))}
+        step, rows={index: {"sampling_params": None, "ended_by": ""} for index in range(len(step.rows))}
     )
 
 

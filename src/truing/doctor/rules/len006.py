@@ -54,10 +54,12 @@ def _wide(entropy: float, reward: float) -> Step:
     entropies = (0.15, 0.16, 0.14, 0.2, 0.7, *(entropy,) * 4)
     rewards = (0.80, 0.84, 0.79, 0.8, 0.6, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
     past = [
-        past_step(i, entropy_drawn=nats, reward_mean=paid)
+        past_step(i, entropy_sampled=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return changed_step(example_step(), past=past, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(
+        example_step(), past=past, numbers={"entropy/sampled": entropy, "reward/mean": reward}
+    )
 
 
 def example() -> Step:
@@ -74,7 +76,7 @@ RULE = Rule(
     code="LEN006",
     name="entropy-explosion",
     kind="S",
-    needs=("numbers.entropy/drawn | numbers.entropy/contract",),
+    needs=("numbers.entropy/sampled | numbers.entropy/mean",),
     taints=("policy",),
     applies=is_sampled,
     judges_trend=True,

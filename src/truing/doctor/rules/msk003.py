@@ -64,7 +64,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare token by token; the tolerance follows from float32."""
-    expected_N, got_N = expected_token_gradients(step), step.tokens["pull"].double().nan_to_num()
+    expected_N, got_N = expected_token_gradients(step), step.tokens["token_gradient"].double().nan_to_num()
     unknown_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
     got_N = torch.where(unknown_N, expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
@@ -140,7 +140,7 @@ def example() -> Step:
     healthy = example_step()
     mask = healthy.tokens["policy_mask"]
     advantage = torch.where(mask, healthy.tokens["advantage"], 0.0)
-    return changed_step(healthy, pull=(advantage / mask.sum()).float())
+    return changed_step(healthy, token_gradient=(advantage / mask.sum()).float())
 
 
 def skipped_by_gate() -> Step:
@@ -150,7 +150,9 @@ def skipped_by_gate() -> Step:
     gradient_N = expected_token_gradients(changed_step(step, rows=rows)).float()
     gradient_N = gradient_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
     later = {index: {"inner_step": 2} for index in (0, 2, 4, 6)}
-    return changed_step(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=gradient_N)
+    return changed_step(
+        step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, token_gradient=gradient_N
+    )
 
 
 RULE = Rule(
@@ -158,7 +160,7 @@ RULE = Rule(
     name="gradient-not-as-declared",
     kind="M",
     needs=(
-        "pull",
+        "token_gradient",
         "policy_mask",
         "advantage",
         "new_logprob",

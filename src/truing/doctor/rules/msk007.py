@@ -61,7 +61,7 @@ def demonstrated_step() -> Step:
     step = changed_step(
         drawn,
         rows=rows,
-        without=("sampler_logprob", "old_logprob", "advantage", "pull"),
+        without=("sampler_logprob", "old_logprob", "advantage", "token_gradient"),
         setup={name: getattr(SFT, name) for name in SFT.__dataclass_fields__},
         origin=torch.where(demo_N, Origin.DEMO, drawn.tokens["origin"]).to(torch.uint8),
         excluded=torch.full_like(drawn.tokens["excluded"], Excluded.NOT_SAMPLED),
@@ -69,7 +69,9 @@ def demonstrated_step() -> Step:
         kl_mask=torch.zeros_like(demo_N),
         supervised_mask=demo_N,
     )
-    return changed_step(step, pull=expected_token_gradients(step).float().masked_fill(~demo_N, torch.nan))
+    return changed_step(
+        step, token_gradient=expected_token_gradients(step).float().masked_fill(~demo_N, torch.nan)
+    )
 
 
 def example() -> Step:
@@ -78,7 +80,7 @@ def example() -> Step:
     demo_N = healthy.tokens["supervised_mask"]
     own_N = torch.bincount(healthy.row_of_token[demo_N]).double()[healthy.row_of_token]
     gradient_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
-    return changed_step(healthy, pull=gradient_N.float())
+    return changed_step(healthy, token_gradient=gradient_N.float())
 
 
 def some_too_bad() -> Step:
@@ -106,7 +108,9 @@ def some_too_bad() -> Step:
     )
     return changed_step(
         step,
-        pull=expected_token_gradients(step).float().masked_fill(~step.tokens["supervised_mask"], torch.nan),
+        token_gradient=expected_token_gradients(step)
+        .float()
+        .masked_fill(~step.tokens["supervised_mask"], torch.nan),
     )
 
 
@@ -114,7 +118,7 @@ RULE = Rule(
     code="MSK007",
     name="supervised-gradient-not-as-declared",
     kind="M",
-    needs=("pull", "supervised_mask"),
+    needs=("token_gradient", "supervised_mask"),
     taints=("sft",),
     applies=lambda step: (
         step.setup.algo in ("sft", "rft")

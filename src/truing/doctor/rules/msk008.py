@@ -105,7 +105,9 @@ def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
 
 def _with_gradients(step: Step) -> Step:
     gradient_N = expected_token_gradients(step).float()
-    return changed_step(step, pull=gradient_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
+    return changed_step(
+        step, token_gradient=gradient_N.masked_fill(~step.tokens["supervised_mask"], torch.nan)
+    )
 
 
 def example() -> Step:

@@ -104,7 +104,12 @@ def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
     why_N = torch.where(sampled_N, reason, step.tokens["excluded"]).to(torch.uint8)
     before = [past_step(i, tokens_trained=0.0) for i in range(updates - 1)]
     blank_N = torch.full_like(step.tokens["advantage"], torch.nan)
-    streams = {"policy_mask": none_N, "excluded": why_N, "advantage": blank_N, "pull": blank_N.float()}
+    streams = {
+        "policy_mask": none_N,
+        "excluded": why_N,
+        "advantage": blank_N,
+        "token_gradient": blank_N.float(),
+    }
     moved = {"before": "a", "after": "a", "next": "a"}
     rows = {i: {"kept": False, "inner_step": -1} for i in range(len(step.rows))}
     still = changed_step(

@@ -73,7 +73,7 @@ def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
     """Return whether a step has a signal, by its metrics."""
     if supervised:
         return numbers.get("loss/supervised", numbers.get("loss/total", 0.0)) > 1e-3
-    uncertain = numbers.get("entropy/contract", numbers.get("entropy/drawn", 0.0)) > 1e-2
+    uncertain = numbers.get("entropy/mean", numbers.get("entropy/sampled", 0.0)) > 1e-2
     active = numbers.get("clip/active_share", 1.0) > 0
     # a group with unequal rewards has advantages, at any scale
     spread = numbers.get("advantage/max_abs", 1 - numbers.get("group/zero_variance_share", 1.0))
@@ -103,8 +103,8 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The loss is detached."""
-    known = {"grad_norm": 0.0, "advantage_max_abs": 1.0, "entropy_contract": 1.0}
-    numbers = {"grad/norm": 0.0, "advantage/max_abs": 1.0, "entropy/contract": 1.0}
+    known = {"grad_norm": 0.0, "advantage_max_abs": 1.0, "entropy_mean": 1.0}
+    numbers = {"grad/norm": 0.0, "advantage/max_abs": 1.0, "entropy/mean": 1.0}
     still = {"weights": {"before": "a", "after": "a", "next": "a"}}
     return changed_step(
         example_step(), numbers=numbers, facts=still, past=[past_step(number, **known) for number in range(4)]
@@ -113,14 +113,14 @@ def example() -> Step:
 
 def equal() -> Step:
     """All groups of the last steps have equal rewards."""
-    known = {"grad_norm": 0.0, "advantage_max_abs": 0.0, "entropy_contract": 1.0}
+    known = {"grad_norm": 0.0, "advantage_max_abs": 0.0, "entropy_mean": 1.0}
     return changed_step(example(), past=[past_step(number, **known) for number in range(4)])
 
 
 def every_fifth() -> Step:
     """A log of every fifth update; most groups have equal rewards, and in some updates all have."""
-    known = {"grad_norm": 0.0, "group_zero_variance_share": 0.8, "entropy_contract": 0.1}
-    numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/contract": 0.1}
+    known = {"grad_norm": 0.0, "group_zero_variance_share": 0.8, "entropy_mean": 0.1}
+    numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/mean": 0.1}
     past = [past_step(number, **known) for number in range(9)]
     return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=past)
 

@@ -62,8 +62,8 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Read the recorded comparison with the sum over rows."""
-    known = step.facts["arrival"]
-    cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
+    known = step.facts["row_gradients"]
+    cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
     least = tolerance(stage_rounding(step), None, MOVED) or MOVED
     return Measured(compared(known), known["free"], cut["weight"], cut["moved"], cut["silent"], least)
 
@@ -105,7 +105,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
 def _of(**lengths: object) -> Step:
     known = {"rows": 8, "device": "cpu", "norm": 0.5, "trainer": 0.5, "cosine": 1.0, "pulled": 2.0}
     return changed_step(
-        example_step(), facts={"arrival": known | {"free": 1.0, "difference": 2e-6} | lengths}
+        example_step(), facts={"row_gradients": known | {"free": 1.0, "difference": 2e-6} | lengths}
     )
 
 
@@ -138,7 +138,7 @@ RULE = Rule(
     code="OPT009",
     name="gradient-not-of-its-rows",
     kind="M",
-    needs=("facts.arrival",),
+    needs=("facts.row_gradients",),
     taints=("sft", "policy"),
     measure=measure,
     judge=judge,

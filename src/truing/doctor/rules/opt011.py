@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 def measure(step: Step) -> list[Batch]:
     """Read the counts recorded with the update."""
-    uses: list[dict[str, Any]] = step.facts["uses"]
+    uses: list[dict[str, Any]] = step.facts["sample_usage"]
     return [Batch(**each) for each in uses]
 
 
@@ -69,7 +69,7 @@ def judge(batches: list[Batch]) -> Iterator[Claim]:
 
 def _used(rows: Sequence[int], *, allowed: int = 1, whole: bool = True, twice: Sequence[str] = ()) -> Step:
     fact = {"rows": rows, "allowed": allowed, "whole": whole, "twice": twice, "most": "s0", "least": "s7"}
-    return changed_step(example_step(), facts={"uses": [fact]})
+    return changed_step(example_step(), facts={"sample_usage": [fact]})
 
 
 def example() -> Step:
@@ -91,7 +91,7 @@ RULE = Rule(
     code="OPT011",
     name="rows-used-unevenly",
     kind="E",
-    needs=("facts.uses",),
+    needs=("facts.sample_usage",),
     taints=("sft", "policy", "critic"),
     measure=measure,
     judge=judge,

@@ -64,8 +64,8 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
-    known = step.facts["handed"]
-    cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
+    known = step.facts["backward_sums"]
+    cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
     factors = {
         part: (math.nan if known.get(factor) is None else known[factor], _clip(step, norm))
         for part, factor, norm in PARTS
@@ -147,7 +147,7 @@ def _claim(what: str, got: str, expected: str) -> Claim:
 def _handed(**known: object) -> Step:
     fact = {"weights": 20, "wrong": [], "count": 0, "relative": 0.0, "foreign": []}
     fact |= {"steps": 1, "calls": 1, "factor": 1.0}
-    return changed_step(example_step(setup={"max_grad_norm": 1.0}), facts={"handed": fact | known})
+    return changed_step(example_step(setup={"max_grad_norm": 1.0}), facts={"backward_sums": fact | known})
 
 
 def example() -> Step:
@@ -169,7 +169,7 @@ RULE = Rule(
     code="OPT014",
     name="gradient-lost-on-its-way",
     kind="E",
-    needs=("facts.handed",),
+    needs=("facts.backward_sums",),
     taints=("sft", "policy", "critic"),
     measure=measure,
     judge=judge,

@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Read the second computation, after the previous update."""
-    known = step.facts["follow"]
+    known = step.facts["reference_sync"]
     return Measured(**{name: known[name] for name in Measured._fields})
 
 
@@ -64,7 +64,9 @@ def judge(measured: Measured) -> Iterator[Claim]:
 
 def _of(**known: object) -> Step:
     facts = {"weight": "w", "due": True, "moved": 0.01, "apart": 0.1, "largest": 1e-9, "rounding": 1e-8}
-    return changed_step(example_step(setup={"reference_moves": True}), facts={"follow": facts | known})
+    return changed_step(
+        example_step(setup={"reference_moves": True}), facts={"reference_sync": facts | known}
+    )
 
 
 def example() -> Step:
@@ -81,10 +83,10 @@ RULE = Rule(
     code="REF005",
     name="reference-not-as-synced",
     kind="E",
-    needs=("facts.follow",),
+    needs=("facts.reference_sync",),
     taints=("reference", "policy"),
     # the first update of a stage, or of a resumed run, has no previous one
-    applies=lambda step: step.setup.reference_moves is True and "follow" in step.facts,
+    applies=lambda step: step.setup.reference_moves is True and "reference_sync" in step.facts,
     measure=measure,
     judge=judge,
     example=example,

@@ -81,7 +81,7 @@ def _demonstrations(rewards: tuple[float, ...]) -> Step:
         "kl_mask": none_N,
         "supervised_mask": demo_N,
     }
-    left_out = ["advantage", "pull", "old_logprob", "sampler_logprob"]
+    left_out = ["advantage", "token_gradient", "old_logprob", "sampler_logprob"]
     return replace(changed_step(step, **streams, without=left_out), stage="rft")
 
 

@@ -87,7 +87,9 @@ def foreseen() -> Step:
     step = example()
     zero_N = 0 * step.tokens["value"]
     rows = {index: {"reward": 0.0} for index in range(len(step.rows))}
-    return changed_step(step, rows=rows, value=zero_N, returns=zero_N, advantage=zero_N, pull=zero_N)
+    return changed_step(
+        step, rows=rows, value=zero_N, returns=zero_N, advantage=zero_N, token_gradient=zero_N
+    )
 
 
 RULE = Rule(

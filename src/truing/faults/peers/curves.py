@@ -18,7 +18,7 @@ def curves(run: RecordedStage) -> list[Curve]:
 def _besides(update: Update) -> Curve:
     """Return seconds, extremes of the rewards, and the entropy, which draws may estimate."""
     metrics, rewards = update.step_row.metrics, update.rewards
-    names = ("entropy/contract", "entropy/drawn")
+    names = ("entropy/mean", "entropy/sampled")
     entropy = next(({"entropy": metrics[name]} for name in names if name in metrics), {})
     extremes = {"reward/min": min(rewards), "reward/max": max(rewards)} if rewards else {}
     return {"seconds": sum(update.step_row.seconds.values())} | extremes | entropy

@@ -4,8 +4,8 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def goes_on(row, contract):
-        return real(row, contract) and len(row.ids) < contract.max_new_tokens - 1
+    def goes_on(row, sampling_params):
+        return real(row, sampling_params) and len(row.ids) < sampling_params.max_new_tokens - 1
 
     return goes_on
 

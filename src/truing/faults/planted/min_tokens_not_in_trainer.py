@@ -6,8 +6,8 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def logits(logits_NV, contract, *args, **kwargs):
-        return real(logits_NV, replace(contract, min_new_tokens=0), *args, **kwargs)
+    def logits(logits_NV, sampling_params, *args, **kwargs):
+        return real(logits_NV, replace(sampling_params, min_new_tokens=0), *args, **kwargs)
 
     return logits
 

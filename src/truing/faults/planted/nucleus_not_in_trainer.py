@@ -8,8 +8,8 @@ from truing.faults.fault import Fault, patched
 def without_support(real):
     """Return a replacement of ``contract_logits`` in which every token is possible."""
 
-    def logits(logits_NV, contract, *args, support_NV=None, **kwargs):
-        return real(logits_NV, replace(contract, top_p=1.0), *args, **kwargs)
+    def logits(logits_NV, sampling_params, *args, support_NV=None, **kwargs):
+        return real(logits_NV, replace(sampling_params, top_p=1.0), *args, **kwargs)
 
     return logits
 

@@ -12,8 +12,8 @@ def _scored(real):
 
 
 def _begun(real):
-    def begin(cls, request, contract):
-        row = real.__func__(cls, request, contract)
+    def begin(cls, request, sampling_params):
+        row = real.__func__(cls, request, sampling_params)
         row.prompt = request.prompt_ids.tolist()
         return row
 
@@ -21,14 +21,14 @@ def _begun(real):
 
 
 def _drawn(real):
-    def draw_ids(logits, rows, contract):
+    def draw_ids(logits, rows, sampling_params):
         longest = max(len(row.prompt) for row in rows)
         table = [row.prompt + [-1] * (longest - len(row.prompt)) for row in rows]
         ids = torch.tensor(table)
         for n, row in enumerate(rows):
             for i in set(row.prompt) - set(row.ids):
-                logits[n, i] -= contract.presence_penalty * float((ids[n] == i).any())
-        return real(logits, rows, contract)
+                logits[n, i] -= sampling_params.presence_penalty * float((ids[n] == i).any())
+        return real(logits, rows, sampling_params)
 
     return draw_ids
 

@@ -4,8 +4,8 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def goes_on(row, contract):
-        return len(row.ids) < contract.max_new_tokens
+    def goes_on(row, sampling_params):
+        return len(row.ids) < sampling_params.max_new_tokens
 
     return goes_on
 

@@ -6,8 +6,8 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def logits(logits_NV, contract, *args, **kwargs):
-        return real(logits_NV, replace(contract, temperature=1.0), *args, **kwargs)
+    def logits(logits_NV, sampling_params, *args, **kwargs):
+        return real(logits_NV, replace(sampling_params, temperature=1.0), *args, **kwargs)
 
     return logits
 

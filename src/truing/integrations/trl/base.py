@@ -140,8 +140,8 @@ class Audit(ABC):
             self.facts["plain"] = plain_facts(
                 model, step, self.sampling_params, noisy=noisy, reference=self.reference_model
             )
-            if "pull" in step.tokens and not noisy and self.gradient_is_sum:
-                self.facts["arrival"] = gradient_sum_facts(
+            if "token_gradient" in step.tokens and not noisy and self.gradient_is_sum:
+                self.facts["row_gradients"] = gradient_sum_facts(
                     model, step, self.sampling_params, self.parameters, done, clip_factor=clip_factor
                 )
         model.train(training)

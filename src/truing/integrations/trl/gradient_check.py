@@ -59,7 +59,9 @@ def gradient_sum_facts(
     for index in range(len(step.rows)):
         _add_gradient(total, model, step, index, sampling_params, weights)
     expected_P = flat(total)
-    about: dict[str, Any] = gradient_mass(clip_factor * step.tokens["pull"], step.tokens["new_logprob"])
+    about: dict[str, Any] = gradient_mass(
+        clip_factor * step.tokens["token_gradient"], step.tokens["new_logprob"]
+    )
     if device != "cpu":
         # summed in the weights' precision, as a trainer sums micro-batches
         again = {name: torch.zeros_like(weight) for name, weight in weights.items()}
@@ -69,7 +71,9 @@ def gradient_sum_facts(
         about["rounding"] = float((flat(again) - expected_P).norm())
     if about["free"] > MIN_GRADIENT_MASS:
         without_gradient = [name for name, sum_ in total.items() if is_missing(sum_)]
-        about["unheard"] = _missing_gradient(model, step, sampling_params, parameters, without_gradient)
+        about["missing_gradient"] = _missing_gradient(
+            model, step, sampling_params, parameters, without_gradient
+        )
     counted = {"rows": len(step.rows), "device": device}
     return compare_gradients(expected_P, flat_gradient(parameters, update_index)) | counted | about
 
@@ -84,7 +88,7 @@ def _add_gradient(
 ) -> None:
     """Add a row's gradient on the weights, by the token gradients of the trainer's own loss."""
     _, part, sample = sample_of(step, index, sampling_params)
-    token_gradient_T = step.tokens["pull"][part].nan_to_num()
+    token_gradient_T = step.tokens["token_gradient"][part].nan_to_num()
     places = token_gradient_T.nonzero()[:, 0].tolist()
     if not places:
         return
@@ -108,7 +112,7 @@ def _missing_gradient(
     token_gradients = [torch.zeros(0, dtype=torch.float64)]
     for index, _ in rows_to_check(step):
         _, part, sample = sample_of(step, index, sampling_params)
-        token_gradient_T = step.tokens["pull"][part].double().nan_to_num()
+        token_gradient_T = step.tokens["token_gradient"][part].double().nan_to_num()
         places = token_gradient_T.nonzero()[:, 0].tolist()
         if places:
             tested.append((sample, places))

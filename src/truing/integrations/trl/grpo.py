@@ -131,7 +131,7 @@ class GrpoAudit(Audit):
         rows = [
             (micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches
         ]
-        self.facts["uses"] = self.usage.facts(rows)
+        self.facts["sample_usage"] = self.usage.facts(rows)
         return step_of_rows(
             done,
             self.setup,

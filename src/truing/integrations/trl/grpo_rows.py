@@ -119,14 +119,14 @@ def _row(
         "ref_logprob": inputs.get("ref_per_token_logps"),
         "sampler_logprob": inputs.get("sampling_per_token_logps"),
         "entropy": micro.entropy,
-        "pull": micro.token_gradient,
+        "token_gradient": micro.token_gradient,
     }
     for name, table in tables.items():
         if table is not None:
             streams[name] = with_prompt(table[b].double(), math.nan)
     if micro.token_gradient is not None:
-        outside = ~(streams["policy_mask"] | (streams["pull"].nan_to_num() != 0))
-        streams["pull"] = streams["pull"].masked_fill(outside, math.nan)
+        outside = ~(streams["policy_mask"] | (streams["token_gradient"].nan_to_num() != 0))
+        streams["token_gradient"] = streams["token_gradient"].masked_fill(outside, math.nan)
     facts = _doctor_row(micro, row, setup, generated, inner_step, streams, start)
     trained = streams["token_ids"][: start + known].tolist()
     pairs = [] if drawn is None else [IdPair(facts.sample_id, 0, [*drawn[row][0], *drawn[row][1]], trained)]
@@ -168,7 +168,7 @@ def _doctor_row(
         prompt_hash=digest,
         prompt_length=start,
         turns=tuple(turns),
-        contract=None,
+        sampling_params=None,
         reward=float(generated["rewards"][row]),
         reward_parts={},
         status="truncated" if truncated else "done",

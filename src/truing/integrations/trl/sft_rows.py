@@ -85,11 +85,11 @@ def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
     for name, table in (
         ("new_logprob", micro.logprob),
         ("entropy", micro.entropy),
-        ("pull", micro.token_gradient),
+        ("token_gradient", micro.token_gradient),
     ):
         if table is not None:
             shifted = torch.cat([torch.zeros(1), table[b].float()]).double()
-            known = trained | (shifted != 0) if name == "pull" else trained
+            known = trained | (shifted != 0) if name == "token_gradient" else trained
             streams[name] = shifted.masked_fill(~known, math.nan)
     return streams
 
@@ -151,7 +151,7 @@ def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> Row:
         prompt_hash=digest,
         prompt_length=prompt,
         turns=turns,
-        contract=RAW,
+        sampling_params=RAW,
         reward=math.nan,
         reward_parts={},
         status="done",

@@ -123,7 +123,7 @@ class ProcessCalls:
 
     def wait(self) -> dict[int, CallResult[Any]]:
         """Wait for a result, and return all that there are, by index; {} if no call is left."""
-        with phase("world"):
+        with phase("environment"):
             done, _ = wait(self._indices, return_when=FIRST_COMPLETED)
         return self._take(done)
 

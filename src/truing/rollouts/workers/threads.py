@@ -56,7 +56,7 @@ class WorkerPool(Generic[T]):
 
     def wait(self) -> dict[int, CallResult[T]]:
         """Wait for a result, and return all that there are, by index; {} if no call is left."""
-        with phase("world"):
+        with phase("environment"):
             while self.unfinished:
                 if results := self.poll(threading.TIMEOUT_MAX):
                     return results

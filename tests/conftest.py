@@ -1,6 +1,10 @@
-"""What many rooms need: the tiny model, and a recipe for it that runs in seconds."""
+"""What many rooms need: the tiny model, and a recipe for it that runs in seconds.
+
+Fixtures import torch and Truing when they run: the process that hands tests to the others needs neither.
+"""
 
 import copy
+import gc
 import json
 import os
 import shutil
@@ -9,62 +13,60 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from folders import WRITTEN, published_files
 from hypothesis import settings
-from runs import mini_table
-
-import truing
-from truing.chat import Chat, make_chat
-from truing.config import resolve, to_toml
-from truing.learner import checkpoint
-from truing.learner.restore import load_policy
-from truing.models import tiny as tiny_model
-from truing.models.load import LoadedModel, load
-from truing.models.lora import trainable_parameters
 
 BROWSER = Path(__file__).parent / "browser"
 
+gc.disable()  # collecting tests makes a million objects and no garbage; pytest_collection_finish enables it
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
 settings.load_profile("truing")
-torch.set_num_threads(1)  # tiny tensors: a second thread only waits
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # trackio asks once, when it is imported
 
 
 @pytest.fixture(scope="session")
-def _tiny() -> LoadedModel:
+def _tiny():
+    from truing.models.load import load
+
     return load("tiny", device="cpu")
 
 
 @pytest.fixture
-def tiny(_tiny: LoadedModel) -> LoadedModel:
+def tiny(_tiny):
     """The tiny model, a copy of its own for each test."""
-    own = {"model": copy.deepcopy(_tiny.model), "tokenizer": copy.deepcopy(_tiny.tokenizer)}
-    return LoadedModel(**vars(_tiny) | own)
+    return replace(_tiny, model=copy.deepcopy(_tiny.model), tokenizer=copy.deepcopy(_tiny.tokenizer))
 
 
 @pytest.fixture
-def chat(tiny: LoadedModel) -> Chat:
+def chat(tiny):
     """How the tiny model is spoken to."""
+    from truing.chat import make_chat
+
     return make_chat(tiny.tokenizer, tiny.stop_ids)
 
 
 @pytest.fixture
 def mini():
     """A table of a recipe: ``mini(grpo={"steps": 5})`` changes keys within its parts."""
+    from runs import mini_table
+
     return mini_table
 
 
 @pytest.fixture(scope="session")
 def _trained_runs(tmp_path_factory):
-    """Finished runs by the JSON of their recipe."""
-    runs: dict[str, truing.TrainResult] = {}
+    """Finished runs by the JSON of their recipe and their reward functions."""
+    import truing
 
-    def train(table):
-        key = json.dumps(table, sort_keys=True)
+    runs = {}
+
+    def train(table, rewards):
+        key = (json.dumps(table, sort_keys=True), rewards)
         if key not in runs:
             out = tmp_path_factory.mktemp("trained") / "run"
-            runs[key] = truing.train(table, out=out, on_event=lambda kind, facts: None)
+            runs[key] = truing.train(
+                table, rewards=rewards or None, out=out, on_event=lambda kind, facts: None
+            )
         return runs[key]
 
     return train
@@ -74,12 +76,12 @@ def _trained_runs(tmp_path_factory):
 def trained_run(_trained_runs, mini, tmp_path):
     """``trained_run("run", seed=1)``: the result of a finished run of the mini recipe with these changes.
 
-    Each process trains a recipe once; each test gets a copy of the run in a folder of this name. A test that
-    patches what trains or rewards needs a run of its own.
+    ``rewards`` are functions of a module. Each process trains a recipe once; each test gets a copy of the run
+    in a folder of this name. A test that patches what trains or rewards needs a run of its own.
     """
 
-    def copy_to(name, **changes):
-        result = _trained_runs(mini(**changes))
+    def copy_to(name, rewards=(), **changes):
+        result = _trained_runs(mini(**changes), tuple(rewards))
         return replace(result, run=shutil.copytree(result.run, tmp_path / name))
 
     return copy_to
@@ -88,6 +90,8 @@ def trained_run(_trained_runs, mini, tmp_path):
 @pytest.fixture
 def recipe(mini):
     """The same, resolved."""
+    from truing.config import resolve
+
     return lambda **changes: resolve(mini(**changes))
 
 
@@ -97,6 +101,13 @@ def adapter_run(recipe, tmp_path):
 
     All its weights rise by 1.0, and then by 2.0; there is a checkpoint of each step.
     """
+    import torch
+
+    from truing.config import to_toml
+    from truing.learner import checkpoint
+    from truing.learner.restore import load_policy
+    from truing.models import tiny as tiny_model
+    from truing.models.lora import trainable_parameters
 
     def make(rises, **sampling):
         tiny_model.build(tmp_path / "model")
@@ -131,6 +142,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.data)
         if BROWSER in item.path.parents:
             item.add_marker(pytest.mark.browser)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, but not among what was made before; compute on one thread."""
+    import torch
+
+    gc.freeze()
+    gc.enable()
+    torch.set_num_threads(1)  # tiny tensors: a second thread only waits
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,6 @@ import time
 from dataclasses import replace
 
 import pytest
-import uvicorn
-from openenv.core.env_server.http_server import create_fastapi_app
-from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, Observation, State
-from pydantic import Field
 
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, TruingError
@@ -19,48 +14,12 @@ from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
 
 
-class Guess(Action):
-    """Guess the number."""
-
-    number: int = Field(ge=0)
-    why: str = ""
-
-
-class Spoken(Action):
-    text: str
-
-
-class Seen(Observation):
-    text: str = ""
-
-
-class Numbers(Environment):
-    """The number is twice what the start says; each guess gives 1 or -1, and the third is the last."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-
-    def reset(self, seed=None, episode_id=None, **other):
-        self.hidden, self.guesses = seed % 1000 * 2, 0
-        return Seen(text=f"half of it is {seed % 1000}")
-
-    def step(self, action, timeout_s=None, **other):
-        self.guesses += 1
-        said = action.number if isinstance(action, Guess) else int(action.text)
-        right = said == self.hidden
-        return Seen(
-            text="yes" if right else "no", reward=1.0 if right else -1.0, done=right or self.guesses == 3
-        )
-
-    @property
-    def state(self):
-        return State()
-
-
 @pytest.fixture(scope="module")
 def urls():
     """A server for calls and one for text, in a thread."""
-    apps = [create_fastapi_app(Numbers, action, Seen, max_concurrent_envs=8) for action in (Guess, Spoken)]
-    servers = [uvicorn.Server(uvicorn.Config(app, port=0, log_level="error")) for app in apps]
+    from openenv_numbers import number_servers  # openenv imports gradio: seconds
+
+    servers = number_servers()
 
     async def serve():
         await asyncio.gather(*(server.serve() for server in servers))

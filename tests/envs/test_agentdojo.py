@@ -3,10 +3,8 @@
 import json
 
 import pytest
-from agentdojo.task_suite import get_suites
 
 from truing.envs import checked_tasks, make_env
-from truing.envs.agentdojo.suite import VERSION
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
@@ -57,6 +55,10 @@ def test_what_doing_nothing_solves_is_what_the_notes_list(env):
 
 
 def test_prompts_and_calls_are_those_of_the_package(env):
+    from agentdojo.task_suite import get_suites  # it imports the clients of all providers: seconds
+
+    from truing.envs.agentdojo.suite import VERSION
+
     for name, suite in get_suites(VERSION).items():
         default = suite.load_and_inject_default_environment({})
         for number, user_task in suite.user_tasks.items():

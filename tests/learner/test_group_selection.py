@@ -25,13 +25,17 @@ def groups_of(reader, step):
     return trained, left
 
 
-def run(mini, tmp_path, **gates):
-    table = mini(stages=["grpo"], grpo={"steps": 3, "prompts_per_step": 4}, gates=gates)
-    return RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "run").run)
+SHORT = {"stages": ["grpo"], "grpo": {"steps": 3, "prompts_per_step": 4}}
 
 
-def test_counted_groups_stay(mini, tmp_path):
-    reader = run(mini, tmp_path)
+@pytest.fixture
+def read_run(trained_run):
+    """``read_run(equal_groups="drop")``: a finished run with these gates."""
+    return lambda **gates: RunReader(trained_run("run", [by_parity], **SHORT, gates=gates).run)
+
+
+def test_counted_groups_stay(read_run):
+    reader = read_run()
     for row in reader.steps():
         trained, left = groups_of(reader, row.step)
         assert (len(trained), len(left)) == (4, 0)
@@ -39,8 +43,8 @@ def test_counted_groups_stay(mini, tmp_path):
     assert any(row.metrics["group/zero_variance_share"] for row in reader.steps())
 
 
-def test_dropped_groups_are_on_record_and_in_no_denominator(mini, tmp_path):
-    reader = run(mini, tmp_path, equal_groups="drop")
+def test_dropped_groups_are_on_record_and_in_no_denominator(read_run):
+    reader = read_run(equal_groups="drop")
     dropped = 0
     for row in reader.steps():
         trained, left = groups_of(reader, row.step)
@@ -53,8 +57,8 @@ def test_dropped_groups_are_on_record_and_in_no_denominator(mini, tmp_path):
 
 
 @pytest.mark.parametrize("action", ["drop", "resample"])
-def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(mini, tmp_path, action):
-    reader = run(mini, tmp_path, equal_groups=action)
+def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(read_run, action):
+    reader = read_run(equal_groups=action)
     for step in reader.steps():
         by_group = {}
         for row in reader.samples("grpo", step.step):
@@ -62,8 +66,8 @@ def test_rows_that_are_not_trained_are_recorded_in_the_order_of_their_attempts(m
         assert all(ids == sorted(ids) for ids in by_group.values())
 
 
-def test_replaced_groups_are_of_other_prompts(mini, tmp_path):
-    reader = run(mini, tmp_path, equal_groups="resample", max_resample=2)
+def test_replaced_groups_are_of_other_prompts(read_run):
+    reader = read_run(equal_groups="resample", max_resample=2)
     replaced = 0
     for row in reader.steps():
         rows = reader.samples("grpo", row.step)
@@ -78,13 +82,10 @@ def test_replaced_groups_are_of_other_prompts(mini, tmp_path):
     assert replaced
 
 
-def test_a_resampling_run_resumes_as_it_was(mini, tmp_path):
-    table = mini(
-        stages=["grpo"], grpo={"steps": 3, "prompts_per_step": 4}, gates={"equal_groups": "resample"}
-    )
-    one, other = (
-        RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / name).run) for name in "ab"
-    )
+def test_a_resampling_run_resumes_as_it_was(mini, read_run, tmp_path):
+    table = mini(**SHORT, gates={"equal_groups": "resample"})
+    one = read_run(equal_groups="resample")
+    other = RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "other").run)
     for step in range(3):
         ids = [[r.sample.token_ids.tolist() for r in reader.samples("grpo", step)] for reader in (one, other)]
         assert ids[0] == ids[1]

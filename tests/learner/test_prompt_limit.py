@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from runs import Interrupt, assert_same_run, crash_at, rows_of
+from runs import Interrupt, assert_same_run, crash_at, mini_table, rows_of
 
 import truing
 from truing.api import check
@@ -146,21 +146,28 @@ def object_without_idle():
     return Plain()
 
 
-@pytest.fixture
-def table(mini):
-    made = mini(episode={"max_prompt_tokens": LIMIT}, eval={"tasks": 6}, checkpoint_every=1)
+@pytest.fixture(scope="module")
+def table():
+    made = mini_table(episode={"max_prompt_tokens": LIMIT}, eval={"tasks": 6}, checkpoint_every=1)
     del made["env"]
     return made
 
 
-def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_path):
-    entries = []
+@pytest.fixture(scope="module")
+def whole(table, tmp_path_factory):
+    """A finished run, and the notes that it printed."""
+    notes = []
 
     def watch(kind, facts):
-        entries.extend([facts["text"]] if kind == "note" else [])
+        notes.extend([facts["text"]] if kind == "note" else [])
 
-    run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=watch).run
-    (train, held) = [text for text in entries if "are truncated" in text]
+    run = truing.train(table, env=Long(), out=tmp_path_factory.mktemp("long") / "run", on_event=watch).run
+    return run, notes
+
+
+def test_all_stages_and_evaluations_see_the_same_shortened_prompts(whole):
+    run, notes = whole
+    (train, held) = [text for text in notes if "are truncated" in text]
     assert train.startswith(f"5 of 6 training prompts are truncated to {LIMIT} tokens: user messages lost ")
     assert held.startswith(f"5 of 6 evaluation prompts are truncated to {LIMIT} tokens")
     shown = {}
@@ -186,17 +193,15 @@ def test_without_a_limit_no_share_is_recorded(table, tmp_path):
     assert all(step.metrics["context_lost/user"] == 0 for step in RunReader(run).steps())
 
 
-def test_a_resumed_run_is_the_same(table, tmp_path):
-    whole = truing.train(table, env=Long(), out=tmp_path / "whole", on_event=lambda *_: None).run
+def test_a_resumed_run_is_the_same(table, whole, tmp_path):
     with pytest.raises(Interrupt):
         truing.train(table, env=Long(), out=tmp_path / "parts", on_event=crash_at("grpo", 1))
     parts = truing.train(table, env=Long(), out=tmp_path / "parts", resume=True, on_event=lambda *_: None).run
-    assert_same_run(whole, parts)
+    assert_same_run(whole[0], parts)
 
 
-def test_a_replay_renders_the_prompts_that_the_run_had(table, tmp_path):
-    run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=lambda *_: None).run
-    again = replay_update(run, resolve(table), Long(), "sft", 0)
+def test_a_replay_renders_the_prompts_that_the_run_had(table, whole):
+    again = replay_update(whole[0], resolve(table), Long(), "sft", 0)
     tasks = {each.task_id: each for each in again.env.tasks("train")}
     for row in again.rows:
         assert render_prompt(again.chat, tasks[row.sample.task_id]).hash == row.sample.prompt_hash
@@ -230,8 +235,8 @@ def test_check_reads_the_prompts_that_would_be_trained_on(table):
     assert longest() > 500
 
 
-def test_a_cut_is_on_record(table, tmp_path):
-    run = truing.train(table, env=Long(), out=tmp_path / "run", on_event=lambda *_: None).run
+def test_a_cut_is_on_record(whole):
+    run, _ = whole
     (row, *_) = (row for rows in rows_of(run).values() for row in rows if row.sample.task_id == "train5")
     assert row.messages[0]["cut_chars"] > 0
     assert json.loads(json.dumps(row.messages[0]))["content"].startswith("[… ")

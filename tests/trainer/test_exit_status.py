@@ -4,10 +4,10 @@ import errno
 
 import pytest
 from command import truing as command
-from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
+from runs import Interrupt, assert_same_run, crash_at
 
 import truing
-from truing.errors import GuardError, ProvenError, RecordError, RewardError, TruingError
+from truing.errors import ProvenError, RecordError, RewardError, TruingError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
 from truing.trainer.exit_status import CHARACTERS, LINES, exit_facts
@@ -82,15 +82,6 @@ def test_only_the_end_of_what_is_long_is_kept():
     assert wide["traceback"].endswith("the end")
     assert len(high["traceback"].splitlines()) == LINES
     assert high["traceback"].endswith("the end")
-
-
-def test_what_a_guard_gave_up_on_is_not_to_be_resumed(mini, tmp_path, monkeypatch):
-    not_finite_at(monkeypatch, above=0.0)
-    with pytest.raises(GuardError):
-        truing.train(mini(**HOT), out=tmp_path / "run", on_event=lambda *_: None)
-    (stop,) = stops(tmp_path / "run")
-    assert (stop["error"], stop["resumable"]) == ("GuardError", False)
-    assert [event.kind for event in RunReader(tmp_path / "run").events()][-2:] == ["gave_up", "stopped"]
 
 
 def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, tmp_path):

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 from pick import first
-from runs import HOT, Interrupt, assert_same_run, not_finite_at, rows_of
+from runs import HOT, Interrupt, assert_same_run, mini_table, not_finite_at, rows_of
 
 import truing
 import truing.trainer.loop
@@ -104,9 +104,23 @@ def rollbacks_of(run):
     return [event.payload for event in RunReader(run).events() if event.kind == "rollback"]
 
 
-def test_a_run_goes_back_and_goes_on_with_smaller_updates(mini, tmp_path, monkeypatch):
-    not_finite_at(monkeypatch)
-    run = truing.train(mini(**HOT), out=tmp_path / "run").run
+@pytest.fixture(scope="module")
+def rolled_back(tmp_path_factory):
+    """A run that is rolled back once, and the digests of the weights that its step 2 of GRPO drew with."""
+    digests = []
+
+    def keep(kind, facts):
+        if kind == "step" and (facts["record"].stage, facts["record"].step) == ("grpo", 2):
+            digests.append({turn.weight_digest for each in facts["record"].samples for turn in each.turns})
+
+    with pytest.MonkeyPatch.context() as patch:
+        not_finite_at(patch)
+        out = tmp_path_factory.mktemp("guard") / "run"
+        return truing.train(mini_table(**HOT), out=out, on_event=keep), digests
+
+
+def test_a_run_goes_back_and_goes_on_with_smaller_updates(rolled_back):
+    run = rolled_back[0].run
     (rollback,) = rollbacks_of(run)
     # step 5 broke: steps 4 and 5 are its window, and the first of them was drawn after 4 updates
     assert (rollback["stage"], rollback["step"], rollback["to"], rollback["factor"]) == ("grpo", 5, 2, 1.0)
@@ -126,18 +140,8 @@ def test_a_run_goes_back_and_goes_on_with_smaller_updates(mini, tmp_path, monkey
     ]
 
 
-def test_rolled_back_weights_are_those_of_the_checkpoint(mini, tmp_path, monkeypatch):
-    not_finite_at(monkeypatch)
-    seen = {}
-
-    def keep(kind, facts):
-        if kind == "step" and facts["record"].stage == "grpo" and facts["record"].step == 2:
-            seen.setdefault("digests", []).append(
-                {turn.weight_digest for sample in facts["record"].samples for turn in sample.turns}
-            )
-
-    truing.train(mini(**HOT), out=tmp_path / "run", on_event=keep)
-    first, second = seen["digests"]
+def test_rolled_back_weights_are_those_of_the_checkpoint(rolled_back):
+    first, second = rolled_back[1]
     assert first == second  # step 2 was drawn twice, from the same weights
 
 
@@ -147,10 +151,11 @@ def test_rolled_back_weights_are_those_of_the_checkpoint(mini, tmp_path, monkeyp
         1, [("step", 6), ("step", 4), ("rollback", 5)]
     ),  # after it; before it; before anything of it is done
 )
-def test_a_run_that_is_rolled_back_and_cut_resumes_bit_for_bit(mini, tmp_path, monkeypatch, kind, step):
+def test_a_run_that_is_rolled_back_and_cut_resumes_bit_for_bit(
+    mini, rolled_back, tmp_path, monkeypatch, kind, step
+):
     not_finite_at(monkeypatch)
-    table = mini(**HOT)
-    whole = truing.train(table, out=tmp_path / "whole")
+    table, (whole, _) = mini(**HOT), rolled_back
 
     def crash(event, facts):
         record = facts.get("record")
@@ -161,7 +166,7 @@ def test_a_run_that_is_rolled_back_and_cut_resumes_bit_for_bit(mini, tmp_path, m
     with pytest.raises(Interrupt):
         truing.train(table, out=tmp_path / "parts", on_event=crash)
     resumed = truing.train(table, out=tmp_path / "parts", resume=True)
-    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert_same_run(whole.run, tmp_path / "parts")
     assert resumed.estimates() == whole.estimates()
     assert {r["kept"] for r in rollbacks_of(tmp_path / "parts")} == {"abandoned/grpo-1"}
 
@@ -177,7 +182,7 @@ def test_evaluations_of_undone_steps_are_made_again(mini, tmp_path, monkeypatch)
     assert rollbacks_of(result.run)[0]["to"] == 0
 
 
-def test_a_run_that_stays_unstable_ends_with_a_report(mini, tmp_path, monkeypatch):
+def test_a_run_that_stays_unstable_ends_with_a_report_and_is_not_to_be_resumed(mini, tmp_path, monkeypatch):
     not_finite_at(monkeypatch, above=0.0)
     with pytest.raises(GuardError, match="unstable after 2 rollbacks") as error:
         truing.train(mini(**HOT), out=tmp_path / "run")
@@ -187,6 +192,11 @@ def test_a_run_that_stays_unstable_ends_with_a_report(mini, tmp_path, monkeypatc
     assert "learning rates × 0.01" in text
     assert "(undone: `abandoned/grpo-2`)" in text
     assert "entropy/sampled" in text
+    events = RunReader(tmp_path / "run").events()
+    stop = events[-1]
+    assert [event.kind for event in events if event.kind in ("gave_up", "stopped")] == ["gave_up", "stopped"]
+    assert stop.kind == "stopped"
+    assert (stop.payload["error"], stop.payload["resumable"]) == ("GuardError", False)
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,14 @@ def test_help_and_a_wrong_recipe_do_not_wait_for_torch(words):
     subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True)
 
 
+def test_the_board_and_tail_do_not_wait_for_what_trains():
+    program = (
+        "import sys, truing.board.server, truing.cli.inspect.follow\n"
+        "assert not {'transformers', 'peft', 'scipy.stats'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
 def test_no_folder_of_tests_hides_a_library():
     """Pytest puts a test's folder on the path, where a folder counts as a package that is not installed."""
     folders = {path.parent for path in (ROOT / "tests").rglob("*.py")}

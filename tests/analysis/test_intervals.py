@@ -1,6 +1,7 @@
 """Intervals of means: what each supposes, and that it then covers the truth as often as it says."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -54,6 +55,7 @@ def partial(rng, tasks):
 GAINS = {"normal": normal, "rare": rare, "skewed": skewed, "outcomes": outcomes, "partial": partial}
 
 
+@cache
 def truth(draw):
     before, after = draw(np.random.default_rng(99), 1_000_000)
     return float((after - before).mean())

@@ -26,7 +26,8 @@ def recipe(ahead, **changes):
         "correction": {"method": "truncate"} if ahead else {},
         "lora": {"rank": 4},
         "sft": {"steps": 1},
-        "grpo": {"steps": STEPS},
+        "grpo": {"steps": STEPS, "group_size": 4},
+        "doctor": {"budget": 0.0},
         **changes,
     }
     table = {key: dict(value) if isinstance(value, dict) else value for key, value in BASE_RECIPE.items()}

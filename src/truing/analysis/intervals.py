@@ -4,9 +4,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import scipy  # imports scipy.stats when it is used, which takes half a second
 import torch
-from scipy import stats
-from scipy.optimize import brentq
 from torch import Tensor
 
 from truing.analysis.estimate import Estimate
@@ -56,7 +55,7 @@ def _mean_exceeded(point_E: Tensor, share: float) -> float:
         return low
     unit_E = (point_E - low) / (high - low)
     point_U, count_U = torch.unique(unit_E, return_counts=True)
-    tilt = brentq(
+    tilt = scipy.optimize.brentq(
         lambda t: gaffke_tail_saddlepoint(point_U, count_U, t)[1] - share, 1e-9, 1 - 1e-15, xtol=1e-15
     )
     root, _ = gaffke_tail_saddlepoint(point_U, count_U, float(tilt))
@@ -67,7 +66,7 @@ def _mean_exceeded(point_E: Tensor, share: float) -> float:
 
         bracket = root - APPROXIMATION_ERROR * (1 - root), root + APPROXIMATION_ERROR * (1 - root)
         ends = bracket if beyond(bracket[0]) > 0 > beyond(bracket[1]) else (0.0, 1.0)
-        root = float(brentq(beyond, *ends, xtol=1e-9))
+        root = float(scipy.optimize.brentq(beyond, *ends, xtol=1e-9))
     return low + (high - low) * root
 
 
@@ -76,7 +75,7 @@ def student_interval(values: Sequence[float], samples: int | None = None) -> Est
     mean, count = float(np.mean(values)), len(values)
     if count < 2 or max(values) - min(values) <= REWARD_TOLERANCE:
         return Estimate(mean, math.nan, math.nan, count, samples)
-    half_width = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * float(stats.sem(values))
+    half_width = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, count - 1)) * float(scipy.stats.sem(values))
     return Estimate(mean, mean - half_width, mean + half_width, count, samples, supposes="normal")
 
 
@@ -91,7 +90,7 @@ def is_significant(paired: Estimate, differences: Sequence[float]) -> bool:
     excludes_zero = no_width or paired.low > 0 or paired.high < 0
     if not excludes_zero or not (no_width or paired.supposes) or len(differences) > MAX_FLIPPED_TASKS:
         return excludes_zero
-    sign_flip_test = stats.permutation_test(
+    sign_flip_test = scipy.stats.permutation_test(
         (differences, np.zeros(len(differences))),
         lambda x, y, axis: np.mean(x - y, axis=axis),
         permutation_type="samples",

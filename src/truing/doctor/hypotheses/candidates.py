@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Iterator
 
-from scipy import stats
+import scipy
 
 from truing.analysis.estimate import read_estimate
 from truing.doctor.hypotheses.hypothesis import Hypothesis, HypothesisState
@@ -101,7 +101,7 @@ def lengths(history: RunHistory) -> Iterator[Hypothesis]:
     }
     pairs = [(sum(t.end - t.start for t in row.sample.turns), row.sample.reward) for row in graded.values()]
     if len({length for length, _ in pairs}) > 1 and len({reward for _, reward in pairs}) > 1:
-        rank = stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
+        rank = scipy.stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
         rho, chance = float(rank.statistic), float(rank.pvalue)
         reason = (
             f"rank correlation of length and reward {rho:+.2f}, {with_count(len(pairs), 'whole attempt')}"

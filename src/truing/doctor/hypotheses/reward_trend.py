@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
+import scipy
 
 from truing.analysis.estimate import Interval
 from truing.analysis.intervals import CONFIDENCE, REWARD_TOLERANCE
@@ -74,7 +74,7 @@ def reward_trend(rewards: Sequence[float], updates: Sequence[int] = ()) -> Rewar
     first, last = math.fsum(before) / part, math.fsum(after) / part
     if max(rewards) - min(rewards) <= REWARD_TOLERANCE:
         return RewardTrend(len(rewards), first, last, 1.0, math.nan, math.nan, "")
-    slope = float(stats.linregress(range(len(rewards)), rewards).pvalue)
+    slope = float(scipy.stats.linregress(range(len(rewards)), rewards).pvalue)
     low, high, ends_apart = _welch(before, after)
     chance = min(1.0, 2 * min(slope, ends_apart))  # two tests of the same updates
     measured = Measured(falls(rewards), updates or range(1, len(rewards) + 1))
@@ -108,5 +108,5 @@ def _welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, floa
     varied = [statistics.variance(each) for each in (before, after)]
     freedom = (count - 1) * sum(varied) ** 2 / sum(each**2 for each in varied)
     apart, error = statistics.fmean(after) - statistics.fmean(before), math.sqrt(sum(varied) / count)
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
-    return apart - half, apart + half, float(2 * stats.t.sf(abs(apart) / error, freedom))
+    half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
+    return apart - half, apart + half, float(2 * scipy.stats.t.sf(abs(apart) / error, freedom))

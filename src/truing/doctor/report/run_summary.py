@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import Estimate, Interval, read_estimate, read_pass_at
@@ -163,5 +163,5 @@ def _mean(values_N: NDArray[np.float64]) -> Interval:
     mean, count = float(values_N.mean()), len(values_N)
     if count < 2 or values_N.min() == values_N.max():
         return Interval(mean, math.nan, math.nan)
-    half = float(stats.t.ppf(0.975, count - 1) * values_N.std(ddof=1) / math.sqrt(count))
+    half = float(scipy.stats.t.ppf(0.975, count - 1) * values_N.std(ddof=1) / math.sqrt(count))
     return Interval(mean, mean - half, mean + half, supposes="normal")

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader
 
@@ -23,6 +21,8 @@ def run_decoder(run: Path) -> Decode:
     named = RunReader(run).run_json().get("tokenizer")
     if named is None:
         raise RecordError(f"run.json of {run} names no tokenizer", expected="a path or hub id")
+    from transformers import AutoTokenizer  # here, because the board and `tail` start without it
+
     within = run / named
     source = within if within.exists() else named
     try:

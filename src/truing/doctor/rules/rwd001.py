@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from truing.doctor.evidence import Row, Step
 from truing.doctor.example_steps import changed_step, example_step
@@ -93,7 +93,9 @@ def chance_of(tables: Sequence[tuple[int, int, int, int]]) -> float:
     for both, cut, best, neither in tables:
         total = both + cut + best + neither
         counts = np.arange(min(both + cut, both + best) + 1)
-        distribution = np.convolve(distribution, stats.hypergeom.pmf(counts, total, both + best, both + cut))
+        distribution = np.convolve(
+            distribution, scipy.stats.hypergeom.pmf(counts, total, both + best, both + cut)
+        )
         seen += both
     return float(distribution[seen:].sum())
 

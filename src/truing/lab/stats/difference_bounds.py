@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from truing.api import env_from_recipe
 from truing.lab.run.design import Arm
 from truing.lab.store.hypothesis_file import EVALUATION_METRIC, Header
 from truing.lab.store.ledger import Declaration
@@ -22,6 +21,8 @@ def declared_within(header: Header, arms: Iterable[Arm]) -> Within:
     """Return the header's bounds, and for rewards the range that all arms' weights allow."""
     if not any(_is_reward(metric) and metric not in header.within for metric in _requested_metrics(header)):
         return _by_metric(header, 1.0)
+    from truing.api import env_from_recipe  # imports the trainer, which the board does not need
+
     tables = {arm.recipe.model_dump_json(include={"env"}): arm.recipe for arm in arms}
     ranges = [reward_range(env_from_recipe(recipe).rewards) for recipe in tables.values()]
     lows, highs = [low for low, _ in ranges], [high for _, high in ranges]

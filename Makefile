@@ -4,6 +4,12 @@ CONSTRAINTS ?= constraints.txt
 BIN = .venv/bin
 PIP = PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) $(BIN)/pip --disable-pip-version-check
 
+# Python compiles on all cores, pip on one. Some packages have files of other versions of Python, which fail.
+COMPILE = $(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true
+
+# Tests start many processes: each would compile Truing again.
+export PYTHONDONTWRITEBYTECODE =
+
 # One process a core; a file's tests stay together, and share what its fixtures make. Files keep their order: sorted by
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
@@ -12,14 +18,18 @@ PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
 install: .venv/.installed
 
-.venv/.installed: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) install -q -e .
+$(BIN)/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -q --no-compile -e .
+	$(COMPILE)
 	touch $@
 
-.venv/.dev: .venv/.installed
-	$(PIP) install -q -e .[dev]
-	touch $@
+.venv/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -q --no-compile -e .[dev]
+	$(COMPILE)
+	touch .venv/.installed $@
 
 demo: install
 	$(BIN)/truing train recipes/demo.toml

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 from command import truing as command
+from runs import mini_table
 
 import truing
-from truing.config import load_recipe
+from truing.config import load_recipe, resolve, to_toml
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
 
@@ -20,36 +21,47 @@ class Interrupt(Exception):
     """Stands for a crash at a step."""
 
 
-def test_the_last_line_is_json_with_each_evaluation_and_its_interval(toml, tmp_path):
-    outcome = command("train", toml(), "--out", tmp_path / "run", "--json")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What `truing train` printed of the mini recipe, with a line for each update, its words and its run."""
+    folder = tmp_path_factory.mktemp("train")
+    (folder / "recipe.toml").write_text(to_toml(resolve(mini_table())))
+    words = ("train", folder / "recipe.toml", "--out", folder / "run", "--json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("truing.terminal.progress.SECONDS_BETWEEN_LINES", 0.0)
+        return command(*words), words, folder / "run"
+
+
+def test_the_last_line_is_json_with_each_evaluation_and_its_interval(trained):
+    outcome, _, run = trained
     assert outcome.code == 0
     (line,) = outcome.out.splitlines()
     result = json.loads(line)
-    assert result["run"] == str(tmp_path / "run")
+    assert result["run"] == str(run)
     assert list(result["eval"]) == ["base", "after_sft", "after_grpo"]
     assert list(result["gain"]) == ["after_sft", "after_grpo"]
     for estimate in (*result["eval"].values(), *result["gain"].values()):
         assert estimate.keys() >= {"mean", "low", "high"}
         assert estimate["low"] <= estimate["mean"] <= estimate["high"]
-    recorded = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "eval"]
+    recorded = [event.payload for event in RunReader(run).events() if event.kind == "eval"]
     assert {facts["name"]: facts["estimate"] for facts in recorded} == result["eval"]
 
 
-def test_progress_lines_show_reward_trained_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.terminal.progress.SECONDS_BETWEEN_LINES", 0.0)
-    lines = command("train", toml(), "--out", tmp_path / "run", "--json").err.splitlines()
+def test_progress_lines_show_reward_trained_tokens_speed_and_time_left(trained):
+    outcome, _, run = trained
+    lines = outcome.err.splitlines()
     sft, grpo = ([line for line in lines if re.match(rf"{stage} \d/3 ", line)] for stage in ("sft", "grpo"))
     assert [line.split()[1] for line in grpo] == ["1/3", "2/3", "3/3"]
     common = r"\d+ trained tokens  \d+ tokens/s  .*  \d+ s left$"
     assert all(re.search(rf"reward {NUMBER}  .*{common}", line) for line in grpo)
     assert all(re.search(rf"loss {NUMBER}  {common}", line) for line in sft)
     shown = [int(re.search(r"(\d+) trained", line)[1]) for line in (*sft, *grpo)]
-    recorded = [step.metrics["tokens/trained"] for step in RunReader(tmp_path / "run").steps()]
+    recorded = [step.metrics["tokens/trained"] for step in RunReader(run).steps()]
     assert shown == recorded
 
 
-def test_evaluations_are_shown_as_they_end(toml, tmp_path):
-    shown = command("train", toml(), "--out", tmp_path / "run", "--json").err
+def test_evaluations_are_shown_as_they_end(trained):
+    shown = trained[0].err
     for name in ("base", "after_sft", "after_grpo"):
         assert re.search(rf"{name}: reward {NUMBER} \[{NUMBER}, {NUMBER}\] of 8 tasks  ", shown)
 
@@ -90,9 +102,9 @@ def test_resume_ends_like_a_run_that_was_never_interrupted(toml, mini, tmp_path)
     assert json.loads(outcome.out) == whole | {"run": str(tmp_path / "parts")}
 
 
-def test_a_finished_run_that_is_resumed_prints_the_same_result(toml, tmp_path):
-    words = ("train", toml(), "--out", tmp_path / "run", "--json")
-    assert command(*words).out == command(*words, "--resume").out
+def test_a_finished_run_that_is_resumed_prints_the_same_result(trained):
+    outcome, words, _ = trained
+    assert outcome.out == command(*words, "--resume").out
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ test-full: test
 
 # Needs ../shared/data.
 test-data: .venv/.dev .venv/bfcl
-	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m data
+	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m "data and not engines"
 
 # Needs Chromium: apt-get install chromium, or TRUING_CHROMIUM=its path.
 test-browser: .venv/.dev

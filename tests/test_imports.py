@@ -148,9 +148,9 @@ def test_help_and_a_wrong_recipe_do_not_wait_for_torch(words):
     subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True)
 
 
-def test_the_board_and_tail_do_not_wait_for_what_trains():
+def test_the_board_tail_and_environments_do_not_wait_for_what_trains():
     program = (
-        "import sys, truing.board.server, truing.cli.inspect.follow\n"
+        "import sys, truing.board.server, truing.cli.inspect.follow, truing.rollouts.workers\n"
         "assert not {'transformers', 'peft', 'scipy.stats'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -15,10 +15,8 @@ from string import Template
 from typing import Any, Protocol
 
 from truing.errors import JudgeUnavailable, SkipGroup
-from truing.models.builtin import cache_dir
 from truing.rewards.judge_cache import ReplyCache
 from truing.rewards.judge_config import JudgeConfig
-from truing.rewards.judge_models import Endpoint, LocalModel
 from truing.rewards.text_match import without_reasoning
 from truing.types.rollout import Rollout, Task
 
@@ -48,6 +46,8 @@ class Judge:
 
     def __init__(self, config: JudgeConfig, reference: Callable[[Task], str]) -> None:
         """Make a judge; ``reference`` returns the right answer to a task, as text for the judge."""
+        from truing.models.builtin import cache_dir  # here: environments without a judge load no model
+
         self.config, self.reference = config, reference
         self._model = _judge_model(config)
         self._replies = ReplyCache(Path(config.cache or cache_dir() / "judge.sqlite").expanduser())
@@ -110,4 +110,6 @@ def read_score(reply: str) -> float:
 
 def _judge_model(config: JudgeConfig) -> JudgeModel:
     """Return the judge's model: an endpoint, or a local model."""
+    from truing.rewards.judge_models import Endpoint, LocalModel
+
     return LocalModel(config) if config.base_url is None else Endpoint(config)

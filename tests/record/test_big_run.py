@@ -1,8 +1,7 @@
 """bench/big_run.py writes what truing itself would read of a run it trained."""
 
 import json
-import os
-import subprocess
+import runpy
 import sys
 
 import pytest
@@ -21,9 +20,10 @@ STEPS, SAMPLES, LIVE = 70, 4, 3
 def big(tmp_path_factory):
     folder = tmp_path_factory.mktemp("big") / "run"
     numbers = ["--steps", str(STEPS), "--samples", str(SAMPLES), "--live", str(LIVE)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    program = [sys.executable, str(ROOT / "bench" / "big_run.py"), str(folder), *numbers]
-    subprocess.run(program, check=True, env=environment, capture_output=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["big_run.py", str(folder), *numbers])
+        patch.syspath_prepend(ROOT / "bench")
+        runpy.run_path(str(ROOT / "bench" / "big_run.py"), run_name="__main__")
     return folder
 
 

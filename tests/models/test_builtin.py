@@ -38,6 +38,29 @@ def test_resolve_makes_once_and_says_so(cache, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_of_two_at_once_one_builds_and_the_other_waits(cache, monkeypatch):
+    started, go_on, built = threading.Event(), threading.Event(), []
+    real = builtin.write_folder_atomically
+
+    def slow(folder, build):
+        started.set()
+        assert go_on.wait(10)
+        built.append(folder)
+        real(folder, build)
+
+    monkeypatch.setattr(builtin, "write_folder_atomically", slow)
+    racers = [threading.Thread(target=builtin.ensure_built, args=("tiny",)) for _ in range(2)]
+    racers[0].start()
+    assert started.wait(10)
+    racers[1].start()
+    racers[1].join(0.3)
+    assert racers[1].is_alive()
+    go_on.set()
+    for racer in racers:
+        racer.join()
+    assert built == [cache / "models" / "tiny"]
+
+
 def test_a_folder_made_from_another_source_is_made_again(cache):
     folder = builtin.ensure_built("tiny")
     note = folder / builtin.SOURCE_FILE

@@ -26,6 +26,7 @@ def launch(arguments: Sequence[str], ranks: int, log_dir: Path, module: str = "t
         rdzv_endpoint="localhost:0",
         max_restarts=0,
         monitor_interval=0.2,
+        run_id="ranks",
         logs_specs=DefaultLogsSpecs(log_dir=str(log_dir), redirects=dict.fromkeys(range(1, ranks), Std.ALL)),
     )
     try:

@@ -1,12 +1,14 @@
 """Built-in models: available by name, stored as ordinary model folders in the user's cache."""
 
 import difflib
+import fcntl
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,13 +108,30 @@ def model_facts(name: str) -> dict[str, Any]:
 
 
 def ensure_built(name: str) -> Path:
-    """Return the folder of a built-in model; build it first if it is not in the cache."""
+    """Return the folder of a built-in model; build it first if it is not in the cache.
+
+    Of several processes, such as the ranks of a run, one builds and the others wait.
+    """
     model, folder = builtin_model(name), model_folder(name)
-    if not is_cached(name):
-        print(f"building {name} ({model.about}) in {folder}, once …", file=sys.stderr)
-        shutil.rmtree(folder, ignore_errors=True)  # one built from another source
-        write_folder_atomically(folder, lambda new: _build(model, new))
+    if is_cached(name):
+        return folder
+    with _exclusive(folder):
+        if not is_cached(name):
+            print(f"building {name} ({model.about}) in {folder}, once …", file=sys.stderr)
+            shutil.rmtree(folder, ignore_errors=True)  # one built from another source
+            write_folder_atomically(folder, lambda new: _build(model, new))
     return folder
+
+
+@contextmanager
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Let one process at a time build models of this cache."""
+    with _write_errors(folder):
+        cache_dir().mkdir(parents=True, exist_ok=True)
+        lock = (cache_dir() / "build.lock").open("w")
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_folder_atomically(folder: Path, build: Callable[[Path], None]) -> None:
@@ -120,13 +139,20 @@ def write_folder_atomically(folder: Path, build: Callable[[Path], None]) -> None
 
     Two processes may do this at once: the first to finish wins; the other copy is deleted.
     """
-    try:
+    with _write_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
             new = Path(temporary) / folder.name
             new.mkdir()
             build(new)
             _move(new, folder)
+
+
+@contextmanager
+def _write_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of writing within the block as errors that name the folder."""
+    try:
+        yield
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"the model folder {folder} cannot be written",

@@ -1,29 +1,14 @@
 """The schedule of the second rank begins again after a resume."""
 
-from truing.faults.fault import Fault, patched
+from dataclasses import replace
 
+from truing.faults.planted.schedule_restarted import FAULT as ON_ALL_RANKS
 
-def _wrong(real):
-    first = list[int]()
-
-    def set_learning_rates(learner, step):
-        first.append(step)
-        real(learner, step - first[0])
-
-    return set_learning_rates
-
-
-FAULT = Fault(
+FAULT = replace(
+    ON_ALL_RANKS,
     name="rank-schedule-restarted",
-    numbers=(
-        99,
-        100,
-    ),
+    numbers=(99, 100),
     what="after a resume the schedule of one rank begins again",
-    plant=lambda: patched("truing.learner.learner:Learner.set_learning_rates", _wrong),
     expected=("DST001",),
-    changes={"trainer.ranks": 2, "optimizer.schedule": "linear", "checkpoint_every": 1},
     on_ranks=(1,),
-    resumed_after=2,
-    seen=("miles#2661",),
 )

@@ -1,29 +1,12 @@
 """A resume restores the optimizer's state, and not the second rank's part of the weights."""
 
-import torch
+from dataclasses import replace
 
-from truing.faults.fault import Fault, patched
+from truing.faults.planted.weights_not_restored import FAULT as ON_ALL_RANKS
 
-
-def _wrong(real):
-    def restore(learner, folder):
-        before = [weight.detach().clone() for weight in learner.parameters.values()]
-        real(learner, folder)
-        with torch.no_grad():
-            for weight, initial in zip(learner.parameters.values(), before, strict=True):
-                weight.copy_(initial)
-
-    return restore
-
-
-FAULT = Fault(
+FAULT = replace(
+    ON_ALL_RANKS,
     name="rank-weights-not-restored",
-    numbers=(101,),
     what="a resumed run lacks one rank's part of the weights, and has its optimizer state",
-    plant=lambda: patched("truing.learner.learner:Learner.restore", _wrong),
-    expected=("OPT002",),
-    changes={"trainer.ranks": 2, "checkpoint_every": 1},
     on_ranks=(1,),
-    resumed_after=2,
-    seen=("miles#2572",),
 )

@@ -10,11 +10,11 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 
-def launch(arguments: Sequence[str], ranks: int, log_dir: Path, module: str = "truing") -> int:
-    """Run ``truing`` with these arguments in each rank; return the exit code of the rank that failed first.
+def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> int:
+    """Run Python with these arguments in each rank; return the exit code of the rank that failed first.
 
     The first rank writes to this terminal, each other one to files in ``log_dir``. If a rank ends with an
-    error, the launcher stops the others. ``module`` is another program than ``truing``.
+    error, the launcher stops the others.
     """
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     log_dir.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def launch(arguments: Sequence[str], ranks: int, log_dir: Path, module: str = "t
         logs_specs=DefaultLogsSpecs(log_dir=str(log_dir), redirects=dict.fromkeys(range(1, ranks), Std.ALL)),
     )
     try:
-        elastic_launch(config, sys.executable)("-m", module, *arguments)
+        elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
         _, failure = error.get_first_failure()
         return failure.exitcode

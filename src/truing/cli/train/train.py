@@ -87,7 +87,9 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     count = resolved.trainer.ranks
     if count > 1 and this_process().size == 1:
         folder = out or new_run_dir(resolved.name)
-        arguments = [*sys.argv[1:], *([] if out else ["--out", str(folder)])]
+        # as it was called: ranks print further commands by its name
+        program = [sys.argv[0]] if Path(sys.argv[0]).name == "truing" else ["-m", "truing"]
+        arguments = [*program, *sys.argv[1:], *([] if out else ["--out", str(folder)])]
         raise typer.Exit(launch(arguments, count, folder.with_name(f"{folder.name}.ranks")))
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:

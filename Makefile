@@ -42,7 +42,7 @@ test: .venv/.dev
 	$(BIN)/pytest $(PARALLEL)
 
 test-full: test
-	$(BIN)/pytest $(PARALLEL) -m slow
+	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu"
 
 # Needs ../shared/data.
 test-data: .venv/.dev .venv/bfcl

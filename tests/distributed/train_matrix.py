@@ -30,7 +30,7 @@ STAGES = {
     "ppo-separate": {"ppo": {**POLICY, "critic": "separate"}},
     # every table that a checkpoint can have, and a rate of learning that depends on the step
     "ppo-all": {
-        "ppo": {**POLICY, "steps": 3, "critic": "separate"},
+        "ppo": {**POLICY, "steps": 3, "prompts_per_step": 4, "critic": "separate"},
         "kl": {"coef": 0.05},
         "reference": {"sync_every": 1, "keep": 0.5},
         "optimizer": {"micro_batch_tokens": 120, "schedule": "linear"},

@@ -164,8 +164,8 @@ def test_a_plain_forward_says_what_the_trainer_says(tiny, name):
     with torch.no_grad():
         theirs = score(tiny.model, collate([row]), row.policy_mask[None])
         logprob, entropy = plain_logprobs(logits, row, expected)
-    torch.testing.assert_close(logprob, theirs.logprob[0, expected], rtol=0, atol=1e-5)
-    torch.testing.assert_close(entropy, theirs.entropy[0, expected], rtol=0, atol=1e-5)
+    torch.testing.assert_close(logprob, theirs.logprob[0, expected].double(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(entropy, theirs.entropy[0, expected].double(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])

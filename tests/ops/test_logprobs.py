@@ -36,6 +36,17 @@ def test_entropy_hand_worked():
     torch.testing.assert_close(entropy(logits_NV), expected)
 
 
+@pytest.mark.parametrize("vocabulary", [32_000, 131_072, 262_144])
+def test_float32_is_exact_to_rounding_with_a_large_vocabulary(vocabulary):
+    logits_NV = 2 * torch.randn(4, vocabulary, generator=torch.Generator().manual_seed(0))
+    logits_NV[:, 7] = 17.0
+    ids_N = torch.tensor([7, 0, 1, 2])
+    right_NV = logits_NV.double().log_softmax(1)
+    assert (token_logprobs(logits_NV, ids_N) - right_NV[range(4), ids_N]).abs().max() < 4e-6
+    right_N = -(right_NV.exp() * right_NV).sum(1)
+    assert (entropy(logits_NV) - right_N).abs().max() < 4e-6
+
+
 @given(ROWS, st.data())
 def test_against_a_plain_loop(logits, data):
     index = data.draw(st.integers(0, len(logits) - 1))
@@ -54,8 +65,9 @@ def test_shift_of_all_logits_changes_nothing(logits, shift):
 @given(ROWS, st.integers(1, 5))
 def test_tokens_that_cannot_be_drawn_change_nothing(logits, extra):
     padded = logits + [-math.inf] * extra
-    assert torch.equal(
-        token_logprobs(row(padded), torch.tensor([0])), token_logprobs(row(logits), torch.tensor([0]))
+    ids_N = torch.tensor([0])
+    torch.testing.assert_close(
+        token_logprobs(row(padded), ids_N), token_logprobs(row(logits), ids_N), rtol=0, atol=1e-14
     )
     torch.testing.assert_close(entropy(row(padded)), entropy(row(logits)))
 

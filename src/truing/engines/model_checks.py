@@ -124,7 +124,7 @@ def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Seque
     if samples[0].prompt_length == samples[1].prompt_length:
         _refuse(
             causal,
-            (first.log_softmax(-1) - second.log_softmax(-1)).abs().max(),
+            (first.double().log_softmax(-1) - second.double().log_softmax(-1)).abs().max(),
             "this model is not causal: its prediction of a token depends on later tokens",
             "it is an encoder, or attends in both directions; if its type supports both, causal weights have"
             " is_decoder = true in config.json",
@@ -132,7 +132,8 @@ def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Seque
     differences = []
     for sample, logits_TV, logprob in zip(samples, own_TV, _scored(policy, samples), strict=True):
         answer = sample.token_ids[sample.prompt_length :, None]
-        reference_logprob = logits_TV[sample.prompt_length - 1 : -1].log_softmax(-1).gather(1, answer)[:, 0]
+        logprob_LV = logits_TV[sample.prompt_length - 1 : -1].double().log_softmax(-1)
+        reference_logprob = logprob_LV.gather(1, answer)[:, 0]
         differences.append((logprob - reference_logprob).abs().max())
     layout = "in padded rows" if why_no_tree(causal, len(samples[0])) else "along a tree of tokens"
     _refuse(

@@ -146,8 +146,12 @@ class _Scored(torch.autograd.Function):
 
 
 def _log_softmax(logits_NV: Tensor) -> Tensor:
-    """[N, V] → [N, V] in at least float32."""
-    return upcast(logits_NV).log_softmax(dim=-1)
+    """[N, V] → [N, V] in at least float32.
+
+    Not torch's own: in float32 on a CPU it is off by 6e-5 nats with 131,072 ids, and logsumexp by 2e-6.
+    """
+    logits_NV = upcast(logits_NV)
+    return logits_NV - logits_NV.logsumexp(dim=-1, keepdim=True)
 
 
 def _pick(logp_NV: Tensor, ids_N: Tensor) -> Tensor:

@@ -72,7 +72,7 @@ class LabDisplay:
         if run.seconds is not None:
             self.run_seconds.append(run.seconds)
 
-    def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], count: int) -> None:
+    def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> None:
         """Show the progress of the runs, and the most time that the remaining runs may take."""
         for name in self.bars.keys() - {each.name for _, each in running}:
             self.progress.remove_task(self.bars.pop(name))
@@ -82,7 +82,7 @@ class LabDisplay:
             self.progress.update(
                 self.bars[each.name], completed=each.updates, facts=_progress_text(job, each)
             )
-        remaining = f"at most {with_count(count, 'run')}{self._time_left(running, count)}"
+        remaining = f"at most {with_count(left, 'run')}{self._time_left(running, left)}"
         if self.console.is_terminal:
             self.progress.update(self.total, facts=remaining)
         elif time.monotonic() - self.last_line_at > SECONDS_BETWEEN_LINES:

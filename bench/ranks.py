@@ -1,0 +1,55 @@
+"""Seconds of an update with two ranks of one thread, and with one process of two threads.
+
+    python bench/ranks.py RECIPE [KEY=VALUE …] [--repeats 3]
+
+Both train in turns. An update's phases are summed but for what the doctor and the record need; the first
+update of a stage, which measures memory and warms up, is left out. The ratio is the time of one process ÷
+that of two ranks: above 1 two ranks are faster.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from truing.record import RunReader
+
+WAYS = {
+    "one process, two threads": ("--ranks", "1", "model.threads=2"),
+    "two ranks, one thread each": ("--ranks", "2", "model.threads=1"),
+}
+
+
+def seconds_per_update(recipe: str, changes: list[str], way: tuple[str, ...]) -> float:
+    """Return the median over the updates of a run in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        command = [sys.executable, "-m", "truing", "train", recipe, *way, *changes, "--out", str(run)]
+        subprocess.run(command, check=True, capture_output=True)
+        updates = [
+            sum(each.seconds.values()) - each.seconds.get("doctor", 0.0) - each.seconds.get("record", 0.0)
+            for each in RunReader(run).steps()
+            if each.step > 0
+        ]
+    return statistics.median(updates)
+
+
+def main() -> None:
+    """Print the medians of each repeat and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("recipe")
+    parser.add_argument("changes", nargs="*")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    ratios = []
+    for _ in range(args.repeats):
+        one, two = (seconds_per_update(args.recipe, args.changes, way) for way in WAYS.values())
+        ratios.append(one / two)
+        print(f"{one:.3f} s and {two:.3f} s an update: {ratios[-1]:.3f}", flush=True)
+    print(f"median {statistics.median(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -142,6 +142,8 @@ BOXES = """() => [...document.querySelectorAll("figure.chart[aria-label]")].map(
   return { title: each.getAttribute("aria-label"), plot: box(each.querySelector("svg.main-svg")),
     labels: all(".annotation text"), ticks: all(".xtick text") };
 })"""
+LAID_OUT = f"""() => ({BOXES})().every(({{ labels, ticks }}) =>
+  [...labels, ...ticks].every(({{ left, right }}) => left < right))"""
 
 
 @pytest.mark.parametrize("stretch", ["grpo", "whole run"])
@@ -149,6 +151,7 @@ def test_no_label_is_cut_off_or_lies_on_another(visit, rich, stretch):
     page = visit.go(f"#/run?run={rich.name}")
     page.get_by_role("button", name=stretch).click()
     draw_all(page)
+    page.wait_for_function(LAID_OUT)  # Plotly shows labels after it has measured them
     seen = set()
     for chart in page.evaluate(BOXES):
         for group in ("labels", "ticks"):

@@ -67,9 +67,13 @@ class Ranks:
         """Return what ``compute`` returns on each rank; if it fails on one, its error is raised on all."""
         return self.gather(what, self.together(what, compute))
 
-    def gather_table(self, what: str, table: dict[str, T]) -> dict[str, T]:
+    def gather_table(self, what: str, table: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the entries of the tables of all ranks."""
-        return {name: value for part in self.gather(what, table) for name, value in part.items()}
+        if self.size == 1:
+            return table
+        # a pickled view brings the whole tensor that it is a part of
+        own = {name: tensor.clone() for name, tensor in table.items()}
+        return {name: tensor for part in self.gather(what, own) for name, tensor in part.items()}
 
     def on_first(self, what: str, compute: Callable[[], T]) -> T:
         """Return on all ranks what ``compute`` returns on the first; only that one calls it."""

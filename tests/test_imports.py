@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "models": "errors utils types distributed ops",
     "rewards": "errors utils types config chat models",
     "engines": "errors utils types distributed config ops models",
+    "cluster": "errors distributed config models engines",
     "envs": "errors utils types config rewards",
     "rollouts": "errors utils types config ops chat rewards engines envs",
     "algos": "errors types config ops rollouts",
@@ -61,7 +62,7 @@ MAY_IMPORT = {
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",
     "cli": (
-        "errors utils types distributed config record analysis models engines checks doctor terminal "
+        "errors utils types distributed config record analysis models engines cluster checks doctor terminal "
         "learner trainer api bench probes faults lab board docgen"
     ),
     "__main__": "cli",

@@ -17,7 +17,8 @@ TruingError                     exit code 2; the message has the parts what, got
 ├── ProvenError                 an update that a rule proved wrong
 │   └── PublicationError        an engine that holds other weights than the trainer published
 ├── EngineError                 an engine that cannot be reached, or cannot sample as declared
-├── DistributedError            a rank that is lost, or differs from the others
+├── DistributedError            a rank that differs from the others, or does not start
+│   └── LostRankError           an exchange in which another rank did not take part; exit code 3
 ├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide it
 ├── BadRequestError             an invalid request to the board
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
@@ -26,6 +27,8 @@ TruingError                     exit code 2; the message has the parts what, got
 
 class TruingError(Exception):
     """Base of the tree: one message with what went wrong, the value, the expected value, and the remedy."""
+
+    exit_code = 2
 
     def __init__(self, what: str, *, got: object = None, expected: object = None, remedy: str = "") -> None:
         self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
@@ -89,6 +92,12 @@ class EngineError(TruingError):
 
 class DistributedError(TruingError):
     """Raised where a rank does not take part in an exchange, or holds other values than the others."""
+
+
+class LostRankError(DistributedError):
+    """Raised by the ranks that are left if another one is lost; the launcher looks for the cause."""
+
+    exit_code = 3
 
 
 class LabError(TruingError):

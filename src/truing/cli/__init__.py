@@ -104,7 +104,7 @@ for _panel, _commands in PANELS.items():
 
 
 def main() -> None:
-    """Run a command; an error that Truing raises on purpose is printed without a traceback, exit code 2."""
+    """Run a command; an error that Truing raises on purpose is printed without a traceback."""
     try:
         app()
     except TruingError as error:
@@ -113,4 +113,4 @@ def main() -> None:
             console.print("".join(traceback.format_exception(error.__cause__)), markup=False, soft_wrap=True)
         text = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
         console.print(text, style="red", markup=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(error.exit_code)

@@ -16,6 +16,8 @@ class EngineConfig(FrozenModel):
     """`local` samples in this process; `vllm` with one or several vLLM servers (docs/vllm.md)."""
     servers: tuple[str, ...] = ()
     """Addresses of running servers, such as `http://127.0.0.1:8000`; without any, the run starts one."""
+    count: int = Field(default=0, ge=0)
+    """Servers that `truing train --ray` starts, each on a GPU of its own (docs/scale.md)."""
     python: str | None = None
     """Python interpreter of the environment with vLLM, which starts a server; by default Truing's own."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -56,6 +58,8 @@ class EngineConfig(FrozenModel):
         ]
         if self.kind == "local" and changed:
             raise ValueError(f'{", ".join(changed)} need kind = "vllm"')
+        if self.count and self.servers:
+            raise ValueError("count starts servers, and servers names running ones: set one of them")
         if self.sleep and self.ahead:
             raise ValueError(
                 "a server that sleeps while the trainer works samples nothing ahead: set one of them"

@@ -124,12 +124,13 @@ class Recipe(FrozenModel):
     @model_validator(mode="after")
     def _check_ranks(self) -> "Recipe":
         """Refuse ranks that would share servers, or would have nothing to compute."""
-        servers, ranks = len(self.engine.servers), self.trainer.ranks
-        if 0 < servers < ranks:
-            raise ValueError(
-                f"trainer.ranks = {ranks} needs as many engine.servers, got {servers}: each rank samples with"
-                " its own; without any, each starts one"
-            )
+        ranks = self.trainer.ranks
+        for key, servers in {"servers": len(self.engine.servers), "count": self.engine.count}.items():
+            if 0 < servers < ranks:
+                raise ValueError(
+                    f"trainer.ranks = {ranks} needs as many engine.{key}, got {servers}: each rank samples"
+                    " with its own; without any, each starts one"
+                )
         for name in self.stages:
             key, stage = "batch_size" if name == "sft" else "prompts_per_step", getattr(self, name)
             if stage is not None and ranks > (groups := getattr(stage, key)):

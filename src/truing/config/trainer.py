@@ -1,6 +1,6 @@
 """The recipe's table of the trainer's processes."""
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
@@ -14,6 +14,8 @@ class TrainerConfig(FrozenModel):
     """Groups of ranks that each hold all weights; within a group they are sharded."""
     timeout: PositiveFloat = 1800.0
     """Seconds after which an exchange between ranks fails."""
+    restarts: int = Field(default=3, ge=0)
+    """How often a run is resumed after a rank, its node or an engine that Ray placed was lost."""
 
     @model_validator(mode="after")
     def _check_groups(self) -> "TrainerConfig":

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from truing.distributed.ending import Ending, RankEnd, ending_of
 
-def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> int:
-    """Run Python with these arguments in each rank; return the exit code of the rank that failed first.
+STOP_SECONDS = 30
+"""Seconds after which torchrun's launcher ends a rank by SIGKILL that SIGTERM did not end."""
+
+
+def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> Ending:
+    """Run Python with these arguments in each rank; return how they ended.
 
     The first rank writes to this terminal, each other one to files in ``log_dir``. If a rank ends with an
     error, the launcher stops the others.
@@ -32,8 +37,16 @@ def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> int:
     try:
         elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
-        _, failure = error.get_first_failure()
-        return failure.exitcode
+        return ending_of(_rank_ends(list(error.failures.values())))
     except SignalException as error:
-        return 128 + error.sigval
-    return 0
+        return Ending(128 + error.sigval)
+    return Ending(0)
+
+
+def _rank_ends(failures: Sequence[ProcessFailure]) -> list[RankEnd]:
+    """Return the ends of ranks; those of SIGKILL long after the first are the launcher's own."""
+    first = min(failure.timestamp for failure in failures)
+    return [
+        RankEnd(each.local_rank, each.exitcode, stopped=each.timestamp - first >= STOP_SECONDS - 1)
+        for each in failures
+    ]

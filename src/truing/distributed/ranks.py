@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from truing.errors import DistributedError, RecipeError
+from truing.errors import DistributedError, LostRankError, RecipeError
 
 T = TypeVar("T")
 
@@ -115,6 +115,11 @@ def this_process() -> Ranks:
     return Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 
+def is_launched() -> bool:
+    """Return whether a launcher started this process as a rank."""
+    return "RANK" in os.environ
+
+
 def check_started(ranks: int) -> None:
     """Raise if the launcher started another number of ranks than the recipe declares."""
     started = this_process().size
@@ -171,9 +176,9 @@ def _named(what: str) -> Iterator[None]:
         raise _lost(what, error) from error
 
 
-def _lost(what: str, error: Exception) -> DistributedError:
+def _lost(what: str, error: Exception) -> LostRankError:
     """Return the error that names an exchange in which another rank did not take part."""
-    return DistributedError(
+    return LostRankError(
         f"{what}: another rank did not take part",
         got=" ".join(str(error).split())[:300],
         remedy="the log of the rank that ended first has the cause; resume with --resume",

@@ -129,7 +129,8 @@ def run_in_ranks(faults: Sequence[Fault], keep: Path) -> list[FaultOutcome]:
         (keep / fault.name / RECIPE_FILE).write_text(json.dumps(table_of(fault)), encoding="utf-8")
     (ranks,) = {fault.ranks for fault in faults}
     logs, names = keep / "ranks", [fault.name for fault in faults]
-    if code := launch(["-m", "truing.faults.rank_process", str(keep), *names], ranks, logs):
+    code = launch(["-m", "truing.faults.rank_process", str(keep), *names], ranks, logs).exit_code
+    if code:
         raise TruingError("a run in ranks failed", got=f"exit code {code}", remedy=f"see the logs in {logs}")
     errors = [(keep / name / ERROR_FILE).read_text(encoding="utf-8") for name in names]
     return [outcome_of(fault, keep, error) for fault, error in zip(faults, errors, strict=True)]

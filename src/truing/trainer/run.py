@@ -9,6 +9,7 @@ from typing import Any
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks, check_started, join, named_losses
+from truing.engines.vllm.placed import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
@@ -38,6 +39,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         check_same_recipe(recipe, RunReader(out).recipe())
     cfg = recipe.trainer
     check_started(cfg.ranks)
+    check_placed(recipe)
     ranks = join(available_device(recipe.model.device), cfg.replicate, cfg.timeout)
     check_same_program(ranks, recipe)
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:

@@ -1,6 +1,5 @@
 """`truing train`: run a recipe."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +29,13 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     ] = None,
     ranks: Annotated[
         int | None, typer.Option(min=1, help="Processes on this machine, as trainer.ranks; docs/scale.md.")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Let Ray place ranks and engines: HOST:PORT of a cluster, auto or local; docs/scale.md.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
     datasets: Annotated[
@@ -78,19 +84,15 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     resolved = load_recipe(recipe, [*options.overrides, *command_line])
     for note in options.notes:
         Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
-    from truing.api import new_run_dir
     from truing.api import train as run_recipe
     from truing.cli.train.run_result import print_result, result_json
-    from truing.distributed.launch import launch
-    from truing.distributed.ranks import this_process
+    from truing.cli.train.start_ranks import start_ranks, start_ranks_by_ray
+    from truing.distributed.ranks import is_launched
 
-    count = resolved.trainer.ranks
-    if count > 1 and this_process().size == 1:
-        folder = out or new_run_dir(resolved.name)
-        # as it was called: ranks print further commands by its name
-        program = [sys.argv[0]] if Path(sys.argv[0]).name == "truing" else ["-m", "truing"]
-        arguments = [*program, *sys.argv[1:], *([] if out else ["--out", str(folder)])]
-        raise typer.Exit(launch(arguments, count, folder.with_name(f"{folder.name}.ranks")))
+    if ray and not is_launched():
+        raise typer.Exit(start_ranks_by_ray(resolved, out, resume, ray))
+    if resolved.trainer.ranks > 1 and not is_launched():
+        raise typer.Exit(start_ranks(resolved, out, resume))
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:
         print(result_json(result))

@@ -17,6 +17,7 @@ from truing.engines.vllm.answer import read_completion
 from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.params import check_expressible, to_request
+from truing.engines.vllm.placed import placed_engines
 from truing.engines.vllm.policy_copy import PolicyCopy
 from truing.engines.vllm.publication import Publication, prepare
 from truing.engines.vllm.running_batch import VllmBatch
@@ -221,12 +222,13 @@ def open_vllm(
             got=f'episode.grammar = "{recipe.episode.grammar}"',
             remedy='set episode.grammar = "off", or engine.kind = "local"',
         )
-    exchange = Path(recipe.engine.exchange).expanduser() if recipe.engine.exchange else None
+    placed = placed_engines()
+    exchange = Path(recipe.engine.exchange).expanduser() if recipe.engine.exchange else placed.exchange
     if exchange is not None:
         exchange.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="truing-weights-", dir=exchange))
     try:
-        urls = recipe.engine.servers[ranks.rank :: ranks.size]
+        urls = (placed.servers or recipe.engine.servers)[ranks.rank :: ranks.size]
         servers = open_servers(recipe, urls, model, context_length, device)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

@@ -40,22 +40,25 @@ STOP_SECONDS = 20.0
 """Seconds that a server may take to stop."""
 
 
-def server_command(recipe: Recipe, folder: Path, device: str, port: int, module: str) -> list[str]:
+def server_command(
+    recipe: Recipe, folder: Path, device: str, port: int, module: str, host: str = "127.0.0.1"
+) -> list[str]:
     """Return the command that starts a server.
 
     Args:
         recipe: its ``[engine]`` says how.
         folder: of the model.
         device: cpu or cuda, of the trainer.
-        port: to listen on, on this machine alone.
+        port: to listen on.
         module: the Python module to run: ``OPENAI_SERVER``, or ``CHILD_SERVER``.
+        host: the address to listen on; by default this machine alone reaches it.
     """
     cfg = recipe.engine
     dtype = cfg.dtype if cfg.dtype != "auto" else "float32" if device == "cpu" else "bfloat16"
     options: dict[str, object] = {
         "model": folder,
         "served-model-name": recipe.model.name,
-        "host": "127.0.0.1",
+        "host": host,
         "port": port,
         "dtype": dtype,
         "max-logprobs": max(20, recipe.sampling.top_k),
@@ -147,6 +150,11 @@ class ServerProcess:
                 time.sleep(0.2)
         finally:
             client.close()
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return the exit code of the server; None while it runs."""
+        return self._process.poll()
 
     def stop(self) -> None:
         """Stop the server and its processes, which a killed server leaves behind with their memory."""

@@ -9,4 +9,4 @@ from truing.faults.fake_vllm.options import read_options
 
 if __name__ == "__main__":
     options = read_options(sys.argv[1:])
-    uvicorn.run(FakeServer(options).app(), host="127.0.0.1", port=options.port, log_level="warning")
+    uvicorn.run(FakeServer(options).app(), host=options.host, port=options.port, log_level="warning")

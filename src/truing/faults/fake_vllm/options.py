@@ -14,6 +14,7 @@ class Options:
 
     model: Path
     name: str  # of the model in requests
+    host: str = "127.0.0.1"
     port: int = 0
     dtype: torch.dtype = torch.float32
     context: int = 0  # tokens; 0 is the model's
@@ -28,6 +29,7 @@ def read_options(arguments: Sequence[str]) -> Options:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--served-model-name", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--max-model-len", type=int, default=0)
@@ -37,6 +39,7 @@ def read_options(arguments: Sequence[str]) -> Options:
     return Options(
         model=known.model,
         name=known.served_model_name,
+        host=known.host,
         port=known.port,
         dtype=getattr(torch, known.dtype),
         context=known.max_model_len,

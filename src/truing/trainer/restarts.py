@@ -1,0 +1,70 @@
+"""Restarts of a run after a rank was lost: from which checkpoint, and when no more."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from truing.distributed.ending import Ending
+from truing.learner.checkpoint import find_newest
+from truing.record.store import RUN
+
+Start = Callable[[bool, bool], Ending]
+"""Starts the ranks of a run, whether it is resumed and whether after a loss; returns how they ended."""
+
+
+def run_with_restarts(
+    start: Start, run: Path, *, resume: bool, restarts: int, say: Callable[[str], None]
+) -> int:
+    """Start the ranks of a run, and again after a rank was lost; return the exit code.
+
+    An error that a rank raised ends the run. So do losses with no new checkpoint between them: what the
+    run does there, such as a step that needs too much memory, would be repeated.
+
+    Args:
+        start: called for each start.
+        run: the run directory.
+        resume: whether the first start resumes.
+        restarts: at most this many.
+        say: prints a line.
+    """
+    is_own = resume or not run.exists() or not any(run.iterdir())
+    before: str | None = None  # the newest checkpoint at the loss before; "" is none
+    for count in range(1, restarts + 2):
+        ending = start(resume, count > 1)
+        if not ending.lost:
+            if ending.failed:
+                say(ending.failed)
+            return ending.exit_code
+        newest = _newest_name(run)
+        if count > restarts or newest == before:
+            say(f"{ending.lost}; {_why_it_ends(run, restarts, newest if newest == before else None)}")
+            return ending.exit_code
+        if is_own:
+            resume = _may_resume(run)
+        position = f"from checkpoint {newest}" if newest else "from the start: there is no checkpoint yet"
+        say(f"{ending.lost}. Restart {count} of {restarts}, {position}")
+        before = newest
+    raise AssertionError("unreachable: the last restart returns")
+
+
+def _newest_name(run: Path) -> str:
+    """Return the name of the newest checkpoint; "" before the first."""
+    newest = find_newest(run / "checkpoints")
+    return newest.name if newest else ""
+
+
+def _may_resume(run: Path) -> bool:
+    """Return whether the run directory can be resumed; else nothing is on record yet, and it is emptied."""
+    if (run / RUN).is_file():
+        return True
+    shutil.rmtree(run, ignore_errors=True)
+    return False
+
+
+def _why_it_ends(run: Path, restarts: int, repeated: str | None) -> str:
+    """Return why there is no further restart; ``repeated`` is a checkpoint without a newer one, or ""."""
+    remedy = f"Go on with --out {run} --resume"
+    if repeated is not None:
+        place = f"a checkpoint after {repeated}" if repeated else "the first checkpoint"
+        return f"the loss before was also without {place}, so the run ends. {remedy}"
+    return f"all restarts are used (trainer.restarts = {restarts}), so the run ends. {remedy}"

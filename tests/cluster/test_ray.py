@@ -67,7 +67,7 @@ def test_a_cluster_that_is_too_small_is_refused(address, launcher):
 def test_a_cluster_that_other_work_holds_is_refused_within_a_limit(address, launcher, monkeypatch):
     import ray
 
-    monkeypatch.setattr("truing.cluster.placement.PLACE_SECONDS", 1.0)
+    monkeypatch.setattr("truing.cluster.launch.PLACE_SECONDS", 1.0)
     holder = ray.remote(RankActor).options(num_cpus=3).remote()
     ray.get(holder.place.remote())
     with pytest.raises(RecipeError, match="had no room within 1 s") as error:

@@ -31,7 +31,7 @@ def test_a_node_is_lost_and_another_one_takes_its_rank(cluster, undisturbed, tmp
     training = start(cluster, tmp_path)
     training.wait_for_updates(2)
     cluster.remove_node(node, allow_graceful=False)
-    training.wait_for(lambda: "for nodes: the Ray cluster has too few CPUs" in training.printed)
+    training.wait_for(lambda: "waiting up to 300 s for 2 CPU on the Ray cluster" in training.printed)
     cluster.add_node(num_cpus=1)
     assert training.finish() == 0, training.printed
     (said,) = losses(training.printed)

@@ -4,7 +4,8 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import ray
@@ -13,7 +14,7 @@ from ray.util.placement_group import PlacementGroup
 from truing.cluster.bundles import Bundle, bundles_of, check_fits, total, uses_gpus
 from truing.cluster.engine_actor import EngineActor
 from truing.cluster.follow import Follower
-from truing.cluster.placement import create_actor, node_resources, placed, wait_for_nodes
+from truing.cluster.placement import PLACE_SECONDS, RETURN_SECONDS, create_actor, node_resources, placed
 from truing.cluster.rank_actor import RankActor
 from truing.cluster.waiting import Member, MemberLostError, answers, ask
 from truing.config import Recipe
@@ -41,6 +42,11 @@ class RayLauncher:
     output: Path
     say: Callable[[str], None]
 
+    @cached_property
+    def on_gpu(self) -> bool:
+        """Whether ranks have a GPU each; a restart keeps to it."""
+        return uses_gpus(self.recipe, total(node_resources()))
+
     def launch(self, arguments: Sequence[str], is_restart: bool) -> Ending:
         """Run Python with these arguments in each rank; return how they ended.
 
@@ -49,14 +55,13 @@ class RayLauncher:
         Raises:
             TruingError: The cluster cannot hold the ranks and engines, or its nodes do not see the folders.
         """
-        on_gpu = uses_gpus(self.recipe, total(node_resources()))
-        bundles = bundles_of(self.recipe, on_gpu)
-        if is_restart:
-            wait_for_nodes(bundles, self.say)
-        check_fits(bundles, node_resources())
+        bundles = bundles_of(self.recipe, self.on_gpu)
+        if not is_restart:
+            check_fits(bundles, node_resources())
+        limit = RETURN_SECONDS if is_restart else PLACE_SECONDS
         try:
-            with placed(bundles) as group, self._actors(group, bundles) as (ranks, engines):
-                return self._run(arguments, ranks, engines, "cuda" if on_gpu else "cpu")
+            with placed(bundles, limit, self.say) as group, self._actors(group, bundles) as (ranks, engines):
+                return self._run(arguments, ranks, engines)
         except MemberLostError as error:
             return Ending(LOST_ANOTHER, f"{error.what} ({error.got})")
 
@@ -69,7 +74,9 @@ class RayLauncher:
         try:
             for rank, bundle in enumerate(bundles[:count]):
                 members.append(Member(f"rank {rank}", create_actor(RankActor, group, rank, bundle)))
-            members[:] = self._located(members)
+            # neighbours share a node: weights are gathered within groups of consecutive ranks
+            by_node = sorted(self._located(members), key=lambda member: (member.address, member.node_id))
+            members[:] = [replace(member, name=f"rank {rank}") for rank, member in enumerate(by_node)]
             self._check_folders(members)
             for number, bundle in enumerate(bundles[count:]):
                 actor = create_actor(EngineActor, group, count + number, bundle)
@@ -101,13 +108,11 @@ class RayLauncher:
                 remedy="start the run in a folder of a file system that all nodes share",
             )
 
-    def _run(
-        self, arguments: Sequence[str], ranks: Sequence[Member], engines: Sequence[Member], device: str
-    ) -> Ending:
+    def _run(self, arguments: Sequence[str], ranks: Sequence[Member], engines: Sequence[Member]) -> Ending:
         """Start the engines, then the ranks; follow all until the ranks have ended."""
         weights, logs = self.output / "weights", self._new_folder()
         try:
-            variables = self._start_engines(engines, weights, device, logs)
+            variables = self._start_engines(engines, weights, logs)
             (port,) = ask(ranks[:1], "looking for a free port", "free_port")
             common = {**variables, "MASTER_ADDR": ranks[0].address, "MASTER_PORT": str(port)}
             calls = {}
@@ -127,15 +132,13 @@ class RayLauncher:
         folder.mkdir()
         return folder
 
-    def _start_engines(
-        self, engines: Sequence[Member], weights: Path, device: str, logs: Path
-    ) -> Mapping[str, str]:
+    def _start_engines(self, engines: Sequence[Member], weights: Path, logs: Path) -> Mapping[str, str]:
         """Start the engines; return what tells ranks of them."""
         if not engines:
             return {}
         weights.mkdir(exist_ok=True)
         table = self.recipe.model_dump(mode="json", exclude_none=True)
-        calls = {}
+        device, calls = "cuda" if self.on_gpu else "cpu", {}
         for number, engine in enumerate(engines):
             log = logs / f"engine-{number}.log"
             calls[engine.actor.start.remote(table, device, log)] = engine

@@ -1,6 +1,5 @@
 """Places the ranks and engines of a run: one actor each, in the bundles of a placement group."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,47 +17,39 @@ PLACE_SECONDS = 60.0
 RETURN_SECONDS = 300.0
 """Seconds for which a restart waits for lost nodes to return."""
 
+SAY_SECONDS = 3.0
+"""Seconds after which a wait is told."""
+
 
 def node_resources() -> list[Bundle]:
     """Return the resources of each node that is alive."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def wait_for_nodes(bundles: Sequence[Bundle], say: Callable[[str], None]) -> None:
-    """Return once the nodes could hold all bundles; a lost node may return.
-
-    Raises:
-        RecipeError: They still cannot after ``RETURN_SECONDS``.
-    """
-    end, said = time.monotonic() + RETURN_SECONDS, False
-    while True:
-        try:
-            return check_fits(bundles, node_resources())
-        except RecipeError as error:
-            if time.monotonic() > end:
-                raise
-            if not said:
-                say(f"waiting up to {RETURN_SECONDS:g} s for nodes: {error.what}, {error.got}")
-            said = True
-            time.sleep(1)
-
-
 @contextmanager
-def placed(bundles: Sequence[Bundle]) -> Iterator[PlacementGroup]:
+def placed(bundles: Sequence[Bundle], limit: float, say: Callable[[str], None]) -> Iterator[PlacementGroup]:
     """Reserve bundles as long as the block runs, on as few nodes as they fit.
 
+    Args:
+        bundles: what each rank and engine needs.
+        limit: seconds to wait for nodes, or for other work to end.
+        say: prints a line.
+
     Raises:
-        RecipeError: Other work holds what is asked for.
+        RecipeError: The cluster still has no room.
     """
     group = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
     try:
-        if not group.wait(PLACE_SECONDS):
-            raise RecipeError(
-                f"the Ray cluster had no room within {PLACE_SECONDS:g} s: other work holds its resources",
-                got=f"free: {in_words(ray.available_resources())}",
-                expected=in_words(total(bundles)),
-                remedy="wait until that work has ended, or start nodes; `ray status` shows who holds what",
-            )
+        if not group.wait(min(SAY_SECONDS, limit)):
+            say(f"waiting up to {limit:g} s for {in_words(total(bundles))} on the Ray cluster")
+            if not group.wait(limit):
+                check_fits(bundles, node_resources())
+                raise RecipeError(
+                    f"the Ray cluster had no room within {limit:g} s: other work holds its resources",
+                    got=f"free: {in_words(ray.available_resources())}",
+                    expected=in_words(total(bundles)),
+                    remedy="wait until it has ended, or start nodes; `ray status` shows who holds what",
+                )
         yield group
     finally:
         remove_placement_group(group)

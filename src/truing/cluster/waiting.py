@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from truing.errors import DistributedError, TruingError
 
@@ -60,8 +60,8 @@ def answer(member: Member, call: Any, what: str) -> Any:
         return ray.get(call, timeout=ANSWER_SECONDS)
     except (RayActorError, GetTimeoutError) as error:
         raise MemberLostError(
-            f"{member} was lost: {_cause(member)}",
-            got=" ".join(str(error).split())[:500],
+            f"{member} was lost: {_cause(member, error)}",
+            got=" ".join(str(error).split())[:300],
             remedy="the logs of Ray on the node have the cause",
         ) from error
     except RayTaskError as error:
@@ -72,8 +72,10 @@ def answer(member: Member, call: Any, what: str) -> Any:
         raise _failed(member, what, error) from error
 
 
-def _cause(member: Member) -> str:
-    """Return whether the node or only the process is gone."""
+def _cause(member: Member, error: RayError) -> str:
+    """Return whether the node or only the process is gone, as far as Ray knows yet."""
+    if isinstance(error, (ActorUnavailableError, GetTimeoutError)):
+        return "its Ray process or its node does not answer"
     alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     if member.node_id and member.node_id not in alive:
         return "its node is gone"

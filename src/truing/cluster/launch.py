@@ -25,6 +25,9 @@ from truing.errors import RecipeError
 START_SECONDS = 600.0
 """Seconds in which the Ray process of a rank or an engine must start; imports take long on many nodes."""
 
+END_SECONDS = 60.0
+"""Seconds in which actors must end what they started, before they are killed with it."""
+
 
 @dataclass(frozen=True)
 class RayLauncher:
@@ -150,6 +153,7 @@ class RayLauncher:
 def _end(members: Sequence[Member]) -> None:
     """End what the actors started, then the actors."""
     stops = [member.actor.stop.remote() for member in members]
-    ray.wait(stops, num_returns=len(stops), timeout=60.0) if stops else None
+    if stops:
+        ray.wait(stops, num_returns=len(stops), timeout=END_SECONDS)
     for member in members:
         ray.kill(member.actor)

@@ -13,6 +13,10 @@ ANSWER_SECONDS = 120.0
 """Seconds in which an actor must answer."""
 
 
+READY_SECONDS = 5.0
+"""Seconds that an answer that is there may take over the network."""
+
+
 @dataclass(frozen=True)
 class Member:
     """A rank or an engine: its name, its actor, and the node on which Ray placed it."""
@@ -50,14 +54,14 @@ def answers(calls: Mapping[Any, Member], what: str, limit: float) -> list[Any]:
 
 
 def answer(member: Member, call: Any, what: str) -> Any:
-    """Return the answer to a call that is ready.
+    """Return the answer to a call that is ready, or late.
 
     Raises:
-        MemberLostError: Its actor is gone.
+        MemberLostError: Its actor is gone, or late.
         TruingError: The error that it raised.
     """
     try:
-        return ray.get(call, timeout=ANSWER_SECONDS)
+        return ray.get(call, timeout=READY_SECONDS)
     except (RayActorError, GetTimeoutError) as error:
         raise MemberLostError(
             f"{member} was lost: {_cause(member, error)}",

@@ -117,7 +117,7 @@ def this_process() -> Ranks:
 
 def is_launched() -> bool:
     """Return whether a launcher started this process as a rank."""
-    return "RANK" in os.environ
+    return {"RANK", "WORLD_SIZE"} <= os.environ.keys()
 
 
 def check_started(ranks: int) -> None:

@@ -82,11 +82,12 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
 def check_same_recipe(recipe: Recipe, recorded: str) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 
-    ``doctor`` and ``trainer`` may differ: neither diagnosis nor the number of ranks changes the training.
+    ``doctor``, ``trainer`` and ``engine.count`` may differ: neither diagnosis nor the number of ranks and
+    servers changes the training.
     """
     current, original = (flatten(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
     for key in sorted(current.keys() | original.keys()):
-        if key.startswith(("doctor.", "trainer.")):
+        if key.startswith(("doctor.", "trainer.")) or key == "engine.count":
             continue
         if current.get(key) != original.get(key):
             raise RecordError(

@@ -1,0 +1,31 @@
+"""Which keys a resumed run may change: those that change where it runs, never what it trains."""
+
+import pytest
+
+from truing.config import resolve, to_toml
+from truing.errors import RecordError
+from truing.learner.restore import check_same_recipe
+
+VLLM = {"kind": "vllm", "count": 2}
+
+
+def test_placement_and_diagnosis_may_change(mini):
+    recorded = to_toml(resolve(mini(engine=VLLM)))
+    changed = {
+        "engine": {**VLLM, "count": 4},
+        "trainer": {"ranks": 2, "restarts": 0},
+        "doctor": {"stop": False},
+    }
+    check_same_recipe(resolve(mini(**changed)), recorded)
+
+
+def test_a_run_of_a_version_without_the_key_may_be_resumed(mini):
+    recorded = to_toml(resolve(mini()))
+    assert "\ncount = 0\n" in recorded
+    check_same_recipe(resolve(mini()), recorded.replace("\ncount = 0\n", "\n"))
+
+
+def test_how_engines_sample_may_not(mini):
+    recorded = to_toml(resolve(mini(engine=VLLM)))
+    with pytest.raises(RecordError, match=r"engine\.max_requests differs"):
+        check_same_recipe(resolve(mini(engine={**VLLM, "max_requests": 8})), recorded)

@@ -35,6 +35,7 @@ def servers():
     return found
 
 
+@pytest.mark.slow
 def test_an_engine_that_ray_places_is_killed_started_again_and_proven(train, tmp_path):
     before = {process.pid for process in servers()}
     python = str(fake_vllm_python(tmp_path))

@@ -14,6 +14,7 @@ def local_ray(cpus):
     import ray
 
     context = ray.init(
+        "local",
         num_cpus=cpus,
         include_dashboard=False,
         object_store_memory=100 * 2**20,

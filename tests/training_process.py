@@ -75,7 +75,7 @@ class TrainingProcess:
                 if found := look():
                     return found
             assert self.process.poll() is None, self.printed
-            time.sleep(0.01)
+            time.sleep(0.05)
         raise AssertionError(self.printed)
 
     def wait_for_updates(self, count: int) -> None:

@@ -19,10 +19,11 @@ def test_placement_and_diagnosis_may_change(mini):
     check_same_recipe(resolve(mini(**changed)), recorded)
 
 
-def test_a_run_of_a_version_without_the_key_may_be_resumed(mini):
+@pytest.mark.parametrize("key", ["\nmax_requests = 256\n", "\nahead = 0\n", "\ncuda_graphs = false\n"])
+def test_a_run_of_a_version_without_a_key_is_resumed_with_its_default(mini, key):
     recorded = to_toml(resolve(mini()))
-    assert "\ncount = 0\n" in recorded
-    check_same_recipe(resolve(mini()), recorded.replace("\ncount = 0\n", "\n"))
+    assert key in recorded
+    check_same_recipe(resolve(mini()), recorded.replace(key, "\n"))
 
 
 def test_how_engines_sample_may_not(mini):

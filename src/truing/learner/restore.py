@@ -83,9 +83,10 @@ def check_same_recipe(recipe: Recipe, recorded: str) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 
     ``doctor``, ``trainer`` and ``engine.count`` may differ: neither diagnosis nor the number of ranks and
-    servers changes the training.
+    servers changes the training. A key that the version of the run did not know has its default.
     """
-    current, original = (flatten(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
+    started = resolve(tomllib.loads(recorded))
+    current, original = (flatten(tomllib.loads(to_toml(each))) for each in (recipe, started))
     for key in sorted(current.keys() | original.keys()):
         if key.startswith(("doctor.", "trainer.")) or key == "engine.count":
             continue

@@ -14,6 +14,7 @@ from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.learning_rate import declared_rate
 from truing.doctor.oracle.token_gradients import expected_token_gradients
+from truing.doctor.rules.msk007 import demonstrated_step
 from truing.learner.optimizer import learning_rate
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
@@ -25,6 +26,19 @@ from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
 from truing.ops.ratios import within_bounds
 from truing.types.sampling_params import SamplingParams
 from truing.types.token import Support
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_a_mean_over_ranks_of_their_token_means(stage):
+    step = demonstrated_step() if stage == "sft" else example_step()
+    names = [row.sample_id for row in step.rows]
+    ranks = {"rows": [{"of_rank": [names[:3], names[3:]]}]}  # 12 and 20 tokens
+    step = changed_step(step, setup={"aggregation": "rank_token_mean"}, facts={"ranks": ranks})
+    own_N = torch.where(step.row_of_token < 3, 12, 20)
+    mask_N = step.tokens["supervised_mask"] | step.tokens["policy_mask"]
+    advantage_N = 1.0 if stage == "sft" else step.tokens["advantage"].nan_to_num().double()
+    expected_N = mask_N * advantage_N / (2 * own_N)
+    assert torch.allclose(expected_token_gradients(step), expected_N.double(), atol=1e-12)
 
 
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=12), st.sampled_from(["group", "batch", "none"]))

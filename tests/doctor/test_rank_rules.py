@@ -5,7 +5,7 @@ import torch
 
 from truing.doctor.diagnosis import examine
 from truing.doctor.example_steps import changed_step
-from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt014
+from truing.doctor.rules import RULES, dst001, dst002, dst003, dst004, opt009, opt014
 from truing.doctor.rules.dst001 import Measured
 
 
@@ -73,11 +73,27 @@ def test_a_doubled_row_has_its_ranks(ranks, who):
     assert found.got == who
 
 
+def test_examples_of_two_ranks_are_no_doubled_rows():
+    rows = [dst003.NONE | {"of_rank": [], "shared": [["s1", [0, 1]]], "shared_count": 4}]
+    (found,) = claims("DST002", ranks_with(rows=rows))
+    assert found.what == "ranks 0 and 1 train on the same examples: 4 rows of the first"
+
+
 @pytest.mark.parametrize(
     ("factors", "what"),
     [
         ((8 / 2, 8 / 6), "each rank divides its loss by its own rows, not by those of all ranks"),
         ((32 / 7, 32 / 25), "each rank divides its loss by its own tokens, not by those of all ranks"),
+        # means of each rank that are averaged, as by DDP
+        ((8 / 2 / 2, 8 / 6 / 2), "each rank divides its loss by its own rows, not by those of all ranks"),
+        (
+            (32 / 7 / 2, 32 / 25 / 2),
+            "each rank divides its loss by its own tokens, not by those of all ranks",
+        ),
+        (
+            (0.5, 0.5),
+            "the loss is divided by the tokens or rows of all ranks, and once more by the 2 ranks",
+        ),
         ((1.0, 0.5), "the token gradients of each rank have a factor of their own"),
         ((3.0, 3.0), ""),  # one factor for all is no rank's denominator: MSK003
         ((1.0, 1.0), ""),
@@ -129,3 +145,38 @@ def test_norms_of_the_critic_count_too():
 def test_an_average_over_ranks_is_named(known, numbers, what):
     step = changed_step(opt014._handed(**known), numbers=numbers)
     assert [each.what for each in claims("OPT014", step)] == ([what] if what else [])
+
+
+EXACT, FAR = {"difference": 1e-7, "cosine": 1.0}, {"difference": 0.5, "cosine": 0.7}
+
+
+@pytest.mark.parametrize(
+    ("known", "what"),
+    [
+        (
+            {"ranks": 2, "own": [EXACT, FAR], **FAR},
+            "on rank 0 it is that of the rank's own rows, not averaged",
+        ),
+        ({"ranks": 2, "own": [EXACT, EXACT], **FAR}, "on rank 0, 1 it is that of the rank's own rows"),
+        (
+            {"ranks": 2, "own": [FAR, FAR], "trainer": 1.0, "difference": 0.5},
+            "it is 2 times as long, as with a sum over ranks, not an average",
+        ),
+        (
+            {"ranks": 2, "own": [FAR, FAR], "trainer": 0.25, "difference": 0.25},
+            "it is 1/2 as long, as with a second average over ranks",
+        ),
+        (
+            {"ranks": 3, "own": [FAR] * 3, "trainer": 1.0, "difference": 0.5},
+            "2 times as long, as with a wrong",
+        ),
+        ({"ranks": 2, "own": [FAR, FAR], "cosine": -1.0, "difference": 1.0}, "opposite direction"),
+        ({"ranks": 2, "own": [FAR, FAR]}, ""),
+        # equal rows on both ranks: each gradient is that of its own rows, and of all
+        ({"ranks": 2, "own": [EXACT, EXACT]}, ""),
+    ],
+)
+def test_a_gradient_that_was_not_averaged_over_ranks_is_named(known, what):
+    found = [each.what for each in claims("OPT009", opt009._of(**known))]
+    assert len(found) == bool(what)
+    assert all(what in each for each in found)

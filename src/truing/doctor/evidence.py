@@ -37,7 +37,7 @@ class Setup:
     on_policy: bool | None = None  # the first update has the sampler's weights and distribution
     surrogate: str | None = None  # clip, cispo, reinforce
     ratio: str | None = None  # token, sequence
-    aggregation: str | None = None  # token_mean, sequence_mean, sequence_sum
+    aggregation: str | None = None  # token_mean, rank_token_mean, sequence_mean, sequence_sum
     clip_low: float | None = None
     clip_high: float | None = None
     max_ratio: float | None = None
@@ -146,6 +146,13 @@ class Step:
         """Return the index of each token within its row: [N] int64."""
         starts = torch.tensor(self.starts, dtype=torch.int64)
         return torch.arange(len(self.row_of_token)) - starts[self.row_of_token]
+
+    @cached_property
+    def rank_of_row(self) -> Tensor:
+        """Return the rank that computed each row: [B] int64; −1 if unknown, the last of several."""
+        updates = [each["of_rank"] for each in self.facts.get("ranks", {}).get("rows", [])]
+        owner = {name: rank for of_rank in updates for rank, names in enumerate(of_rank) for name in names}
+        return torch.tensor([owner.get(row.sample_id, -1) for row in self.rows], dtype=torch.int64)
 
     @property
     def is_first_of_stage(self) -> bool:

@@ -102,7 +102,7 @@ def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
         token_gradient_N = token_gradient_N + _kl(step, here_N & ~demo_N)
     if demonstrated_N.any():
         weight = step.numbers.get("weight/supervised", 1.0)
-        share_N = weight * demonstrated_N.double() / demonstrated_N.sum()
+        share_N = weight * demonstrated_N.double() / _tokens(step, demonstrated_N)
         if (
             step.setup.surrogate == "dft"
         ):  # each token by its own probability: https://arxiv.org/abs/2508.05629
@@ -182,15 +182,28 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
 
 
 def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
-    """Return the aggregation's weight of a token: 1/tokens, 1/(rows · own), 1/(rows · budget)."""
+    """Return the aggregation's weight of a token: 1/tokens, 1/(rows · own), 1/(rows · budget).
+
+    With ``rank_token_mean`` it is 1/(ranks · tokens of its rank).
+    """
     setup = step.setup
     rows = int((_per_row(step, drawn_N) > 0).sum())
-    if setup.aggregation == "token_mean":
-        return mask_N.double() / mask_N.sum().clamp(min=1)
+    if setup.aggregation in ("token_mean", "rank_token_mean"):
+        return mask_N.double() / _tokens(step, mask_N)
     if setup.aggregation == "sequence_mean":
         return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.row_of_token]
     assert setup.max_new_tokens is not None
     return mask_N.double() / (rows * setup.max_new_tokens)
+
+
+def _tokens(step: Step, mask_N: Tensor) -> Tensor:
+    """Return the denominator of a mean over tokens: scalar; of a mean over ranks of theirs: [N]."""
+    if step.setup.aggregation != "rank_token_mean":
+        return mask_N.sum().clamp(min=1)
+    rank_N = step.rank_of_row[step.row_of_token]
+    ranks = rank_N.unique()
+    counts = {int(rank): int((mask_N & (rank_N == rank)).sum()) for rank in ranks}
+    return len(ranks) * torch.tensor([max(1, counts[rank]) for rank in rank_N.tolist()])
 
 
 def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:

@@ -13,12 +13,18 @@ equal up to rounding. The draws of each rank are replayed, as in SMP009: if all 
 their random numbers, those of the others must too. Sharded weights count as a whole: ranks that hold parts
 of one copy agree, replicas may not.
 
+In TRL the ranks are the processes of accelerate. Each of them sends digests of its weights before and after
+the update, of the optimizer's gradient and moments, of frozen and of reference weights, its learning rates,
+and its settings.
+
 Healthy look-alikes: Advantages that differ in a last digit between two kinds of processors. One process:
 there is nothing to compare.
 
 Fix: The name shows the cause. Weights: a replica that missed a reduction, or read other files. The reference
 or the sampler: a sync that not every rank made. Learning rates: a schedule that one rank began again. Random
-numbers: a seed to which the rank was added. Advantages: a mean or deviation over the rank's own rows.
+numbers: a seed to which the rank was added. Advantages: a mean or deviation over the rank's own rows. Weights
+before the first update: an initialization with another seed, after the weights were made equal. Gradients:
+`no_sync` that was left on, or a forward of the model below DDP.
 
 References: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html, docs/scale.md
 """
@@ -96,7 +102,13 @@ def judge(measured: Measured) -> Iterator[Claim]:
 MISSED = 0.5
 """Share of tokens: fewer may miss by another distribution; other random numbers miss most."""
 
-RESULTS = {"advantages": 3.1, "critic weights": 0.8, "policy weights": 0.7, "optimizer moments": 0.6}
+RESULTS = {
+    "advantages": 3.1,
+    "gradients": 0.9,
+    "critic weights": 0.8,
+    "policy weights": 0.7,
+    "optimizer moments": 0.6,
+}
 """Specificity of what differs as a result of other differences: a gradient's fault is a better cause."""
 
 

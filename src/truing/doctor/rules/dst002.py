@@ -7,20 +7,24 @@ Why it is silent: The loss divides by the tokens of all rows in any case, so a l
 little smaller and a doubled one a little larger. Each rank's own numbers are right.
 
 How it is measured: Each rank counts the backward passes of every row, and the counts of all are added up.
-Each row with a gradient in some term of the loss must have one in each update that it is in.
+Each row with a gradient in some term of the loss must have one in each update that it is in. In TRL two
+ranks must not have the same example, or with GRPO groups of the same prompt, unless the dataset has it as
+often.
 
 Healthy look-alikes: A row without any gradient, such as one with an advantage of 0: no rank computes it. A
 rank without rows, which computes one and drops the result. Several declared passes over a batch: each
-update counts by itself.
+update counts by itself. The last update of an epoch, which accelerate fills with the first examples: the
+rule does not compare it.
 
 Fix: Look at how rows are split: a last micro-batch that is dropped, a sampler that pads each share to one
-length by repeating rows, a share that depends on state of the rank.
+length by repeating rows, a share that depends on state of the rank. In TRL: a data loader that was not
+prepared by accelerate, so that each process reads all examples.
 
 References: https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.distributed.DistributedSampler,
 docs/scale.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
@@ -39,16 +43,18 @@ class Rows(NamedTuple):
     idle: list[int]  # ranks that were to compute them
     twice: list[tuple[str, list[int]]]  # the first, with the ranks that computed them
     twice_count: int
+    shared: Sequence[tuple[str, list[int]]] = ()  # the first with an example of other ranks, with these ranks
+    shared_count: int = 0
 
 
 def measure(step: Step) -> list[Rows]:
     """Read the counts of each inner step."""
     facts: list[dict[str, Any]] = step.facts["ranks"]["rows"]
-    return [Rows(**{name: each[name] for name in Rows._fields}) for each in facts]
+    return [Rows(**{name: each[name] for name in Rows._fields if name in each}) for each in facts]
 
 
 def judge(updates: list[Rows]) -> Iterator[Claim]:
-    """Claim lost and doubled rows, of the first inner step that has any."""
+    """Claim lost and doubled rows and examples, of the first inner step that has any."""
     lost = next((each for each in updates if each.missing_count), None)
     doubled = next((each for each in updates if each.twice_count), None)
     if lost is not None:
@@ -65,9 +71,18 @@ def judge(updates: list[Rows]) -> Iterator[Claim]:
             f"{name} was computed by {who}",
         )
 
+    shared = next((each for each in updates if each.shared_count), None)
+    if shared is not None:
+        name, ranks = shared.shared[0]
+        yield _claim(
+            f"ranks {' and '.join(map(str, ranks))} train on the same examples:"
+            f" {with_count(shared.shared_count, 'row')} of the first",
+            f"the example of {name} once more on another rank",
+            "each example on one rank: the dataset has it once",
+        )
 
-def _claim(what: str, got: str) -> Claim:
-    expected = "one backward pass of each row, on one rank"
+
+def _claim(what: str, got: str, expected: str = "one backward pass of each row, on one rank") -> Claim:
     return Claim(Verdict.PROVEN, what, got=got, expected=expected, specificity=3.1)
 
 

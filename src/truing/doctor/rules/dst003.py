@@ -9,20 +9,22 @@ rank's loss is a right mean of its own rows.
 
 How it is measured: A second implementation computes each token's gradient from the record, as in MSK003.
 The quotient of the two is taken over the tokens of each rank. It must be 1. A quotient that is the same for
-all tokens of a rank, and not 1, is a denominator of the rank; if it is the share of its tokens or rows, it
-is named.
+all tokens of a rank, and not 1, is a denominator of the rank; if it is the share of its tokens or rows, or
+one over the number of ranks, it is named. In TRL, where DDP averages gradients, the token gradients are those
+of the average.
 
 Healthy look-alikes: Tokens without a gradient, which are not compared. A rank with no row. A factor of
 single rows or tokens: that is a mask or a weight, and no rank's denominator.
 
 Fix: Count tokens over the whole minibatch before it is split, add the counts of all ranks up, pass the sum
-to the loss, and sum gradients over ranks: with FSDP, set the divide factor to 1.
+to the loss, and sum gradients over ranks: with FSDP, set the divide factor to 1. With DDP, which averages,
+multiply the loss by the number of ranks.
 
 References: https://huggingface.co/blog/gradient_accumulation, https://github.com/volcengine/verl/issues/5625,
 docs/scale.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -54,13 +56,10 @@ def measure(step: Step) -> list[Share]:
     known_N = ~near_bound(step) & complete_minibatches(step)
     least = ROUNDING * max(float(expected_N.abs().max()), 1e-30) if len(expected_N) else 0.0
     compared_N = known_N & (expected_N.abs() > least) & (got_N.abs() > least)
-    updates = [each["of_rank"] for each in step.facts["ranks"]["rows"]]  # the last update of a row counts
-    owner = {name: rank for of_rank in updates for rank, names in enumerate(of_rank) for name in names}
-    rank_B = torch.tensor([owner.get(row.sample_id, -1) for row in step.rows])
-    rank_N = rank_B[step.row_of_token]
+    rank_N = step.rank_of_row[step.row_of_token]
     return [
         _share(rank, compared_N & (rank_N == rank), compared_N, got_N / expected_N, step.row_of_token)
-        for rank in sorted(set(owner.values()))
+        for rank in sorted(set(step.rank_of_row.tolist()) - {-1})
         if bool((compared_N & (rank_N == rank)).any())
     ]
 
@@ -88,13 +87,25 @@ def judge(shares: list[Share]) -> Iterator[Claim]:
         return
     differ = max(each.factor for each in shares) - min(each.factor for each in shares) > ROUNDING
     own = {"tokens": [each.of_tokens for each in shares], "rows": [each.of_rows for each in shares]}
+    ranks = len(shares)
     for what, of in own.items():
-        fits = all(abs(each.factor / share - 1) <= ROUNDING for each, share in zip(shares, of, strict=True))
-        if fits and len(shares) > 1:
+        # gradients are summed over ranks, or the ranks' own means are averaged
+        if ranks > 1 and (_fit(shares, of) or _fit(shares, [share / ranks for share in of])):
             yield _claim(f"each rank divides its loss by its own {what}, not by those of all ranks", shares)
             return
-    if differ:
+    if ranks > 1 and _fit(shares, [1 / ranks] * ranks):
+        yield _claim(
+            f"the loss is divided by the tokens or rows of all ranks, and once more by the {ranks} ranks",
+            shares,
+        )
+    elif differ:
         yield _claim("the token gradients of each rank have a factor of their own", shares)
+
+
+def _fit(shares: list[Share], factors: Sequence[float]) -> bool:
+    """Return whether the ranks have these factors."""
+    pairs = zip(shares, factors, strict=True)
+    return all(abs(share.factor / factor - 1) <= ROUNDING for share, factor in pairs)
 
 
 def _claim(what: str, shares: list[Share]) -> Claim:

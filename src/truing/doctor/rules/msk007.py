@@ -122,7 +122,7 @@ RULE = Rule(
     taints=("sft",),
     applies=lambda step: (
         step.setup.algo in ("sft", "rft")
-        and step.setup.aggregation in ("token_mean", None)
+        and step.setup.aggregation in ("token_mean", "rank_token_mean", None)
         and has_gradient(step)
     ),
     measure=measure,

@@ -10,10 +10,11 @@ is a number like any other.
 How it is measured: In an audit all rows of the update go backward in small parts, before the update, and
 the check adds up their gradients. When the optimizer runs, the check compares its gradient with the sum as
 a vector: length, angle, and the length of the difference. In TRL the sum is that of a plain forward of each
-row, with the token gradients of the trainer's own loss. In another precision than float32 the check
-computes the sum once more with random rounding in each module: four times that change is allowed, and
-twenty times is proof. The check changes a weight without a gradient by a hundredth: if log-probabilities
-change, and half as much with half the change, a path is cut.
+row, with the token gradients of the trainer's own loss. With several processes (ranks) it is over the rows
+of all, whose losses DDP averages, and is compared with the gradient of each. In another precision than
+float32 the check computes the sum once more with random rounding in each module: four times that change is
+allowed, and twenty times is proof. The check changes a weight without a gradient by a hundredth: if
+log-probabilities change, and half as much with half the change, a path is cut.
 
 Healthy look-alikes: Rounding in another order, a few millionths in float32. Certain tokens, whose gradient
 is rounding. A of an adapter whose B is still 0: it has no gradient, and changes nothing. Dropout and noise,
@@ -22,7 +23,8 @@ proof.
 
 Fix: The angle shows the cause. The opposite direction is a sign. The same direction with another length is
 a micro-batch that counts twice, a wrong number of accumulated micro-batches, or a clip of each. Anything
-else is a part that is lost, cleared, or left over.
+else is a part that is lost, cleared, or left over. A rank with the gradient of its own rows did not
+take part in the average: `no_sync` was left on, or the forward was that of the model below DDP.
 
 References: https://huggingface.co/blog/gradient_accumulation, docs/control.md
 """
@@ -58,6 +60,8 @@ class Measured(NamedTuple):
     moved: float  # nats per unit of token gradient, by a small change of that weight
     silent: int  # weights without a gradient
     least: float  # nats per unit of token gradient beyond rounding
+    ranks: int
+    alone: list[int]  # ranks whose gradient is that of their own rows
 
 
 def measure(step: Step) -> Measured:
@@ -65,7 +69,12 @@ def measure(step: Step) -> Measured:
     known = step.facts["row_gradients"]
     cut = known.get("missing_gradient") or {"weight": "", "moved": 0.0, "silent": 0}
     least = tolerance(stage_rounding(step), None, MOVED) or MOVED
-    return Measured(compared(known), known["free"], cut["weight"], cut["moved"], cut["silent"], least)
+    gradients, ranks = compared(known), known.get("ranks", 1)
+    alone = [
+        rank for rank, own in enumerate(known.get("own", [])) if not differ(compared(known | own), RELATIVE)
+    ]
+    cause = (cut["weight"], cut["moved"], cut["silent"], least)
+    return Measured(gradients, known["free"], *cause, ranks, alone)
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -76,7 +85,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         yield Claim(
             verdict,
             f"the optimizer's gradient is not the sum over its {with_count(gradients.rows, 'row')}"
-            f"{reading(gradients)}",
+            f"{_of_ranks(measured) or reading(gradients)}",
             got=f"a length of {gradients.trainer:.3g}, cosine {gradients.cosine:.3g},"
             f" {gradients.difference:.3g} apart",
             expected=f"a length of {gradients.plain:.3g}"
@@ -100,6 +109,21 @@ def judge(measured: Measured) -> Iterator[Claim]:
             expected="a gradient for each weight with an effect",
             specificity=2,
         )
+
+
+def _of_ranks(measured: Measured) -> str:
+    """Return the diagnosis from what ranks average, as text; "" if it is another one."""
+    ranks, times = measured.ranks, measured.gradients.trainer / (measured.gradients.plain or 1.0)
+    if ranks == 1:
+        return ""
+    if measured.alone:
+        which = ", ".join(map(str, measured.alone))
+        return f" of all {ranks} ranks: on rank {which} it is that of the rank's own rows, not averaged"
+    if abs(times / ranks - 1) < RELATIVE and measured.gradients.cosine > 1 - RELATIVE:
+        return f" of all {ranks} ranks: it is {ranks} times as long, as with a sum over ranks, not an average"
+    if abs(times * ranks - 1) < RELATIVE and measured.gradients.cosine > 1 - RELATIVE:
+        return f" of all {ranks} ranks: it is 1/{ranks} as long, as with a second average over ranks"
+    return ""
 
 
 def _of(**lengths: object) -> Step:

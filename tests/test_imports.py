@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "__init__": "types rewards envs api",
     "bench": "errors utils types models rewards engines api",
     "probes": "errors types config ops models rewards envs learner",
-    "integrations": "errors utils types models doctor instrumentation",
+    "integrations": "errors utils types distributed models doctor instrumentation",
     "faults": (
         "errors utils types distributed config ops record models rewards engines rollouts doctor trainer api"
     ),

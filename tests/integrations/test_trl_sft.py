@@ -235,3 +235,15 @@ def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path)
     assert again.findings[code][0].excerpt
     with pytest.raises(RecordError, match="folder of its own"):
         audit(trainer(), out=folder)
+
+
+def test_what_sharded_weights_leave_unchecked_is_named(trainer, monkeypatch):
+    monkeypatch.setattr("truing.integrations.trl.base.holds_whole_weights", lambda _: False)
+    trl_trainer = trainer()
+    result = audit(trl_trainer)
+    trl_trainer.train()
+    assert fired(result) == {}
+    unchecked = {code for code, verdict in results(result).items() if verdict is Verdict.NOT_CHECKED}
+    assert {"OPT001", "OPT002", "OPT003", "OPT008", "OPT009", "OPT010", "SMP005"} <= unchecked
+    assert results(result)["MSK007"] is Verdict.CLEAN
+    assert "not checked: the optimizer's gradient, the weights" in str(result)

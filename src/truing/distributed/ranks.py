@@ -36,8 +36,8 @@ class Ranks:
         """Whether this rank writes the run directory."""
         return self.rank == 0
 
-    def for_thread(self) -> "Ranks":
-        """Return the same ranks for a second thread, whose exchanges may meet those of the first."""
+    def with_own_group(self) -> "Ranks":
+        """Return the same ranks for exchanges that may meet others: of a second thread, or of other code."""
         return self if self.size == 1 else replace(self, group=dist.new_group(backend="gloo"))
 
     def gather(self, what: str, value: T) -> list[T]:

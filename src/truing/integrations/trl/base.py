@@ -1,25 +1,19 @@
 """The base of all TRL audits: each update is diagnosed as it is made, reported once, and stored on request.
 
 An audit wraps methods of the trainer and copies samples, rewards and micro-batches. It changes nothing that
-they compute.
+they compute. With several processes (ranks) each records its own rows; the first joins and judges them.
 """
 
+import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import torch
-from accelerate import DistributedType
-from rich.console import Console
 from torch import Tensor
-from transformers import TrainerCallback
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Past, Setup, Step
@@ -27,14 +21,22 @@ from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
 from truing.doctor.report.token_texts import token_decoder
 from truing.doctor.saved_updates import UpdateWriter
-from truing.doctor.verdict import Verdict
-from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
+from truing.doctor.verdict import Finding, Verdict
 from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditBudget
-from truing.instrumentation.optimizer_moments import MomentDigests, moments_of
-from truing.instrumentation.update_facts import rotating_slice, weight_facts, weights_due_to_move
+from truing.integrations.trl.example_counts import Example, ExampleCounts, digest_of
 from truing.integrations.trl.forward_check import plain_facts
 from truing.integrations.trl.gradient_check import gradient_sum_facts
-from truing.models.digest import quick_sum, quick_sums
+from truing.integrations.trl.optimizer_callback import OptimizerCallback
+from truing.integrations.trl.processes import (
+    EXAMPLES_NOT_CHECKED,
+    NOT_CHECKED,
+    averages_exactly,
+    holds_whole_weights,
+    ranks_of,
+)
+from truing.integrations.trl.rank_parts import RankPart, joined_facts, rank_facts
+from truing.integrations.trl.rows import Rows, joined, step_of
+from truing.integrations.trl.sample_usage import Usage
 from truing.types.sampling_params import SamplingParams
 
 CLIP_METHOD = "clip_grad_norm_"
@@ -49,6 +51,9 @@ AUDIT_SECONDS = 3.0
 class Audit(ABC):
     """An audit of a trainer with its findings so far; ``str()`` is the report."""
 
+    stage: ClassVar[str]
+    example_column: ClassVar[str]
+    """The column of the dataset that identifies an example."""
     required_attributes: ClassVar[tuple[str, ...]]
     """Attributes that identify the kind of trainer."""
     wrapped_methods: ClassVar[dict[str, str]]
@@ -66,10 +71,14 @@ class Audit(ABC):
         ignore: Sequence[str],
     ) -> None:
         self.trainer, self.setup, self.sampling_params, self.stop = trainer, setup, sampling_params, stop
+        self.ranks = ranks_of(trainer)
         self.diagnosis = Diagnosis(select_rules(select, ignore))
-        self.update_writer = None if out is None else UpdateWriter(out, token_decoder(self.tokenizer))
+        self.update_writer = self.ranks.together("the folder of an audit", lambda: self._writer(out))
+        self.example_counts = ExampleCounts(trainer.train_dataset, self.example_column)
+        self.compares_examples = False  # set when training begins
         self.past: list[Past] = []
         self.facts: dict[str, Any] = {}
+        self.state: dict[str, Any] = {}  # what all ranks must share
         self.numbers: dict[str, float] = {}
         self.reported: set[tuple[str, Verdict]] = set()
         for name, own_name in self.wrapped_methods.items():
@@ -79,10 +88,28 @@ class Audit(ABC):
         self.audit_requested = False  # audit the next update at any cost
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clip_grad_norm))
-        trainer.add_callback(_OptimizerCallback(self))
+        trainer.add_callback(OptimizerCallback(self))
 
     def __str__(self) -> str:
-        return "\n".join(text for text, _ in report_lines(self.diagnosis, self.target))
+        return "\n".join(text for text, _ in self.report())
+
+    def report(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines of the report with their styles; the first rank has the findings of all."""
+        if not self.ranks.is_first:
+            yield f"rank {self.ranks.rank} of {self.ranks.size}: the report is that of rank 0", ""
+            return
+        yield from report_lines(self.diagnosis, self.target)
+        if not self.whole_weights:
+            kind = self.trainer.accelerator.distributed_type.value
+            yield NOT_CHECKED.format(kind=kind, size=self.ranks.size), "yellow"
+        if self.ranks.size > 1 and not self.compares_examples:
+            yield EXAMPLES_NOT_CHECKED, "yellow"
+
+    def _writer(self, out: Path | None) -> UpdateWriter | None:
+        """Return the writer of updates, on the first rank."""
+        if out is None or not self.ranks.is_first:
+            return None
+        return UpdateWriter(out, token_decoder(self.tokenizer))
 
     @property
     def target(self) -> str:
@@ -95,8 +122,40 @@ class Audit(ABC):
         """Whether there are micro-batches since the last update."""
 
     @abstractmethod
-    def step(self, done: int) -> Step:
-        """Return the update since the last one as the doctor's ``Step``."""
+    def rows(self, done: int) -> Rows:
+        """Return the rows of this rank since the last update."""
+
+    def metrics(self, rows: Rows) -> dict[str, float]:
+        """Return metrics of an update, by Truing's names."""
+        return {}
+
+    def examples(self, rows: Rows) -> dict[str, Example]:
+        """Return the example of each row of this rank by the row's name."""
+        return {}
+
+    def usage(self) -> dict[int, Usage]:
+        """Return how often this rank used the rows of each generation in the update."""
+        return {}
+
+    def facts_of_all(self, parts: Sequence[RankPart]) -> dict[str, Any]:
+        """Return facts that need the rows of all ranks."""
+        return {}
+
+    def step(self, done: int, rows: Rows) -> Step:
+        """Return the update of these rows as the doctor's ``Step``."""
+        numbers = self.numbers | self.metrics(rows)
+        return step_of(self.stage, done, self.setup, rows, numbers, self.facts, tuple(self.past))
+
+    def averaged_rows(self, done: int) -> Rows:
+        """Return the rows of this rank, with token gradients of the average over ranks."""
+        return self.rows(done).averaged(self.ranks.size)
+
+    def part(self, done: int) -> RankPart:
+        """Return what this rank has of an update."""
+        rows, state = self.averaged_rows(done), self.state | {"settings": digest_of(self.setup)}
+        known = self.examples(rows) if self.ranks.size > 1 and self.compares_examples else {}
+        norm = self.numbers.get("grad/norm", math.nan)
+        return RankPart(rows, self.facts, state, norm, known, self.usage())
 
     @abstractmethod
     def reset(self) -> None:
@@ -109,12 +168,22 @@ class Audit(ABC):
         return norm
 
     def diagnose(self, done: int) -> None:
-        """Diagnose the update that was just made, and print new findings."""
-        step = self.step(done)
+        """Diagnose the update that was just made; the first rank prints new findings."""
+        parts = self.ranks.gather_results("the rows of an update", lambda: self.part(done))
+        findings = self.ranks.on_first("the diagnosis of an update", lambda: self._judge(done, parts))
+        self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in findings)
+        self.facts, self.state = {}, {}
+        self.reset()
+        if self.stop:
+            stop_if_proven(findings)
+
+    def _judge(self, done: int, parts: Sequence[RankPart]) -> list[Finding]:
+        """Return the findings in the update of all ranks, and print new ones."""
+        self.facts = joined_facts(parts) | self.facts_of_all(parts) | rank_facts(parts, self.example_counts)
+        step = self.step(done, joined(part.rows for part in parts))
         if self.update_writer is not None:
             self.update_writer.write(step)
         findings = self.diagnosis.add(step)
-        self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in findings)
         for each in findings:
             if (each.code, each.claim.verdict) not in self.reported:
                 self.reported.add((each.code, each.claim.verdict))
@@ -125,10 +194,7 @@ class Audit(ABC):
                     file=sys.stderr,
                 )
         self.past.append(Past(step.stage, step.step, step.numbers, step.facts))
-        self.facts = {}
-        self.reset()
-        if self.stop:
-            stop_if_proven(findings)
+        return findings
 
     def audit_update(self, done: int, clip_factor: float) -> None:
         """Audit before an update: a plain forward of some rows, and the clipped gradient of all rows."""
@@ -136,13 +202,20 @@ class Audit(ABC):
         training, noisy = model.training, self.adds_noise or bool(self.setup.dropout)
         model.eval()
         with self.audit_budget.timed(), self.trainer.accelerator.autocast():  # as in the trainer's forward
-            step = self.step(done)
+            step = self.step(done, self.averaged_rows(done))
             self.facts["plain"] = plain_facts(
                 model, step, self.sampling_params, noisy=noisy, reference=self.reference_model
             )
-            if "token_gradient" in step.tokens and not noisy and self.gradient_is_sum:
+            known = "token_gradient" in step.tokens and not noisy and self.gradient_is_sum
+            if all(self.ranks.gather("whether the gradient can be checked", known)):
                 self.facts["row_gradients"] = gradient_sum_facts(
-                    model, step, self.sampling_params, self.parameters, done, clip_factor=clip_factor
+                    model,
+                    step,
+                    self.sampling_params,
+                    self.parameters,
+                    done,
+                    clip_factor=clip_factor,
+                    ranks=self.ranks,
                 )
         model.train(training)
 
@@ -164,11 +237,16 @@ class Audit(ABC):
         return bool(self.trainer.args.neftune_noise_alpha)
 
     @property
+    def whole_weights(self) -> bool:
+        """Whether each rank holds all weights, so that a plain forward and digests need no other."""
+        return holds_whole_weights(self.trainer.accelerator)
+
+    @property
     def gradient_is_sum(self) -> bool:
-        """Whether the whole gradient comes from the log-probabilities of this process."""
+        """Whether the whole gradient comes from the log-probabilities of all ranks, by a plain average."""
         accelerator = self.trainer.accelerator
-        one_process = accelerator.distributed_type == DistributedType.NO and accelerator.scaler is None
-        return one_process and not getattr(self.trainer, "aux_loss_enabled", False)
+        plain = accelerator.scaler is None and averages_exactly(accelerator)
+        return plain and not getattr(self.trainer, "aux_loss_enabled", False)
 
     @property
     def tokenizer(self) -> Any:
@@ -197,106 +275,6 @@ class Audit(ABC):
         """Return the trained weights, by name."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if weight.requires_grad}
-
-
-def _recompute_update(audit: Audit, update_index: int) -> RecomputedUpdate | None:
-    """Return the update of one weight by AdamW's formula; None for another optimizer."""
-    args, optimizer, parameters = audit.trainer.args, audit.trainer.optimizer, audit.parameters
-    optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it without its state
-    if not isinstance(optimizer, torch.optim.AdamW):
-        return None
-    names = sorted(parameters)
-    name = names[update_index * 7919 % len(names)]
-    weight = parameters[name]
-    if weight.dtype is not torch.float32:
-        return None
-    group = next((g for g in optimizer.param_groups if any(p is weight for p in g["params"])), None)
-    decays = group is not None and group["weight_decay"] > 0  # transformers exempts norms and biases
-    declared = SimpleNamespace(
-        beta1=args.adam_beta1,
-        beta2=args.adam_beta2,
-        eps=args.adam_epsilon,
-        weight_decay=args.weight_decay if decays else 0.0,
-    )
-    return recompute_update(name, weight, optimizer, declared)
-
-
-class _OptimizerCallback(TrainerCallback):
-    """Records digests around the optimizer's step, and diagnoses each update after it."""
-
-    def __init__(self, audit: Audit) -> None:
-        self.audit = audit
-        self.own_schedule = audit.trainer.lr_scheduler is None  # not passed in by the user
-        self.before: dict[str, str] = {}
-        self.due_to_move: list[str] = []
-        self.frozen_digests: dict[str, str] = {}  # of frozen and reference weights
-        self.recomputed: RecomputedUpdate | None = None
-        self.moments: MomentDigests | None = None
-
-    def moment_digests(self, update_index: int) -> MomentDigests | None:
-        """Return the digests of the optimizer's moments; None if it is not a torch optimizer."""
-        optimizer = getattr(self.audit.trainer.optimizer, "optimizer", self.audit.trainer.optimizer)
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            return None
-        if self.moments is None or self.moments.optimizer is not optimizer:
-            tensors = partial(moments_of, optimizer, self.audit.parameters)
-            self.moments = MomentDigests(optimizer, tensors)
-        self.moments.begin(update_index)
-        return self.moments
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Declare the learning-rate schedule, now that the number of updates is known."""
-        known = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
-        schedule = known.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
-        standard = self.own_schedule and schedule and not args.lr_scheduler_kwargs
-        if standard and not args.get_warmup_steps(state.max_steps):  # a warm-up of transformers starts at 0
-            declared = {"schedule": schedule, "warmup_steps": 0, "steps": state.max_steps}
-            self.audit.setup = replace(self.audit.setup, **declared)
-
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record digests and the clipped gradient before the optimizer's step; audit if due."""
-        audit, parameters = self.audit, self.audit.parameters
-        gradients = [weight.grad for weight in parameters.values() if weight.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        unclipped = norm if audit.grad_norm is None else audit.grad_norm
-        audit.numbers = {"grad/norm": unclipped, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
-        coarsest = max((torch.finfo(gradient.dtype).eps for gradient in gradients), default=0.0)
-        audit.facts["clip"], audit.grad_norm = {"norm": norm, "eps": coarsest}, None
-        for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.reference_weights)):
-            if weights:
-                digest = quick_sum(rotating_slice(weights, 0))
-                audit.facts[name] = {
-                    "digest": digest,
-                    "declared": self.frozen_digests.setdefault(name, digest),
-                }
-        self.recomputed = _recompute_update(audit, state.global_step)
-        self.moments = self.moment_digests(state.global_step)
-        if audit.audit_due:
-            audit.audit_update(state.global_step, norm / unclipped if unclipped else 1.0)
-        self.before = quick_sums(rotating_slice(parameters, state.global_step))
-        self.due_to_move = weights_due_to_move(parameters, state.global_step, audit.numbers["lr"])
-
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record facts right after the optimizer's step."""
-        update_index = state.global_step
-        if self.recomputed is not None:
-            self.audit.facts["update"] = self.recomputed.fact()
-        if self.moments is not None and self.moments.fact:
-            self.audit.facts["moments"] = self.moments.fact
-        self.audit.facts["weights"] = weight_facts(
-            self.audit.parameters, update_index, self.before, self.due_to_move
-        )
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Diagnose the update."""
-        if self.audit.has_update:
-            self.audit.diagnose(state.global_step - 1)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Print the report at the end of the run."""
-        console = Console(stderr=True, highlight=False)
-        for text, style in report_lines(self.audit.diagnosis, self.audit.target):
-            console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 
 def _wrap(trainer: Any, name: str, wrapper: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,11 +1,13 @@
 """Comparison of another trainer's gradient with the sum of plain backward passes of each row."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from truing.distributed.ranks import Ranks
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.instrumentation.gradient_sum_check import (
@@ -30,16 +32,20 @@ def gradient_sum_facts(
     update_index: int,
     *,
     clip_factor: float,
+    ranks: Ranks,
 ) -> dict[str, Any]:
     """Compare the optimizer's gradient with the rows' sum: each row by a plain forward and backward.
 
+    With several ranks the sum is over the rows of all, and the facts are those of the rank that differs most.
+
     Args:
         model: the policy, without the trainer's wrappers.
-        step: with rows and the token gradients of the trainer's own loss.
+        step: with rows of this rank, and the token gradients of the trainer's own loss, averaged over ranks.
         sampling_params: of the trainer's scoring.
         parameters: trained weights, with the gradient that the optimizer gets.
         update_index: selects the compared weights, if there are too many.
-        clip_factor: of the gradient, in (0, 1].
+        clip_factor: of this rank's gradient, in (0, 1].
+        ranks: all of which call this together.
 
     ``rounding`` is the difference of the rows' sum from itself rounded at random, if it is not in float32.
     """
@@ -50,32 +56,57 @@ def gradient_sum_facts(
 
     def flat(sums: Mapping[str, Tensor]) -> Tensor:
         # keeps all other weights, so that the same slice is taken
-        whole = rotating_slice(
-            dict(parameters) | {name: clip_factor * sum_ for name, sum_ in sums.items()}, update_index
-        )
+        whole = rotating_slice(dict(parameters) | dict(sums), update_index)
         return torch.cat([each.detach().reshape(-1).double().cpu() for each in whole.values()])
 
+    def add_rows(sums: Mapping[str, Tensor], *, rounded: bool) -> Tensor:
+        for index in range(len(step.rows)):
+            with random_rounding(model, index) if rounded else nullcontext():
+                _add_gradient(sums, model, step, index, sampling_params, weights)
+        return flat(sums)
+
     total = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in weights.items()}
-    for index in range(len(step.rows)):
-        _add_gradient(total, model, step, index, sampling_params, weights)
-    expected_P = flat(total)
+    own_P = ranks.together("the gradient of each row", lambda: add_rows(total, rounded=False))
+    expected_P = clip_factor * ranks.sum("the gradient of all rows", own_P)
+    trainer_P = flat_gradient(parameters, update_index)
     about: dict[str, Any] = gradient_mass(
         clip_factor * step.tokens["token_gradient"], step.tokens["new_logprob"]
-    )
+    ) | {"rows": len(step.rows), "device": device}
     if device != "cpu":
         # summed in the weights' precision, as a trainer sums micro-batches
         again = {name: torch.zeros_like(weight) for name, weight in weights.items()}
-        for index in range(len(step.rows)):
-            with random_rounding(model, index):
-                _add_gradient(again, model, step, index, sampling_params, weights)
-        about["rounding"] = float((flat(again) - expected_P).norm())
-    if about["free"] > MIN_GRADIENT_MASS:
-        without_gradient = [name for name, sum_ in total.items() if is_missing(sum_)]
-        about["missing_gradient"] = _missing_gradient(
-            model, step, sampling_params, parameters, without_gradient
-        )
-    counted = {"rows": len(step.rows), "device": device}
-    return compare_gradients(expected_P, flat_gradient(parameters, update_index)) | counted | about
+        again_P = ranks.together("each row rounded", lambda: add_rows(again, rounded=True))
+        again_P = clip_factor * ranks.sum("the gradient of all rows, rounded", again_P)
+        about["rounding"] = float((again_P - expected_P).norm())
+    missing = {name for name, sum_ in total.items() if is_missing(sum_)}
+    on_all_ranks = set.intersection(*ranks.gather("weights without a gradient", missing))
+    without_gradient = [name for name in total if name in on_all_ranks]
+    about["missing_gradient"] = ranks.together(
+        "a test of weights without a gradient",
+        lambda: (
+            _missing_gradient(model, step, sampling_params, parameters, without_gradient)
+            if about["free"] > MIN_GRADIENT_MASS
+            else {}
+        ),
+    )
+    about |= compare_gradients(expected_P, trainer_P)
+    own = compare_gradients(clip_factor * ranks.size * own_P, trainer_P)
+    return _worst(ranks.gather("the comparison of gradients", (about, own)))
+
+
+def _worst(by_rank: Sequence[tuple[dict[str, Any], dict[str, float]]]) -> dict[str, Any]:
+    """Return the fact of the rank that differs most, with counts of all ranks.
+
+    ``own`` compares the gradient of each rank with that of its own rows.
+    """
+    every, own = zip(*by_rank, strict=True)
+    fact = dict(max(every, key=lambda about: about["difference"]))
+    fact |= {name: sum(about[name] for about in every) for name in ("rows", "pulled", "free")}
+    missing = [about["missing_gradient"] for about in every]
+    fact["missing_gradient"] = max(missing, key=lambda found: found.get("moved", 0.0))
+    if len(every) > 1:
+        fact |= {"ranks": len(every), "own": list(own)}
+    return fact
 
 
 def _add_gradient(

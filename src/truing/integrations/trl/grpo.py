@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,14 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Step
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.instrumentation.audit_schedule import AuditBudget
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
-from truing.integrations.trl.grpo_rows import GENERATION_KEY, step_of_rows
+from truing.integrations.trl.example_counts import Example, digest_of
+from truing.integrations.trl.grpo_rows import GENERATION_KEY, metrics_of, rows_of
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
-from truing.integrations.trl.sample_usage import UsageCounter
+from truing.integrations.trl.rank_parts import RankPart
+from truing.integrations.trl.rows import Rows
+from truing.integrations.trl.sample_usage import Usage, UsageCounter
 from truing.integrations.trl.setup import scoring_params, setup_of_grpo
 from truing.utils.rng import permutation
 
@@ -37,6 +40,14 @@ def _rng_preserved() -> Iterator[None]:
     random.setstate(python_state)
     np.random.set_state(numpy_state)
     torch.set_rng_state(torch_state)
+
+
+def _unpadded(batch: Any) -> list[tuple[Tensor, Tensor]]:
+    """Return the prompt and answer ids of each row, on the CPU and without padding."""
+    ids, masks = (
+        [batch[f"{part}_{kind}"].cpu() for part in ("prompt", "completion")] for kind in ("ids", "mask")
+    )
+    return [(ids[0][i][masks[0][i].bool()], ids[1][i][masks[1][i].bool()]) for i in range(len(ids[0]))]
 
 
 def _rng_state(device: torch.device) -> Tensor:
@@ -64,6 +75,7 @@ class GrpoAudit(Audit):
         "_compute_loss": "before_loss",
         "training_step": "around_training_step",
     }
+    stage, example_column = "grpo", "prompt"
     required_attributes = tuple(wrapped_methods)
 
     def __init__(
@@ -73,7 +85,7 @@ class GrpoAudit(Audit):
         self.rng_state: Tensor | None = None  # torch's, before sampling
         self.current_generation: dict[str, Any] = {}
         self.generations_by_number: dict[int, dict[str, Any]] = {}  # from the last used one on
-        self.usage = UsageCounter(trainer.args, trainer.num_iterations)
+        self.usage_counter = UsageCounter(trainer.args, trainer.num_iterations)
         self.eval_prompts: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
         self.micro_batches: list[RecordedMicroBatch] = []  # micro-batches since the last update
@@ -126,21 +138,34 @@ class GrpoAudit(Audit):
         """Whether the whole gradient comes from log-probabilities; an entropy bonus adds to it."""
         return super().gradient_is_sum and not self.trainer._entropy_bonus_enabled
 
-    def step(self, done: int) -> Step:
-        """Return the update of the recorded micro-batches."""
-        rows = [
-            (micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches
-        ]
-        self.facts["sample_usage"] = self.usage.facts(rows)
-        return step_of_rows(
-            done,
-            self.setup,
-            self.micro_batches,
-            self.updates_of_generation,
-            self.numbers,
-            self.facts,
-            tuple(self.past),
+    def rows(self, done: int) -> Rows:
+        """Return the rows of this rank since the last update."""
+        return rows_of(self.micro_batches, self.setup, self.updates_of_generation)
+
+    def metrics(self, rows: Rows) -> dict[str, float]:
+        """Return metrics of an update, by Truing's names."""
+        return metrics_of(rows.rows, rows.streams)
+
+    def examples(self, rows: Rows) -> dict[str, Example]:
+        """Return the prompt of each row: its group, its generation and its digest."""
+        examples: dict[str, Example] = {}
+        for micro in self.micro_batches:
+            generation = micro.inputs[GENERATION_KEY]
+            for row in micro.inputs[ROW_KEY].tolist():
+                number, group = generation["number"], row // self.trainer.num_generations
+                prompt = digest_of(generation["prompts"][row])
+                examples[f"{number}.{row}"] = Example(f"{number}.{group}", number, prompt)
+        return examples
+
+    def usage(self) -> dict[int, Usage]:
+        """Return how often this rank used the rows of each generation in the update."""
+        return self.usage_counter.usage(
+            [(micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.micro_batches]
         )
+
+    def facts_of_all(self, parts: Sequence[RankPart]) -> dict[str, Any]:
+        """Return how often the rows of all ranks are used."""
+        return {"sample_usage": self.usage_counter.facts([part.usage for part in parts])}
 
     def reset(self) -> None:
         """Drop the micro-batches; the next update may have the same generation."""
@@ -157,14 +182,16 @@ class GrpoAudit(Audit):
         return out
 
     def after_rewards(self, real: Any, *lists: Any) -> Any:
-        """Record rewards; the first time, compute them again in another order of rows."""
+        """Record rewards of all ranks; the first time, compute them again in another order of rows."""
         by_function = real(*lists)
         self.rewards = self._total(by_function)
-        if not self.past and self.trainer.model.training and self.trainer.accelerator.num_processes == 1:
-            order = permutation(len(self.rewards), "graded again")
+        if not self.generations and self.trainer.model.training:
+            count = len(self.rewards) // self.ranks.size
+            order = permutation(count, "graded again")
             with _rng_preserved():
                 other = self._total(real(*([each[i] for i in order] for each in lists)))
-            again = torch.empty_like(other).index_copy(0, torch.tensor(order), other)
+            of_all = [rank * count + i for rank in range(self.ranks.size) for i in order]
+            again = torch.empty_like(other).index_copy(0, torch.tensor(of_all), other)
             pairs = enumerate(zip(self.rewards.tolist(), again.tolist(), strict=True))
             self.facts["regraded"] = [
                 {"sample_id": f"{self.generations}.{i}", "stored": stored, "again": other}
@@ -173,50 +200,57 @@ class GrpoAudit(Audit):
         return by_function
 
     def after_generation(self, real: Any, inputs: Any) -> Any:
-        """Record a generation and number its rows."""
+        """Record a generation and number its rows, over all ranks."""
         prompts = [each.get("prompt") for each in inputs]
         if not self.trainer.model.training:
-            self.eval_prompts |= set(map(repr, prompts))
+            every = self.ranks.gather("prompts of an evaluation", set(map(repr, prompts)))
+            self.eval_prompts |= set[str]().union(*every)
             return real(inputs)
-        self.drawn, self.current_generation = [], {}
+        self.drawn = []
         batch = real(inputs)
         count = len(batch["completion_ids"])
-        if self.rewards is None or len(self.rewards) != count:
-            return batch  # rewards of several processes
+        known = self.drawn if len(self.drawn) == count and not self.trainer.tools else None
+        ranks = self.ranks.gather("a generation", (prompts, known, _unpadded(batch)))
+        sizes = [len(rows) for _, _, rows in ranks]
+        first, total = sum(sizes[: self.ranks.rank]), sum(sizes)
+        if self.rewards is None or len(self.rewards) != total:
+            return batch  # another trainer's rewards
+        drawn = [rows for _, rows, _ in ranks if rows is not None]
         self.current_generation = {
             "number": self.generations,
-            "drawn": self.drawn if len(self.drawn) == count and not self.trainer.tools else None,
+            "drawn": list(chain.from_iterable(drawn)) if len(drawn) == self.ranks.size else None,
             "rewards": self.rewards,
-            "prompts": prompts,
-            "completions": list(self.trainer._logs["completion"])[-count:],
+            "prompts": list(chain.from_iterable(prompts for prompts, _, _ in ranks)),
+            "completions": list(self.trainer._logs["completion"])[-total:],
             "version": self.trainer.state.global_step,
             "pad": self.tokenizer.pad_token_id,
         }
-        self._keep_generation(batch, count)
-        first = self.generations * GENERATION_STRIDE
+        self._keep_generation(
+            list(chain.from_iterable(rows for _, _, rows in ranks)), range(first, first + count)
+        )
+        self._audit_draws(first, count)
+        first += self.generations * GENERATION_STRIDE
         self.updates_of_generation = 0
         self.generations += 1
-        self._audit_draws()
         return batch | {ROW_KEY: torch.arange(first, first + count, device=batch["completion_ids"].device)}
 
-    def _keep_generation(self, batch: Any, count: int) -> None:
-        """Store the current generation, its fingerprint and its overlap with evaluation prompts."""
-        number, last = self.generations, max(self.usage.micro_batches_used, default=0)
+    def _keep_generation(self, rows: Sequence[tuple[Tensor, Tensor]], own: Sequence[int]) -> None:
+        """Store the current generation, its fingerprint and its overlap with evaluation prompts.
+
+        Args:
+            rows: prompt and answer ids of all ranks.
+            own: numbers of the rows of this rank.
+        """
+        number, last = self.generations, max(self.usage_counter.micro_batches_used, default=0)
         self.generations_by_number = {
             each: generation for each, generation in self.generations_by_number.items() if each >= last
         }
         self.generations_by_number[number] = self.current_generation
-        self.usage.add_generation(number, count)
-        ids, masks = (
-            [batch[f"{part}_{kind}"].cpu() for part in ("prompt", "completion")] for kind in ("ids", "mask")
-        )
-        rows = [
-            [part[i][mask[i].bool()] for part, mask in zip(ids, masks, strict=True)] for i in range(count)
-        ]
+        self.usage_counter.add_generation(number, own)
         self.facts["batch"] = batch_fingerprint(
             [(f"{number}.{i}", torch.cat(row), len(row[0])) for i, row in enumerate(rows)],
             number=number,
-            drawn=count // self.trainer.num_generations,
+            drawn=len(rows) // self.trainer.num_generations,
             total=self.dataset_size,
         )
         if self.eval_prompts:
@@ -228,20 +262,20 @@ class GrpoAudit(Audit):
             shared = {"trained": both[:3], "count": len(both), "declared": False}
             self.facts["held_out"] = shared | {"tasks": len(self.eval_prompts)}
 
-    def _audit_draws(self) -> None:
-        """Audit the samples with the weights that sampled them, before any weight changes."""
+    def _audit_draws(self, first: int, count: int) -> None:
+        """Audit the samples of this rank with the weights that sampled them, before any weight changes."""
         drawn, elapsed = self.current_generation["drawn"], time.perf_counter() - self.started
-        if drawn is None or not self.draw_audit_budget.due(elapsed):
+        if drawn is None or not self.whole_weights or not self.draw_audit_budget.due(elapsed):
             return
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
         key = self.trainer.args.seed, self.trainer.state.global_step
         model.eval()
         with self.draw_audit_budget.timed(), self.trainer.accelerator.autocast():
-            generation = Generation(drawn, self.rng_state)
+            generation = Generation(drawn[first : first + count], self.rng_state)
             facts = draw_audit_facts(model, generation, self.sampling_params, self.setup.stop_ids or (), key)
             if replay := facts.get("replay"):
                 row, token = replay["where"]
-                replay["where"] = f"{self.current_generation['number']}.{row}", token
+                replay["where"] = f"{self.current_generation['number']}.{first + int(row)}", token
             self.facts["audit"] = facts
         model.train()
 
@@ -271,7 +305,9 @@ class GrpoAudit(Audit):
         self.open_micro_batches = []  # drop those of a failed pass
         out = real(*args, **kwargs)
         for each in self.open_micro_batches:
-            self.usage.add_micro_batch(each.inputs[GENERATION_KEY]["number"], each.inputs[ROW_KEY].tolist())
+            self.usage_counter.add_micro_batch(
+                each.inputs[GENERATION_KEY]["number"], each.inputs[ROW_KEY].tolist()
+            )
         self.micro_batches += [each.detached() for each in self.open_micro_batches]
         self.open_micro_batches = []
         return out

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Past, Row, Setup, Step
-from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.doctor.evidence import Row, Setup
+from truing.doctor.facts.id_comparison import IdPair
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
+from truing.integrations.trl.rows import Rows
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Origin
@@ -20,49 +21,25 @@ GENERATION_KEY = "truing_generated"
 """Key added to a micro-batch: samples, rewards, prompts and completions of its generation, by row."""
 
 
-def step_of_rows(
-    update_index: int,
-    setup: Setup,
-    micro_batches: Sequence[RecordedMicroBatch],
-    inner_step: int,
-    numbers: Mapping[str, float],
-    facts: Mapping[str, Any],
-    past: tuple[Past, ...],
-) -> Step:
-    """Return one update from its micro-batches.
+def rows_of(micro_batches: Sequence[RecordedMicroBatch], setup: Setup, inner_step: int) -> Rows:
+    """Return the rows of micro-batches.
 
     Args:
-        update_index: from 0.
-        setup: the declared settings.
         micro_batches: of one optimizer step.
+        setup: the declared settings.
         inner_step: earlier updates on the same generation.
-        numbers: gradient norm and learning rate.
-        facts: of the update.
-        past: earlier updates.
     """
-    rows, streams, pairs = [], [], list[IdPair]()
+    rows = Rows([], [], [])
     for micro in micro_batches:
         for b, number in enumerate(micro.inputs["truing_row"].tolist()):
-            row, stream, pair = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY], inner_step)
-            rows.append(row)
-            streams.append(stream)
-            pairs += pair
-    names = set.intersection(*(set(each) for each in streams))
-    ids = compare_ids(pairs)
-    return Step(
-        stage="grpo",
-        step=update_index,
-        setup=setup,
-        rows=rows,
-        lengths=[len(each["token_ids"]) for each in streams],
-        tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
-        numbers=dict(numbers) | _metrics(rows, streams) | alignment_metric(ids),
-        facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
-        past=past,
-    )
+            row, streams, pairs = _row(micro, b, number, setup, micro.inputs[GENERATION_KEY], inner_step)
+            rows.rows.append(row)
+            rows.streams.append(streams)
+            rows.pairs.extend(pairs)
+    return rows
 
 
-def _metrics(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
+def metrics_of(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """Return metrics of an update, by Truing's names."""
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
     rewards = rewards[~rewards.isnan()]

@@ -29,8 +29,8 @@ def setup_of_grpo(trainer: Any) -> Setup:
     args = trainer.args
     surrogate, aggregation = LOSSES.get(trainer.loss_type, (None, None))
     windows = trainer.args.steps_per_generation, args.gradient_accumulation_steps
-    if trainer.loss_type == "bnpo" and windows[1] > 1:
-        aggregation = None  # each micro-batch has its own mean
+    if trainer.loss_type == "bnpo":  # each micro-batch has its own mean
+        aggregation = None if windows[1] > 1 else _token_mean(trainer, of_all=False)
     if trainer.loss_type in ("dapo", "cispo") and windows[0] != windows[1]:
         aggregation = None  # the denominator is a share of the generation's tokens
     reweighted = (
@@ -78,7 +78,10 @@ def setup_of_grpo(trainer: Any) -> Setup:
 
 
 def setup_of_sft(trainer: Any) -> Setup:
-    """Return the declared loss of an ``SFTTrainer``: the mean over all tokens with a label."""
+    """Return the declared loss of an ``SFTTrainer``: the mean over all tokens with a label.
+
+    With ``average_tokens_across_devices = False`` it is declared as the mean over processes of their means.
+    """
     args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
     tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
     ends = model.generation_config.eos_token_id
@@ -89,7 +92,7 @@ def setup_of_sft(trainer: Any) -> Setup:
         mask="sampled",
         inner_steps=1,
         surrogate="dft" if args.loss_type == "dft" else None,
-        aggregation="token_mean",
+        aggregation=_token_mean(trainer, of_all=args.average_tokens_across_devices),
         max_grad_norm=args.max_grad_norm or None,
         dropout=has_dropout(trainer.model),
         reference_moves=False,
@@ -97,6 +100,11 @@ def setup_of_sft(trainer: Any) -> Setup:
         bos_id=_bos(trainer),
         learning_rate=args.learning_rate,
     )
+
+
+def _token_mean(trainer: Any, *, of_all: bool) -> str:
+    """Return a mean over tokens of all processes, or the mean over processes of theirs."""
+    return "token_mean" if of_all or trainer.accelerator.num_processes == 1 else "rank_token_mean"
 
 
 def _bos(trainer: Any) -> int:

@@ -1,11 +1,9 @@
 """An audit of TRL's ``SFTTrainer``."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from truing.doctor.evidence import Step
 from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.integrations.trl.base import Audit
 from truing.integrations.trl.demonstrations import (
@@ -15,9 +13,12 @@ from truing.integrations.trl.demonstrations import (
     TEXT_COLUMNS,
     RecordingCollator,
 )
+from truing.integrations.trl.example_counts import Example, digest_of
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
+from truing.integrations.trl.rank_parts import RankPart
+from truing.integrations.trl.rows import Rows, joined
 from truing.integrations.trl.setup import setup_of_sft
-from truing.integrations.trl.sft_rows import step_of_demonstrations
+from truing.integrations.trl.sft_rows import rows_of_demonstrations
 from truing.types.sampling_params import RAW
 
 
@@ -27,6 +28,7 @@ class SftAudit(Audit):
     The collator adds its examples to each batch; the inputs of the loss are compared with them.
     """
 
+    stage, example_column = "sft", "input_ids"
     required_attributes = ("_prepare_dataset", "completion_only_loss", "compute_loss")
     wrapped_methods: ClassVar[dict[str, str]] = {
         "compute_loss": "before_loss",
@@ -55,24 +57,35 @@ class SftAudit(Audit):
         """Whether any micro-batch was trained on since the last update."""
         return bool(self.micro_batches)
 
-    def step(self, done: int) -> Step:
-        """Return the update of the recorded micro-batches."""
-        step = step_of_demonstrations(
-            done,
-            self.setup,
-            self.micro_batches,
-            self.numbers,
-            self.facts,
-            tuple(self.past),
-            self.trainer.args.max_length,
-        )
+    def rows(self, done: int) -> Rows:
+        """Return the rows of this rank since the last update."""
+
+        def earlier(count: int) -> int:
+            return sum(self.ranks.gather("the number of rows", count)[: self.ranks.rank])
+
+        return rows_of_demonstrations(done, self.micro_batches, self.trainer.args.max_length, earlier)
+
+    def examples(self, rows: Rows) -> dict[str, Example]:
+        """Return the example of each row; none at an epoch's end, which accelerate fills with the first."""
+        if self.trainer.accelerator.gradient_state.end_of_dataloader:
+            return {}
+        examples = [ids[ids >= 0].tolist() for micro in self.micro_batches for ids in micro.inputs[IDS_KEY]]
+        names = [row.sample_id for row in rows.rows]
+        if len(names) != len(examples):
+            names = [f"packed row {i} of rank {self.ranks.rank}" for i in range(len(examples))]
+        return {name: Example(name, 0, digest_of(ids)) for name, ids in zip(names, examples, strict=True)}
+
+    def facts_of_all(self, parts: Sequence[RankPart]) -> dict[str, Any]:
+        """Return the fingerprint of the batch of all ranks."""
+        rows = joined(part.rows for part in parts)
         # some examples have no prompt, so the whole of each identifies it
-        rows = [
-            (row.sample_id, step.tokens["token_ids"][where], step.lengths[index])
-            for index, row, where in step.slices()
+        named = [
+            (row.sample_id, streams["token_ids"], len(streams["token_ids"]))
+            for row, streams in zip(rows.rows, rows.streams, strict=True)
         ]
-        self.facts["batch"] = batch_fingerprint(rows, number=done, drawn=len(rows), total=self.dataset_size)
-        return replace(step, facts=dict(self.facts))
+        number = self.trainer.state.global_step - 1
+        fact = batch_fingerprint(named, number=number, drawn=len(named), total=self.dataset_size)
+        return {"batch": fact}
 
     def reset(self) -> None:
         """Drop the micro-batches: each update has other demonstrations."""

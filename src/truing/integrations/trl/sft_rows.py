@@ -2,58 +2,42 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby, pairwise, zip_longest
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Past, Row, Setup, Step
-from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.doctor.evidence import Row
+from truing.doctor.facts.id_comparison import IdPair
 from truing.integrations.trl.demonstrations import IDS_KEY, LENGTHS_KEY, ORIGINS_KEY, UNKNOWN
 from truing.integrations.trl.micro_batch import IGNORE_INDEX, RecordedMicroBatch
+from truing.integrations.trl.rows import Rows
 from truing.types.sample import TurnSpan
 from truing.types.sampling_params import RAW
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 
-def step_of_demonstrations(
+def rows_of_demonstrations(
     update_index: int,
-    setup: Setup,
     micro_batches: Sequence[RecordedMicroBatch],
-    numbers: Mapping[str, float],
-    facts: Mapping[str, Any],
-    past: tuple[Past, ...],
     limit: int | None,
-) -> Step:
-    """Return one update from its micro-batches.
+    earlier: Callable[[int], int],
+) -> Rows:
+    """Return the rows of micro-batches.
 
     Args:
         update_index: from 0.
-        setup: the declared settings.
         micro_batches: of one optimizer step.
-        numbers: gradient norm and learning rate.
-        facts: of the update.
-        past: earlier updates.
         limit: tokens to which examples are truncated; None for no limit.
+        earlier: returns, for the number of rows, how many the ranks before this one have.
     """
     documents = [_documents(micro) for micro in micro_batches]
     streams = list(chain.from_iterable(documents))
-    names = set.intersection(*(set(each) for each in streams))
-    ids = compare_ids(_pairs(update_index, micro_batches, list(map(len, documents))))
-    return Step(
-        stage="sft",
-        step=update_index,
-        setup=setup,
-        rows=[_row(f"{update_index}.{i}", each, limit) for i, each in enumerate(streams)],
-        lengths=[len(each["token_ids"]) for each in streams],
-        tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
-        numbers=dict(numbers) | alignment_metric(ids),
-        facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
-        past=past,
-    )
+    first = earlier(len(streams))
+    rows = [_row(f"{update_index}.{first + i}", each, limit) for i, each in enumerate(streams)]
+    return Rows(rows, streams, list(_pairs(update_index, micro_batches, list(map(len, documents)), first)))
 
 
 def _documents(micro: RecordedMicroBatch) -> list[dict[str, Tensor]]:
@@ -108,10 +92,9 @@ def _real(micro: RecordedMicroBatch, b: int) -> Tensor:
 
 
 def _pairs(
-    update_index: int, micro_batches: Sequence[RecordedMicroBatch], documents: Sequence[int]
+    update_index: int, micro_batches: Sequence[RecordedMicroBatch], documents: Sequence[int], first: int
 ) -> Iterator[IdPair]:
     """Yield the ids of each example and the trained ids; ``documents`` counts those of each micro-batch."""
-    first = 0
     for micro, count in zip(micro_batches, documents, strict=True):
         examples = [each[each >= 0].tolist() for each in micro.inputs[IDS_KEY]]
         trained = [_labelled(micro, b) for b in range(len(micro.inputs["input_ids"]))]

@@ -62,6 +62,9 @@ def said(role, content):
     return {"role": role, "content": content}
 
 
+EVALUATED = [{"prompt": [said("user", "how?")]}] * 4
+
+
 def make(model, folder, options):
     """Return a trainer of TRL."""
     kind, *names = options
@@ -77,7 +80,7 @@ def make(model, folder, options):
             args=trl.GRPOConfig(**changes),
             reward_funcs=[varied],
             train_dataset=datasets.Dataset.from_list(asked),
-            eval_dataset=datasets.Dataset.from_list([{"prompt": [said("user", "how?")]}] * 4),
+            eval_dataset=datasets.Dataset.from_list(EVALUATED) if "evaluated" in names else None,
             peft_config=adapter,
         )
     pairs = [
@@ -91,7 +94,7 @@ def make(model, folder, options):
         model=model,
         args=trl.SFTConfig(**changes),
         train_dataset=datasets.Dataset.from_list(pairs),
-        eval_dataset=datasets.Dataset.from_list(pairs[:4]),
+        eval_dataset=datasets.Dataset.from_list(pairs[:4]) if "evaluated" in names else None,
         peft_config=adapter,
     )
 

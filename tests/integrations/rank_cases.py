@@ -142,6 +142,26 @@ def unsynced(trainer):
     wrapped(trainer, "training_step", step)
 
 
+def unsynced_on_one(trainer):
+    """The second process keeps the gradient of its own rows."""
+    own = {}
+
+    def keep(weight):
+        weight.register_hook(lambda gradient: own.__setitem__(weight, gradient.clone()))
+
+    def step(real, *args, **kwargs):
+        loss = real(*args, **kwargs)
+        for weight, gradient in own.items():
+            weight.grad = gradient
+        return loss
+
+    if dist.get_rank() == 1:
+        for weight in trainer.model.parameters():
+            if weight.requires_grad:
+                keep(weight)
+        wrapped(trainer, "training_step", step)
+
+
 def below_ddp(trainer):
     """The forward is that of the model below DDP."""
 
@@ -227,6 +247,7 @@ FAULTS = {
     for each in (
         own_denominators,
         unsynced,
+        unsynced_on_one,
         below_ddp,
         same_data,
         rows_of_another,

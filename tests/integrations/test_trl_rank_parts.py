@@ -1,10 +1,12 @@
 """What two processes of TRL have of an update, joined; and which processes can be audited."""
 
 import math
+import pickle
 from types import SimpleNamespace
 
 import datasets
 import pytest
+import torch
 from accelerate import DistributedType
 from accelerate.data_loader import BatchSamplerShard
 from accelerate.utils import DDPCommunicationHookType
@@ -58,6 +60,16 @@ def test_bets_and_replays_of_all_ranks_add_up():
 def test_facts_of_one_rank_stay_as_they_are():
     facts = {"plain": plain(1e-6, 4), "audit": {"tokens": 5, "gains": {"stop": [0.5]}}, "clip": {"norm": 1.0}}
     assert joined_facts([part(**facts)]) == facts
+
+
+def test_rows_of_a_rank_count_their_share_and_are_sent_alone():
+    whole = torch.arange(100_000.0)
+    rows = Rows([], [{"token_gradient": whole[:3], "new_logprob": whole[:3]}], [])
+    (row,) = rows.averaged(2).streams
+    assert row["token_gradient"].tolist() == [0.0, 0.5, 1.0]
+    assert row["new_logprob"].tolist() == [0.0, 1.0, 2.0]
+    assert len(pickle.dumps(row)) < 2_000
+    assert rows.averaged(1) is rows
 
 
 A, B = digest_of("a"), digest_of("b")

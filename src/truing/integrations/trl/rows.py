@@ -20,9 +20,12 @@ class Rows(NamedTuple):
 
     def averaged(self, ranks: int) -> "Rows":
         """Return the rows with token gradients of the average over ranks: the loss of each counts 1/ranks."""
+        if ranks == 1:
+            return self
+        # copied, since a view is sent with the whole tensor that it is a part of
         streams = [
-            each | {"token_gradient": each["token_gradient"] / ranks} if "token_gradient" in each else each
-            for each in self.streams
+            {name: each / ranks if name == "token_gradient" else each.clone() for name, each in row.items()}
+            for row in self.streams
         ]
         return self._replace(streams=streams)
 

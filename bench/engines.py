@@ -1,7 +1,7 @@
 """Sampling with vLLM: throughput beside vLLM alone, share of the proof in a step, and reward curves.
 
     python bench/engines.py throughput [KEY=VALUE …] [--requests 64] [--new-tokens 64] [--repeats 5]
-    python bench/engines.py training [KEY=VALUE …] [--seeds 3]
+    python bench/engines.py training [KEY=VALUE …] [--seeds 0 1 2]
 
 Both take ``recipes/vllm/sort.toml`` with changes, such as ``engine.python=VLLM/bin/python``. ``throughput``
 sends the same requests to Truing's engine and to vLLM's ``LLM.generate`` in turns; both servers stay loaded.
@@ -43,10 +43,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args()
     if args.what == "training":
-        training(args.changes, range(args.seeds))
+        training(args.changes, args.seeds)
     else:
         throughput(load_recipe(RECIPE, args.changes), args.requests, args.new_tokens, args.repeats)
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,7 +25,7 @@ from truing.envs.base import Env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
 from truing.errors import RecipeError, RecordError, RewardError
-from truing.instrumentation.prompt_check import prove_evaluated
+from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.instrumentation.update_replay import replay_update
 from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import restore_weights
@@ -172,7 +173,7 @@ def evaluate(
         if is_run:
             restore_weights(target, session.loaded, session.parameters, checkpoint)
         session.publish(0)
-        return session.evaluate(str(target), prove_evaluated)
+        return session.evaluate(str(target), partial(prove_evaluated, session))
 
 
 def _recipe_and_env(

@@ -57,6 +57,7 @@ INPUTS: Mapping[str, str] = {
     "facts.sample_usage": "usage counts of the rows of a batch",
     "facts.batch": "names and digests of the rows of a batch",
     "facts.held_out": "training tasks that are evaluation tasks too",
+    "facts.tasks": "the tasks of an update, and those that its seed gives",
     "facts.prompts": "prompts, rendered again from their tasks",
     "facts.update": "a second computation of one weight's update",
     "facts.reference": "a digest of the reference's weights",

@@ -181,6 +181,12 @@ CATALOGUE: Mapping[int, KnownFault] = {
     99: _by("a rank has other weights, learning rates or advantages, or an older sampler", "DST001"),
     100: _by("a resumed schedule begins again", "OPT004 DST001"),
     101: _by("a resume restores weights and not the optimizer's state, or the reverse", "OPT010 OPT002"),
+    102: _by(
+        "evaluations have other sampling parameters, random numbers, weights or means than declared",
+        "",
+        "refused: each evaluation is compared with the recipe",
+    ),
+    103: _by("tasks are left out, repeated within an epoch, or not shuffled", "SMP013"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -1,4 +1,4 @@
-"""Check that stages and evaluations render each task's own prompt."""
+"""Check that stages render each task's own prompt."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from truing.chat.render import text_of
 from truing.errors import ModelError
 from truing.learner.session import Session
 from truing.rollouts.flatten import flatten
-from truing.types.rollout import RolloutGroup, Task
+from truing.types.rollout import Task
 from truing.types.sample import Sample
 from truing.types.token import Origin
 
@@ -87,16 +87,10 @@ def check_prompts(session: Session) -> None:
             samples = [
                 sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)
             ]
-            _raise_if_different(f"stage {stage}", prompt_facts(session, samples))
+            raise_if_different(f"stage {stage}", prompt_facts(session, samples))
 
 
-def prove_evaluated(session: Session, groups: Iterable[RolloutGroup]) -> None:
-    """Raise if an evaluation renders another prompt than a task's own."""
-    samples = [sample for group in groups for sample in flatten(group.rollouts[0])]
-    _raise_if_different("the evaluation", prompt_facts(session, samples, session.eval_tasks))
-
-
-def _raise_if_different(source: str, fact: Mapping[str, Any]) -> None:
+def raise_if_different(source: str, fact: Mapping[str, Any]) -> None:
     """Raise if a prompt is not its task's."""
     if fact["other"]:
         got, expected = fact["got"], fact["expected"]

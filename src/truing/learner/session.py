@@ -161,16 +161,19 @@ class Session:
             self.workers,
         )
 
-    def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:
+    def evaluate(
+        self, name: str, prove: Callable[[Sequence[RolloutGroup], Mapping[str, float]], None]
+    ) -> Evaluation:
         """Evaluate with the sampler's weights: always the same tasks and random numbers.
 
-        ``prove`` raises if the collected groups are not of these tasks.
+        ``prove`` raises if the collected groups, or their means, are not those that the recipe declares.
         """
         cfg = self.recipe.eval
         params = self.recipe.sampling.to_params(self.sampling_params.stop_ids, temperature=cfg.temperature)
         groups = self.collect_rollouts(self.eval_tasks, cfg.samples, params, ("eval",))
-        prove(self, groups)
-        return evaluate(name, self.env.rewards, groups, cfg.passes_at)
+        evaluation = evaluate(name, self.env.rewards, groups, cfg.passes_at)
+        prove(groups, evaluation.reward)
+        return evaluation
 
     def tasks_of_step(self, stage: str, step: int, count: int) -> list[Task]:
         """Return the training tasks of a step; each epoch is a new shuffle by seed, stage and epoch."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from truing.analysis.evaluation import Evaluation
 from truing.config import Recipe, recipe_after_rollbacks
 from truing.doctor.live_doctor import stop_if_proven
 from truing.errors import Unstable
-from truing.instrumentation.prompt_check import prove_evaluated
+from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.instrumentation.rank_facts import rank_facts
 from truing.instrumentation.reference_sync_check import reference_sync_fact
 from truing.learner.checkpoint import CheckpointState, read_state
@@ -245,7 +246,7 @@ class Loop:
         with logged_publication(self.event_log, stage, step):
             self.session.publish(self.weights_version(stage, step))
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
-        evaluation = self.session.evaluate(name, prove_evaluated)
+        evaluation = self.session.evaluate(name, partial(prove_evaluated, self.session))
         self.session.engine.release_memory()
         self.evaluations[name] = evaluation
         estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())

@@ -16,6 +16,7 @@ from truing.instrumentation.gradient_sum_check import backward_sum_facts
 from truing.instrumentation.optimizer_moments import moment_facts
 from truing.instrumentation.prompt_check import prompt_facts
 from truing.instrumentation.sample_usage import usage_facts
+from truing.instrumentation.task_order import task_order_fact
 from truing.instrumentation.update_facts import update_facts, value_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
@@ -85,6 +86,7 @@ class UpdateDoctor:
             if session.engine.draws == "inversion":
                 facts |= draw_replay_facts(traces[0], rows)
             facts["prompts"] = prompt_facts(session, rows)
+            facts["tasks"] = task_order_fact(session, learner.setting, stage, step, samples.rollouts)
         return facts
 
     def diagnose(

@@ -1,0 +1,84 @@
+"""SMP013: An update samples other tasks than its seed gives.
+
+What: The tasks of an update are not those of the declared order, in which each epoch has every training
+task once, in a shuffle by seed, stage and epoch. Tasks are left out, repeated within an epoch, drawn with
+replacement, or in the order of the file.
+
+Why it is silent: Each batch is valid, and the reward rises on the tasks that come. What is left out is never
+seen, what is repeated counts more, and a file sorted by difficulty trains easy tasks first.
+
+How it is measured: An oracle computes the shuffle of the epoch a second time from the recipe's seed, and the
+tasks of the update are compared with it one by one, in every update.
+
+Healthy look-alikes: Groups that `gates.equal_groups = "resample"` samples in addition. Updates that a guard
+repeats have the same tasks again, as declared. A step at the end of an epoch has tasks of two shuffles.
+
+Fix: Look for what draws tasks: a slice of the data set, a shuffle that is missing or has a seed of its own,
+an index that counts otherwise after a resume.
+
+References: docs/tasks.md
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+
+class Measured(NamedTuple):
+    """Tasks of an update, compared with the declared order."""
+
+    asked: int
+    other: int  # that differ
+    at: int  # the first of those
+    got: str
+    expected: str
+
+
+def measure(step: Step) -> Measured:
+    """Read the comparison recorded with the update."""
+    fact = step.facts["tasks"]
+    first = (fact["at"], fact["got"], fact["expected"]) if fact["other"] else (0, "", "")
+    return Measured(fact["asked"], fact["other"], *first)
+
+
+def judge(measured: Measured) -> Iterator[Claim]:
+    """Claim tasks out of the declared order."""
+    if measured.other:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{measured.other} of {measured.asked} tasks are not those that the seed gives this update",
+            got=f"{measured.got} as task {measured.at + 1}",
+            expected=measured.expected,
+            specificity=2.2,
+        )
+
+
+def _compared(**fact: Any) -> Step:
+    return changed_step(example_step(), facts={"tasks": {"asked": 2, "other": 0} | fact})
+
+
+def example() -> Step:
+    """The second task is the first one again."""
+    return _compared(other=1, at=1, got="t0", expected="t1")
+
+
+def as_declared() -> Step:
+    """Every task is the declared one."""
+    return _compared()
+
+
+RULE = Rule(
+    code="SMP013",
+    name="tasks-not-in-declared-order",
+    kind="E",
+    needs=("facts.tasks",),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(as_declared,),
+)

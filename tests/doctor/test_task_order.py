@@ -1,0 +1,56 @@
+"""The declared order of tasks, computed a second time."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from truing.doctor.oracle.task_order import expected_tasks
+from truing.instrumentation.task_order import task_order_fact
+from truing.learner.session import Session
+
+TOTAL, COUNT = 7, 3
+
+
+def drawn(step, total=TOTAL, count=COUNT):
+    session = SimpleNamespace(train_tasks=list(range(total)), recipe=SimpleNamespace(seed=5))
+    return Session.tasks_of_step(session, "grpo", step, count)
+
+
+@pytest.mark.parametrize("total", [1, 2, 7, 100])
+def test_the_oracle_agrees_with_the_session(total):
+    for step in range(9):
+        assert expected_tasks(5, "grpo", step, COUNT, total) == drawn(step, total)
+
+
+def test_each_epoch_has_each_task_once_in_another_order():
+    order = [index for step in range(14) for index in expected_tasks(5, "grpo", step, COUNT, TOTAL)]
+    epochs = [order[first : first + TOTAL] for first in range(0, len(order), TOTAL)]
+    assert all(sorted(epoch) == list(range(TOTAL)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == len(epochs)
+
+
+def fact(order, extra=()):
+    tasks = [SimpleNamespace(task_id=f"t{index}") for index in range(TOTAL)]
+    session = SimpleNamespace(train_tasks=tasks, recipe=SimpleNamespace(seed=5))
+    groups = [*((f"5/sft/2/{n}", index) for n, index in enumerate(order)), *extra]
+    rollouts = {group: SimpleNamespace(group_id=group, task=tasks[index]) for group, index in groups}
+    setting = SimpleNamespace(stage=SimpleNamespace(prompts_per_step=COUNT))
+    return task_order_fact(session, setting, "sft", 2, rollouts)
+
+
+DECLARED = expected_tasks(5, "sft", 2, COUNT, TOTAL)
+
+
+def test_the_declared_tasks_have_no_difference():
+    assert fact(DECLARED) == {"asked": COUNT, "other": 0}
+
+
+def test_groups_that_are_sampled_in_addition_do_not_count():
+    assert fact(DECLARED, [("5/sft/2/resample/1/0", 0)])["other"] == 0
+
+
+@pytest.mark.parametrize(("order", "other", "at"), [(DECLARED[::-1], 2, 0), (DECLARED[:2], 1, 2)])
+def test_the_first_difference_is_told(order, other, at):
+    result = fact(order)
+    assert (result["other"], result["at"], result["expected"]) == (other, at, f"t{DECLARED[at]}")
+    assert result["got"] == (f"t{order[at]}" if at < len(order) else "none")

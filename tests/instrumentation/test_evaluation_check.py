@@ -1,0 +1,94 @@
+"""An evaluation is compared with its recipe."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import truing
+from truing.errors import ModelError
+from truing.faults.planted import evaluated_best, evaluated_greedily, evaluated_other_draws, evaluated_stale
+from truing.faults.run_fault import run_fault, table_of
+from truing.instrumentation.evaluation_check import prove_evaluated
+from truing.types.status import Status
+
+FAULTS = [each.FAULT for each in (evaluated_best, evaluated_greedily, evaluated_other_draws, evaluated_stale)]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_wrong_evaluation_is_refused(fault):
+    outcome = run_fault(fault)
+    assert outcome.caught, outcome.error
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """Session, groups and rewards of a healthy evaluation with two answers a task."""
+    seen = []
+
+    def keep(session, groups, reward):
+        prove_evaluated(session, groups, reward)
+        seen.append((session, groups, reward))
+
+    table = table_of(evaluated_greedily.FAULT) | {"stages": ["sft"]}
+    table["eval"] |= {"tasks": 3, "samples": 2}
+    out = tmp_path_factory.mktemp("evaluated") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("truing.trainer.loop.prove_evaluated", keep)
+        truing.train(table, out=out, on_event=lambda kind, facts: None)
+    (only,) = seen
+    return only
+
+
+def changed(groups, **changes):
+    first, *others = groups
+    one, *rest = first.rollouts
+    return [replace(first, rollouts=(replace(one, **changes), *rest)), *others]
+
+
+def test_a_lost_attempt_is_told(evaluated):
+    session, (first, *others), reward = evaluated
+    with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
+        prove_evaluated(session, [replace(first, rollouts=first.rollouts[:1]), *others], reward)
+
+
+def test_a_lost_task_is_told(evaluated):
+    session, groups, reward = evaluated
+    with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
+        prove_evaluated(session, groups[:-1], reward)
+
+
+def test_other_sampling_parameters_are_told(evaluated):
+    session, groups, reward = evaluated
+    params = replace(groups[0].rollouts[0].sampling_params, max_new_tokens=2)
+    with pytest.raises(ModelError, match="sampling parameters"):
+        prove_evaluated(session, changed(groups, sampling_params=params), reward)
+
+
+def test_a_policy_that_has_moved_since_is_told(evaluated):
+    session, groups, reward = evaluated
+    weight = next(iter(session.parameters.values()))
+    before = weight.detach().clone()
+    try:
+        with torch.no_grad():
+            weight.flatten()[0] += 1
+        with pytest.raises(ModelError, match="weights"):
+            prove_evaluated(session, groups, reward)
+    finally:
+        with torch.no_grad():
+            weight.copy_(before)
+
+
+@pytest.mark.parametrize("wrong", [0.25, 5.0])
+def test_another_mean_is_told(evaluated, wrong):
+    session, groups, reward = evaluated
+    with pytest.raises(ModelError, match="means"):
+        prove_evaluated(session, groups, {**reward, groups[0].task.task_id: wrong})
+
+
+def test_failed_attempts_are_in_no_mean(evaluated):
+    session, groups, reward = evaluated
+    failed = changed(groups, status=Status.ERROR, reward=math.nan)
+    rest = failed[0].rollouts[1].reward
+    prove_evaluated(session, failed, {**reward, failed[0].task.task_id: rest})

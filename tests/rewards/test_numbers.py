@@ -200,10 +200,56 @@ def test_what_is_no_number(text):
         ("5 km", "5 kilometers", 1),
         ("5 lbs", "5 pounds", 1),
         ("5 km", "5 meters", 0),
+        ("5 m", "5 meters", 1),
+        ("5 sq ft", "5 square feet", 1),
+        ("5 s", "5 hours", 0),
     ],
 )
 def test_another_number_is_wrong(response, wanted, right):
     assert number_match(response, wanted) == right
+
+
+FORMULAS = (
+    *(r"\sqrt 5", r"\log 5", r"5 \pi", r"\pi + 5", r"\pi / 5", r"5 \times x", r"x \geq 5", r"\pm 5", "x - 5"),
+    *(
+        "x / 5",
+        "5 x",
+        "5 - x",
+        "√ 5",
+        "> 5",
+        "5^x",
+        r"5 \text{ or more}",
+        "5 squared",
+        "5 factorial",
+        "5 sin x",
+    ),
+    *("twice 5", "a multiple of 5", "divisible by 5", "x + 5", "5 times x", "5 or more", "5 cubed"),
+)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+@pytest.mark.parametrize("form", [r"\boxed{%s}", "The answer is %s.", "<answer>%s</answer>", "%s"])
+def test_a_number_within_a_formula_is_no_answer(formula, form):
+    assert final_number(form % formula) is None
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        r"\boxed{5 \text{ more}}",
+        "The answer is 5 more apples.",
+        "The answer is 5 meters squared.",
+        "The answer is 5, twice as many as before.",
+        "The answer is 5 a day.",
+        "I get 5 - I am sure.",
+        "Plan B: 5",
+        "Tom's 5 apples",
+    ],
+)
+def test_words_beside_a_number_are_no_formula(response):
+    number = final_number(response)
+    assert number is not None
+    assert number.value == 5
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,16 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 """Words near a number that negate it, change it, or make it a bound."""
+_FORMULA = re.compile(
+    r"\\(?:sqrt|pi|theta|log|ln|lg|exp|sin|cos|tan|pm|mp|leq?|geq?|lt|gt|neq?|times|cdot|div|p?mod|infty|binom"
+    r"|choose|sum|prod|int|[dt]?frac)(?![A-Za-z])"
+    r"|[√π±≤≥≠∞∑∫^]|(?<![\w=<>/\"'-])[<>]\s*[-+$]?\d"
+    r"|(?<![\w'’\\</])[b-zB-HJ-Z]\s*[-+*/<>−–×÷]\s*[$]?\d"
+    r"|\d\s*[-+*/−–×÷]\s*[b-zB-HJ-Z](?![\w'’])|\d\s*(?:times\s+)?[xyznei](?![\w'’])"
+    r"|\d\s+(?:squared|cubed|factorial|sin|cos|tan|log|ln|exp|(?:\\text\{\s*)?or\s+(?:more|less|fewer))\b"
+    r"|\b(?:twice|double|triple|(?:root|multiple|power)\s+of|divisible\s+by)\s+\W?\d"
+)
+"""Signs of a formula, of which a number in it is a part: $\\sqrt 5$, $x - 5$, $5 \\pi$, 5 squared."""
 
 
 def number_match(response: str, answer: str, tolerance: float = 0.0) -> float:
@@ -101,8 +111,8 @@ def _read(text: str) -> Number | None:
 
 
 def _contained_number(text: str) -> Number | None:
-    """Return the only number in a text; None if a word negates or changes it."""
-    if _OPEN.search(text):
+    """Return the only number in a text; None if a word negates or changes it, or it is part of a formula."""
+    if _OPEN.search(text) or _FORMULA.search(text):
         return None
     tokens = {token.strip("*_`,;:!?.") for token in _TOKEN.findall(text)}
     read = [read_number(token) for token in tokens]

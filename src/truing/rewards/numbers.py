@@ -43,6 +43,7 @@ UNITS = {
     **{"mm": "millimeter", "cm": "centimeter", "km": "kilometer", "ft": "foot", "feet": "foot", "yd": "yard"},
     **{"millimetre": "millimeter", "centimetre": "centimeter", "metre": "meter", "kilometre": "kilometer"},
     **{"mi": "mile", "lb": "pound", "oz": "ounce", "hr": "hour", "min": "minute", "sec": "second"},
+    **{"m": "meter", "s": "second", "h": "hour", "yr": "year", "sq": "square", "mg": "milligram"},
     **{"inche": "inch", "litre": "liter", "ml": "milliliter", "millilitre": "milliliter"},
 }
 """Spellings of units → one of them; each without the plural s."""
@@ -58,7 +59,8 @@ _NUMBER = re.compile(
 )
 _NO_UNIT = re.compile(
     r"\b(?:not|or|and|nor|never|to|between|but|than|wrong|incorrect|false|dozens?|hal(?:f|ves)|quarters?|thirds?"
-    r"|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|million)ths?|below|[xyzeiπθ]|pi)\b",
+    r"|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|million)ths?|below|[xyzeiπθ]|pi)\b"
+    r"|^\s*(?:squared|cubed|factorial|sin|cos|tan|log|ln|exp)\b",
     re.IGNORECASE,
 )
 """Words after a number that change or negate it."""

@@ -45,6 +45,17 @@ def test_a_console_of_trl_is_read_with_the_steps_of_its_bar(tmp_path, texts, pre
     assert run.notes == []
 
 
+@pytest.mark.parametrize("prefix", ["", "\x1b[36m(main pid=7)\x1b[0m "])
+@pytest.mark.parametrize("row", ["│ {} │ 1.00 │", "│ │ USER {} │ yes │ │", "┃ {} ┃"])
+def test_an_answer_in_a_printed_table_is_no_record(tmp_path, prefix, row):
+    answer = row.format("{'loss': 5, 'reward': 9}")
+    lines = [f"{prefix}{text}" for log in healthy(0) for text in (printed(log), answer)]
+    (tmp_path / "out.log").write_text("\n".join(lines), encoding="utf-8")
+    run = import_run(read_log(tmp_path / "out.log"))
+    assert len(run.steps) == len(healthy(0))
+    assert max(step.numbers["reward/mean"] for step in run.steps) < 2
+
+
 def test_without_a_bar_records_are_counted_and_that_is_said(tmp_path):
     (tmp_path / "out.txt").write_text("\n".join(printed(log) for log in healthy(0)))
     run = import_run(read_log(tmp_path / "out.txt"))

@@ -12,6 +12,9 @@ from truing.errors import RecordError
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
 """Colours and cursor movements (ECMA-48), and titles."""
+TABLE_ROW = re.compile(r"(?:\([^()]*\))?\s*[│┃║]")
+"""The beginning of a row of a drawn table, after the name of its process. TRL's ``log_completions`` prints
+prompts and answers in one, and an answer may look like metrics."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ def read(path: Path) -> Log:
         Line(ESCAPE.sub("", part), f"{path}, line {count},")
         for count, line in enumerate(raw.split("\n"), 1)
         for part in line.split("\r")
+        if not TABLE_ROW.match(ESCAPE.sub("", part))
     ]
     for form in CONSOLE_FORMATS:
         if records := form.records(lines):

@@ -187,6 +187,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
         "refused: each evaluation is compared with the recipe",
     ),
     103: _by("tasks are left out, repeated within an epoch, or not shuffled", "SMP013"),
+    104: _by("the KL or the value loss leaves out sampled tokens", "MSK002"),
 }
 """Known faults by the numbers that planted faults refer to."""
 

@@ -1,7 +1,7 @@
 """MSK002: The mask of a loss differs from the declared one.
 
 What: A sampled token that the declared mask policy keeps is not under the policy loss, or one that it drops
-is. Or a demonstrated token is not under the supervised loss.
+is. Or a demonstrated token is not under the supervised loss, or a sampled one not under the KL or value loss.
 
 Why it is silent: The loss, its gradient and the reward all look right with any mask that is not empty. The
 policy never learns the missing tokens, and learns the extra ones by mistake.
@@ -44,6 +44,7 @@ class Measured(NamedTuple):
     missing: Places  # kept by the mask policy, and not under the loss
     extra: Places  # dropped by the mask policy, and under the loss
     unlearned: Places  # demonstrated, and not under the supervised loss
+    uncounted: Places  # sampled, and not under the KL or the value loss
     policy: str
     reasons: str  # recorded reasons for the missing tokens
 
@@ -59,7 +60,8 @@ def measure(step: Step) -> Measured:
         cut_B = torch.tensor([row.rollout_id in cut for row in step.rows], dtype=torch.bool)
         extra_N |= mask_N & cut_B[step.row_of_token]
     compared = int(sampled_N.sum())
-    wrong = (places(step, each_N, compared) for each_N in (missing_N, extra_N, _unlearned(step)))
+    parts = (missing_N, extra_N, _unlearned(step), _uncounted(step))
+    wrong = (places(step, each_N, compared) for each_N in parts)
     codes = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
     reasons = ", ".join(Excluded(each).name for each in codes)
     return Measured(*wrong, step.setup.mask or "", reasons)
@@ -72,6 +74,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         (measured.missing, f"not under the policy loss, and should be{reasons}"),
         (measured.extra, "under the policy loss, and should not be"),
         (measured.unlearned, "demonstrated, and not under the supervised loss"),
+        (measured.uncounted, "sampled, and not under the KL or the value loss"),
     ):
         if where:
             yield Claim(
@@ -90,6 +93,18 @@ def _unlearned(step: Step) -> Tensor:
     out_N = (step.tokens["origin"] == Origin.DEMO) & ~step.tokens["supervised_mask"]
     read = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
     return out_N & read[step.row_of_token]
+
+
+def _uncounted(step: Step) -> Tensor:
+    """Return sampled tokens that the KL or value loss leaves out, of rows that are kept: [N] bool."""
+    sampled_N = step.tokens["origin"] == Origin.SAMPLED
+    if step.setup.trainer != "truing":  # others count the tokens under their policy loss
+        return torch.zeros_like(sampled_N)
+    read = torch.tensor([row.kept and row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
+    masks = [step.tokens[name] for name in ("kl_mask", "value_mask") if name in step.tokens]
+    out_N = torch.stack([~mask_N for mask_N in masks]).any(0) if masks else torch.zeros_like(sampled_N)
+    left_out_N = step.tokens.get("excluded", torch.zeros_like(step.tokens["origin"])) == Excluded.NOT_KEPT
+    return sampled_N & ~left_out_N & out_N & read[step.row_of_token]
 
 
 def declared_mask(step: Step) -> Tensor:

@@ -20,7 +20,8 @@ from truing.learner.optimizer import gradient_norm
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
-from truing.models.forward.score import causal_model, score
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
+from truing.models.forward.score import score
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 
@@ -46,11 +47,13 @@ def check_gradient_sum(
         The handle of the hook.
     """
     rows = Trace(0, list(minibatch))
-    terms = learner.algorithm.terms(learner.setting)
-    terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
-    for batch in _row_batches([row for row in minibatch if any(term.has_gradient(row) for term in terms)]):
-        for micro in learner.memory_budget.micro_batches(learner.model, batch):
-            backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
+    device, rounded_P = device_and_precision(learner.model), None
+    if is_coarse(device):
+        with random_rounding(learner.model, update_index):
+            _add_gradients(learner, minibatch, Trace(0, list(minibatch)))
+        rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
+        learner.optimizer.zero_grad(set_to_none=True)
+    _add_gradients(learner, minibatch, rows)
     norm = float(gradient_norm(learner.parameters)) / learner.ranks.size
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
     expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
@@ -61,8 +64,10 @@ def check_gradient_sum(
     logprob_N = torch.cat([*empty, *(rows.logprob[name] for name in rows.token_gradient)])
     fact: dict[str, Any] = gradient_mass(token_gradient_N, logprob_N) | {
         "rows": len(rows.token_gradient),
-        "device": causal_model(learner.model).device.type,
+        "device": device,
     }
+    if rounded_P is not None:
+        fact["rounding"] = float((clipped * rounded_P - expected_P).norm())
     tested = [row for row in minibatch if row.sample_id in rows.token_gradient][:MAX_ROWS]
     if tested and fact["free"] > MIN_GRADIENT_MASS:
         token_gradient_K = torch.cat(
@@ -84,6 +89,15 @@ def check_gradient_sum(
             )
 
     return learner.optimizer.register_step_pre_hook(compare)
+
+
+def _add_gradients(learner: Learner, minibatch: Sequence[Sample], rows: Trace) -> None:
+    """Run the trainer's own loss backward, on a few rows of a minibatch at a time."""
+    terms = learner.algorithm.terms(learner.setting)
+    terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
+    for batch in _row_batches([row for row in minibatch if any(term.has_gradient(row) for term in terms)]):
+        for micro in learner.memory_budget.micro_batches(learner.model, batch):
+            backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
 
 
 def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missing: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
-from truing.learner.restore import check_same_recipe
+from truing.learner.restore import check_same_recipe, dtype_of_masters
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
@@ -40,7 +40,12 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     cfg = recipe.trainer
     check_started(cfg.ranks)
     check_placed(recipe)
-    ranks = join(available_device(recipe.model.device), cfg.replicate, cfg.timeout)
+    ranks = join(
+        available_device(recipe.model.device),
+        cfg.replicate,
+        cfg.timeout,
+        mesh_of_one=dtype_of_masters(recipe) is not None,
+    )
     check_same_program(ranks, recipe)
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)

@@ -50,7 +50,8 @@ def check_gradient_sum(
     device, rounded_P = device_and_precision(learner.model), None
     if is_coarse(device):
         with random_rounding(learner.model, update_index):
-            _add_gradients(learner, minibatch, Trace(0, list(minibatch)))
+            # row by row: micro-batches round otherwise too, mostly where rows share a prefix
+            _add_gradients(learner, minibatch, Trace(0, list(minibatch)), max_tokens=1)
         rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
         learner.optimizer.zero_grad(set_to_none=True)
     _add_gradients(learner, minibatch, rows)
@@ -91,11 +92,14 @@ def check_gradient_sum(
     return learner.optimizer.register_step_pre_hook(compare)
 
 
-def _add_gradients(learner: Learner, minibatch: Sequence[Sample], rows: Trace) -> None:
+def _add_gradients(
+    learner: Learner, minibatch: Sequence[Sample], rows: Trace, max_tokens: int = MAX_TOKENS
+) -> None:
     """Run the trainer's own loss backward, on a few rows of a minibatch at a time."""
     terms = learner.algorithm.terms(learner.setting)
     terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
-    for batch in _row_batches([row for row in minibatch if any(term.has_gradient(row) for term in terms)]):
+    trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
+    for batch in _row_batches(trained, max_tokens):
         for micro in learner.memory_budget.micro_batches(learner.model, batch):
             backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
 
@@ -179,11 +183,11 @@ def gradient_mass(token_gradient_N: Tensor, logprob_N: Tensor) -> dict[str, floa
     return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
 
 
-def _row_batches(rows: Sequence[Sample]) -> Iterator[list[Sample]]:
-    """Split rows, in order, into batches of at most ``MAX_TOKENS`` tokens, or of one row."""
+def _row_batches(rows: Sequence[Sample], max_tokens: int) -> Iterator[list[Sample]]:
+    """Split rows, in order, into batches of at most ``max_tokens`` tokens, or of one row."""
     batch: list[Sample] = []
     for row in rows:
-        if batch and sum(map(len, batch)) + len(row) > MAX_TOKENS:
+        if batch and sum(map(len, batch)) + len(row) > max_tokens:
             yield batch
             batch = []
         batch.append(row)

@@ -62,6 +62,12 @@ def dtype_of_masters(recipe: Recipe) -> torch.dtype | None:
     return None if recipe.lora or dtype is torch.float32 else dtype
 
 
+def as_it_computes(policy: nn.Module, recipe: Recipe) -> nn.Module:
+    """Return a policy with the weights that compute and sample: float32 masters are copied and rounded."""
+    dtype = dtype_of_masters(recipe)
+    return policy if dtype is None else with_weights_in(dtype, policy)
+
+
 def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
     """Return the policy of a run at a checkpoint, by default the newest, as it computes and samples.
 
@@ -72,8 +78,7 @@ def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
     recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
     loaded, policy = load_policy(recipe)
     restore_weights(run_dir, loaded, trainable_parameters(policy), name)
-    if (dtype := dtype_of_masters(recipe)) is not None:
-        policy = with_weights_in(dtype, policy)
+    policy = as_it_computes(policy, recipe)
     return RestoredPolicy(recipe, loaded, policy.eval(), recipe.sampling.to_params(loaded.stop_ids))
 
 

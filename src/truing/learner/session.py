@@ -22,7 +22,7 @@ from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
 from truing.learner.evaluate import evaluate
 from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import dtype_of_masters, load_policy
+from truing.learner.restore import as_it_computes, dtype_of_masters, load_policy
 from truing.metrics.definitions import check_metric_names
 from truing.models.digest import quick_sum
 from truing.models.forward.score import causal_model
@@ -198,9 +198,8 @@ class Session:
 
 def _whole_policy(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
     """Return the policy to sample from: the policy itself if its weights are whole and compute as such."""
-    if (dtype := dtype_of_masters(recipe)) is not None:
-        return with_weights_in(dtype, policy)
-    return policy if ranks.mesh is None else copy.deepcopy(policy)
+    computing = as_it_computes(policy, recipe)
+    return copy.deepcopy(policy) if computing is policy and ranks.mesh is not None else computing
 
 
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:

@@ -5,7 +5,9 @@ gradient is compared with their sum. A gradient that is lost, counted twice, cle
 the optimizer shows as a difference.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from truing.distributed.sharding import whole
 from truing.instrumentation.update_facts import rotating_slice
-from truing.instrumentation.weights_without_gradient import missing_gradient
+from truing.instrumentation.weights_without_gradient import LogprobFn, missing_gradient
 from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
 from truing.learner.step import backward
@@ -50,8 +52,8 @@ def check_gradient_sum(
     device, rounded_P = device_and_precision(learner.model), None
     if is_coarse(device):
         with random_rounding(learner.model, update_index):
-            # row by row: micro-batches round otherwise too, mostly where rows share a prefix
-            _add_gradients(learner, minibatch, Trace(0, list(minibatch)), max_tokens=1)
+            # in the trainer's micro-batches: where rows share a prefix they share its rounding too
+            _add_gradients(learner, minibatch, Trace(0, list(minibatch)), max_tokens=sys.maxsize)
         rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
         learner.optimizer.zero_grad(set_to_none=True)
     _add_gradients(learner, minibatch, rows)
@@ -79,6 +81,7 @@ def check_gradient_sum(
             without_gradient,
             lambda: _row_logprobs(learner, tested, rows),
             token_gradient_K,
+            _rounded_logprobs(learner, tested, rows),
         )
 
     expected = [expected_P]
@@ -150,7 +153,11 @@ def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, in
     learner.model.eval()
     try:
         return missing_gradient(
-            learner.parameters, names, lambda: _row_logprobs(learner, rows, trace), token_gradient_K
+            learner.parameters,
+            names,
+            lambda: _row_logprobs(learner, rows, trace),
+            token_gradient_K,
+            _rounded_logprobs(learner, rows, trace),
         )
     finally:
         training_mode(learner.model)
@@ -169,6 +176,22 @@ def _row_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Ten
     batch = collate(rows)
     logprob_BT = score(learner.model, batch, loss_mask(batch)).logprob.cpu()
     return torch.cat([logprob_BT[b, : len(row)][_has_gradient(trace, row)] for b, row in enumerate(rows)])
+
+
+def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> LogprobFn | None:
+    """Return a function that computes the same under random rounding, another one at each call.
+
+    None in float32, where rounding is smaller than any effect.
+    """
+    if not is_coarse(device_and_precision(learner.model)):
+        return None
+    seeds = count()
+
+    def rounded() -> Tensor:
+        with random_rounding(learner.model, next(seeds)):
+            return _row_logprobs(learner, rows, trace)
+
+    return rounded
 
 
 def is_missing(gradient: Tensor | None) -> bool:

@@ -220,8 +220,10 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     loaded, policy = load_policy(recipe)
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)  # raises if no token could be sampled
+    prove_forward(policy)
     whole_policy = _whole_policy(policy, recipe, ranks)
-    prove_forward(whole_policy)
+    if dtype_of_masters(recipe) is not None:
+        prove_forward(whole_policy)  # rounded, where less can be proven
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)

@@ -8,6 +8,7 @@ from truing.distributed.sharding import shard
 from truing.models.critic import Critic
 from truing.models.forward.output_head import head_of
 from truing.models.forward.recompute import layers_of
+from truing.models.forward.route_support import why_no_replay
 from truing.models.forward.score import causal_model
 
 
@@ -18,6 +19,7 @@ def shard_model(model: nn.Module, mesh: DeviceMesh | None, dtype: torch.dtype | 
     """
     causal = causal_model(model)
     head_of(causal)  # tests the output layer once, by a forward of its own that would free the root's weights
+    why_no_replay(causal)  # tries the routers once, outside a forward
     shard(causal, layers_of(causal), mesh, dtype)
 
 

@@ -12,6 +12,7 @@ from truing.analysis.compare import flatten
 from truing.config import Recipe, resolve, to_toml
 from truing.errors import RecordError
 from truing.learner import checkpoint
+from truing.models.forward.float32_embedding import use_float32_sums
 from truing.models.forward.float32_head import use_float32_head
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
@@ -46,6 +47,7 @@ def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
     )
     if dtype is torch.bfloat16:
         use_float32_head(loaded.model)
+        use_float32_sums(loaded.model)
     if not recipe.lora:
         return loaded, loaded.model
     return loaded, add_lora(loaded.model, **recipe.lora.model_dump(), seed=seed_of(recipe.seed, "lora"))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
+import truing
 from truing.api import env_from_recipe
 from truing.config import resolve
 from truing.learner.memory_prediction import predict_memory
@@ -147,3 +148,18 @@ def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
     )
     # oneDNN's prepared products and the allocator's remainders are some ten megabytes, of any model
     assert int(done.stdout) == pytest.approx(predicted, rel=0.05, abs=1e8)
+
+
+def test_a_large_run_says_it_before_anything_is_loaded(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.trainer.run.TOLD_BYTES", 0)
+    recipe, told = table("bfloat16", LORA, stages=["sft"]), []
+    del recipe["grpo"]
+
+    def stop(kind, facts):
+        told.append((kind, facts))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        truing.train(recipe, out=tmp_path / "run", on_event=stop)
+    assert told == [("note", {"text": predict_memory(resolve(recipe)).text()})]
+    assert not (tmp_path / "run").exists()

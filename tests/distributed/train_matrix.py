@@ -20,6 +20,7 @@ from truing.trainer.checkpoints import Checkpoints
 
 STEPS = {"steps": 2, "learning_rate": 1e-3}
 POLICY = {**STEPS, "prompts_per_step": 3, "group_size": 3}
+MODEL = {"name": "tiny", "threads": 1}
 STAGES = {
     "sft": {"sft": {**STEPS, "batch_size": 5}},
     "rft": {"rft": {**STEPS, "prompts_per_step": 3, "group_size": 3}},
@@ -40,7 +41,7 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights, and "vllm", "vllm-ahead" or "replicated"."""
+    """Return a recipe by its name: algorithm, weights, "vllm", "vllm-ahead", "replicated", "bfloat16"."""
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
     if variant == ["vllm"]:
@@ -48,13 +49,15 @@ def recipe(name: str) -> dict:
     if variant == ["vllm-ahead"]:
         ahead = {"kind": "vllm", "ahead": 1}
         options = {**options, "engine": ahead, "correction": {"method": "truncate"}}
+    if variant == ["bfloat16"]:
+        options = {**options, "model": {**MODEL, "dtype": "bfloat16"}}
     replicate = int(os.environ.get("REPLICATE", "1"))
     if variant == ["replicated"]:
         replicate = min(2, ranks)
     return {
         "name": "ranks",
         "stages": [algorithm.split("-")[0]],
-        "model": {"name": "tiny", "threads": 1},
+        "model": MODEL,
         "env": {"name": "arithmetic", "kinds": ["first-3"], "train": 60, "eval": 4, "system": ""},
         "lora": {"rank": 4, "alpha": 8} if weights == "lora" else False,
         "sampling": {"max_new_tokens": 6},

@@ -13,10 +13,10 @@ from truing.record.update_columns import UpdateColumns
 
 CriterionVerdict = Literal["pass", "fail", "fact", "not checked"]
 
-MAX_MISMATCH_NATS = {"cpu": 1e-3, "cuda": 0.2}
-"""Maximum nats between sampler and trainer with the same weights: fp32 and bf16."""
+MAX_MISMATCH_NATS = {"float32": 1e-3, "bfloat16": 0.2}
+"""Maximum nats between sampler and trainer with the same weights, by the precision that computes."""
 
-MAX_START_KL = {"cpu": 1e-4, "cuda": 1e-2}
+MAX_START_KL = {"float32": 1e-4, "bfloat16": 1e-2}
 """Maximum nats per token between a policy and a reference with the same weights."""
 
 FAULT_LABELS = ("zero_gradient", "all_masked")
@@ -55,13 +55,14 @@ def scorecard(
     policy_stages = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
     once = [name for name in policy_stages if stages[name].inner_epochs * stages[name].minibatches == 1]
     steps, single = updates.select_stages(policy_stages), updates.select_stages(once)
+    precision = "bfloat16" if device == "cuda" else recipe.model.dtype
     multiple = updates.select_stages(set(policy_stages) - set(once))
     return [
         _learnable(steps, recipe),
         _alignment(steps),
-        _first_ratio(steps, recipe, device),
+        _first_ratio(steps, recipe, precision),
         _later_ratio(multiple, single),
-        _kl(steps, single, device),
+        _kl(steps, single, precision),
         _active(steps, single),
         _loss(steps),
         _tools(steps),
@@ -95,14 +96,14 @@ def _alignment(steps: UpdateColumns) -> SuccessCriterion:
     )
 
 
-def _first_ratio(steps: UpdateColumns, recipe: Recipe, device: str) -> SuccessCriterion:
+def _first_ratio(steps: UpdateColumns, recipe: Recipe, precision: str) -> SuccessCriterion:
     max_gaps = steps.known_values("mismatch/max_abs")
-    verdict = _judge(max_gaps, max(max_gaps, default=0.0) <= MAX_MISMATCH_NATS[device])
+    verdict = _judge(max_gaps, max(max_gaps, default=0.0) <= MAX_MISMATCH_NATS[precision])
     dropout = bool(recipe.lora and recipe.lora.dropout)
     return SuccessCriterion(
         "ratio at the first update",
         "mean in [0.8, 1.2], std < 0.5",
-        f"1 to rounding per token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[device]:g} nats, same weights",
+        f"1 to rounding per token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[precision]:g} nats, same weights",
         f"largest {max(max_gaps):.2g} nats{', with lora.dropout' * dropout}" if max_gaps else "",
         "fact" if dropout and max_gaps else verdict,
     )
@@ -120,7 +121,7 @@ def _later_ratio(multiple: UpdateColumns, single: UpdateColumns) -> SuccessCrite
     )
 
 
-def _kl(steps: UpdateColumns, single: UpdateColumns, device: str) -> SuccessCriterion:
+def _kl(steps: UpdateColumns, single: UpdateColumns, precision: str) -> SuccessCriterion:
     tokens, sequences = steps.known_values("kl_all/k3"), steps.known_values("kl_sequence/k1")
     first = [float(single.column("kl_all/k3")[start]) for _, start, _ in single.stages]
     starts = [kl for kl in first if not math.isnan(kl)]
@@ -129,7 +130,7 @@ def _kl(steps: UpdateColumns, single: UpdateColumns, device: str) -> SuccessCrit
         "< 0.5 nats per token, always < 3",
         "k3 of a token is never negative, and 0 at the start of a stage; compare the sum per answer",
         f"{_span(tokens, '{:.2g}')} per token, {_span(sequences, '{:.2g}')} per answer" if tokens else "",
-        _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= MAX_START_KL[device]),
+        _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= MAX_START_KL[precision]),
     )
 
 

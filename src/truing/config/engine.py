@@ -21,7 +21,7 @@ class EngineConfig(FrozenModel):
     python: str | None = None
     """Python interpreter of the environment with vLLM, which starts a server; by default Truing's own."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Data type that a server is started with; `auto` is float32 on a CPU, bfloat16 on CUDA."""
+    """Data type that a server is started with; `auto` is `model.dtype` on a CPU, bfloat16 on CUDA."""
     arguments: dict[str, Argument] = Field(default_factory=dict)
     """Other arguments that a server is started with, such as `{ gpu-memory-utilization = 0.5 }`."""
     exchange: str | None = None

@@ -40,6 +40,8 @@ class ModelConfig(FrozenModel):
     """A Jinja file to use instead of the model's own template."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` uses CUDA if there is a GPU."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """What the model computes in, and a frozen base is held in; weights that are trained stay float32."""
     threads: PositiveInt | None = None
     """CPU threads; torch's default if not given. A small model is fastest on one."""
     cuda_graphs: bool = False

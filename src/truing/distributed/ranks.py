@@ -28,7 +28,7 @@ class Ranks:
 
     rank: int = 0
     size: int = 1
-    mesh: DeviceMesh | None = None  # over which weights are sharded; None with one rank
+    mesh: DeviceMesh | None = None  # over which FSDP2 holds weights; None if one rank needs no FSDP2
     group: dist.ProcessGroup | None = None  # that exchanges; None is the group of all ranks
 
     @property
@@ -131,23 +131,26 @@ def check_started(ranks: int) -> None:
         )
 
 
-def join(device: str, replicate: int, timeout: float) -> Ranks:
+def join(device: str, replicate: int, timeout: float, *, mesh_of_one: bool = False) -> Ranks:
     """Join the process group of the launcher, once per process; without a launcher there is none.
 
     Args:
         device: of the model, ``cpu`` or ``cuda``; it selects gloo or NCCL.
         replicate: groups of ranks that each hold all weights, sharded within the group.
         timeout: seconds after which an exchange fails.
+        mesh_of_one: whether weights are held by FSDP2 also with one rank: then the process is a group of its
+            own, without a connection to any other.
     """
     ranks = this_process()
-    if ranks.size == 1:
+    if ranks.size == 1 and not mesh_of_one:
         return ranks
-    if device == "cuda":
+    alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if ranks.size == 1 else {}
+    if device == "cuda" and ranks.size > 1:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     with _named("joining the process group"):
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-            dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **alone)
             atexit.register(dist.destroy_process_group)
         sizes = {"replicate": replicate, "shard": ranks.size // replicate}
         if replicate == 1:

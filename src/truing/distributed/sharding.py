@@ -13,36 +13,55 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 T = TypeVar("T")
 
 
-def shard(root: nn.Module, layers: Sequence[nn.Module], mesh: DeviceMesh | None) -> None:
+def shard(
+    root: nn.Module, layers: Sequence[nn.Module], mesh: DeviceMesh | None, dtype: torch.dtype | None = None
+) -> None:
     """Shard the parameters of a module in place: those of each layer together, the others with the root.
 
     Args:
         root: computed through ``in_forward``.
         layers: of the root, in the order in which they compute.
         mesh: one dimension shards; of two, the first replicates. None with one rank: nothing changes.
+        dtype: weights are gathered, and compute, in this dtype, and their gradients are summed over
+            micro-batches and ranks in float32. None: all in the dtype of the weights.
     """
     if mesh is None:
         return
+    reduce_dtype = None if dtype is None else torch.float32
+    # inputs of layers have the dtype of the embedding; casting others would differ from the plain model
+    precision = MixedPrecisionPolicy(dtype, reduce_dtype, cast_forward_inputs=False)
     for module in (*layers, root):
         # freed after a forward without gradients too: else the next one would compute with older weights
-        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+        fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=precision)
     for module in root.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it sums
+    root.computes_in = dtype  # type: ignore[assignment]
     root.run_in_forward = _call  # type: ignore[assignment]
     register_fsdp_forward_method(root, "run_in_forward")
 
 
 def _call(compute: Callable[[], T]) -> T:
     return compute()
+
+
+def computing_dtype(model: nn.Module) -> torch.dtype:
+    """Return the dtype in which a model computes: that of its first weight as forward passes see it."""
+    root = next((part for part in model.modules() if isinstance(part, FSDPModule)), None)
+    return getattr(root, "computes_in", None) or next(model.parameters()).dtype
 
 
 def in_forward(root: nn.Module, compute: Callable[[], T]) -> T:

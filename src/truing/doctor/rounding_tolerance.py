@@ -60,6 +60,21 @@ def tolerance(rounding: float | None, itself: float | None, floor: float) -> flo
     return None if itself is None else max(floor, ROUNDING_MULTIPLES * itself)
 
 
+EFFECT_MULTIPLES = 20
+"""Multiples of the largest effect of random rounding, for the effect of a weight without a gradient."""
+
+
+def least_effect(step: Step, missing: Mapping[str, Any], floor: float) -> float:
+    """Return the effect of a weight without a gradient beyond rounding, nats per unit of token gradient.
+
+    In float32 it follows from the difference of a plain forward from itself. In another precision the effect
+    of random rounding on the same sum is measured: over many tokens rounding cancels.
+    """
+    if "rounding" in missing:
+        return max(floor, EFFECT_MULTIPLES * missing["rounding"])
+    return tolerance(stage_rounding(step), None, floor) or floor
+
+
 def typical(rounding: float | None, tokens: int) -> float | None:
     """Return the tolerance of the median, nats; None without measured rounding or enough tokens."""
     return None if rounding is None or tokens < FEW else max(LITTLE, OFTEN * rounding)

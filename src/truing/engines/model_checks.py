@@ -13,6 +13,7 @@ from truing.errors import ModelError, TruingError
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import longest_supported, why_no_tree
 from truing.models.forward.output_head import LARGE
+from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.models.forward.score import autocast, causal_model, score
 from truing.models.resolve import first_line
 from truing.types.sample import Sample
@@ -22,6 +23,9 @@ from truing.utils.memory import is_out_of_memory
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which two forwards may differ by rounding: fp32 on the CPU, bf16 on CUDA."""
+
+NULL_MULTIPLES = 20
+"""In bf16 on the CPU: multiples of the change by random rounding, which is measured."""
 
 ROWS = ((8, 16), (8, 9), (1, 3), (2, 2))
 """Tokens of the prompts and answers scored together: one prompt twice, and rows of several lengths."""
@@ -74,14 +78,14 @@ def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
         (trainer_logprob - completion.logprob).abs().max()
         for trainer_logprob, completion in zip(trainer_logprobs, completions, strict=True)
     ]
+    tolerance = _tolerance(policy, samples)
     lengths = [
-        len(ids)
-        for ids, completion in zip(prompts, differences, strict=True)
-        if not _within_rounding(causal, completion)
+        len(ids) for ids, difference in zip(prompts, differences, strict=True) if not difference <= tolerance
     ]
     _refuse(
         causal,
         torch.stack(differences).max(),
+        tolerance,
         "the sampler and the trainer compute different log-probabilities",
         f"decoding from the cache differs from a full forward, for prompts of {lengths} tokens",
     )
@@ -120,11 +124,13 @@ def _check_parts(causal: PreTrainedModel) -> None:
 def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sample]) -> None:
     """Raise unless both forwards give the same log-probabilities and no token sees later ones."""
     own_TV = [_own_logits(causal, sample) for sample in samples]
+    tolerance = _tolerance(policy, samples)
     first, second = (each[: samples[0].prompt_length - 1] for each in own_TV[:2])
     if samples[0].prompt_length == samples[1].prompt_length:
         _refuse(
             causal,
             (first.double().log_softmax(-1) - second.double().log_softmax(-1)).abs().max(),
+            tolerance,
             "this model is not causal: its prediction of a token depends on later tokens",
             "it is an encoder, or attends in both directions; if its type supports both, causal weights have"
             " is_decoder = true in config.json",
@@ -139,6 +145,7 @@ def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Seque
     _refuse(
         causal,
         torch.stack(differences).max(),
+        tolerance,
         "Truing's forward differs from this model's own",
         f"{layout}, positions or attention differ from those of a single row",
     )
@@ -146,7 +153,7 @@ def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Seque
 
 def _own_logits(causal: PreTrainedModel, sample: Sample) -> Tensor:
     """Return the logits [T, V] of the model's own forward for one row."""
-    with autocast(causal.device):
+    with autocast(causal):
         return causal(input_ids=sample.token_ids[None].to(causal.device)).logits[0].float().cpu()
 
 
@@ -157,20 +164,27 @@ def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     return [logprob_BT[b, s.prompt_length : len(s)] for b, s in enumerate(samples)]
 
 
-def _refuse(causal: PreTrainedModel, difference: Tensor, problem: str, cause: str) -> None:
-    """Raise if log-probabilities differ by more than rounding."""
-    if not _within_rounding(causal, difference):
+@torch.no_grad()
+def _tolerance(policy: nn.Module, samples: Sequence[Sample]) -> float:
+    """Return the nats by which two forwards of these samples may differ by rounding."""
+    causal = causal_model(policy)
+    if device_and_precision(causal) == "cpu" or causal.device.type != "cpu":
+        return TOLERANCE[causal.device.type]
+    exact = torch.cat(_scored(policy, samples))
+    with random_rounding(policy, seed=0):
+        rounded = torch.cat(_scored(policy, samples))
+    return max(TOLERANCE["cpu"], NULL_MULTIPLES * float((rounded - exact).abs().max()))
+
+
+def _refuse(causal: PreTrainedModel, difference: Tensor, tolerance: float, problem: str, cause: str) -> None:
+    """Raise if log-probabilities differ by more than rounding; NaN always does."""
+    if not difference <= tolerance:
         raise ModelError(
             f"{problem} ({_type(causal)})",
             got=f"log-probabilities that differ by up to {difference.item():.2g} nats: {cause}",
-            expected=f"at most {TOLERANCE[causal.device.type]}",
+            expected=f"at most {tolerance:.2g}",
             remedy=REMEDY,
         )
-
-
-def _within_rounding(causal: PreTrainedModel, difference: Tensor) -> bool:
-    """Whether a difference is rounding; NaN is not."""
-    return bool(difference <= TOLERANCE[causal.device.type])
 
 
 @contextmanager

@@ -40,6 +40,14 @@ class RecomputedUpdate:
             "rounding": float(torch.finfo(self.weight.dtype).eps * self.before.abs().max()),
         }
 
+    def swallowed_share(self) -> float:
+        """Return the share of the entries to change that the update left as they were; NaN without any.
+
+        Their step is less than half of their last digit, and rounding takes all of it.
+        """
+        due = self.expected != self.before
+        return float((first_entries(self.weight) == self.before)[due].double().mean())
+
 
 def recompute_update(
     name: str, weight: Tensor, optimizer: torch.optim.Optimizer, declared: AdamWSettings

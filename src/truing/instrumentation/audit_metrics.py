@@ -24,6 +24,8 @@ def audit_metrics(
         metrics |= {name: facts["null"][key] for name, key in NULL_METRICS.items()}
     if "routes" in facts:
         metrics["mismatch/routes_rounding"] = facts["routes"]["rounding"]
+    if "swallowed" in facts.get("update", {}):
+        metrics["update/swallowed_share"] = facts["update"]["swallowed"]
     if "audit" in facts:
         metrics["audit/log10_odds"] = wealth_of([*audits, facts["audit"]]).together
         metrics["audit/tokens"] = float(facts["audit"]["tokens"])

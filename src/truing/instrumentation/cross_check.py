@@ -28,6 +28,7 @@ from truing.learner.trace import Trace, loss_mask
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
 from truing.ops.kl import kl_k3
@@ -94,11 +95,17 @@ class CrossCheck:
         plain_P = self._plain_gradient(learner, step, minibatch, rows)
         together_P = self._trainer_gradient(learner, minibatch, [list(rows)])
         alone_P = self._trainer_gradient(learner, minibatch, [[row] for row in rows])
+        device, rounding = device_and_precision(learner.model), dict[str, float]()
+        if is_coarse(device):
+            with random_rounding(learner.model, self.update_index):
+                rounded_P = self._plain_gradient(learner, step, minibatch, rows)
+            rounding["rounding"] = float((rounded_P - plain_P).norm())
         return compare_gradients(plain_P, together_P) | {
             "rows": len(rows),
-            "device": causal_model(learner.model).device.type,
+            "device": device,
             "null": float((together_P - alone_P).norm()),
             "pulled": _gradient_mass(step, minibatch, rows),
+            **rounding,
         }
 
     def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:
@@ -229,19 +236,25 @@ def _sync_facts(
         name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
     }
     name = sorted(layers)[update_index % len(layers)]
-    layer: Any = layers[name]
     lora = recipe.lora
     assert lora
-    down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
-    base = whole(layer.get_base_layer().weight.detach())
-    expected = base.double() + lora.alpha / lora.rank * (up @ down)
-    got = sampler_model.get_submodule(name).weight.detach()
+    expected = _merged(layers[name], lora.alpha / lora.rank)
+    sampler_layer = sampler_model.get_submodule(name)
+    beside = hasattr(sampler_layer, "lora_A")  # the adapter computes beside the base, by its own scale
+    got = _merged(sampler_layer, None) if beside else sampler_layer.weight.detach()
     return {
         "layer": name,
         "largest": float((got.double() - expected).abs().max()),
         "scale": float(expected.abs().max()),
-        "eps": torch.finfo(got.dtype).eps,
+        "eps": torch.finfo(torch.float32 if beside else got.dtype).eps,
     }
+
+
+def _merged(layer: Any, scale: float | None) -> Tensor:
+    """Return base + scale · B A of an adapted layer: [out, in] float64; without a scale the layer's own."""
+    down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
+    base = whole(layer.get_base_layer().weight.detach()).double()
+    return base + (layer.scaling["default"] if scale is None else scale) * (up @ down)
 
 
 def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_increments
 from truing.doctor.oracle.draw_replay import TOLERANCE, replay_facts
 from truing.engines.base import Draws
@@ -13,8 +14,10 @@ from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
 from truing.learner.trace import Trace
 from truing.models.forward.collate import collate
-from truing.models.forward.score import causal_model, distributions
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
+from truing.models.forward.score import distributions, score
 from truing.models.lora import training_mode
+from truing.types.batch import Batch
 from truing.types.sample import Sample
 from truing.types.token import Origin
 from truing.utils.rng import permutation, uniforms
@@ -34,7 +37,7 @@ def draw_audit_facts(
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
-    device = causal_model(learner.model).device.type
+    device = device_and_precision(learner.model)
     batch = collate(chosen)
     mask_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
     for b, row in enumerate(chosen):
@@ -45,6 +48,8 @@ def draw_audit_facts(
     race = RaceReplay(chosen, turns_before(rows)) if draws == "race" and device == "cpu" else None
     replays: list[dict[str, Any]] = []
     learner.model.eval()
+    rounding = _rounding(learner, batch, mask_BT) if is_coarse(device) else None
+    tolerance = max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0))
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
         drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), stop_ids)
         for name, each in log_wealth_increments(drawn).items():
@@ -54,13 +59,23 @@ def draw_audit_facts(
             race.add(places, drawn.logprob_KV, drawn.token_K)
         if draws == "inversion":
             uniform_K = torch.stack([uniform_by_token[place] for place in places])
-            part = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV)
+            part = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV, tolerance)
             b, t = places[part.pop("worst")]
             replays.append(part | {"where": (chosen[b].sample_id, t)})
     facts: dict[str, Any] = {"tokens": int(mask_BT.sum()), "gains": gains}
     facts |= race.facts(learner.model, sampled) if race is not None else {}
     training_mode(learner.model)
-    return facts | ({"replay": _merged(replays) | {"device": device}} if replays else {})
+    about = {"device": device} | ({} if rounding is None else {"rounding": rounding})
+    return facts | ({"replay": _merged(replays) | about} if replays else {})
+
+
+@torch.no_grad()
+def _rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
+    """Return the largest change of a token's log-probability by random rounding, nats."""
+    logprob_BT = score(learner.model, batch, mask_BT).logprob
+    with random_rounding(learner.model, seed=0):
+        rounded_BT = score(learner.model, batch, mask_BT).logprob
+    return float((rounded_BT - logprob_BT).abs().nan_to_num(0.0).max())
 
 
 def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.learner.learner import Learner
 from truing.learner.trace import loss_mask
 from truing.models.forward.hidden_states import routes_to_replay
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.models.forward.score import causal_model
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
@@ -26,8 +27,8 @@ def plain_facts(
     largest: dict[str, float] = {}
     every: dict[str, list[Tensor]] = {}
     where: dict[str, tuple[str, int]] = {}
-    tokens = 0
-    for row in rows:
+    tokens, device = 0, device_and_precision(learner.model)
+    for index, row in enumerate(rows):
         place_K = loss_mask(row).nonzero()[:, 0]
         expected_K = plain_logprobs(row_logits(learner.model, row), row, place_K.tolist())[0].cpu()
         tokens += len(place_K)
@@ -39,6 +40,14 @@ def plain_facts(
         if learner.reference is not None:
             reference_K = _plain_reference(learner.reference, row, place_K.tolist())
             pairs["reference"] = row.ref_logprob[place_K], reference_K
+        if is_coarse(device):
+            with random_rounding(learner.model, index):
+                rounded_K = plain_logprobs(row_logits(learner.model, row), row, place_K.tolist())[0].cpu()
+            pairs["rounding"] = rounded_K, expected_K
+            if learner.reference is not None:
+                with random_rounding(_model_of(learner.reference), index):
+                    rounded_K = _plain_reference(learner.reference, row, place_K.tolist())
+                pairs["reference_rounding"] = rounded_K, reference_K
         for name, (got_K, right_K) in pairs.items():
             difference_K = (got_K - right_K).abs()
             if difference_K.isnan().all():
@@ -48,10 +57,11 @@ def plain_facts(
             if name not in largest or float(difference_K[worst]) > largest[name]:
                 largest[name] = float(difference_K[worst])
                 where[name] = row.sample_id, int(place_K[worst])
-    device = causal_model(learner.model).device.type
+    mean = {name: float(torch.cat(parts).mean()) for name, parts in every.items()}
     median = {name: float(torch.cat(parts).median()) for name, parts in every.items()}
     about = {"tokens": tokens, "rows": len(rows), "device": device}
-    return {**about, **largest, "median": median, "where": where}
+    means = {"mean": mean} if is_coarse(device) else {}
+    return {**about, **largest, **means, "median": median, "where": where}
 
 
 EXTRA_TOKENS, COMPARED_TOKENS = 32, 32
@@ -62,22 +72,24 @@ EXTRA_TOKENS, COMPARED_TOKENS = 32, 32
 def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
     """Return how far a plain forward is from itself in another shape; empty if rows fill the context.
 
+    In another precision than float32 two shapes often give the same bits: there one is rounded at random.
     ``rounding`` is the largest, over tokens, root mean square of the difference over the vocabulary, in nats
     at the row's temperature. One token's own difference would be 0 where that token is certain.
     """
     causal = causal_model(learner.model)
     if causal.device.type != "cpu":
-        return {}  # there the trainer computes in bfloat16, a plain forward does not
+        return {}  # there the trainer may compute in bfloat16, a plain forward not
+    coarse = is_coarse(device_and_precision(causal))
     most = causal.config.get_text_config().max_position_embeddings
     roundings = list[float]()
     for row in rows:
         logits = row_logits(learner.model, row)
         positions, ids = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1, row.token_ids
         extra = ids.roll(1)[: min(EXTRA_TOKENS, most - len(ids))]
-        if len(extra):
-            difference_KV = (
-                logits(torch.cat([ids, extra]), positions).double() - logits(ids, positions).double()
-            )
+        if coarse or len(extra):
+            with random_rounding(learner.model, len(roundings)) if coarse else nullcontext():
+                other_KV = logits(ids if coarse else torch.cat([ids, extra]), positions)
+            difference_KV = other_KV.double() - logits(ids, positions).double()
             rms_K = difference_KV.std(dim=1, correction=0)  # a shift of all ids alike changes no probability
             roundings.append(float(rms_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
     return {"rounding": max(roundings)} if roundings else {}
@@ -90,6 +102,12 @@ def _plain_reference(reference: Reference, row: Sample, places: Sequence[int]) -
             return plain_logprobs(model_logits(reference.policy), row, places)[0].cpu()
     assert isinstance(reference, CopyReference)
     return plain_logprobs(model_logits(reference.policy), row, places)[0].cpu()
+
+
+def _model_of(reference: Reference) -> nn.Module:
+    """Return the model that computes as the reference."""
+    assert isinstance(reference, AdapterReference | CopyReference)
+    return reference.policy
 
 
 def row_logits(model: nn.Module, row: Sample) -> Logits:

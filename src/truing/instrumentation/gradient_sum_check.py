@@ -5,7 +5,9 @@ gradient is compared with their sum. A gradient that is lost, counted twice, cle
 the optimizer shows as a difference.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -14,13 +16,14 @@ from torch.utils.hooks import RemovableHandle
 
 from truing.distributed.sharding import whole
 from truing.instrumentation.update_facts import rotating_slice
-from truing.instrumentation.weights_without_gradient import missing_gradient
+from truing.instrumentation.weights_without_gradient import LogprobFn, missing_gradient
 from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
-from truing.models.forward.score import causal_model, score
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
+from truing.models.forward.score import score
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 
@@ -46,11 +49,14 @@ def check_gradient_sum(
         The handle of the hook.
     """
     rows = Trace(0, list(minibatch))
-    terms = learner.algorithm.terms(learner.setting)
-    terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
-    for batch in _row_batches([row for row in minibatch if any(term.has_gradient(row) for term in terms)]):
-        for micro in learner.memory_budget.micro_batches(learner.model, batch):
-            backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
+    device, rounded_P = device_and_precision(learner.model), None
+    if is_coarse(device):
+        with random_rounding(learner.model, update_index):
+            # in the trainer's micro-batches: where rows share a prefix they share its rounding too
+            _add_gradients(learner, minibatch, Trace(0, list(minibatch)), max_tokens=sys.maxsize)
+        rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
+        learner.optimizer.zero_grad(set_to_none=True)
+    _add_gradients(learner, minibatch, rows)
     norm = float(gradient_norm(learner.parameters)) / learner.ranks.size
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
     expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
@@ -61,8 +67,10 @@ def check_gradient_sum(
     logprob_N = torch.cat([*empty, *(rows.logprob[name] for name in rows.token_gradient)])
     fact: dict[str, Any] = gradient_mass(token_gradient_N, logprob_N) | {
         "rows": len(rows.token_gradient),
-        "device": causal_model(learner.model).device.type,
+        "device": device,
     }
+    if rounded_P is not None:
+        fact["rounding"] = float((clipped * rounded_P - expected_P).norm())
     tested = [row for row in minibatch if row.sample_id in rows.token_gradient][:MAX_ROWS]
     if tested and fact["free"] > MIN_GRADIENT_MASS:
         token_gradient_K = torch.cat(
@@ -73,6 +81,7 @@ def check_gradient_sum(
             without_gradient,
             lambda: _row_logprobs(learner, tested, rows),
             token_gradient_K,
+            _rounded_logprobs(learner, tested, rows),
         )
 
     expected = [expected_P]
@@ -84,6 +93,18 @@ def check_gradient_sum(
             )
 
     return learner.optimizer.register_step_pre_hook(compare)
+
+
+def _add_gradients(
+    learner: Learner, minibatch: Sequence[Sample], rows: Trace, max_tokens: int = MAX_TOKENS
+) -> None:
+    """Run the trainer's own loss backward, on a few rows of a minibatch at a time."""
+    terms = learner.algorithm.terms(learner.setting)
+    terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
+    trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
+    for batch in _row_batches(trained, max_tokens):
+        for micro in learner.memory_budget.micro_batches(learner.model, batch):
+            backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
 
 
 def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missing: bool) -> dict[str, Any]:
@@ -132,7 +153,11 @@ def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, in
     learner.model.eval()
     try:
         return missing_gradient(
-            learner.parameters, names, lambda: _row_logprobs(learner, rows, trace), token_gradient_K
+            learner.parameters,
+            names,
+            lambda: _row_logprobs(learner, rows, trace),
+            token_gradient_K,
+            _rounded_logprobs(learner, rows, trace),
         )
     finally:
         training_mode(learner.model)
@@ -153,6 +178,22 @@ def _row_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Ten
     return torch.cat([logprob_BT[b, : len(row)][_has_gradient(trace, row)] for b, row in enumerate(rows)])
 
 
+def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> LogprobFn | None:
+    """Return a function that computes the same under random rounding, another one at each call.
+
+    None in float32, where rounding is smaller than any effect.
+    """
+    if not is_coarse(device_and_precision(learner.model)):
+        return None
+    seeds = count()
+
+    def rounded() -> Tensor:
+        with random_rounding(learner.model, next(seeds)):
+            return _row_logprobs(learner, rows, trace)
+
+    return rounded
+
+
 def is_missing(gradient: Tensor | None) -> bool:
     """Return whether a gradient is None or all 0."""
     return gradient is None or not bool(whole(gradient).any())
@@ -165,11 +206,11 @@ def gradient_mass(token_gradient_N: Tensor, logprob_N: Tensor) -> dict[str, floa
     return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
 
 
-def _row_batches(rows: Sequence[Sample]) -> Iterator[list[Sample]]:
-    """Split rows, in order, into batches of at most ``MAX_TOKENS`` tokens, or of one row."""
+def _row_batches(rows: Sequence[Sample], max_tokens: int) -> Iterator[list[Sample]]:
+    """Split rows, in order, into batches of at most ``max_tokens`` tokens, or of one row."""
     batch: list[Sample] = []
     for row in rows:
-        if batch and sum(map(len, batch)) + len(row) > MAX_TOKENS:
+        if batch and sum(map(len, batch)) + len(row) > max_tokens:
             yield batch
             batch = []
         batch.append(row)

@@ -29,6 +29,9 @@ def reference_sync_fact(learner: Learner, done: int, facts: dict[str, Any]) -> I
     yield
     due = done % cfg.sync_every == 0
     expected = torch.lerp(policy, before, cfg.keep) if due else before
+    held = learner.reference.synced_weights()[name].dtype
+    if held != learner.parameters[name].dtype:  # a copy in bfloat16 of float32 weights
+        expected = expected.to(held).double()
     after = first_entries(learner.reference.synced_weights()[name])
     facts["reference_sync"] = {
         "weight": name,

@@ -34,7 +34,7 @@ def route_facts(learner: Learner, rows: Sequence[Sample]) -> dict[str, Any]:
         return {}
     free = [_selections(learner, row, replay=False) for row in rows]
     rounded = [_selections(learner, row, replay=False, seed=1 + i) for i, row in enumerate(rows)]
-    with autocast(causal.device):
+    with autocast(causal):
         facts: dict[str, Any] = {"device": device_and_precision(learner.model)}
     differing = [
         differing_sets(each[layer].ids_TK, other[layer].ids_TK)

@@ -17,6 +17,7 @@ from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
 from truing.learner.trace import Trace
 from truing.models.digest import joint_sum, quick_sums
+from truing.models.forward.rounding_noise import device_and_precision, is_coarse
 from truing.rewards import Rewards
 from truing.rewards.judge import Judge
 from truing.rollouts.collect import GradeFn
@@ -161,6 +162,7 @@ def _recompute_adamw(learner: Learner, facts: dict[str, Any], update_index: int)
     names = sorted(learner.parameters)
     name = names[update_index * 7919 % len(names)]
     recomputed: list[RecomputedUpdate | None] = []
+    coarse = is_coarse(device_and_precision(learner.model))
     small = sum(each.numel() for each in learner.parameters.values()) <= MAX_WEIGHTS
 
     def keep(*_: object) -> None:
@@ -175,6 +177,8 @@ def _recompute_adamw(learner: Learner, facts: dict[str, Any], update_index: int)
     def compare(*_: object) -> None:
         if recomputed[0] is not None and len(recomputed) == 1:
             facts["update"] = recomputed[0].fact()
+            if coarse and not math.isnan(share := recomputed[0].swallowed_share()):
+                facts["update"]["swallowed"] = share
 
     handles = [
         learner.optimizer.register_step_pre_hook(keep),

@@ -22,7 +22,7 @@ from truing.envs.base import Env
 from truing.instrumentation.forward_check import row_logits
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import load_policy, restore_weights
+from truing.learner.restore import as_it_computes, load_policy, restore_weights
 from truing.learner.trace import loss_mask
 from truing.models.lora import trainable_parameters
 from truing.record import RunReader, SampleRow
@@ -31,8 +31,8 @@ from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sample import Sample
 from truing.types.token import Origin
 
-TOLERANCE = 1e-2
-"""Difference between two float32 forwards, nats, above any rounding."""
+TOLERANCE = {"float32": 1e-2, "bfloat16": 0.2}
+"""Difference between two forwards, nats, above any rounding, by the precision that computes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +45,7 @@ class UpdateReplay:
     reward_weights: Mapping[str, float]  # of the run's reward functions
     policy: nn.Module | None  # with the weights of the update; None without a checkpoint
     limits: EpisodeConfig
+    tolerance: float = TOLERANCE["float32"]
 
     def swaps(self) -> Mapping[Part, Swap]:
         """Return the swaps that need more than the record."""
@@ -137,7 +138,7 @@ class UpdateReplay:
             for stream_N in streams.values():
                 difference_K = (stream_N[here] - plain_K).abs()
                 worst = max(worst, float(difference_K.nan_to_num(0.0).max()))
-                wrong_N[here] |= difference_K > TOLERANCE
+                wrong_N[here] |= difference_K > self.tolerance
                 stream_N[here] = torch.where(stream_N[here].isnan(), stream_N[here], plain_K)
         where = places(step, wrong_N)
         location = str(where) if where else f"{checked} tokens"
@@ -210,8 +211,9 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
         restore_weights(run, loaded, trainable_parameters(policy), name)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
     weights = reader.run_json()["judged"]["rewards"]
-    policy = None if name is None else policy.eval()
-    return UpdateReplay(reader.samples(stage, step), chat, env, weights, policy, recipe.episode)
+    policy = None if name is None else as_it_computes(policy, recipe).eval()
+    tolerance = TOLERANCE[recipe.model.dtype]
+    return UpdateReplay(reader.samples(stage, step), chat, env, weights, policy, recipe.episode, tolerance)
 
 
 def checkpoint_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:

@@ -12,6 +12,9 @@ from truing.distributed.sharding import copy_whole, whole
 PERTURBATION = 1e-2
 """Size of a perturbation relative to the weight's root mean square; to 1 if the weight is all 0."""
 
+COARSE_PERTURBATION = 0.16
+"""The same where rounding hides an effect as small as that of a hundredth."""
+
 MAX_WEIGHTS, DIRECTIONS = 16, 4
 """Weights tested one by one; and perturbations of each, as the effect of one may cancel over tokens."""
 
@@ -25,6 +28,7 @@ def missing_gradient(
     without_gradient: Sequence[str],
     logprobs: LogprobFn,
     token_gradient_K: Tensor,
+    rounded: LogprobFn | None = None,
 ) -> dict[str, Any]:
     """Return the weight without a gradient that the loss depends on most; empty if there is none.
 
@@ -37,19 +41,26 @@ def missing_gradient(
         without_gradient: names of those without a gradient.
         logprobs: computes the log-probabilities.
         token_gradient_K: of the same tokens.
+        rounded: computes them under random rounding, if they are not in float32. The fact ``rounding`` is the
+            largest effect of ``DIRECTIONS`` such forwards.
     """
+    size = PERTURBATION if rounded is None else COARSE_PERTURBATION
     if (
         not without_gradient
         or not len(token_gradient_K)
-        or not _sensitivity(weights, without_gradient, logprobs, token_gradient_K)[0]
+        or not _sensitivity(weights, without_gradient, logprobs, token_gradient_K, size)[0]
     ):
         return {}
     largest: dict[str, Any] = {}
     for name in without_gradient[:MAX_WEIGHTS]:
         for direction in range(DIRECTIONS):
-            change, linear = _sensitivity(weights, [name], logprobs, token_gradient_K, direction)
+            change, linear = _sensitivity(weights, [name], logprobs, token_gradient_K, size, direction)
             if linear and change > largest.get("moved", 0.0):
                 largest = {"weight": name, "moved": change, "silent": len(without_gradient)}
+    if largest and rounded is not None:
+        before_K, mass = logprobs(), float(token_gradient_K.abs().sum())
+        effects = [float((token_gradient_K * (rounded() - before_K)).sum()) for _ in range(DIRECTIONS)]
+        largest["rounding"] = max(map(abs, effects)) / mass
     return largest
 
 
@@ -58,12 +69,13 @@ def _sensitivity(
     names: Sequence[str],
     logprobs: LogprobFn,
     token_gradient_K: Tensor,
+    largest: float,
     direction: int = 0,
 ) -> tuple[float, bool]:
     """Return the change of Σ gradient · log-probability per gradient, nats; and whether it is linear."""
     before_K, size_K = logprobs(), token_gradient_K.abs()
     changes: list[Tensor] = []
-    for size in (PERTURBATION, PERTURBATION / 2):
+    for size in (largest, largest / 2):
         with _perturbed([weights[name] for name in names], size, direction):
             changes.append(token_gradient_K * (logprobs() - before_K))
     full, half = (float(change_K.sum()) for change_K in changes)

@@ -14,18 +14,18 @@ from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
 from truing.config import OptimizerConfig, ReferenceConfig
 from truing.distributed.assignment import assign
 from truing.distributed.ranks import ONE, Ranks
-from truing.distributed.sharding import shard, unsharded, whole
-from truing.errors import DistributedError
+from truing.distributed.sharding import unsharded, whole
+from truing.errors import DistributedError, ModelError
 from truing.learner import checkpoint
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.optimizer import learning_rate, make_optimizer
+from truing.learner.restore import dtype_of_masters
 from truing.learner.session import Session
 from truing.models.critic import Critic
 from truing.models.forward.hidden_states import MicroBatch, split_micro_batches
-from truing.models.forward.recompute import layers_of
 from truing.models.forward.score import causal_model
 from truing.models.reference import CopyReference, Reference, make_reference
-from truing.models.sharded import shard_model
+from truing.models.sharded import shard_critic, shard_model
 from truing.types.sample import Sample
 from truing.utils.format import with_count
 
@@ -126,7 +126,8 @@ class Learner:
         assert self.reference is not None
         weights, kept_share = self.reference.synced_weights(), self.reference_cfg.keep
         differing = sum(
-            not torch.equal(whole(weights[name]), whole(weight)) for name, weight in self.parameters.items()
+            not torch.equal(whole(weights[name]), whole(weight).to(weights[name].dtype))
+            for name, weight in self.parameters.items()
         )
         change = (
             f"moved towards the policy, keeping {kept_share:g} of itself"
@@ -162,15 +163,24 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
     kind, syncable = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     session.gather_weights()  # the copies below are of whole weights, and sharded afterwards
     ranks = session.ranks
-    critic = Critic(session.whole_policy, separate=kind == "separate") if kind else None
+    masters = dtype_of_masters(session.recipe)
+    if masters is not None and ranks.mesh is None:
+        raise ModelError(
+            "float32 weights that compute in bfloat16 need a process group",
+            remedy="train with truing.train or `truing train`",
+        )
+    critic = None
+    if kind == "separate":
+        critic = Critic(session.trainable_copy(), separate=True)
+    elif kind:
+        critic = Critic(session.whole_policy, separate=False)
     if critic is not None:
-        shard(critic, [] if critic.trunk is None else layers_of(critic.trunk), ranks.mesh)
+        shard_critic(critic, ranks.mesh, masters)
     reference = None
     if algorithm.needs_reference(setting):
-        source = session.policy if session.recipe.lora else session.whole_policy
-        reference = make_reference(source, syncable=syncable)
+        reference = make_reference(_to_refer_to(session), syncable=syncable)
         if isinstance(reference, CopyReference):
-            shard_model(reference.policy, ranks.mesh)
+            shard_model(reference.policy, ranks.mesh, masters)
     groups = [session.parameters, *([critic.trainable()] if critic else [])]
     learner = Learner(
         model=session.policy,
@@ -188,6 +198,15 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
     if resume is not None:
         learner.restore(resume)
     return learner
+
+
+def _to_refer_to(session: Session) -> nn.Module:
+    """Return the policy that a reference is made of: one that moves by small steps is held in float32."""
+    recipe = session.recipe
+    if recipe.lora:
+        return session.policy
+    moves = recipe.reference.sync_every and recipe.reference.keep
+    return session.trainable_copy() if moves else session.whole_policy
 
 
 def _computed(module: nn.Module, group: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:

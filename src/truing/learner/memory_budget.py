@@ -20,7 +20,7 @@ from truing.errors import ModelError, RecipeError
 from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
 from truing.models.forward.recompute import count_saved_bytes, layers_of
 from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
-from truing.models.lora import training_mode
+from truing.models.lora import trainable_parameters, training_mode
 from truing.types.sample import Sample
 from truing.utils.memory import GB, bytes_free, bytes_in_use
 
@@ -143,11 +143,14 @@ def measure_need(
     layers = len(layers_of(causal_model(model)))
     per_token = _saved_bytes_per_token(model, recompute=False)
     per_layer = per_token // layers if layers else 0
-    trunks, copies = 1 + critic, reference + critic
+    trunks = 1 + critic
+    # the critic is a copy of what is trained, the reference of what computes
+    itemsizes = [next(iter(table.values())).itemsize for table in (trainable_parameters(model), parameters)]
+    copied_bytes = trained_bytes * critic + trained_bytes * itemsizes[0] // itemsizes[1] * reference
     recomputed = trunks * _saved_bytes_per_token(model, recompute=True) + 3 * per_layer if layers else None
     return MemoryNeed(
         # per trunk a gradient and two moments
-        fixed=in_use + (3 * trunks + copies) * trained_bytes + _logits_bytes(model, max_tokens),
+        fixed=in_use + 3 * trunks * trained_bytes + copied_bytes + _logits_bytes(model, max_tokens),
         # the layer in its backward pass holds gradients too; with recomputation also its activations
         per_token=trunks * per_token + 2 * per_layer,
         per_token_recomputed=recomputed,
@@ -168,7 +171,7 @@ def _saved_bytes_per_token(model: nn.Module, *, recompute: bool) -> int:
     short, long = (min(length, max_length * length // PROBE_LENGTHS[1]) for length in PROBE_LENGTHS)
     for length in (short, long):
         ids = torch.arange(length) % config.vocab_size
-        with count_saved_bytes(model) as count, autocast(causal.device):
+        with count_saved_bytes(model) as count, autocast(causal):
             hidden_before(causal, [ids], torch.tensor([[0], [length - 1]]), recompute=recompute)
             saved_bytes.append(count())
     return (saved_bytes[1] - saved_bytes[0]) // (long - short)

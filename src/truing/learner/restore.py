@@ -5,14 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from truing.analysis.compare import flatten
 from truing.config import Recipe, resolve, to_toml
 from truing.errors import RecordError
 from truing.learner import checkpoint
+from truing.models.forward.float32_embedding import use_float32_sums
+from truing.models.forward.float32_head import use_float32_head
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
+from truing.models.precision import with_weights_in
 from truing.record import RunReader
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import seed_of
@@ -29,16 +33,45 @@ class RestoredPolicy:
 
 
 def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
-    """Return the model of a recipe, and the policy: the model itself, or the model with a new adapter."""
-    model = recipe.model
-    loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device=model.device)
+    """Return the model of a recipe, and the policy: the model itself, or the model with a new adapter.
+
+    A base under an adapter has the dtype that the recipe computes in. Weights that are trained are float32.
+    """
+    model, dtype = recipe.model, computing_dtype_of(recipe)
+    loaded = load(
+        model.name,
+        revision=model.revision,
+        chat_template=model.chat_template,
+        device=model.device,
+        dtype=dtype if recipe.lora else torch.float32,
+    )
+    if dtype is torch.bfloat16:
+        use_float32_head(loaded.model)
+        use_float32_sums(loaded.model)
     if not recipe.lora:
         return loaded, loaded.model
     return loaded, add_lora(loaded.model, **recipe.lora.model_dump(), seed=seed_of(recipe.seed, "lora"))
 
 
+def computing_dtype_of(recipe: Recipe) -> torch.dtype:
+    """Return the dtype in which a recipe's model computes."""
+    return getattr(torch, recipe.model.dtype)
+
+
+def dtype_of_masters(recipe: Recipe) -> torch.dtype | None:
+    """Return the dtype in which float32 weights compute if it is another one; else None."""
+    dtype = computing_dtype_of(recipe)
+    return None if recipe.lora or dtype is torch.float32 else dtype
+
+
+def as_it_computes(policy: nn.Module, recipe: Recipe) -> nn.Module:
+    """Return a policy with the weights that compute and sample: float32 masters are copied and rounded."""
+    dtype = dtype_of_masters(recipe)
+    return policy if dtype is None else with_weights_in(dtype, policy)
+
+
 def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
-    """Return the policy of a run at a checkpoint, by default the newest.
+    """Return the policy of a run at a checkpoint, by default the newest, as it computes and samples.
 
     Args:
         run_dir: a run directory.
@@ -47,6 +80,7 @@ def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
     recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
     loaded, policy = load_policy(recipe)
     restore_weights(run_dir, loaded, trainable_parameters(policy), name)
+    policy = as_it_computes(policy, recipe)
     return RestoredPolicy(recipe, loaded, policy.eval(), recipe.sampling.to_params(loaded.stop_ids))
 
 

@@ -22,12 +22,13 @@ from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
 from truing.learner.evaluate import evaluate
 from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import load_policy
+from truing.learner.restore import as_it_computes, dtype_of_masters, load_policy
 from truing.metrics.definitions import check_metric_names
 from truing.models.digest import quick_sum
 from truing.models.forward.score import causal_model
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
+from truing.models.precision import with_weights_in
 from truing.models.sharded import shard_model
 from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
@@ -46,7 +47,8 @@ class Session:
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module  # trained; sharded over ranks
-    whole_policy: nn.Module  # with whole weights, of the last ``gather_weights``; the policy with one rank
+    # with whole weights, of the last ``gather_weights``, in the dtype that computes; or the policy itself
+    whole_policy: nn.Module
     ranks: Ranks
     sampling_ranks: Ranks  # the same, for the thread that samples
     parameters: Mapping[str, nn.Parameter]  # trained
@@ -91,6 +93,18 @@ class Session:
         if self.whole_policy is not self.policy:
             for name, weight in self.parameters.items():
                 self.whole_policy.get_parameter(name).copy_(whole(weight))
+
+    def trainable_copy(self) -> nn.Module:
+        """Return the policy with whole weights, of the last ``gather_weights``, in the dtypes that train.
+
+        It is a copy if those are not the dtypes that compute.
+        """
+        if dtype_of_masters(self.recipe) is None:
+            return self.whole_policy
+        copied = with_weights_in(torch.float32, self.whole_policy)
+        for name, weight in self.parameters.items():
+            copied.get_parameter(name).data.copy_(whole(weight.detach()))
+        return copied
 
     def close(self) -> None:
         """Close the engine, and end the workers."""
@@ -185,6 +199,12 @@ class Session:
         return chosen
 
 
+def _whole_policy(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
+    """Return the policy to sample from: the policy itself if its weights are whole and compute as such."""
+    computing = as_it_computes(policy, recipe)
+    return copy.deepcopy(policy) if computing is policy and ranks.mesh is not None else computing
+
+
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     """Load the model, add the adapter, check environment and engines; return the session."""
     splits = checked_tasks(env)  # before a model is loaded
@@ -204,13 +224,15 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)  # raises if no token could be sampled
     prove_forward(policy)
+    whole_policy = _whole_policy(policy, recipe, ranks)
+    if dtype_of_masters(recipe) is not None:
+        prove_forward(whole_policy)  # rounded, where less can be proven
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)
         splits = checked_tasks(env)  # truncated prompts may be equal
     vocabulary = causal_model(policy).config.get_text_config().vocab_size  # tokenizers may have fewer ids
     grammars = None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary)
-    whole_policy = policy if ranks.mesh is None else copy.deepcopy(policy)
     with ExitStack() as opened:
         workers = open_workers(env, recipe.episode, [*splits["train"], *splits["eval"]])
         opened.callback(workers.close)
@@ -218,7 +240,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
             "opening the engine",
             lambda: opened.enter_context(closing(open_engine(recipe, loaded, whole_policy, ranks))),
         )
-        shard_model(policy, ranks.mesh)
+        shard_model(policy, ranks.mesh, dtype_of_masters(recipe))
         session = Session(
             recipe=recipe,
             loaded=loaded,

@@ -29,6 +29,14 @@ AUDIT_METRICS = (
         "the update was not audited, or the model is dense or selects experts outside a router",
     ),
     Metric(
+        "update/swallowed_share",
+        "share",
+        "Entries of one trained weight, another one at each update, that AdamW changes by less than half of"
+        " their last digit, so that they are the same bits after it ÷ the entries that it should change. Of"
+        " float32 weights it is near 0; of weights trained in bfloat16, near 1 at usual learning rates.",
+        "model.dtype is float32, the step has several updates, or no entry has a gradient",
+    ),
+    Metric(
         "audit/log10_odds",
         "",
         "log10 of the stage's e-process against the hypothesis that tokens are sampled as declared (SMP007). "

@@ -40,7 +40,8 @@ class Critic(nn.Module):
         hidden_ND = policy_ND
         if self.trunk is not None:
             hidden_ND = hidden_before(self.trunk, sequences, index_2N, recompute=recompute)
-        return self.head(hidden_ND.to(self.head.weight.dtype))[:, 0]
+        # no view of an output: FSDP2 warns of those
+        return self.head(hidden_ND.to(self.head.weight.dtype))[:, 0].clone()
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the trainable parameters, by names that no parameter of the policy has."""
@@ -51,7 +52,7 @@ class Critic(nn.Module):
 def _width(causal: PreTrainedModel) -> int:
     """Return the size of hidden states; the output layer's may differ (ELECTRA)."""
     ids, second = torch.zeros(2, dtype=torch.long), torch.tensor([[0], [1]])
-    with autocast(causal.device):
+    with autocast(causal):
         return hidden_before(causal, [ids], second).shape[-1]
 
 
@@ -69,7 +70,7 @@ def state_values(critic: Critic, policy: nn.Module, samples: Sequence[Sample]) -
     # one more id, of any value: the state after the end is the state before it
     ids = [torch.cat([row.token_ids, row.token_ids[-1:]]) for row in samples]
     index_2N = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True).nonzero().T
-    with autocast(causal.device):
+    with autocast(causal):
         policy_ND = torch.empty(0)
         if critic.trunk is None:
             policy_ND = in_forward(causal, lambda: hidden_before(causal, ids, index_2N))

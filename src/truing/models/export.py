@@ -4,6 +4,7 @@ import copy
 from pathlib import Path
 from typing import Literal
 
+import torch
 from peft import PeftModel
 from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
@@ -12,6 +13,7 @@ from truing.errors import ModelError
 from truing.models.builtin import write_folder_atomically
 from truing.models.load import LoadedModel
 from truing.models.lora import POLICY
+from truing.models.precision import with_weights_in
 from truing.models.progress_bars import no_progress_bars
 from truing.models.resolve import HUB_ID
 from truing.types.sampling_params import SamplingParams
@@ -63,9 +65,13 @@ def export(
 
 
 def merge_adapter(policy: nn.Module) -> PreTrainedModel:
-    """Return a plain model with the policy's adapter merged; it shares no memory with the policy."""
-    copied = copy.deepcopy(policy)
-    return copied.merge_and_unload(adapter_names=[POLICY]) if isinstance(copied, PeftModel) else copied
+    """Return a plain model with the policy's adapter merged; it shares no memory with the policy.
+
+    It is merged in float32 also into a base in bfloat16, which would round small updates away.
+    """
+    if not isinstance(policy, PeftModel):
+        return copy.deepcopy(policy)  # type: ignore[return-value]
+    return with_weights_in(torch.float32, policy).merge_and_unload(adapter_names=[POLICY])  # type: ignore[operator]
 
 
 def generation_config(sampling_params: SamplingParams, pad_id: int) -> tuple[GenerationConfig, list[str]]:

@@ -26,7 +26,7 @@ from truing.utils.memory import is_out_of_memory
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model with fp32 weights in evaluation mode, its tokenizer, and what a run needs to know."""
+    """A model in evaluation mode, its tokenizer, and what a run needs to know."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -39,7 +39,12 @@ class LoadedModel:
 
 
 def load(
-    name: str, *, revision: str | None = None, chat_template: str | None = None, device: str = "auto"
+    name: str,
+    *,
+    revision: str | None = None,
+    chat_template: str | None = None,
+    device: str = "auto",
+    dtype: torch.dtype = torch.float32,
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
@@ -48,11 +53,12 @@ def load(
         revision: branch, tag or commit on the hub.
         chat_template: a Jinja file to use instead of the model's own template.
         device: ``cpu``, ``cuda``, or ``auto``: CUDA if available.
+        dtype: of the weights.
     """
     folder = resolve_model(name, revision)
     check_folder(folder)
     tokenizer = load_tokenizer(folder, chat_template)
-    model = _load_model(folder, device)
+    model = _load_model(folder, device, dtype)
     _check_vocabulary(model, tokenizer, folder)
     stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
     return LoadedModel(
@@ -95,13 +101,13 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
     return tokenizer
 
 
-def _load_model(folder: Path, device: str) -> PreTrainedModel:
+def _load_model(folder: Path, device: str, dtype: torch.dtype) -> PreTrainedModel:
     """Return the model of a folder; every weight is read from its files."""
     try:
         with no_progress_bars():
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
-                dtype=torch.float32,
+                dtype=dtype,
                 output_loading_info=True,
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,  # the error below names them

@@ -213,10 +213,11 @@ def _refuse_tied(model: PreTrainedModel) -> None:
 
 def _refuse_shared(policy: PeftModel) -> None:
     """Raise if two adapted layers share a weight: the sampler has one merged copy of it."""
-    owners: dict[int, str] = {}
+    owners: dict[tuple[int, int], str] = {}
     for name, layer in policy.named_modules():
         if isinstance(layer, LoraLayer):
-            other = owners.setdefault(layer.get_base_layer().weight.data_ptr(), name)
+            weight = layer.get_base_layer().weight  # without data on the meta device, so not its address
+            other = owners.setdefault((weight.untyped_storage()._cdata, weight.storage_offset()), name)
             if other != name:
                 raise ModelError(
                     "two adapted layers share one weight, so their adapters cannot be merged",

@@ -70,7 +70,8 @@ class Reference(ABC):
         self.check_unchanged()
         weights = self.synced_weights()
         expected = {
-            name: ema_update(whole(weights[name]), whole(weight), keep) for name, weight in parameters.items()
+            name: ema_update(whole(weights[name]), whole(weight), keep).to(weights[name].dtype)
+            for name, weight in parameters.items()
         }
         for name, weight in expected.items():
             copy_whole(weights[name], weight)

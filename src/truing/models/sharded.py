@@ -1,16 +1,30 @@
-"""The layers of a model, sharded over ranks."""
+"""The layers of a model or critic, sharded over ranks."""
 
+import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from truing.distributed.sharding import shard
+from truing.models.critic import Critic
 from truing.models.forward.output_head import head_of
 from truing.models.forward.recompute import layers_of
+from truing.models.forward.route_support import why_no_replay
 from truing.models.forward.score import causal_model
 
 
-def shard_model(model: nn.Module, mesh: DeviceMesh | None) -> None:
-    """Shard each layer of a model, and what is around the layers; with one rank nothing changes."""
+def shard_model(model: nn.Module, mesh: DeviceMesh | None, dtype: torch.dtype | None = None) -> None:
+    """Shard each layer of a model, and what is around the layers; without a mesh nothing changes.
+
+    ``dtype`` is what it computes in, if that is not the dtype of its weights.
+    """
     causal = causal_model(model)
     head_of(causal)  # tests the output layer once, by a forward of its own that would free the root's weights
-    shard(causal, layers_of(causal), mesh)
+    why_no_replay(causal)  # tries the routers once, outside a forward
+    shard(causal, layers_of(causal), mesh, dtype)
+
+
+def shard_critic(critic: Critic, mesh: DeviceMesh | None, dtype: torch.dtype | None = None) -> None:
+    """Shard a critic; its head computes in float32 also if its trunk computes in another ``dtype``."""
+    if mesh is not None and dtype is not None:
+        shard(critic.head, [], mesh)
+    shard(critic, [] if critic.trunk is None else layers_of(critic.trunk), mesh, dtype)

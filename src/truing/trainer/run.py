@@ -14,7 +14,8 @@ from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
-from truing.learner.restore import check_same_recipe
+from truing.learner.memory_prediction import predict_memory
+from truing.learner.restore import check_same_recipe, dtype_of_masters
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
@@ -27,6 +28,10 @@ from truing.trainer.same_ranks import check_same_program, check_same_start
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
+from truing.utils.memory import GB
+
+TOLD_BYTES = GB
+"""From this size on, the memory of weights and optimizer is told before they are loaded."""
 
 TOKENIZER_DIR = "tokenizer"
 """Folder of the run directory with the tokenizer, so that tokens are readable on any machine."""
@@ -40,8 +45,16 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     cfg = recipe.trainer
     check_started(cfg.ranks)
     check_placed(recipe)
-    ranks = join(available_device(recipe.model.device), cfg.replicate, cfg.timeout)
+    ranks = join(
+        available_device(recipe.model.device),
+        cfg.replicate,
+        cfg.timeout,
+        mesh_of_one=dtype_of_masters(recipe) is not None,
+    )
     check_same_program(ranks, recipe)
+    prediction = predict_memory(recipe)
+    if ranks.is_first and prediction.total >= TOLD_BYTES:
+        on_event("note", {"text": prediction.text()})
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 

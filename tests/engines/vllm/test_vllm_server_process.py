@@ -70,6 +70,11 @@ def test_a_server_of_a_mixture_is_asked_for_routes_where_it_can_return_them(comm
     assert "enable-return-routed-experts" not in declined
 
 
+def test_by_default_it_computes_as_the_trainer_does(command):
+    assert options(command(model={"dtype": "bfloat16"}))["dtype"] == "bfloat16"
+    assert options(command(model={"dtype": "bfloat16"}, engine={"dtype": "float32"}))["dtype"] == "float32"
+
+
 def test_a_declared_dtype_and_top_k(command):
     made = options(command(engine={"dtype": "float16"}, sampling={"top_k": 64}))
     assert (made["dtype"], made["max-logprobs"]) == ("float16", "64")

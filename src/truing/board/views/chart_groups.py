@@ -82,6 +82,7 @@ CHART_GROUPS = (
             Chart("advantage", "Advantage", ("advantage/mean", "advantage/std", "advantage/mean_abs")),
             Chart("loss", "Loss by term", ("loss/*",)),
             Chart("grad", "Gradient norm, before clipping", ("grad/norm", "grad/critic_norm"), log=True),
+            Chart("swallowed", "Changes of weights lost to rounding", ("update/swallowed_share",)),
             Chart("weights", "Adaptive weights of loss terms", ("weight/*",)),
             Chart("lr", "Learning rate", ("lr",)),
             Chart("gates", "Gates and corrections", ("gate/*", "correction/*")),

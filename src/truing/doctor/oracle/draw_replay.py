@@ -45,7 +45,9 @@ def other_distributions(logprob_KV: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield f"top-p {p}", _log_softmax(logprob_KV.masked_fill(~nucleus_KV, -torch.inf))
 
 
-def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV: Tensor) -> dict[str, Any]:
+def replay_facts(
+    logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV: Tensor, tolerance: float | None = None
+) -> dict[str, Any]:
     """Return the largest miss, its token, the number of misses, and the settings that explain them.
 
     Args:
@@ -53,21 +55,23 @@ def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, seen_KV
         token_K: the sampled ids.
         uniform_K: the random numbers.
         seen_KV: earlier ids of the same turn, bool.
+        tolerance: largest miss by rounding; None: of float32.
     """
+    tolerance = TOLERANCE if tolerance is None else tolerance
     miss_K = interval_distance(logprob_KV, token_K, uniform_K)
     facts: dict[str, Any] = {"largest": float(miss_K.max()), "worst": int(miss_K.argmax()), "instead": ""}
-    if facts["largest"] > TOLERANCE:
+    if facts["largest"] > tolerance:
         tried = {
-            name: int((interval_distance(x, token_K, uniform_K) > TOLERANCE).sum())
+            name: int((interval_distance(x, token_K, uniform_K) > tolerance).sum())
             for name, x in other_distributions(logprob_KV)
         }
         for strength in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0):
             less_KV = _log_softmax(logprob_KV - strength * seen_KV)
             tried[f"a penalty of {strength}"] = int(
-                (interval_distance(less_KV, token_K, uniform_K) > TOLERANCE).sum()
+                (interval_distance(less_KV, token_K, uniform_K) > tolerance).sum()
             )
         facts["instead"] = " or ".join([name for name, missed in tried.items() if missed == 0][:3])
-    return facts | {"tokens": len(token_K), "missed": int((miss_K > TOLERANCE).sum())}
+    return facts | {"tokens": len(token_K), "missed": int((miss_K > tolerance).sum())}
 
 
 TOLERANCE = 1e-3

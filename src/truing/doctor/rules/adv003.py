@@ -98,15 +98,20 @@ def equal() -> Step:
     return example_step(rewards=(1.0,) * 4 + (0.1,) * 4)
 
 
+def kl_in_reward() -> Step:
+    """The KL in the reward tells attempts of equal reward apart."""
+    return changed_step(example(), setup={"kl_where": "reward", "kl_coef": 0.1})
+
+
 RULE = Rule(
     code="ADV003",
     name="equal-rewards-with-advantage",
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    applies=is_grouped,
+    applies=lambda step: is_grouped(step) and step.setup.kl_where != "reward",
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(equal,),
+    lookalikes=(equal, kl_in_reward),
 )

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
-from truing.doctor.rounding_tolerance import stage_rounding, tolerance
+from truing.doctor.rounding_tolerance import least_effect
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
@@ -83,7 +83,7 @@ def measure(step: Step) -> Measured:
         cut["weight"],
         cut["moved"],
         cut["silent"],
-        tolerance(stage_rounding(step), None, MOVED) or MOVED,
+        least_effect(step, cut, MOVED),
     )
 
 

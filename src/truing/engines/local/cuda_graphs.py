@@ -105,7 +105,7 @@ class DecodeGraph:
 
     def _compute(self) -> Tensor:
         """Compute the step; running it twice changes nothing more."""
-        with autocast(self.model.device):
+        with autocast(self.model):
             hidden_ND = decoder_states(self.model, self.ids_N, self.positions_N, self._attend)
             return head_of(self.model)(hidden_ND)
 

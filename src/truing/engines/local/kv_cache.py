@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.models.forward.tree_attention import FLASH, PartialAttention
+from truing.models.forward.tree_attention import FLASH, PartialAttention, summing_dtype
 
 BLOCK_TOKENS = 64
 """Tokens by which tables grow at a time."""
@@ -66,7 +66,8 @@ class KVCache:
             self._next = self._next or _NextToken.at_lengths(self.lengths)
             rows, place, beyond = self._next
             table[:, rows, :, place] = torch.stack([key[0], value[0]]).permute(2, 0, 1, 3)
-            return PartialAttention(query, *_attend_one_each(query, *table, beyond, scale))
+            out, lse = _attend_one_each(query, *table, beyond, scale)
+            return PartialAttention(query, out.to(summing_dtype(out)), lse)
         partial, (keys, values), start = PartialAttention.empty(query), table, 0
         for i, (length, n) in enumerate(zip(self.lengths, counts, strict=True)):
             new = slice(start, start + n)

@@ -1,7 +1,9 @@
 """Weight sync: from the policy's weights to the sampler's.
 
-Without an adapter they are one model. With an adapter the sampler holds a merged copy, computed from
-base + adapter at each sync. Nothing is merged in place, so no rounding reaches the base.
+Without an adapter they are one model. With an adapter on a float32 base the sampler holds a merged copy,
+computed from base + adapter at each sync. Nothing is merged in place, so no rounding reaches the base. With
+an adapter on a base in bfloat16 they are one model again, and the adapter computes beside the base: merged,
+it would be rounded away.
 """
 
 import copy
@@ -15,12 +17,17 @@ from truing.errors import NonFiniteError
 from truing.models.finite_check import check_finite
 from truing.models.forward.score import causal_model
 
+MERGED_ITEMSIZE = 4
+"""Bytes per weight from which an adapter can be merged without being rounded away."""
+
 
 def sampler_copy(policy: nn.Module) -> PreTrainedModel:
-    """Return the model to sample from: the policy itself, or with an adapter a plain copy of its base."""
-    if not _lora_layers(policy):
-        return causal_model(policy)
+    """Return the model to sample from: the policy itself, or a plain copy of a float32 base to merge."""
     causal, lora_layers = causal_model(policy), _lora_layers(policy)
+    if any(layer.get_base_layer().weight.itemsize < MERGED_ITEMSIZE for layer in lora_layers.values()):
+        return causal
+    if not lora_layers:
+        return causal
     merged_ids = {id(layer.get_base_layer().weight) for layer in lora_layers.values()}
     shared_weights = {  # a weight without an adapter never changes
         id(weight): nn.Parameter(weight.detach(), requires_grad=False)
@@ -35,12 +42,12 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
 
 @torch.no_grad()
 def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
-    """Merge the policy's adapter into the sampler's weights; without an adapter they are one object.
+    """Merge the policy's adapter into the sampler's weights, unless they are one object.
 
     Raises:
         NonFiniteError: A weight is NaN or infinite.
     """
-    lora_layers = _lora_layers(policy)
+    lora_layers = {} if sampler_model is causal_model(policy) else _lora_layers(policy)
     for name, layer in lora_layers.items():
         merged_weight = layer.get_base_layer().weight.clone()
         for adapter in layer.active_adapters:

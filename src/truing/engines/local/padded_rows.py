@@ -82,7 +82,7 @@ class PaddedRows:
     def _forward(self, ids: Tensor) -> Tensor:
         """Return the logits of the last column; position ids count tokens, not pads."""
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        with autocast(self.model.device):
+        with autocast(self.model):
             out = self.model(
                 input_ids=ids,
                 attention_mask=self.mask,

@@ -166,7 +166,7 @@ class TreeRows:
             partial = self._kv_cache.attend(layer, query, key, value, scale, counts)
             for prefix, queries in shared_queries:
                 partial.attend(queries, *prefix.layers[layer], scale)
-            return partial.out
+            return partial.result()
 
         hidden_LD = decoder_states(self.model, torch.cat(list(new_ids)), torch.cat(positions), attend)
         self._kv_cache.advance(counts)

@@ -54,7 +54,8 @@ def server_command(
         host: the address to listen on; by default this machine alone reaches it.
     """
     cfg = recipe.engine
-    dtype = cfg.dtype if cfg.dtype != "auto" else "float32" if device == "cpu" else "bfloat16"
+    computing = recipe.model.dtype if device == "cpu" else "bfloat16"
+    dtype = cfg.dtype if cfg.dtype != "auto" else computing
     options: dict[str, object] = {
         "model": folder,
         "served-model-name": recipe.model.name,

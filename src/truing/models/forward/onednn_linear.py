@@ -76,7 +76,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
-        return _no_view(linear_product(x, weight, bias))
+        return no_view(linear_product(x, weight, bias))
 
     @staticmethod
     @once_differentiable
@@ -106,7 +106,7 @@ class _Adapted(torch.autograd.Function):
         ctx.save_for_backward(x_NI, weight, a, b, down_NR)
         ctx.scaling = scaling
         out_NO = linear_product(x_NI, weight, bias).addmm_(down_NR, b.t(), alpha=scaling)
-        return _no_view(out_NO.view(*x.shape[:-1], -1))
+        return no_view(out_NO.view(*x.shape[:-1], -1))
 
     @staticmethod
     @once_differentiable
@@ -128,7 +128,7 @@ class _Adapted(torch.autograd.Function):
         )
 
 
-def _no_view(out: Tensor) -> Tensor:
+def no_view(out: Tensor) -> Tensor:
     """Return the same tensor, no longer a view of a function's output: some architectures write into it."""
     return torch.ops.aten._unsafe_view(out, out.shape)
 

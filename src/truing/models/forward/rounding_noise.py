@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truing.distributed.sharding import computing_dtype
+
 FINE_DTYPES = {"torch.float32", "torch.float64"}
 """Weight dtypes whose rounding is not measured."""
 
@@ -25,10 +27,16 @@ def device_and_precision(model: nn.Module) -> str:
     kind = weights[0].device.type
     if torch.is_autocast_enabled(kind):
         return f"{kind}, {torch.get_autocast_dtype(kind)}"
-    if coarse := sorted({str(weight.dtype) for weight in weights} - FINE_DTYPES):
+    dtypes = {str(dtype) for dtype in (computing_dtype(model), *(weight.dtype for weight in weights))}
+    if coarse := sorted(dtypes - FINE_DTYPES):
         return f"{kind}, {' and '.join(coarse)}"
     precision = torch.get_float32_matmul_precision()
     return f"{kind}, {precision} precision" if precision in MATMUL_ROUNDING else kind
+
+
+def is_coarse(device: str) -> bool:
+    """Return whether ``device_and_precision`` named a precision, whose rounding must be measured."""
+    return "," in device
 
 
 def rounding_unit(dtype: torch.dtype) -> float:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import in_forward
+from truing.distributed.sharding import computing_dtype, in_forward
 from truing.errors import InvalidValueError
 from truing.models.forward.expert_routes import RouteCount
 from truing.models.forward.hidden_states import hidden_before, routes_to_replay
@@ -56,7 +56,7 @@ def score(
     routes, count = routes_to_replay(causal, batch.samples) if replay_routes else None, RouteCount()
 
     def compute() -> tuple[Tensor, ...]:
-        with autocast(causal.device):
+        with autocast(causal):
             hidden_ND = hidden_before(causal, ids, index_2N, recompute=recompute, routes=routes, count=count)
         return _streams(causal, batch, index_2N, hidden_ND, critic, recompute, mass_below_mask_BT, below)
 
@@ -101,7 +101,7 @@ def _streams(
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]
     if critic is None:
         return tuple(streams)
-    with autocast(device):
+    with autocast(causal):
         value_N = critic.values(
             hidden_ND, [sample.token_ids for sample in batch.samples], index_2N, recompute=recompute
         ).to(dtype)
@@ -119,7 +119,7 @@ def distributions(
     """
     causal = causal_model(model)
     index_2N = mask_BT.cpu().nonzero().T
-    with autocast(causal.device):
+    with autocast(causal):
         routes = routes_to_replay(causal, batch.samples)
         ids = [sample.token_ids for sample in batch.samples]
         hidden_ND = in_forward(causal, lambda: hidden_before(causal, ids, index_2N, routes=routes))
@@ -133,9 +133,11 @@ def distributions(
         yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
 
 
-def autocast(device: torch.device) -> torch.autocast:
-    """Return a context that computes in bf16 over fp32 weights on CUDA, in fp32 elsewhere."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
+def autocast(causal: PreTrainedModel) -> torch.autocast:
+    """Return a context that computes in bf16 over fp32 weights on CUDA, elsewhere in the weights' dtype."""
+    device = causal.device.type
+    fp32_on_cuda = device == "cuda" and computing_dtype(causal) is torch.float32
+    return torch.autocast(device, torch.bfloat16, enabled=fp32_on_cuda)
 
 
 def causal_model(model: nn.Module) -> PreTrainedModel:

@@ -109,16 +109,25 @@ def _compiled_flex() -> Any:
 
 @dataclass(eq=False)
 class PartialAttention:
-    """The attention of queries [1, heads, L, D] over the keys so far: first their own, then shared ones."""
+    """The attention of queries [1, heads, L, D] over the keys so far: first their own, then shared ones.
+
+    Pieces are combined in float32 also for queries in bfloat16: rounded after each piece, the shares of the
+    softmax would lose two thirds of their digits, and flash attention's backward pass wants them in float32.
+    """
 
     query: Tensor
-    out: Tensor  # like query
-    lse: Tensor  # [1, heads, L], log of the sum of exponentials
+    out: Tensor  # shaped like query, at least float32
+    lse: Tensor  # [1, heads, L], at least float32: log of the sum of exponentials
 
     @classmethod
     def empty(cls, query: Tensor) -> "PartialAttention":
         """Return it without keys; the values are arbitrary until ``attend_causal``."""
-        return cls(query, torch.empty_like(query), query.new_empty(query.shape[:3]))
+        dtype = summing_dtype(query)
+        return cls(query, torch.empty_like(query, dtype=dtype), query.new_empty(query.shape[:3], dtype=dtype))
+
+    def result(self) -> Tensor:
+        """Return the output in the dtype of the query."""
+        return self.out.to(self.query.dtype)
 
     def attend_causal(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
         """Let some queries attend to the keys of the same tokens, causally; this must come first."""
@@ -135,6 +144,11 @@ class PartialAttention:
         self.lse[:, :, queries] = after
 
 
+def summing_dtype(tensor: Tensor) -> torch.dtype:
+    """Return the dtype in which parts of a tensor are summed: at least float32."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
 class _TreeAttention(torch.autograd.Function):
     """Attention along a tree, segment by segment."""
 
@@ -146,15 +160,16 @@ class _TreeAttention(torch.autograd.Function):
         for keys, queries, causal in _attention_pairs(segments):
             attend = partial.attend_causal if causal else partial.attend
             attend(queries, k[:, :, keys], v[:, :, keys], scale)
-        ctx.save_for_backward(q, k, v, partial.out, partial.lse)
+        out = partial.result()
+        ctx.save_for_backward(q, k, v, out, partial.lse)
         ctx.segments, ctx.scale = segments, scale
-        return partial.out
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """Sum the pieces' gradients; ``lse`` of the whole path gives each piece its softmax."""
         q, k, v, out, lse = ctx.saved_tensors
-        grads = [torch.empty_like(each) for each in (q, k, v)]
+        grads = [torch.empty_like(each, dtype=summing_dtype(each)) for each in (q, k, v)]
         for keys, queries, causal in _attention_pairs(ctx.segments):
             inputs = [grad_out[:, :, queries], q[:, :, queries], k[:, :, keys], v[:, :, keys]]
             whole = [out[:, :, queries], lse[:, :, queries]]
@@ -164,7 +179,7 @@ class _TreeAttention(torch.autograd.Function):
                     grad[:, :, where] = piece
                 else:
                     grad[:, :, where] += piece
-        return (*grads, None, None)
+        return (*(grad.to(q.dtype) for grad in grads), None, None)
 
 
 def _attention_pairs(segments: list[Segment]) -> Iterator[tuple[slice, slice, bool]]:

@@ -1,0 +1,105 @@
+"""The bytes of a run's weights and optimizer state, from shapes alone: nothing is loaded.
+
+    base        all weights, in the dtype in which they are held; an adapter's base in ``model.dtype``
+    trained     float32: the adapter, or nothing in full training, whose base is trained
+    optimizer   12 per trained weight: a gradient and AdamW's two moments
+    sampler     what it holds of its own: in float32 a merged copy of what an adapter changes; the bfloat16
+                weights of full training; with several ranks all weights, since the trainer's are shards
+    reference   a copy of what is trained
+    critic      of its own trunk: what is trained, with gradient and moments
+
+Activations and the cache of keys and values come on top; ``memory_budget.py`` measures the former.
+"""
+
+from dataclasses import asdict, dataclass
+
+import torch
+from peft.tuners.lora import LoraLayer
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from truing.algos import ALGORITHMS, UpdateConfig
+from truing.config import Recipe
+from truing.learner.restore import computing_dtype_of, dtype_of_masters
+from truing.models.lora import add_lora, trainable_parameters
+from truing.models.resolve import resolve_model
+from truing.utils.memory import GB
+
+STATE_BYTES = 12
+"""Per trained float32 weight: a gradient and two moments."""
+
+
+@dataclass(frozen=True)
+class MemoryPrediction:
+    """Bytes by purpose, of one rank."""
+
+    base: int
+    trained: int
+    optimizer: int
+    sampler: int
+    reference: int
+    critic: int
+
+    @property
+    def total(self) -> int:
+        """Return the sum."""
+        return sum(asdict(self).values())
+
+    def text(self) -> str:
+        """Return a sentence for the user."""
+        parts = ", ".join(f"{name} {size / GB:.2f}" for name, size in asdict(self).items() if size)
+        return (
+            f"weights and optimizer need {self.total / GB:.2f} GB by their shapes ({parts});"
+            " activations and the cache come on top"
+        )
+
+
+def predict_memory(recipe: Recipe) -> MemoryPrediction:
+    """Return what the weights of a recipe will need; with several ranks, what one of them needs."""
+    policy = _without_data(recipe)
+    computing, masters = computing_dtype_of(recipe), dtype_of_masters(recipe)
+    trained = sum(weight.numel() for weight in trainable_parameters(policy).values())
+    frozen = sum(weight.numel() for weight in policy.parameters()) - trained
+    base, own = frozen * computing.itemsize, trained * torch.float32.itemsize
+    if masters is not None:
+        sampler = trained * masters.itemsize
+    else:
+        whole = base + own if recipe.trainer.ranks > 1 else 0  # beside the shards of this rank
+        sampler = whole + _merged_bytes(policy, recipe)
+    copies, shards = _copies(recipe), recipe.trainer.ranks // recipe.trainer.replicate
+    return MemoryPrediction(
+        base=(base if recipe.lora else own) // shards,
+        trained=(own if recipe.lora else 0) // shards,
+        optimizer=STATE_BYTES * trained // shards,
+        sampler=sampler,
+        reference=(own if masters is None else sampler) * copies["reference"] // shards,
+        critic=(own + STATE_BYTES * trained) * copies["critic"] // shards,
+    )
+
+
+def _without_data(recipe: Recipe) -> nn.Module:
+    """Return the policy of a recipe with shapes only."""
+    config = AutoConfig.from_pretrained(resolve_model(recipe.model.name, recipe.model.revision))
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+        return add_lora(model, **recipe.lora.model_dump(), seed=0) if recipe.lora else model
+
+
+def _merged_bytes(policy: nn.Module, recipe: Recipe) -> int:
+    """Return the bytes of the weights that the sampler holds merged with an adapter."""
+    if recipe.engine.kind != "local" or computing_dtype_of(recipe) is not torch.float32:
+        return 0
+    adapted = [part.get_base_layer() for part in policy.modules() if isinstance(part, LoraLayer)]
+    return sum(layer.weight.numel() for layer in adapted) * torch.float32.itemsize
+
+
+def _copies(recipe: Recipe) -> dict[str, bool]:
+    """Return whether a stage has a reference, or a critic, with a copy of what is trained."""
+    settings = {name: UpdateConfig.from_recipe(recipe, name) for name in recipe.stages}
+    referring = [name for name, each in settings.items() if ALGORITHMS[name].needs_reference(each)]
+    # the reference of a run's first stage is the base itself if there is an adapter
+    of_base = recipe.lora and tuple(referring) == tuple(recipe.stages[:1]) and not recipe.reference.sync_every
+    return {
+        "reference": bool(referring) and not of_base,
+        "critic": any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
+    }

@@ -1,0 +1,36 @@
+"""Prints the bytes by which weights and optimizer of a recipe grow its process: ``python … RECIPE.json``."""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from truing.api import env_from_recipe
+from truing.config import resolve
+from truing.distributed.ranks import join
+from truing.learner.learner import open_learner
+from truing.learner.memory_budget import MemoryBudget, MemoryNeed
+from truing.learner.restore import dtype_of_masters
+from truing.learner.session import open_session
+from truing.utils.memory import bytes_in_use
+
+
+def main(table: dict) -> int:
+    """Open the session and the learner of a recipe, and make one optimizer step of gradients of 0."""
+    recipe, cpu = resolve(table), torch.device("cpu")
+    small = resolve({**table, "model": {**table["model"], "name": "tiny"}})
+    for each in (small, recipe):  # the first brings what any run needs: libraries, threads, FSDP2
+        ranks = join("cpu", replicate=1, timeout=60, mesh_of_one=dtype_of_masters(each) is not None)
+        before = bytes_in_use(cpu)
+        session = open_session(each, env_from_recipe(each), ranks)
+        learner = open_learner(session, each.stages[0], MemoryBudget(MemoryNeed(0, 1), 1, 1), resume=None)
+        for weight in (weight for group in learner.parameter_groups() for weight in group.values()):
+            weight.grad = torch.zeros_like(weight)
+        learner.optimizer.step()
+        grown = bytes_in_use(cpu) - before
+    return grown
+
+
+if __name__ == "__main__":
+    print(main(json.loads(Path(sys.argv[1]).read_text())))

@@ -75,7 +75,7 @@ def measured_rates() -> Rates:
         disk=float("inf"),
         chunk=0.0,
         overlap=False,
-        sampler_number=FLOAT32,
+        number=FLOAT32,
     )
 
 

@@ -21,27 +21,36 @@ def recomputed_bytes(shape: Shape) -> float:
     return shape.layers * FLOAT32 * shape.hidden + 3 * activation_bytes(shape) / shape.layers
 
 
-def trainer_memory(shape: Shape, trained: int, ranks: int, ahead: int) -> dict[str, float]:
-    """Return the bytes on a rank's GPU by what they are, before the activations of a micro-batch."""
+def trainer_memory(shape: Shape, trained: int, ranks: int, ahead: int, number: int) -> dict[str, float]:
+    """Return the bytes on a rank's GPU by what they are, before the activations of a micro-batch.
+
+    ``number`` is the size of a number that computes. Trained weights, gradients and moments are float32.
+    """
+    full = trained == shape.weights
+    is_sharded = ranks > 1 or (full and number < FLOAT32)
     around = shape.weights - shape.body  # embedding and head stay gathered with the root
     layer = shape.body / shape.layers
     return {
-        "shards": (FLOAT32 * shape.weights + 3 * FLOAT32 * trained) / ranks,
-        "whole copy to publish": FLOAT32 * shape.weights if ranks > 1 else 0.0,
-        "copy that scores, ahead": FLOAT32 * trained if ahead else 0.0,
-        "gathered layers": FLOAT32 * (around + 2 * layer) if ranks > 1 else 0.0,
-        "gathered gradients": FLOAT32 * (around + layer) if ranks > 1 and trained == shape.weights else 0.0,
-        "weights in bfloat16, for the backward pass": BFLOAT16 * (shape.body + shape.head),
+        "shards": ((0 if full else number * shape.weights) + 4 * FLOAT32 * trained) / ranks,
+        "whole copy to publish": number * shape.weights if is_sharded else 0.0,
+        "copy that scores, ahead": (number if full else FLOAT32) * trained if ahead else 0.0,
+        "gathered layers": number * (around + 2 * layer) if is_sharded else 0.0,
+        "gathered gradients": number * (around + layer) if is_sharded and full else 0.0,
         "logits": LOGIT_BYTES,
     }
 
 
-def start_memory(shape: Shape, ranks: int) -> float:
-    """Return the bytes at the start: each rank loads all weights, and copies them, before it shards."""
-    return FLOAT32 * shape.weights * (2 if ranks > 1 else 1)
+def start_memory(shape: Shape, trained: int, ranks: int, number: int) -> float:
+    """Return the bytes at the start: each rank loads all weights, and copies its shards of them.
+
+    Weights that are trained are loaded in float32; where they compute in another size, they are copied.
+    """
+    loaded = FLOAT32 if trained == shape.weights else number
+    rounded = number if loaded != number else 0
+    return shape.weights * (loaded + rounded + (loaded / ranks if ranks > 1 or rounded else 0))
 
 
 def cache_tokens(shape: Shape, rates: Rates, utilization: float = 0.92, workspace: float = 2e9) -> int:
     """Return the tokens whose keys and values fit beside the weights of an engine on a GPU of its own."""
-    free = utilization * rates.memory - rates.sampler_number * shape.weights - workspace
-    return max(0, int(free / shape.kv_bytes(rates.sampler_number)))
+    free = utilization * rates.memory - rates.number * shape.weights - workspace
+    return max(0, int(free / shape.kv_bytes(rates.number)))

@@ -88,7 +88,7 @@ class Rates:
     update_share: float = 1.0  # of ``memory_rate``, AdamW
     link_share: float = 1.0
     overlap: bool = True  # whether ranks exchange weights beside products, as on CUDA
-    sampler_number: int = BFLOAT16  # bytes of a weight, key or value in the engine
+    number: int = BFLOAT16  # bytes of a number that computes: weights (``model.dtype``), keys and values
     chunk: float = 50e-6  # seconds of one chunk of a digest: its kernels and a read of the result
     publication: float = 0.0  # CPU seconds per trained weight: copy, two digests, file, expected responses
     proof: float = 0.0  # seconds of a server's answers to a publication's proof
@@ -165,13 +165,13 @@ def training_flops(shape: Shape, work: Work, *, lora: bool, recompute: float = 0
     return (2 if lora else 3) * products + 3 * attention + recompute * (products + attention)
 
 
-def sharded_bytes(weights: float, trained: float, ranks: int) -> float:
+def sharded_bytes(weights: float, trained: float, ranks: int, number: int) -> float:
     """Return the bytes into a rank in one micro-batch: two gathers of all weights, a sum of gradients.
 
     A ring receives (R − 1)/R of the whole (https://docs.nvidia.com/deeplearning/nccl); FSDP2 gathers for the
-    forward and again for the backward pass, in float32 (``distributed/sharding.py``).
+    forward and again for the backward pass, and sums in float32 (``distributed/sharding.py``).
     """
-    return FLOAT32 * (2 * weights + trained) * (ranks - 1) / ranks
+    return (number * 2 * weights + FLOAT32 * trained) * (ranks - 1) / ranks
 
 
 def training_seconds(
@@ -180,7 +180,9 @@ def training_seconds(
     """Return the seconds of forward and backward; beside each other, exchange or products count."""
     flops = training_flops(shape, work, lora=trained < shape.weights, recompute=recompute) / ranks
     passes = math.ceil(work.computed / ranks / work.micro)
-    exchange = passes * sharded_bytes(shape.weights, trained, ranks) / (rates.link * rates.link_share)
+    exchange = (
+        passes * sharded_bytes(shape.weights, trained, ranks, rates.number) / (rates.link * rates.link_share)
+    )
     both = flops / (rates.flops * rates.train_share), exchange
     return max(both) if rates.overlap else sum(both)
 
@@ -189,7 +191,9 @@ def scoring_seconds(shape: Shape, work: Work, rates: Rates, ranks: int) -> float
     """Return the seconds of old log-probabilities: a forward over all rows, which gathers all weights."""
     flops = forward_flops(shape, work.computed, work.sampled, work.keys) / ranks
     passes = math.ceil(work.computed / ranks / work.micro)
-    exchange = passes * sharded_bytes(shape.weights / 2, 0, ranks) / (rates.link * rates.link_share)
+    exchange = (
+        passes * sharded_bytes(shape.weights / 2, 0, ranks, rates.number) / (rates.link * rates.link_share)
+    )
     both = flops / (rates.flops * rates.train_share), exchange
     return max(both) if rates.overlap else sum(both)
 
@@ -211,7 +215,7 @@ def publication_seconds(shape: Shape, trained: int, rates: Rates, ranks: int) ->
 
     Trained weights are gathered twice, into the whole copy and for the digest, which sums chunk by chunk.
     """
-    size = FLOAT32 * trained
+    size = (rates.number if trained == shape.weights else FLOAT32) * trained
     gathers = 2 * size * (ranks - 1) / ranks / (rates.link * rates.link_share)
     digest = trained / SUM_CHUNK * rates.chunk
     files = min(ranks, rates.node) * size / rates.disk
@@ -239,7 +243,7 @@ def token_seconds(shape: Shape, rates: Rates, running: float, cached: float) -> 
     (https://jax-ml.github.io/scaling-book/inference).
     """
     weights = shape.body + shape.head
-    read = rates.sampler_number * weights + shape.kv_bytes(rates.sampler_number) * cached
+    read = rates.number * weights + shape.kv_bytes(rates.number) * cached
     flops = 2 * weights * running + 4 * shape.layers * shape.heads * shape.head_dim * cached
     return max(read / rates.memory_rate, flops / rates.flops) / rates.decode_share
 

@@ -166,7 +166,14 @@ def predict(plan: Plan, rates: Rates, controller: Controller) -> Prediction:
     if plan.ahead:  # one of both is waited for
         step -= min(beside, generation.seconds)
     return Prediction(
-        memory, recompute, start_memory(shape, ranks), cache, seconds, generation, step, work.sampled
+        memory,
+        recompute,
+        start_memory(shape, trained, ranks, rates.number),
+        cache,
+        seconds,
+        generation,
+        step,
+        work.sampled,
     )
 
 
@@ -175,14 +182,14 @@ def _training_memory(plan: Plan, lengths: Sequence[int], rates: Rates) -> tuple[
 
     These are the rows that do not fit otherwise (``learner/memory_budget.py``).
     """
-    parts, longest = trainer_memory(plan.shape, plan.trained, plan.ranks, plan.ahead), PROMPT + LONGEST
+    parts = trainer_memory(plan.shape, plan.trained, plan.ranks, plan.ahead, rates.number)
+    longest = PROMPT + LONGEST
     fits = (rates.memory - sum(parts.values())) / activation_bytes(plan.shape)
     if longest <= fits:
         return sum(parts.values()) + longest * activation_bytes(plan.shape), 0.0
     rows = [PROMPT + length for length in lengths]
-    kept = sum(size for name, size in parts.items() if "backward" not in name)
     share = sum(row for row in rows if row > fits) / sum(rows)
-    return kept + longest * recomputed_bytes(plan.shape), share
+    return sum(parts.values()) + longest * recomputed_bytes(plan.shape), share
 
 
 PHASES = ("publish", "generate", "train", "exchange", "record", "doctor", "other")
@@ -201,7 +208,7 @@ def print_memory() -> None:
                     "LoRA" if lora else "all",
                     f"{found.start / 1e9:.0f} GB",
                     f"{found.memory / 1e9:.0f} GB",
-                    f"{H100.sampler_number * shape.weights / 1e9:.0f} GB",
+                    f"{H100.number * shape.weights / 1e9:.0f} GB",
                     f"{found.cache // 1000} k tokens",
                     "yes" if found.fits(H100) else "no",
                 )

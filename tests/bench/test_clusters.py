@@ -16,7 +16,9 @@ with pytest.MonkeyPatch.context() as patch:
 
 # a layer: 4·6 queries, 4·3 keys and 4·3 values, 6·4 output, three of 4·5: 132 weights; a head of 4·10
 SMALL = Shape("small", hidden=4, intermediate=5, layers=2, heads=2, kv_heads=1, head_dim=3, vocabulary=10)
-RATES = Rates(flops=1000.0, memory_rate=100.0, memory=1e4, link=50.0, gloo=20.0, disk=40.0, node=2, chunk=0.0)
+RATES = Rates(
+    flops=1000.0, memory_rate=100.0, memory=1e4, link=50.0, gloo=20.0, disk=40.0, node=2, chunk=0.0, number=4
+)
 WORK = Work(rows=4, prompts=2, prompt=3, sampled=20, micro=8)
 
 
@@ -43,8 +45,9 @@ def test_operations_of_an_update():
 
 def test_ranks_wait_for_products_or_for_weights():
     # two gathers of 344 weights and a sum of their gradients, in 4 bytes, half of it from the other rank
-    assert cluster_model.sharded_bytes(344, 344, 2) == 4 * 3 * 344 / 2
-    assert cluster_model.sharded_bytes(344, 344, 1) == 0
+    assert cluster_model.sharded_bytes(344, 344, 2, 4) == 4 * 3 * 344 / 2
+    assert cluster_model.sharded_bytes(344, 344, 2, 2) == (2 * 2 + 4) * 344 / 2
+    assert cluster_model.sharded_bytes(344, 344, 1, 4) == 0
     flops = cluster_model.training_flops(SMALL, WORK, lora=False) / 2
     exchange = 2 * 4 * 3 * 344 / 2 / 50  # two micro-batches of 13 tokens a rank
     assert exchange > flops / 1000
@@ -94,7 +97,7 @@ def test_each_rank_has_the_rows_of_all():
 
 def test_a_sampled_token_is_bound_by_reads_or_by_operations():
     read = (2 * 304 + 24 * 10) / 100
-    assert cluster_model.token_seconds(SMALL, RATES, 1, 10) == read
+    assert cluster_model.token_seconds(SMALL, replace(RATES, number=2), 1, 10) == read
     many = (2 * 304 * 100 + 4 * 2 * 6 * 10) / 1000
     assert cluster_model.token_seconds(SMALL, RATES, 100, 10) == many
     assert cluster_model.token_seconds(SMALL, replace(RATES, decode_share=0.5), 100, 10) == 2 * many
@@ -103,17 +106,28 @@ def test_a_sampled_token_is_bound_by_reads_or_by_operations():
 
 
 def test_memory_of_a_rank():
-    parts = cluster_memory.trainer_memory(SMALL, trained=344, ranks=4, ahead=1)
+    parts = cluster_memory.trainer_memory(SMALL, trained=344, ranks=4, ahead=1, number=4)
     assert parts["shards"] == 16 * 344 / 4
     assert parts["whole copy to publish"] == parts["copy that scores, ahead"] == 4 * 344
     assert parts["gathered layers"] == 4 * (80 + 2 * 132)
     assert parts["gathered gradients"] == 4 * (80 + 132)
-    lora = cluster_memory.trainer_memory(SMALL, trained=40, ranks=1, ahead=0)
-    assert lora["shards"] == 4 * 344 + 12 * 40
-    kept = lora["weights in bfloat16, for the backward pass"]
-    assert sum(lora.values()) == lora["shards"] + kept + cluster_memory.LOGIT_BYTES
-    assert cluster_memory.start_memory(SMALL, 2) == 8 * 344
-    assert cluster_memory.cache_tokens(SMALL, RATES, 0.5, workspace=312) == (5000 - 688 - 312) // 24
+    lora = cluster_memory.trainer_memory(SMALL, trained=40, ranks=1, ahead=0, number=2)
+    assert lora["shards"] == 2 * 344 + 16 * 40
+    assert sum(lora.values()) == lora["shards"] + cluster_memory.LOGIT_BYTES
+    masters = cluster_memory.trainer_memory(SMALL, trained=344, ranks=1, ahead=1, number=2)
+    assert masters["shards"] == 16 * 344
+    assert masters["whole copy to publish"] == masters["copy that scores, ahead"] == 2 * 344
+
+
+def test_memory_at_the_start():
+    assert cluster_memory.start_memory(SMALL, 40, ranks=1, number=2) == 2 * 344
+    assert cluster_memory.start_memory(SMALL, 40, ranks=4, number=2) == (2 + 2 / 4) * 344
+    assert cluster_memory.start_memory(SMALL, 344, ranks=2, number=4) == (4 + 4 / 2) * 344
+    assert cluster_memory.start_memory(SMALL, 344, ranks=1, number=2) == (4 + 2 + 4) * 344
+
+
+def test_tokens_of_a_cache():
+    assert cluster_memory.cache_tokens(SMALL, RATES, 0.5, workspace=312) == (5000 - 4 * 344 - 312) // 48
     assert cluster_memory.cache_tokens(SMALL, replace(RATES, memory=0.0)) == 0
 
 
@@ -179,8 +193,9 @@ def test_ahead_hides_the_shorter_of_sampling_and_training():
 
 
 @pytest.mark.parametrize("gpus", [8, 64])
-def test_a_start_with_two_whole_copies_of_32b_fits_no_gpu(gpus):
+def test_a_whole_copy_of_32b_beside_its_shards_fits_no_gpu_of_80_gb(gpus):
     plan = tables.Plan(tables.SHAPES[1], gpus, lora=True)
     found = tables.predict(plan, tables.H100, tables.CONTROLLER)
-    assert found.start == 8 * plan.shape.weights > 3 * tables.H100.memory
+    assert found.start == 2 * plan.shape.weights * (1 + 2 / gpus)
+    assert found.memory > tables.H100.memory
     assert not found.fits(tables.H100)

@@ -12,7 +12,7 @@ from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.float32_head import use_float32_head
 from truing.models.forward.score import score
-from truing.models.precision import with_weights_in
+from truing.models.precision import sharing_weights, with_weights_in
 from truing.models.sharded import shard_critic, shard_model
 from truing.models.tiny import tiny_model
 
@@ -120,3 +120,17 @@ def test_a_critic_has_float32_weights_and_its_head_computes_in_float32(mesh, sep
     scores.value.sum().backward()
     gradients = [weight.grad for weight in critic.trainable().values() if weight.grad is not None]
     assert {each.dtype for each in gradients} == {torch.float32}
+
+
+def test_a_copy_shares_memory_until_the_weights_are_sharded(mesh):
+    model = tiny_model()
+    copied = sharing_weights(model)
+    assert [weight.data_ptr() for weight in copied.parameters()] == [w.data_ptr() for w in model.parameters()]
+    before = {name: weight.clone() for name, weight in copied.named_parameters()}
+    shard_model(model, mesh)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(1)
+    assert all(torch.equal(weight, before[name]) for name, weight in copied.named_parameters())
+    for name, weight in model.named_parameters():
+        assert torch.equal(whole(weight.detach()), before[name] + 1)

@@ -1,6 +1,5 @@
 """The session: model, sampler, environment, tasks and sampling parameters of a run."""
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from truing.models.digest import quick_sum
 from truing.models.forward.score import causal_model
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
-from truing.models.precision import with_weights_in
+from truing.models.precision import sharing_weights, with_weights_in
 from truing.models.sharded import shard_model
 from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
@@ -202,7 +201,9 @@ class Session:
 def _whole_policy(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
     """Return the policy to sample from: the policy itself if its weights are whole and compute as such."""
     computing = as_it_computes(policy, recipe)
-    return copy.deepcopy(policy) if computing is policy and ranks.mesh is not None else computing
+    if computing is policy and ranks.mesh is not None:
+        return sharing_weights(policy)  # sharding gives the policy memory of its own
+    return computing
 
 
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:

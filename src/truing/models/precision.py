@@ -1,4 +1,4 @@
-"""Copies of a model with its trained weights in another dtype."""
+"""Copies of a model: with its weights in another dtype, or with the same weights."""
 
 import copy
 
@@ -13,6 +13,15 @@ def with_weights_in(dtype: torch.dtype, policy: nn.Module) -> nn.Module:
     """
     weights = {
         id(weight): nn.Parameter(weight.detach().to(dtype, copy=True), requires_grad=weight.requires_grad)
+        for weight in policy.parameters()
+    }
+    return copy.deepcopy(policy, weights)
+
+
+def sharing_weights(policy: nn.Module) -> nn.Module:
+    """Return a copy of a model with parameters of its own on the same memory."""
+    weights = {
+        id(weight): nn.Parameter(weight.detach(), requires_grad=weight.requires_grad)
         for weight in policy.parameters()
     }
     return copy.deepcopy(policy, weights)

@@ -12,5 +12,5 @@ FAULT = Fault(
     numbers=(63,),
     what="every update uses the tasks of the first",
     plant=lambda: patched("truing.learner.session:Session.tasks_of_step", _wrong),
-    expected=("SMP010",),
+    expected=("SMP013", "SMP010"),
 )

@@ -5,10 +5,13 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def attempts_of(tasks, group_size, context, key):
-        in_order = sorted(tasks.values(), key=lambda task: task.task_id)
-        attempts = real(dict(zip(tasks, in_order, strict=True)), group_size, context, key)
+        attempts = real(tasks, group_size, context, key)
+        places = sorted(task.task_id for task in tasks.values())
         for attempt in attempts:
-            attempt.key = tuple(0 if place == 2 else part for place, part in enumerate(attempt.key))
+            if "grpo" in attempt.key:
+                seed, stage, _, _, k = attempt.key
+                # a task keeps its numbers although batches are shuffled
+                attempt.key = (seed, stage, 0, places.index(attempt.task.task_id), k)
         return attempts
 
     return attempts_of

@@ -1,6 +1,5 @@
 """The Python API: ``truing train``, ``check`` and ``eval`` with your own functions and objects."""
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
@@ -32,6 +31,7 @@ from truing.learner.restore import restore_weights
 from truing.learner.session import open_session
 from truing.models.load import load
 from truing.record import RunReader
+from truing.record.new_run_dir import new_run_dir
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import EpisodeContext
 from truing.terminal.progress import ProgressDisplay
@@ -229,10 +229,3 @@ def _recipe(source: RecipeSource) -> Recipe:
     if isinstance(source, Recipe):
         return source
     return resolve(source) if isinstance(source, Mapping) else load_recipe(source)
-
-
-def new_run_dir(name: str) -> Path:
-    """Return a new run directory under ``runs/``, not yet created."""
-    stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-    candidates = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 100)))
-    return next(path for path in candidates if not path.exists())

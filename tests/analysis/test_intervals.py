@@ -62,7 +62,7 @@ def truth(draw):
 
 
 @pytest.mark.parametrize("kind", GAINS)
-@pytest.mark.parametrize("tasks", [4, 8, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tasks", [4, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 16))])
 def test_a_gain_is_covered_as_often_as_it_says(kind, tasks):
     """At least 0.95 of 200 draws, less three standard errors; a bootstrap covers 0.2 to 0.9 of these."""
     draw, covered = GAINS[kind], 0
@@ -181,7 +181,7 @@ def test_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):
 
 
 @pytest.mark.parametrize("kind", ["thirds", "signs"])
-@pytest.mark.parametrize("tasks", [6, 12, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tasks", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (12, 20))])
 def test_within_bounds_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):
     rng, wrong = np.random.default_rng(tasks), 0
     for _ in range(DRAWS):
@@ -221,7 +221,7 @@ def rarely_all_is_lost(rng, tasks):
     return np.where(rng.random(tasks) < 0.1, -0.9, 0.1).tolist()
 
 
-@pytest.mark.parametrize("tasks", [6, 16, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("tasks", [6, *(pytest.param(n, marks=pytest.mark.slow) for n in (16, 64))])
 def test_of_skewed_gains_of_mean_zero_nothing_is_said_without_a_condition(tasks):
     """Without bounds six in ten are called better at 6 tasks, and it is said what that supposes."""
     rng, bare, conditional = np.random.default_rng(tasks), 0, 0

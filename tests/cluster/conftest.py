@@ -1,6 +1,11 @@
 """What tests of ranks in processes of their own share."""
 
+import os
+import subprocess
+
+import forked_ranks
 import pytest
+import train_recipe
 from ray_cluster import local_ray
 from training_process import TrainingProcess, write_recipe
 
@@ -14,10 +19,12 @@ def address():
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """The run of two ranks of torchrun's launcher that nothing happened to."""
+    """The run of two ranks that nothing happened to."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    training = TrainingProcess(write_recipe(folder), folder / "run")
-    assert training.finish() == 0, training.printed
+    command = [*forked_ranks.command(2), train_recipe.__file__, write_recipe(folder), folder / "run"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
     return folder / "run"
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked_ranks
 import pytest
 import torch
 import train_matrix
@@ -23,13 +24,14 @@ from truing.record import RunReader
 
 SCRIPT = Path(train_matrix.__file__)
 QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead"]
-BFLOAT16 = ["sft+full+bfloat16", "grpo+lora+bfloat16", "ppo-separate+full+bfloat16"]
+BFLOAT16 = ["sft+full+bfloat16", "grpo+lora+bfloat16"]
 EVERY = [
     f"{algorithm}+{weights}"
     for algorithm in ("sft", "rft", "reinforce", "rloo", "grpo", "ppo", "ppo-separate")
     for weights in ("full", "lora")
 ] + QUICK[2:]
 ALL = "ppo-all+full"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 TABLES = ("trainable", "critic", "reference", "optimizer")
 EXACT = ("tokens/trained", "tokens/sampled", "reward/mean", "length/mean")
 
@@ -51,10 +53,6 @@ def train(folder, work, *command, **env):
     process = start(folder, work, *command, **env)
     assert process.returncode == 0, process.stderr[-3000:]
     return {run.name: run for run in folder.iterdir()}
-
-
-def launched(ranks):
-    return (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks))
 
 
 def metrics(run):
@@ -109,7 +107,7 @@ def resumed(run, out, step=1):
 def two(tmp_path_factory, alone):
     """Runs of two ranks; two of them resumed, from checkpoints of two ranks and of one."""
     work = [*QUICK, *BFLOAT16, ALL, resumed(ALL, "2to2"), resumed(alone[ALL], "1to2")]
-    return train(tmp_path_factory.mktemp("two"), work, *launched(2))
+    return train(tmp_path_factory.mktemp("two"), work, *forked_ranks.command(2))
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -117,27 +115,38 @@ def test_two_ranks_are_one_process(name, alone, two):
     assert_equal(two[name], alone[name])
 
 
-@pytest.mark.parametrize("name", BFLOAT16)
-def test_in_bfloat16_two_ranks_are_one_process_up_to_its_rounding(name, alone, two):
+def assert_equal_in_bfloat16(run, alone, name):
     """Gradients are rounded per micro-batch; after an update the policies may sample differently."""
     eps = torch.finfo(torch.bfloat16).eps
-    for step, (several, one) in enumerate(zip(metrics(two[name]), metrics(alone[name]), strict=True)):
+    for step, (several, one) in enumerate(zip(metrics(run), metrics(alone), strict=True)):
         assert several.keys() == one.keys()
         if step == 0 or name.startswith("sft"):
             assert all(several[each] == one[each] for each in EXACT if each in one)
             assert several["grad/norm"] == pytest.approx(one["grad/norm"], rel=2 * eps)
             assert several["loss/total"] == pytest.approx(one["loss/total"], rel=2 * eps, abs=eps)
-    got, expected = tensors(two[name], "trainable"), tensors(alone[name], "trainable")
+    got, expected = tensors(run, "trainable"), tensors(alone, "trainable")
     assert float((got - expected).norm() / expected.norm()) < 4 * eps
-    assert no_proof(two[name])
-    assert no_proof(alone[name])
+    assert no_proof(run)
+    assert no_proof(alone)
+
+
+@pytest.mark.parametrize("name", BFLOAT16)
+def test_in_bfloat16_two_ranks_are_one_process_up_to_its_rounding(name, alone, two):
+    assert_equal_in_bfloat16(two[name], alone[name], name)
+
+
+@pytest.mark.slow
+def test_in_bfloat16_a_critic_in_two_ranks_is_that_of_one_process_up_to_its_rounding(tmp_path):
+    name = "ppo-separate+full+bfloat16"
+    run = train(tmp_path, [name], *forked_ranks.command(2))[name]
+    assert_equal_in_bfloat16(run, train_matrix.train(tmp_path / "alone", name), name)
 
 
 @pytest.mark.slow
 def test_every_algorithm_with_two_and_with_three_ranks(tmp_path):
     one = train(tmp_path / "1", EVERY, sys.executable)
     for ranks in (2, 3):
-        several = train(tmp_path / str(ranks), EVERY, *launched(ranks))
+        several = train(tmp_path / str(ranks), EVERY, *forked_ranks.command(ranks))
         for name in EVERY:
             assert_equal(several[name], one[name])
 
@@ -150,7 +159,7 @@ def test_every_algorithm_with_two_and_with_three_ranks(tmp_path):
 def test_two_replicas_whole_or_sharded_are_one_process(ranks, names, tmp_path):
     replicated = [f"{name}+replicated" for name in names]
     one = train(tmp_path / "1", replicated, sys.executable)
-    several = train(tmp_path / str(ranks), replicated, *launched(ranks))
+    several = train(tmp_path / str(ranks), replicated, *forked_ranks.command(ranks))
     for name in replicated:
         assert_equal(several[name], one[name])
 
@@ -234,7 +243,7 @@ def test_one_process_evaluates_and_exports_what_two_ranks_trained(two, tmp_path,
 
 @pytest.mark.slow
 def test_four_ranks_in_two_groups_resume_two_and_one_resumes_four(two, alone, tmp_path):
-    train(tmp_path, [resumed(two[ALL], "2to4")], *launched(4), REPLICATE="2")
+    train(tmp_path, [resumed(two[ALL], "2to4")], *forked_ranks.command(4), REPLICATE="2")
     assert len(list((tmp_path / "2to4/checkpoints/ppo-000002").glob("trainable-*-of-00004.*"))) == 4
     one = train_matrix.train(tmp_path, resumed("2to4", "4to1", step=2))
     for run in (tmp_path / "2to4", one):
@@ -244,7 +253,7 @@ def test_four_ranks_in_two_groups_resume_two_and_one_resumes_four(two, alone, tm
 
 @pytest.mark.slow
 def test_a_rank_that_is_killed_while_it_writes_leaves_the_checkpoint_before(two, tmp_path):
-    process = start(tmp_path, [f"kill:{ALL}@killed"], *launched(2))
+    process = start(tmp_path, [f"kill:{ALL}@killed"], *TORCHRUN, "--nproc-per-node", "2")
     assert process.returncode
     assert "SIGKILL" in process.stderr
     checkpoints = tmp_path / "killed" / "checkpoints"

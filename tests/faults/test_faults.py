@@ -17,16 +17,21 @@ from truing.faults.run_fault import OUTCOME_FILE, RUN_DIR, run_fault
 from truing.ops import kl
 from truing.record import RunReader
 
+SECOND_UPDATE = ("kl-sign", "weight-noise")
+"""Faults of the sample that the first update of a policy does not show."""
+
 
 @pytest.fixture(scope="module")
 def quick():
-    """Outcomes after one demonstration step; the slow tests train every run in full."""
+    """Outcomes after an update or two of each stage; the slow tests train every run in full."""
     everything = {**FAULTS, **healthy_runs()}
-    short = {
-        name: replace(everything[name], changes={**everything[name].changes, "sft.steps": 1})
-        for name in QUICK
-    }
-    return {name: run_fault(short[name]) for name in QUICK}
+    outcomes = {}
+    for name in QUICK:
+        run = everything[name]
+        updates = 2 if run.healthy or name in SECOND_UPDATE else 1
+        changes = {**run.changes, "sft.steps": 1, "grpo.steps": updates}
+        outcomes[name] = run_fault(replace(run, changes=changes))
+    return outcomes
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -4,8 +4,8 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
+import forked_ranks
 import pytest
 import rank_cases
 from transformers import GenerationConfig
@@ -93,9 +93,8 @@ def model(wide_folder, tmp_path_factory):
 
 def launched(model, folder, cases):
     """Train cases in one launch of two processes; return the outcomes of rank 0, and the folder."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", rank_cases.__file__]
     process = subprocess.run(
-        [*command, str(model), str(folder), *cases],
+        [*forked_ranks.command(2), rank_cases.__file__, str(model), str(folder), *cases],
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"},
         capture_output=True,
         text=True,

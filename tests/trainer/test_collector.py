@@ -72,7 +72,7 @@ def collected(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 2])
+@pytest.mark.parametrize("ahead", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_each_step_samples_with_the_declared_version(collected, ahead):
     run, steps, _ = collected(ahead)
     assert len(steps) == STEPS

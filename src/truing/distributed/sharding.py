@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
@@ -75,6 +76,37 @@ def in_forward(root: nn.Module, compute: Callable[[], T]) -> T:
 def whole(tensor: Tensor) -> Tensor:
     """Return a tensor with the parts of all ranks; all ranks call this together."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_tables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with the parts of all ranks, exchanged at once; all ranks call this together.
+
+    An exchange costs about a millisecond, however small it is: many small tensors need one, not one each.
+    """
+    found = dict(tensors)
+    sharded = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
+    for dtype in dict.fromkeys(tensor.dtype for tensor in sharded.values()):
+        found |= _gathered({name: tensor for name, tensor in sharded.items() if tensor.dtype is dtype})
+    return found
+
+
+def _gathered(tensors: Mapping[str, DTensor]) -> dict[str, Tensor]:
+    """Return tensors of one type, sharded in the same way, with the parts of all ranks."""
+    mesh = next(iter(tensors.values())).device_mesh
+    group, ranks = mesh.get_group(mesh.ndim - 1), mesh.size(mesh.ndim - 1)
+    padded = []
+    for tensor in tensors.values():
+        part_n = tensor.to_local().reshape(-1)
+        rows = -(-tensor.shape[0] // ranks)  # shards are rows, as many on each rank but the last ones
+        padded.append(F.pad(part_n, (0, rows * (tensor.numel() // tensor.shape[0]) - len(part_n))))
+    own_n = torch.cat(padded)
+    all_n = own_n.new_empty(ranks * len(own_n))
+    dist.all_gather_into_tensor(all_n, own_n, group=group)
+    parts = all_n.view(ranks, -1).split([len(part_n) for part_n in padded], dim=1)
+    return {
+        name: part_rn.reshape(-1)[: tensor.numel()].reshape(tensor.shape)
+        for (name, tensor), part_rn in zip(tensors.items(), parts, strict=True)
+    }
 
 
 def entries(tensor: Tensor, index_n: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truing.algos import UpdateConfig
 from truing.config.stages import PpoConfig
-from truing.distributed.sharding import whole
+from truing.distributed.sharding import whole, whole_tables
 from truing.doctor.oracle.token_gradients import expected_value_gradients
 from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
 from truing.learner.learner import Learner
@@ -46,7 +46,7 @@ def rotating_slice(
     """
     total = sum(weight.numel() for weight in parameters.values())
     if total <= max_entries:
-        return {name: whole(weight.detach()) for name, weight in parameters.items()}
+        return whole_tables({name: weight.detach() for name, weight in parameters.items()})
     start, position = update_index % math.ceil(total / max_entries) * max_entries, 0
     slice_: dict[str, Tensor] = {}
     for name in sorted(parameters):

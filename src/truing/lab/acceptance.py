@@ -8,12 +8,13 @@ from typing import Any
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.intervals import assumption_text, is_significant
 from truing.analysis.scorecard import SuccessCriterion, scorecard
-from truing.api import check, new_run_dir, train
+from truing.api import check, train
 from truing.config import PolicyStage, Recipe
 from truing.errors import RecipeError, TruingError
 from truing.probes.run_probes import PROBES, run_probes
 from truing.probes.small_trainer import POLICY_ALGOS
 from truing.record import RunReader
+from truing.record.new_run_dir import new_run_dir
 from truing.record.update_columns import columns_of
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.result import TrainResult

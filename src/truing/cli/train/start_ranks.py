@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from truing.api import new_run_dir
 from truing.cluster.connection import connected
 from truing.config import Recipe
 from truing.distributed.ending import Ending
 from truing.distributed.launch import launch
+from truing.record.new_run_dir import new_run_dir
 from truing.trainer.restarts import run_with_restarts
 
 

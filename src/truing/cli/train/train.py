@@ -84,15 +84,17 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     resolved = load_recipe(recipe, [*options.overrides, *command_line])
     for note in options.notes:
         Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
-    from truing.api import train as run_recipe
-    from truing.cli.train.run_result import print_result, result_json
-    from truing.cli.train.start_ranks import start_ranks, start_ranks_by_ray
     from truing.distributed.ranks import is_launched
 
-    if ray and not is_launched():
-        raise typer.Exit(start_ranks_by_ray(resolved, out, resume, ray))
-    if resolved.trainer.ranks > 1 and not is_launched():
+    if (ray or resolved.trainer.ranks > 1) and not is_launched():
+        from truing.cli.train.start_ranks import start_ranks, start_ranks_by_ray
+
+        if ray:
+            raise typer.Exit(start_ranks_by_ray(resolved, out, resume, ray))
         raise typer.Exit(start_ranks(resolved, out, resume))
+    from truing.api import train as run_recipe  # takes seconds, and only ranks need it
+    from truing.cli.train.run_result import print_result, result_json
+
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:
         print(result_json(result))

@@ -27,7 +27,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 
 from truing.doctor.evidence import Row, Step
 from truing.doctor.example_steps import changed_step, example_step
@@ -92,10 +91,12 @@ def chance_of(tables: Sequence[tuple[int, int, int, int]]) -> float:
     distribution, seen = np.ones(1), 0
     for both, cut, best, neither in tables:
         total = both + cut + best + neither
-        counts = np.arange(min(both + cut, both + best) + 1)
-        distribution = np.convolve(
-            distribution, scipy.stats.hypergeom.pmf(counts, total, both + best, both + cut)
-        )
+        ways = [
+            math.comb(both + best, count) * math.comb(cut + neither, both + cut - count)
+            for count in range(min(both + cut, both + best) + 1)
+        ]
+        every = math.comb(total, both + cut)
+        distribution = np.convolve(distribution, [each / every for each in ways])
         seen += both
     return float(distribution[seen:].sum())
 

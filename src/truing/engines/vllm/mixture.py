@@ -1,13 +1,15 @@
 """Mixtures of experts with vLLM: whether a folder has one, and how its routes are returned."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import AutoConfig
 
 from truing.engines.vllm.client import VllmClient
-from truing.engines.vllm.server_facts import ServerFacts
 from truing.errors import EngineError
+
+if TYPE_CHECKING:  # brings peft, which takes seconds, into each process that starts servers
+    from truing.engines.vllm.server_facts import ServerFacts
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Keys of configurations that give the number of routed experts."""
@@ -19,7 +21,7 @@ def has_experts(folder: Path) -> bool:
     return any((getattr(config, name, None) or 0) > 1 for name in EXPERTS)
 
 
-def begin_routes(client: VllmClient, facts: ServerFacts, lora_rank: int) -> bool:
+def begin_routes(client: VllmClient, facts: "ServerFacts", lora_rank: int) -> bool:
     """Let a server record routes that its answers lack; return whether they must be taken apart.
 
     Raises:

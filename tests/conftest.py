@@ -21,6 +21,7 @@ BROWSER = Path(__file__).parent / "browser"
 gc.disable()  # collecting tests makes a million objects and no garbage; pytest_collection_finish enables it
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
 settings.load_profile("truing")
+os.fsync = os.fstat  # no test cuts the power, and a disk takes milliseconds; a wrong descriptor still raises
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # trackio asks once, when it is imported
 
 

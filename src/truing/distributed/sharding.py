@@ -100,9 +100,9 @@ def _gathered(tensors: Mapping[str, DTensor]) -> dict[str, Tensor]:
         rows = -(-tensor.shape[0] // ranks)  # shards are rows, as many on each rank but the last ones
         padded.append(F.pad(part_n, (0, rows * (tensor.numel() // tensor.shape[0]) - len(part_n))))
     own_n = torch.cat(padded)
-    all_n = own_n.new_empty(ranks * len(own_n))
-    dist.all_gather_into_tensor(all_n, own_n, group=group)
-    parts = all_n.view(ranks, -1).split([len(part_n) for part_n in padded], dim=1)
+    of_ranks = [torch.empty_like(own_n) for _ in range(ranks)]
+    dist.all_gather(of_ranks, own_n, group=group)
+    parts = torch.stack(of_ranks).split([len(part_n) for part_n in padded], dim=1)
     return {
         name: part_rn.reshape(-1)[: tensor.numel()].reshape(tensor.shape)
         for (name, tensor), part_rn in zip(tensors.items(), parts, strict=True)

@@ -4,18 +4,18 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def shard(root, layers, mesh):
-        real(root, layers, mesh)
-        root.set_gradient_divide_factor(2.0)
+    def shard_critic(critic, mesh, dtype=None):
+        real(critic, mesh, dtype)
+        critic.set_gradient_divide_factor(2.0)
 
-    return shard
+    return shard_critic
 
 
 FAULT = Fault(
     name="rank-critic-averaged",
     numbers=(98,),
     what="the critic's gradient is averaged over ranks",
-    plant=lambda: patched("truing.learner.learner:shard", _wrong),
+    plant=lambda: patched("truing.learner.learner:shard_critic", _wrong),
     expected=("OPT014",),
     changes={
         "trainer.ranks": 2,

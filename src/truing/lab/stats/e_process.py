@@ -49,6 +49,8 @@ def lower_bound(differences_N: ArrayLike, error: float, within: float | None = N
         return -np.inf
     for _ in range(80):
         middle = (low + high) / 2
+        if middle in (low, high):  # no number is between them
+            break
         low, high = (middle, high) if is_above(data, middle, error, within) else (low, middle)
     return float(low)
 

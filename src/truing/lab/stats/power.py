@@ -22,6 +22,7 @@ Assumed before the first measurement, at a mean reward of 0.65: together 0.65 ×
 """
 
 
+@lru_cache(maxsize=4096)
 def power(
     effect: float,
     deviation: float,

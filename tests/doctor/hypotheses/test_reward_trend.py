@@ -49,7 +49,7 @@ def test_the_interval_of_a_gain_says_what_it_supposes():
     assert trend.gain.signed.endswith("(if normal)")
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("rewards", [[0.0] * 12, [0.1 + 0.2, 0.3] * 6, [0.0] * 6 + [1.0] * 6])
 def test_ends_that_do_not_vary_have_no_interval(rewards):
     """Nothing says how far a mean of equal values is off: an interval of no width would be wrong."""

@@ -11,7 +11,11 @@ from truing.faults.planted import FAULTS
 from truing.faults.run_fault import table_of
 from truing.types.sampling_params import SamplingParams
 
-REFUSED = {name: fault for name, fault in FAULTS.items() if fault.refusal and fault.ranks == 1}
+REFUSED = {
+    name: fault
+    for name, fault in FAULTS.items()
+    if fault.refusal and fault.ranks == 1 and table_of(fault).get("engine", {}).get("kind") == "vllm"
+}
 
 
 def published_and_sampled(open_engine, fault, train):

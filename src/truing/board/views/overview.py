@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from truing.analysis.scorecard import MAX_MISMATCH_NATS, scorecard
+from truing.analysis.scorecard import scorecard
 from truing.board.data.discovery import FolderIndex
 from truing.board.data.open_runs import OpenRuns
 from truing.board.data.run_view import RunView, run_identity
@@ -121,7 +121,7 @@ def summary_facts(summary: RunSummary) -> dict[str, Any]:
 def criteria(run_view: RunView) -> list[dict[str, Any]]:
     """Return the success criteria; empty if the recipe or the device is unknown."""
     recipe, columns = run_view.recipe, run_view.run.columns
-    if isinstance(recipe, str) or run_view.device not in MAX_MISMATCH_NATS:
+    if isinstance(recipe, str) or run_view.device not in ("cpu", "cuda"):
         return []
     kinds = [event.kind for event in run_view.run.events]
     return [

@@ -3,6 +3,7 @@
 import peft
 import pytest
 import torch
+from trl_options import SMALL_RUN
 
 
 @pytest.fixture(scope="session")
@@ -37,18 +38,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def config(tmp_path):
     """What both trainers of TRL are given here: two updates on a CPU, in float32, with nothing kept."""
-    return {
-        "output_dir": str(tmp_path / "trl"),
-        "max_steps": 2,
-        "learning_rate": 1e-3,
-        "report_to": [],
-        "save_strategy": "no",
-        "use_cpu": True,
-        "bf16": False,
-        "model_init_kwargs": {"dtype": "float32"},
-        "disable_tqdm": True,
-        "gradient_checkpointing": False,
-    }
+    return {**SMALL_RUN, "output_dir": str(tmp_path / "trl")}
 
 
 COARSE = {

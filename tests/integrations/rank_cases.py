@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 import transformers
 import trl
+from trl_options import SMALL_RUN
 
 from truing.doctor.diagnosis import ranked
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
@@ -37,19 +38,7 @@ OPTIONS = {
     "epochs": {"max_steps": 6},
     "one": {"max_steps": 1},
 }
-COMMON = {
-    "max_steps": 2,
-    "learning_rate": 1e-3,
-    "report_to": [],
-    "save_strategy": "no",
-    "use_cpu": True,
-    "bf16": False,
-    "model_init_kwargs": {"dtype": "float32"},
-    "disable_tqdm": True,
-    "gradient_checkpointing": False,
-    "per_device_train_batch_size": 4,
-    "logging_strategy": "no",
-}
+COMMON = {**SMALL_RUN, "per_device_train_batch_size": 4, "logging_strategy": "no"}
 
 
 def varied(completions, **_):

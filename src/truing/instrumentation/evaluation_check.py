@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from math import fsum, isclose
 from typing import Any
 
@@ -48,11 +49,9 @@ def _prove_groups(session: Session, groups: Sequence[RolloutGroup]) -> None:
         (f"{session.recipe.seed}/eval/{index}", task.task_id, session.recipe.eval.samples)
         for index, task in enumerate(session.eval_tasks)
     ]
-    if got != expected:
-        first = next((i for i, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), -1)
-        raise _other(
-            "tasks, attempts or random numbers", f"{len(got)} tasks, {got[first]}", str(expected[first])
-        )
+    for one, other in zip_longest(got, expected):
+        if one != other:
+            raise _other("tasks, attempts or random numbers", f"{len(got)} tasks, among them {one}", other)
 
 
 def _prove_rollout(rollout: Rollout, declared: SamplingParams) -> None:

@@ -1,6 +1,5 @@
 """An audit of TRL's ``GRPOTrainer``."""
 
-import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,9 +15,10 @@ from truing.instrumentation.audit_schedule import AuditBudget
 from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
 from truing.integrations.trl.draw_check import Generation, draw_audit_facts
 from truing.integrations.trl.example_counts import Example, digest_of
-from truing.integrations.trl.grpo_rows import GENERATION_KEY, metrics_of, rows_of
+from truing.integrations.trl.grpo_rows import GENERATION_KEY, metrics_of, rows_of, unpadded
 from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.rank_parts import RankPart
+from truing.integrations.trl.rng_state import rng_preserved, rng_state_of
 from truing.integrations.trl.rows import Rows
 from truing.integrations.trl.sample_usage import Usage, UsageCounter
 from truing.integrations.trl.setup import scoring_params, setup_of_grpo
@@ -30,29 +29,6 @@ ROW_KEY = "truing_row"
 
 GENERATION_STRIDE = 1 << 32
 """Difference between the first row numbers of two generations: a row number contains its generation."""
-
-
-@contextmanager
-def _rng_preserved() -> Iterator[None]:
-    """Restore the RNG states of Python, NumPy and torch after the block."""
-    python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    yield
-    random.setstate(python_state)
-    np.random.set_state(numpy_state)
-    torch.set_rng_state(torch_state)
-
-
-def _unpadded(batch: Any) -> list[tuple[Tensor, Tensor]]:
-    """Return the prompt and answer ids of each row, on the CPU and without padding."""
-    ids, masks = (
-        [batch[f"{part}_{kind}"].cpu() for part in ("prompt", "completion")] for kind in ("ids", "mask")
-    )
-    return [(ids[0][i][masks[0][i].bool()], ids[1][i][masks[1][i].bool()]) for i in range(len(ids[0]))]
-
-
-def _rng_state(device: torch.device) -> Tensor:
-    """Return torch's RNG state of a device."""
-    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 @contextmanager
@@ -174,7 +150,7 @@ class GrpoAudit(Audit):
 
     def after_generate(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Record the ids that the sampler returns, and the RNG state before."""
-        rng_state = _rng_state(self.trainer.accelerator.device)
+        rng_state = rng_state_of(self.trainer.accelerator.device)
         out = real(prompt_ids, *args, **kwargs)
         if self.trainer.model.training and not self.drawn:
             self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
@@ -188,7 +164,7 @@ class GrpoAudit(Audit):
         if not self.generations and self.trainer.model.training:
             count = len(self.rewards) // self.ranks.size
             order = permutation(count, "graded again")
-            with _rng_preserved():
+            with rng_preserved():
                 other = self._total(real(*([each[i] for i in order] for each in lists)))
             of_all = [rank * count + i for rank in range(self.ranks.size) for i in order]
             again = torch.empty_like(other).index_copy(0, torch.tensor(of_all), other)
@@ -210,7 +186,7 @@ class GrpoAudit(Audit):
         batch = real(inputs)
         count = len(batch["completion_ids"])
         known = self.drawn if len(self.drawn) == count and not self.trainer.tools else None
-        ranks = self.ranks.gather("a generation", (prompts, known, _unpadded(batch)))
+        ranks = self.ranks.gather("a generation", (prompts, known, unpadded(batch)))
         sizes = [len(rows) for _, _, rows in ranks]
         first, total = sum(sizes[: self.ranks.rank]), sum(sizes)
         if self.rewards is None or len(self.rewards) != total:

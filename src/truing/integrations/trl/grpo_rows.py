@@ -160,3 +160,11 @@ def _last_true(on: Tensor) -> int:
     """Return the index of the last true entry, −1 if there is none."""
     places = on.nonzero()
     return int(places[-1]) if len(places) else -1
+
+
+def unpadded(batch: Any) -> list[tuple[Tensor, Tensor]]:
+    """Return the prompt and answer ids of each row, on the CPU and without padding."""
+    ids, masks = (
+        [batch[f"{part}_{kind}"].cpu() for part in ("prompt", "completion")] for kind in ("ids", "mask")
+    )
+    return [(ids[0][i][masks[0][i].bool()], ids[1][i][masks[1][i].bool()]) for i in range(len(ids[0]))]

@@ -71,7 +71,7 @@ class RankActor(PlacedActor):
         self._folder = output
         with (output / STREAMS[0]).open("wb") as stdout, (output / STREAMS[1]).open("wb") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "truing.cluster.child", *arguments],
+                [sys.executable, "-m", "truing.cluster.rank_process", *arguments],
                 cwd=folder,
                 env=os.environ | dict(variables),
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Become the process of a rank: ``python -m truing.cluster.child ARGUMENTS`` runs Python with them.
+"""Become the process of a rank: ``python -m truing.cluster.rank_process ARGUMENTS`` runs Python with them.
 
 It ends with its parent, an actor: on Linux the kernel kills it then. Ray blocks Ctrl-C in its processes, and
 a child would inherit that.

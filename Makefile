@@ -1,4 +1,4 @@
-# make demo: train a real model on this machine. make test: what CI runs. AGENTS.md lists the other tests.
+# make demo: train a real model on this machine. make test: the quick tests, in minutes. AGENTS.md lists the other tests.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN = .venv/bin
@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo test test-full test-data test-browser test-engines lint clean
+.PHONY: install demo test test-integration test-full test-data test-browser test-engines lint clean
 
 install: .venv/.installed
 
@@ -41,7 +41,11 @@ test: .venv/.dev
 	$(BIN)/pyright
 	$(BIN)/pytest $(PARALLEL)
 
-test-full: test
+# Whole runs: ranks, Ray, restarts, planted faults.
+test-integration: .venv/.dev
+	$(BIN)/pytest $(PARALLEL) -m "integration and not slow"
+
+test-full: test test-integration
 	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu"
 
 # Needs ../shared/data.

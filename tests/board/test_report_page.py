@@ -128,6 +128,7 @@ def test_its_answers_are_the_boards(hostile_run):
         assert answer == again, asked
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["mini", "critic"])
 def test_a_trained_run_is_reported_whole(trained, name):
     text = html_report(trained / name)

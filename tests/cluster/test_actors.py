@@ -14,6 +14,8 @@ from truing.cluster.rank_actor import RankActor
 from truing.config import resolve
 from truing.engines.vllm.client import VllmClient
 
+pytestmark = pytest.mark.integration
+
 WAITING = """
 import os, signal, sys, time
 print("rank", os.environ["RANK"], os.getcwd(), flush=True)

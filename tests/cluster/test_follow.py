@@ -11,6 +11,8 @@ from truing.cluster.waiting import Member, MemberLostError, answers
 from truing.distributed.ending import LOST_ANOTHER, Ending
 from truing.errors import DistributedError
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def members(address):

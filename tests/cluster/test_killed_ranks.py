@@ -12,6 +12,8 @@ from ray_cluster import is_empty
 from runs import assert_same_run
 from training_process import RECIPE, TrainingProcess, losses, resumed, write_recipe
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def start(request, tmp_path):

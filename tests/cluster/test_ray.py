@@ -16,6 +16,8 @@ from truing.config import load_recipe
 from truing.errors import RecipeError
 from truing.record import RunReader
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def launcher(tmp_path):

@@ -11,6 +11,8 @@ from truing.faults.planted import FAULTS
 from truing.faults.run_fault import run_in_ranks
 from truing.faults.unplanted_runs import unplanted_runs
 
+pytestmark = pytest.mark.integration
+
 IN_RANKS = {name: fault for name, fault in FAULTS.items() if fault.ranks > 1}
 HEALTHY = {name: run for name, run in {**healthy_runs(), **unplanted_runs()}.items() if run.ranks > 1}
 QUICK = ("rank-own-denominators", "rank-gradients-averaged", "rank-rows-twice", "rank-other-data")

@@ -22,6 +22,8 @@ from truing.errors import DistributedError, RecipeError
 from truing.learner.checkpoint import find_newest
 from truing.record import RunReader
 
+pytestmark = pytest.mark.integration
+
 SCRIPT = Path(train_matrix.__file__)
 QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead"]
 BFLOAT16 = ["sft+full+bfloat16", "grpo+lora+bfloat16"]

@@ -16,6 +16,8 @@ from truing.faults.fault import patched
 from truing.faults.planted import FAULTS
 from truing.faults.run_fault import table_of
 
+pytestmark = pytest.mark.integration
+
 
 def trained(name, tmp_path):
     fault = FAULTS[name]

@@ -16,6 +16,8 @@ from truing.faults.planted import FAULTS
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 
+pytestmark = pytest.mark.integration
+
 
 def events(run, kind):
     return [event.payload for event in RunReader(run).events() if event.kind == kind]

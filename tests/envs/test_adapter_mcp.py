@@ -17,6 +17,8 @@ from truing.errors import DataError, RecipeError, TruingError
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
 
+pytestmark = pytest.mark.integration
+
 SERVER = textwrap.dedent('''
     import os, sys, time
     from mcp.server.mcpserver import MCPServer

@@ -13,6 +13,8 @@ from truing.errors import DataError, TruingError
 from truing.rewards import grade
 from truing.types.message import AssistantMessage, ToolCall
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def urls():

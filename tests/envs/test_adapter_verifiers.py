@@ -14,6 +14,8 @@ from truing.types.rollout import Rollout
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
+pytestmark = pytest.mark.integration
+
 TASKSET = textwrap.dedent('''
     import verifiers.v1 as vf
 

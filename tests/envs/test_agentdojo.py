@@ -11,6 +11,8 @@ from truing.types.rollout import Rollout
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def env():

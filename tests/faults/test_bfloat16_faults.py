@@ -7,6 +7,8 @@ import pytest
 from truing.faults.detection_matrix import passed, runs
 from truing.faults.run_fault import run_fault
 
+pytestmark = pytest.mark.integration
+
 QUICK = ("mask-shifted", "gradient-left-over")
 """Of full training."""
 

@@ -34,11 +34,13 @@ def quick():
     return outcomes
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", QUICK)
 def test_the_sample_is_as_it_should_be(quick, name):
     assert passed(quick[name]), [(each.code, each.claim.what) for each in quick[name].fired]
 
 
+@pytest.mark.integration
 def test_the_page_reports_what_was_caught(quick):
     result = page(list(quick.values()))
     assert "13 planted faults: the doctor catches 13; its first finding names the cause of 13." in result
@@ -68,6 +70,7 @@ def test_no_healthy_run_is_proven_to_be_ill(name):
     assert (result.error, false_alarms(result)) == ("", [])
 
 
+@pytest.mark.integration
 def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
     harmless = Fault("harmless", (), "nothing", healthy_runs()["on-policy-0"].plant, ("MSK001",))
     assert not passed(run_fault(harmless))
@@ -76,6 +79,7 @@ def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
     assert not passed(type(ill)(Fault("x", (), "", harmless.plant, (), healthy=True), ill.fired, ""))
 
 
+@pytest.mark.integration
 def test_a_refusal_that_names_another_cause_does_not_pass(quick):
     outcome = quick["vllm-own-temperature"]
     assert outcome.caught

@@ -16,6 +16,8 @@ from truing.instrumentation.cross_check import null_facts
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 
+pytestmark = pytest.mark.integration
+
 ALWAYS = {"doctor": {"budget": 1.0}}
 
 

@@ -10,6 +10,8 @@ from truing.doctor.report.recorded_findings import current_findings, recorded_fi
 from truing.instrumentation.audit_schedule import BUDGET_SHARES, AuditSchedule
 from truing.record import Event, RunReader
 
+pytestmark = pytest.mark.integration
+
 KINDS = {"audit": 64.0, "rows": 400.0, "gradient": 300.0, "weights": 30.0}
 
 

@@ -13,6 +13,8 @@ from transformers import GenerationConfig
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import FINDING_VERDICTS
 
+pytestmark = pytest.mark.integration
+
 OPTIMIZED = {
     "DST001",
     "DST002",

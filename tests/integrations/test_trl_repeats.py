@@ -9,6 +9,8 @@ import trl
 from truing.doctor.verdict import Verdict
 from truing.integrations.trl import audit
 
+pytestmark = pytest.mark.integration
+
 
 def random_reward(completions, **_):
     return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]

@@ -19,6 +19,8 @@ from truing.models.load import load
 from truing.record import RunReader
 from truing.types.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.integration
+
 KINDS = {"lora": {"rank": 4}, "full": False}
 
 

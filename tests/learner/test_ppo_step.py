@@ -12,6 +12,8 @@ from truing.learner.scoring import with_values
 from truing.learner.step import train_step
 from truing.ops.returns import explained_variance
 
+pytestmark = pytest.mark.integration
+
 PPO = PpoConfig(steps=1, learning_rate=1e-3, value_learning_rate=1e-2, lam=1.0, whiten=False)
 ROWS = [
     sample([5, 6, 7], [8, 9, 10], name="a", group="x", reward=1.0),

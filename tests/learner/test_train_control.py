@@ -13,6 +13,8 @@ from truing.record import RunReader
 from truing.trainer.startup_notes import _unbounded_bootstrap
 from truing.types.token import Origin
 
+pytestmark = pytest.mark.integration
+
 
 def test_what_a_recipe_does_not_move_stays(recipe):
     made = recipe(kl={"coef": 0.1}, entropy={"coef": 0.01})

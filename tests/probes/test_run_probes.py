@@ -26,6 +26,8 @@ from truing.probes.result import Measurement, ProbeOutcome, exactly, near
 from truing.probes.run_probes import PROBES, probes_by_name, run_probe, run_probes
 from truing.types.token import Excluded
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -12,6 +12,8 @@ import truing.utils.jsonl as lines
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, has_writer
 
+pytestmark = pytest.mark.integration
+
 WRITE = """
 import sys
 from pathlib import Path

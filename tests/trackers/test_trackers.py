@@ -12,6 +12,8 @@ from truing.errors import RecipeError, TruingError
 from truing.record import RunReader
 from truing.trackers import dispatch
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(autouse=True)
 def at_home(tmp_path, monkeypatch):

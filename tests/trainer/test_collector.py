@@ -16,6 +16,8 @@ from truing.record import RunReader, StepRow
 from truing.trainer import collector
 from truing.trainer.preflight import random_reward
 
+pytestmark = pytest.mark.integration
+
 STEPS = 5
 
 

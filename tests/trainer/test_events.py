@@ -8,6 +8,8 @@ from truing.errors import RecordError
 from truing.record import RunReader
 from truing.trainer.events import BOUNDARY_EVERY, SHOWN_UPDATES, logs_boundary
 
+pytestmark = pytest.mark.integration
+
 
 def dumps(run):
     events = [event.payload for event in RunReader(run).events() if event.kind == "boundary"]

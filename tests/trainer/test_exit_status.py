@@ -14,6 +14,8 @@ from truing.trainer.exit_status import CHARACTERS, LINES, exit_facts
 from truing.trainer.preflight import random_reward
 from truing.utils.jsonl import JsonlWriter
 
+pytestmark = pytest.mark.integration
+
 
 def stops(run):
     return [event.payload for event in RunReader(run).events() if event.kind == "stopped"]

@@ -17,6 +17,8 @@ from truing.learner.coefficients import LossCoefficients
 from truing.record import RunReader
 from truing.trainer.guard import instability, last_good_step, rollback_report
 
+pytestmark = pytest.mark.integration
+
 
 def rewards(*values):
     return [{"reward/mean": value} for value in values]

@@ -43,6 +43,7 @@ def test_a_run_leaves_everything_on_record(trained_run):
     assert {e.kind for e in reader.events()} >= {"eval", "stage", "checkpoint", "loss", "finished"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("changes", "stage", "step"),
     [
@@ -195,6 +196,7 @@ def test_a_run_is_resumed_with_the_rewards_it_had(mini, tmp_path):
     truing.train(mini(), rewards=[length], out=tmp_path / "run", resume=True)
 
 
+@pytest.mark.integration
 def test_evaluations_on_the_way_survive_a_crash_at_any_of_them(mini, tmp_path):
     table = mini(checkpoint_every=1, eval={"every": 1})
     whole = truing.train(table, out=tmp_path / "whole")

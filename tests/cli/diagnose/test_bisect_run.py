@@ -17,6 +17,8 @@ from truing.faults.planted import FAULTS
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 
+pytestmark = pytest.mark.integration
+
 
 def invoke(*words):
     return CliRunner().invoke(app, words)

@@ -14,6 +14,8 @@ from truing.probes.run_probes import probes_by_name
 from truing.record import RunReader
 from truing.trainer.result import TrainResult
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):

@@ -81,6 +81,7 @@ def test_json_is_a_line_with_null_for_unknown_values(finished):
     assert all(each["update"] >= 1 for each in status["findings"])
 
 
+@pytest.mark.integration
 def test_it_follows_another_process_and_ends_with_it(train):
     process, run = train("grpo.steps=12")
     outcome = command("tail", run)

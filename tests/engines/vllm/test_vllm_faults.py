@@ -11,6 +11,8 @@ from truing.faults.planted import FAULTS
 from truing.faults.run_fault import table_of
 from truing.types.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.integration
+
 REFUSED = {
     name: fault
     for name, fault in FAULTS.items()

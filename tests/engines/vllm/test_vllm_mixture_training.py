@@ -13,6 +13,8 @@ from truing.record import RunReader
 from truing.trainer.preflight import random_reward
 from truing.types.token import NO_ROUTE, Origin
 
+pytestmark = pytest.mark.integration
+
 MIXTURE = {"model": {"name": "tiny-moe", "threads": 1, "device": "cpu"}, "stages": ["grpo"]}
 VLLM = {**MIXTURE, "engine": {"kind": "vllm", "timeout": 30.0}, "sampling": {"max_new_tokens": 10}}
 

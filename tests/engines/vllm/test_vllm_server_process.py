@@ -142,6 +142,7 @@ def interpreter(tmp_path):
     return write
 
 
+@pytest.mark.integration
 def test_a_server_is_started_killed_and_started_again(opened, interpreter):
     python = interpreter(f'exec {sys.executable} -m truing.faults.fake_vllm "$@"')
     engine, _ = opened(lora={"rank": 4}, engine={"python": python, "timeout": 120.0})
@@ -159,6 +160,7 @@ def test_a_server_is_started_killed_and_started_again(opened, interpreter):
     assert started.poll() is not None  # it ends with the engine
 
 
+@pytest.mark.integration
 def test_a_server_that_cannot_start_says_why(opened, interpreter):
     with pytest.raises(EngineError, match="did not start") as error:
         opened(engine={"python": interpreter("echo out of memory; exit 3")})
@@ -166,6 +168,7 @@ def test_a_server_that_cannot_start_says_why(opened, interpreter):
     assert "out of memory" in str(error.value.got)
 
 
+@pytest.mark.integration
 def test_a_server_that_does_not_answer_in_time_is_stopped(opened, interpreter, tmp_path):
     pid = tmp_path / "pid"
     python = interpreter(f"echo $$ > {pid}; exec sleep 60")

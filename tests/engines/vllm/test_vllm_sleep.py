@@ -8,6 +8,8 @@ from truing.faults.fake_vllm.app import FakeServer
 from truing.faults.fake_vllm.threads import fake_vllm
 from truing.record import RunReader
 
+pytestmark = pytest.mark.integration
+
 SLEEPING = {
     "engine": {"kind": "vllm", "timeout": 30.0, "sleep": True},
     "model": {"name": "tiny", "threads": 1, "device": "cpu"},

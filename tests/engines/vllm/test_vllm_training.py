@@ -17,6 +17,8 @@ from truing.faults.planted import FAULTS
 from truing.learner.session import open_session
 from truing.record import RunReader
 
+pytestmark = pytest.mark.integration
+
 FULL = {"engine": {"kind": "vllm", "timeout": 30.0}, "model": {"name": "tiny", "threads": 1, "device": "cpu"}}
 LORA = {**FULL, "lora": {"rank": 4}}
 

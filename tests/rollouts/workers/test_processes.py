@@ -29,6 +29,8 @@ from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
+pytestmark = pytest.mark.integration
+
 
 def run(chat, env, tasks, group_size=1, **limits):
     limits = EpisodeConfig(**{"processes": True, "workers": 2, "timeout": 20.0, **limits})

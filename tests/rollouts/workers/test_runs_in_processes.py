@@ -8,6 +8,8 @@ from troubled_envs import Explosive, Troubled
 import truing
 from truing.record import RunReader
 
+pytestmark = pytest.mark.integration
+
 WORKSPACE = {
     "env": {
         "name": "workspace",

@@ -43,6 +43,11 @@ def bundles():
             [{"CPU": 17, "GPU": 1}] * 2 + [{"CPU": 1, "GPU": 1}] * 3,
         ),
         (False, {"engine": {**VLLM, "count": 1}}, [{"CPU": 1}, {"CPU": 1}]),
+        (
+            True,
+            {"engine": {**VLLM, "count": 1, "tensor_parallel": 4}},
+            [{"CPU": 1, "GPU": 1}, {"CPU": 4, "GPU": 4}],
+        ),
     ],
 )
 def test_the_bundles_of_a_recipe(on_gpu, tables, expected, bundles):

@@ -27,8 +27,9 @@ def rank_bundle(recipe: Recipe, on_gpu: bool) -> Bundle:
 
 
 def engine_bundle(recipe: Recipe, on_gpu: bool) -> Bundle:
-    """Return what a vLLM server of its own reserves; its weights are on one GPU, where they are proven."""
-    return {"CPU": 1} | ({"GPU": 1} if on_gpu else {})
+    """Return what a vLLM server of its own reserves: the GPUs that divide its weights, of one node."""
+    workers = recipe.engine.tensor_parallel
+    return {"CPU": workers} | ({"GPU": workers} if on_gpu else {})
 
 
 def bundles_of(recipe: Recipe, on_gpu: bool) -> list[Bundle]:

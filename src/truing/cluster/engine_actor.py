@@ -34,7 +34,8 @@ class EngineActor(PlacedActor):
         model = resolve_model(recipe.model.name, recipe.model.revision)
         command = server_command(recipe, model, device, port, CHILD_SERVER, host)
         self._url = f"http://{host}:{port}"
-        self._new_process = partial(ServerProcess, command, server_variables(device), self._url, log)
+        variables = server_variables(device, recipe.engine.tensor_parallel)
+        self._new_process = partial(ServerProcess, command, variables, self._url, log)
         self._process = self._new_process()
         self._process.wait_until_ready(recipe.engine.timeout)
         return self._url

@@ -17,7 +17,9 @@ class EngineConfig(FrozenModel):
     servers: tuple[str, ...] = ()
     """Addresses of running servers, such as `http://127.0.0.1:8000`; without any, the run starts one."""
     count: int = Field(default=0, ge=0)
-    """Servers that `truing train --ray` starts, each on a GPU of its own (docs/scale.md)."""
+    """Servers that `truing train --ray` starts, on GPUs of their own (docs/scale.md)."""
+    tensor_parallel: PositiveInt = 1
+    """GPUs of each server that is started; they divide its weights among them."""
     python: str | None = None
     """Python interpreter of the environment with vLLM, which starts a server; by default Truing's own."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -47,6 +49,14 @@ class EngineConfig(FrozenModel):
         if len(set(servers)) < len(servers):
             raise ValueError("each server once")
         return servers
+
+    @field_validator("arguments")
+    @classmethod
+    def _check_arguments(cls, arguments: dict[str, Argument]) -> dict[str, Argument]:
+        """Refuse an argument that has a key of its own."""
+        if given := [each for each in arguments if each.replace("_", "-") == "tensor-parallel-size"]:
+            raise ValueError(f"{given[0]}: set tensor_parallel")
+        return arguments
 
     @model_validator(mode="after")
     def _check_effect(self) -> "EngineConfig":

@@ -131,6 +131,11 @@ class Recipe(FrozenModel):
                     f"trainer.ranks = {ranks} needs as many engine.{key}, got {servers}: each rank samples"
                     " with its own; without any, each starts one"
                 )
+        if ranks > 1 and self.engine.tensor_parallel > 1 and not (self.engine.servers or self.engine.count):
+            raise ValueError(
+                f"engine.tensor_parallel = {self.engine.tensor_parallel}: a server that a rank starts has the"
+                " rank's GPU alone; set engine.count with --ray, or engine.servers"
+            )
         for name in self.stages:
             key, stage = "batch_size" if name == "sft" else "prompts_per_step", getattr(self, name)
             if stage is not None and ranks > (groups := getattr(stage, key)):

@@ -66,8 +66,8 @@ def test_a_server_that_cannot_be_used(served, opened, options, match):
 )
 def test_a_server_that_was_started_otherwise(served, opened, change, match):
     server = served()
-    hello = server.fake.worker.truing_hello() | change
-    server.fake.worker.truing_hello = lambda: hello
+    hello = server.fake.workers[0].truing_hello() | change
+    server.fake.workers[0].truing_hello = lambda: hello
     refused(match, lambda: opened(server.url))
 
 
@@ -78,12 +78,26 @@ def test_a_server_that_lists_no_model(served, opened, models):
     refused("does not say what it is", lambda: opened(server.url))
 
 
-def test_a_server_of_several_workers(served, opened):
-    class TwoWorkers(FakeServer):
-        def call_worker(self, body):
-            return Response('{"results": [{}, {}]}', media_type="application/json")
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"workers": 1}, "2 workers, 1 by tensor parallelism"),
+        ({"lora": {"max_rank": 8, "slots": 1, "sharded": True}}, "--fully-sharded-loras"),
+    ],
+)
+def test_a_server_whose_workers_cannot_be_joined(served, opened, change, match):
+    server = served(workers=2)
+    hello = server.fake.workers[0].truing_hello() | change
+    server.fake.workers[0].truing_hello = lambda: hello
+    refused(match, lambda: opened(server.url))
 
-    refused("has not one worker", lambda: opened(served(TwoWorkers).url))
+
+def test_a_server_without_workers(served, opened):
+    class NoWorker(FakeServer):
+        def call_worker(self, body):
+            return Response('{"results": []}', media_type="application/json")
+
+    refused("has no worker", lambda: opened(served(NoWorker).url))
 
 
 def test_a_server_without_the_worker_extension(served, opened):

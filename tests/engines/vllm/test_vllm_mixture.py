@@ -138,8 +138,9 @@ def test_an_answer_with_routes_of_other_tokens_is_refused(mixture, monkeypatch):
     assert "routes" in error.value.got
 
 
-def test_trained_experts_are_published_and_proven(mixture, train):
-    _, engine, policy = mixture()
+@pytest.mark.parametrize("workers", [1, 2])
+def test_trained_experts_are_published_and_proven(mixture, train, workers):
+    _, engine, policy = mixture(workers=workers)
     train(policy)
     receipt = engine.publish(policy, 1, "one")
     assert receipt["layers"]["experts"]["layers"] == LAYERS

@@ -19,9 +19,9 @@ from truing.models.tiny import tiny_model
 SEED = 5
 
 
-@pytest.fixture
-def biased(tmp_path):
-    """A model with biases in its attention, and what the worker of its server answers."""
+@pytest.fixture(params=[1, 2, 4])
+def biased(tmp_path, request):
+    """A model with biases in its attention, and the workers of its server: it has two heads of keys."""
     config = tiny_model().config
     config.attention_bias = True
     torch.manual_seed(0)
@@ -31,14 +31,13 @@ def biased(tmp_path):
             if name.endswith("bias"):
                 parameter.normal_()
     model.save_pretrained(tmp_path)
-    worker = FakeWorker(HeldModel(tmp_path, torch.float32, max_rank=8), 1, Options(tmp_path, "tiny"))
-    return model, worker
+    held, options = HeldModel(tmp_path, torch.float32, 8), Options(tmp_path, "tiny", workers=request.param)
+    return model, [FakeWorker(held, 1, options, rank) for rank in range(request.param)]
 
 
-def compared(model, worker, adapter=False, **changes):
-    probe = worker.truing_probe(seed=SEED, adapter=adapter, base=True) | changes
-    expected = expected_responses(model, torch.float32, SEED, None)
-    return compare(probe, expected, torch.float32, [], dict)
+def compared(model, workers, adapter=False, **changes):
+    probes = [worker.truing_probe(seed=SEED, adapter=adapter, base=True) | changes for worker in workers]
+    return compare(probes, expected_responses(model, torch.float32, SEED, None), torch.float32, [], dict)
 
 
 def test_a_probe_vector_is_of_ones_and_equal_everywhere():
@@ -57,40 +56,43 @@ def test_every_layer_and_every_bias_is_compared(biased):
 
 @pytest.mark.parametrize("name", ["q_proj", "k_proj", "v_proj", "o_proj"])
 def test_one_element_of_a_bias_shows_although_biases_are_fused(biased, name):
-    model, worker = biased
+    model, workers = biased
+    held = workers[0].held
     with torch.no_grad():
-        getattr(worker.held.base.model.layers[1].self_attn, name).bias[3] += 1e-3
+        getattr(held.base.model.layers[1].self_attn, name).bias[3] += 1e-3
     with pytest.raises(PublicationError, match="1 of 13") as error:
-        compared(model, worker)
+        compared(model, workers)
     assert f"model.layers.1.self_attn.{name}.bias" in str(error.value.got)
 
 
 @pytest.mark.parametrize("name", ["self_attn.k_proj", "mlp.up_proj", "mlp.down_proj"])
 def test_one_element_of_a_fused_layer_shows_and_is_named(biased, name):
-    model, worker = biased
+    model, workers = biased
+    held = workers[0].held
     with torch.no_grad():
-        worker.held.base.get_submodule(f"model.layers.0.{name}").weight[2, 7] += 1e-3
+        held.base.get_submodule(f"model.layers.0.{name}").weight[2, 7] += 1e-3
     with pytest.raises(PublicationError, match="in 1 of 16 layers") as error:
-        compared(model, worker)
+        compared(model, workers)
     assert f"model.layers.0.{name}" in str(error.value.got)
 
 
 def test_one_element_of_either_matrix_of_an_adapter_shows(biased, tmp_path):
-    model, worker = biased
+    model, workers = biased
+    held = workers[0].held
     policy = add_lora(model, rank=4, alpha=8, dropout=0.0, targets="all-linear", seed=0)
     with torch.no_grad():
         for name, parameter in policy.named_parameters():
             if "lora_B" in name:
                 parameter.normal_()
     policy.save_pretrained(tmp_path / "adapter", selected_adapters=["default"])
-    worker.held.load_adapter(tmp_path / "adapter")
-    assert compared(policy, worker, adapter=True)["delta"]["layers"] == 14
-    sound = copy.deepcopy(worker.held.slot)
+    held.load_adapter(tmp_path / "adapter")
+    assert compared(policy, workers, adapter=True)["delta"]["layers"] == 14
+    sound = copy.deepcopy(held.slot)
     for part in (0, 1):
-        worker.held.slot = copy.deepcopy(sound)
-        worker.held.slot["model.layers.1.mlp.gate_proj"][part][1, 2] += 1e-2
+        held.slot = copy.deepcopy(sound)
+        held.slot["model.layers.1.mlp.gate_proj"][part][1, 2] += 1e-2
         with pytest.raises(PublicationError, match=r"in 1 of 14 layers: the engine holds another adapter"):
-            compared(policy, worker, adapter=True)
+            compared(policy, workers, adapter=True)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_one_element_of_either_matrix_of_an_adapter_shows(biased, tmp_path):
     [
         {"linear": None},
         {"linear": {"x": ["y"]}},
-        {"linear": {"x": [["model.embed_tokens"], "no base64!"]}},
+        {"linear": {"x": {"parts": ["y"], "values": "no base64!", "division": "whole"}}},
         {"tables": {"model.embed_tokens": "abc"}},
         {"vectors": 3},
         {"delta": {"x": 1}},
@@ -111,9 +113,10 @@ def test_what_is_no_answer_of_the_worker_is_an_error(biased, change):
 
 
 def test_a_layer_that_the_engine_lacks_is_named(biased):
-    model, worker = biased
-    probe = worker.truing_probe(seed=SEED, adapter=False, base=True)
-    del probe["linear"]["model.layers.1.self_attn.qkv_proj"]
-    del probe["vectors"]["model.layers.1.self_attn.qkv_proj.bias"]
+    model, workers = biased
+    probes = [worker.truing_probe(seed=SEED, adapter=False, base=True) for worker in workers]
+    for probe in probes:
+        del probe["linear"]["model.layers.1.self_attn.qkv_proj"]
+        del probe["vectors"]["model.layers.1.self_attn.qkv_proj.bias"]
     with pytest.raises(PublicationError, match="no weights for 3 of 16 layers"):
-        compare(probe, expected_responses(model, torch.float32, SEED, None), torch.float32, [], dict)
+        compare(probes, expected_responses(model, torch.float32, SEED, None), torch.float32, [], dict)

@@ -1,5 +1,6 @@
 """A publication: what is sent, what its receipt says, and what is left of it on disk."""
 
+import base64
 import math
 
 import pytest
@@ -8,6 +9,7 @@ from transformers import LlamaForCausalLM
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.client import ServerLostError
+from truing.engines.vllm.joined_responses import decoded
 from truing.errors import PublicationError
 from truing.faults.fake_vllm.options import Options
 from truing.faults.fake_vllm.threads import ServerThread
@@ -61,6 +63,51 @@ def test_what_only_sampled_turns_show_is_refused_also_ahead_of_the_policy(served
     train(policy)
     with FAULTS["vllm-own-temperature"].plant(), pytest.raises(PublicationError, match=r"temperature 0\.65"):
         publish()
+
+
+@pytest.mark.parametrize("lora", [{"rank": 4}, False], ids=["lora", "full"])
+def test_a_server_whose_workers_divide_the_model_is_proven(served, opened, train, lora):
+    engine, policy = opened(served(workers=2, max_lora_rank=8 if lora else 0).url, lora=lora)
+    for version in (1, 2):
+        train(policy, version)
+        layers = engine.publish(policy, version, f"digest-{version}")["layers"]
+        assert layers["linear"] == {**layers["linear"], "layers": 16}
+        assert layers["linear"]["largest"] < 4
+        if lora:
+            assert layers["delta"]["layers"] == 14
+
+
+@pytest.mark.parametrize(
+    ("layer", "output", "message", "got"),
+    [
+        (
+            "model.layers.0.self_attn.o_proj",
+            7,
+            "in 1 of 16 layers",
+            "an output of model.layers.0.self_attn.o_proj",
+        ),
+        ("model.layers.0.self_attn.qkv_proj", 7, "in 1 of 16 layers", "self_attn.q_proj"),
+        # of four workers, two hold the same head of keys
+        ("model.layers.0.self_attn.qkv_proj", 27, "share model.layers.0.self_attn.qkv_proj", "worker 1"),
+    ],
+)
+def test_a_worker_with_other_weights_is_named(served, opened, train, layer, output, message, got):
+    server = served(workers=4)
+    engine, policy = opened(server.url, lora={"rank": 4})
+    probe = server.fake.workers[1].truing_probe
+
+    def wrong(**arguments):
+        found = probe(**arguments)
+        values = decoded(found["linear"][layer]["values"])
+        values[output] += 1e-2
+        found["linear"][layer]["values"] = base64.b64encode(values.numpy().tobytes()).decode()
+        return found
+
+    server.fake.workers[1].truing_probe = wrong
+    train(policy)
+    with pytest.raises(PublicationError, match=message) as error:
+        engine.publish(policy, 1, "one")
+    assert got in str(error.value.got)
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 from truing.engines.base import Request, generate
-from truing.engines.vllm.server_process import CHILD_SERVER, OPENAI_SERVER, server_command, server_variables
+from truing.engines.vllm.server_process import (
+    CHILD_SERVER,
+    OPENAI_SERVER,
+    server_command,
+    server_variables,
+    visible_gpus,
+)
 from truing.errors import EngineError
 from truing.models.tiny import tiny_model
 from truing.models.tiny_moe import tiny_moe_model
@@ -118,15 +124,35 @@ def test_the_module_is_vllm_s_own_for_a_server_that_stays(command):
     assert command(module=OPENAI_SERVER)[2] == "vllm.entrypoints.openai.api_server"
 
 
+def test_a_server_of_several_gpus(command, monkeypatch):
+    assert options(command("cuda", engine={"tensor_parallel": 2}))["tensor-parallel-size"] == "2"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
+    assert visible_gpus(torch.device("cuda:1"), 1) == {"CUDA_VISIBLE_DEVICES": "5"}
+    assert visible_gpus(torch.device("cuda:1"), 2) == {"CUDA_VISIBLE_DEVICES": "5,6"}
+    with pytest.raises(EngineError, match="more GPUs than there are") as error:
+        visible_gpus(torch.device("cuda:1"), 3)
+    assert error.value.expected == "3, engine.tensor_parallel"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert visible_gpus(torch.device("cuda"), 2) == {"CUDA_VISIBLE_DEVICES": "0,1"}
+
+
+def test_workers_on_a_cpu_share_its_cores(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    assert server_variables("cpu", 2)["VLLM_CPU_OMP_THREADS_BIND"] == "0,2|1,3"
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    assert server_variables("cpu", 2)["VLLM_CPU_OMP_THREADS_BIND"] == "0|0"
+
+
 def test_what_a_server_finds_in_its_environment(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/mine")
-    made = server_variables("cpu")
+    made = server_variables("cpu", 1)
     worker, mine = made["PYTHONPATH"].split(os.pathsep)
     assert os.path.exists(f"{worker}/truing_vllm_worker.py")
     assert mine == "/mine"
     assert made["VLLM_SERVER_DEV_MODE"] == made["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "1"
     assert "VLLM_CPU_KVCACHE_SPACE" in made
-    assert "VLLM_CPU_KVCACHE_SPACE" not in server_variables("cuda")
+    assert "VLLM_CPU_KVCACHE_SPACE" not in server_variables("cuda", 1)
 
 
 @pytest.fixture

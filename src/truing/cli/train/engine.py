@@ -53,7 +53,7 @@ def start(
     device = available_device(resolved.model.device)
     folder = resolve_model(resolved.model.name, resolved.model.revision)
     command = server_command(resolved, folder, device, port or declared_port(resolved), OPENAI_SERVER)
-    variables = server_variables(device)
+    variables = server_variables(device, resolved.engine.tensor_parallel)
     assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     Console(highlight=False).print(*assignments, shlex.join(command), markup=False, soft_wrap=True)
     if not print_only:

@@ -30,18 +30,22 @@ class VllmClient:
         """Post a body as JSON; return the JSON object of the answer, {} for an answer without a type."""
         return self._request("POST", path, json=body)
 
-    def call_worker(self, method: str, **arguments: object) -> dict[str, Any]:
-        """Call a method of the worker; return its answer."""
+    def call_workers(self, method: str, **arguments: object) -> list[dict[str, Any]]:
+        """Call a method of each worker; return their answers, {} for none."""
         body = {"method": method, "kwargs": arguments, "timeout": self.timeout}
         results = self.post("/collective_rpc", body).get("results")
-        if not isinstance(results, list) or len(results) != 1:
+        if not isinstance(results, list) or not results:
             raise EngineError(
-                f"the vLLM server {self.url} has not one worker",
-                got=f"{len(results) if isinstance(results, list) else 0} answers to {method}",
-                expected="one: weights that are sharded over workers cannot be proven yet",
-                remedy="start it without --tensor-parallel-size and --pipeline-parallel-size",
+                f"the vLLM server {self.url} has no worker",
+                got=f"{str(results)[:200]} to {method}",
+                expected="an answer of each worker",
+                remedy=START,
             )
-        return results[0] or {}
+        return [result or {} for result in results]
+
+    def call_worker(self, method: str, **arguments: object) -> dict[str, Any]:
+        """Call a method of each worker; return the answer of the first one, which is that of all."""
+        return self.call_workers(method, **arguments)[0]
 
     def is_alive(self) -> bool:
         """Whether the server answers."""

@@ -36,7 +36,7 @@ Earlier = Sequence[tuple[int, Expected]]
 
 
 def compare(
-    probe: Mapping[str, Any],
+    probes: Sequence[Mapping[str, Any]],
     expected: Expected,
     dtype: torch.dtype,
     earlier: Earlier,
@@ -45,7 +45,7 @@ def compare(
     """Return the receipt: how many layers agree, and by how much the worst one differs.
 
     Args:
-        probe: the engine's answer.
+        probes: the answers of the engine's workers.
         expected: the trainer's responses.
         dtype: of the engine.
         earlier: what the engine held before, to recognise stale layers.
@@ -55,7 +55,7 @@ def compare(
     Raises:
         PublicationError: A layer computes with other weights, or has no adapter or another one.
     """
-    answer = read_probe(probe, expected)
+    answer = read_probe(probes, expected)
     eps = torch.finfo(dtype).eps
     receipt: dict[str, Any] = {}
     before = [(version, each.linear) for version, each in earlier]

@@ -1,15 +1,13 @@
-"""The worker's answer to a probe, by the names of the checkpoint's layers."""
+"""The workers' answer to a probe, by the names of the checkpoint's layers."""
 
-import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Expected
+from truing.engines.vllm.joined_responses import joined, joined_copies
 from truing.errors import EngineError
 
 
@@ -27,58 +25,71 @@ class ProbeAnswer:
     foreign: dict[str, Tensor] = field(default_factory=dict)
 
 
-def read_probe(probe: Mapping[str, Any], expected: Expected) -> ProbeAnswer:
-    """Return the answer, its fused layers split as ``expected`` has them.
+def read_probe(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswer:
+    """Return the answer of all workers, its fused layers split as ``expected`` has them.
 
     Raises:
-        EngineError: It is no answer of the worker.
+        EngineError: It is no answer of a worker.
+        PublicationError: Workers differ where they should not.
     """
     try:
-        return _read(probe, expected)
+        return _read(probes, expected)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise EngineError(
             "the worker's answer to a probe cannot be read",
-            got=f"{type(error).__name__}: {error} in {str(probe)[:200]}",
+            got=f"{type(error).__name__}: {error} in {str(probes)[:200]}",
             expected="names and float64 values in base64, by layer",
             remedy="restart the engine; docs/vllm.md lists the versions known to work",
         ) from error
 
 
-def _read(probe: Mapping[str, Any], expected: Expected) -> ProbeAnswer:
+def _read(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswer:
     answer = ProbeAnswer()
     lengths = {name: len(response) for name, (response, _) in expected.linear.items()}
     parts_of: dict[str, Sequence[str]] = {}
-    for fused, (parts, text) in probe["linear"].items():
-        parts_of[fused] = parts
-        answer.linear |= _split(_decoded(text), parts, lengths)
-    answer.tables = {name: _decoded(text) for name, text in probe["tables"].items() if name in lengths}
-    for name, (text, why) in probe["experts"].items():
-        if why:
+    for fused, shares in _by_name(probes, "linear"):
+        parts_of[fused] = shares[0]["parts"]
+        answer.linear |= _split(joined(fused, shares), parts_of[fused], lengths)
+    for name, shares in _by_name(probes, "tables"):
+        if name in lengths:
+            answer.tables[name] = joined(name, shares)
+    for name, shares in _by_name(probes, "experts"):
+        if why := shares[0]["why"]:
             answer.unproven[name] = why
         else:
-            answer.experts[name] = _decoded(text)
-    for name, text in probe["vectors"].items():
+            answer.experts[name] = joined(name, shares)
+    for name, shares in _by_name(probes, "vectors"):
         layer, _, kind = name.rpartition(".")
         names = [name] if name in expected.vectors else [f"{part}.{kind}" for part in parts_of.get(layer, ())]
         sizes = {part: len(values) for part, values in expected.vectors.items()}
-        answer.vectors |= _split(_decoded(text), names, sizes)
-    for parts, downs, text in probe["delta"].values():
-        _read_adapter(answer, parts, [_decoded(down) for down in downs], _decoded(text), expected)
+        answer.vectors |= _split(joined(name, shares), names, sizes)
+    for name, shares in _by_name(probes, "delta"):
+        _read_adapter(answer, name, shares, expected)
     return answer
 
 
+def _by_name(
+    probes: Sequence[Mapping[str, Any]], kind: str
+) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
+    """Yield each layer with the answers of all workers."""
+    for name in probes[0][kind]:
+        yield name, [probe[kind][name] for probe in probes]
+
+
 def _read_adapter(
-    answer: ProbeAnswer, parts: Sequence[str], downs: Sequence[Tensor], delta: Tensor, expected: Expected
+    answer: ProbeAnswer, name: str, shares: Sequence[Mapping[str, Any]], expected: Expected
 ) -> None:
     """Add an adapted layer; A r is known by part unless the engine slices the layer in another way."""
+    parts, delta = shares[0]["parts"], joined(name, shares)
     known = [part for part in parts if part in expected.delta]
     if not known:
         answer.foreign[parts[0]] = delta
         return
     answer.delta |= _split(delta, known, {name: len(each) for name, (each, _) in expected.delta.items()})
-    if len(downs) == len(parts):
-        for part, down in zip(parts, downs, strict=True):
+    if len(shares[0]["down"]) == len(parts):
+        for slice_, part in enumerate(parts):
             if part in known:
+                down = joined_copies(name, shares, slice_)
                 answer.down[part] = down[: len(expected.down[part][0])]
 
 
@@ -90,8 +101,3 @@ def _split(values: Tensor, parts: Sequence[str], lengths: Mapping[str, int]) -> 
             found[name] = values[start : start + lengths[name]]
             start += lengths[name]
     return found
-
-
-def _decoded(text: str) -> Tensor:
-    """Return the float64 values [n] that the worker encoded."""
-    return torch.from_numpy(np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8").copy())

@@ -108,7 +108,7 @@ def prove(
         NonFiniteError: It computes NaN.
     """
     name, rows = publication.adapter or model, publication.rows
-    probe = client.call_worker(
+    probes = client.call_workers(
         "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
     )
     earlier = [(past.version, past.expected) for past in publication.earlier]
@@ -122,7 +122,7 @@ def prove(
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": compare(probe, publication.expected, publication.dtype, earlier, rounded),
+        "layers": compare(probes, publication.expected, publication.dtype, earlier, rounded),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     prompts = [*publication.prompts, *more_prompts]

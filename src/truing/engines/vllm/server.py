@@ -21,9 +21,9 @@ from truing.engines.vllm.server_process import (
     CHILD_SERVER,
     ServerProcess,
     free_port,
-    only_gpu,
     server_command,
     server_variables,
+    visible_gpus,
 )
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
@@ -179,7 +179,8 @@ def open_servers(
         return _find_servers(recipe, urls, context_length)
     port = free_port()
     command = server_command(recipe, model, device.type, port, CHILD_SERVER)
-    variables = server_variables(device.type) | only_gpu(device)
+    workers = recipe.engine.tensor_parallel
+    variables = server_variables(device.type, workers) | visible_gpus(device, workers)
     url, log = f"http://127.0.0.1:{port}", Path(tempfile.mkstemp(prefix="truing-vllm-", suffix=".log")[1])
     start = partial(ServerProcess, command, variables, url, log)
     return [Server(recipe, url, context_length, start)]

@@ -1,6 +1,6 @@
 """What a running vLLM server is, and whether Truing can use it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from truing.errors import EngineError
 MIN_VERSION = (0, 32)
 """Oldest vLLM whose endpoints and log-probabilities are known to work."""
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the answers of ``worker/truing_vllm_worker.py``."""
 
 OPTIONS = {"logprobs_mode": "processed_logprobs", "generation_config": "vllm"}
@@ -40,7 +40,8 @@ class ServerFacts:
 def check_server(client: VllmClient) -> ServerFacts:
     """Return what a server is; raise unless Truing can use it."""
     _check_version(client)
-    hello = client.call_worker("truing_hello")
+    hellos = client.call_workers("truing_hello")
+    hello = hellos[0]
     if hello.get("protocol") != PROTOCOL:
         raise EngineError(
             f"the vLLM server {client.url} has the worker extension of another Truing",
@@ -48,6 +49,7 @@ def check_server(client: VllmClient) -> ServerFacts:
             expected=f"protocol {PROTOCOL}",
             remedy=START,
         )
+    _check_workers(client, hellos)
     for name, expected in OPTIONS.items():
         if hello.get(name) != expected:
             raise EngineError(
@@ -76,6 +78,25 @@ def _check_version(client: VllmClient) -> None:
             got=f"vLLM {version}",
             expected=f"{'.'.join(map(str, MIN_VERSION))} or newer",
             remedy="upgrade vLLM; docs/vllm.md lists the versions known to work",
+        )
+
+
+def _check_workers(client: VllmClient, hellos: Sequence[Mapping[str, Any]]) -> None:
+    """Raise unless what the workers hold can be joined to whole layers."""
+    by_tensor_parallelism = hellos[0].get("workers")
+    if by_tensor_parallelism != len(hellos):
+        raise EngineError(
+            f"the vLLM server {client.url} divides its model in a way that cannot be proven",
+            got=f"{len(hellos)} workers, {by_tensor_parallelism} by tensor parallelism",
+            expected="tensor parallelism alone",
+            remedy="start it without --pipeline-parallel-size and --data-parallel-size",
+        )
+    if (hellos[0].get("lora") or {}).get("sharded"):
+        raise EngineError(
+            f"the vLLM server {client.url} divides adapters in a way that cannot be proven",
+            got="--fully-sharded-loras",
+            expected="whole adapters on each worker",
+            remedy="start it without --fully-sharded-loras",
         )
 
 

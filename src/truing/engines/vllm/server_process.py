@@ -62,6 +62,7 @@ def server_command(
         "host": host,
         "port": port,
         "dtype": dtype,
+        "tensor-parallel-size": cfg.tensor_parallel if cfg.tensor_parallel > 1 else False,
         "max-logprobs": max(20, recipe.sampling.top_k),
         "logprobs-mode": "processed_logprobs",  # of the distribution that it samples from
         "generation-config": "vllm",  # nothing of the model's generation_config.json
@@ -85,25 +86,41 @@ def server_command(
     return command
 
 
-def server_variables(device: str) -> dict[str, str]:
-    """Return the environment variables that a server needs, beside this process's own."""
+def server_variables(device: str, workers: int) -> dict[str, str]:
+    """Return the environment variables that a server of so many workers needs, beside this process's own."""
     paths = [str(WORKER), *filter(None, [os.environ.get("PYTHONPATH")])]
-    cache = {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GB))}
+    on_cpu = {"VLLM_CPU_KVCACHE_SPACE": os.environ.get("VLLM_CPU_KVCACHE_SPACE", str(CPU_CACHE_GB))}
+    if workers > 1:  # by default vLLM needs a NUMA node for each
+        cores = sorted(os.sched_getaffinity(0))
+        shares = [",".join(map(str, cores[worker::workers] or cores)) for worker in range(workers)]
+        on_cpu["VLLM_CPU_OMP_THREADS_BIND"] = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "|".join(shares))
     return {
         "PYTHONPATH": os.pathsep.join(paths),
         "VLLM_SERVER_DEV_MODE": "1",  # collective_rpc, weight versions, reset_prefix_cache
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        **(cache if device == "cpu" else {}),
+        **(on_cpu if device == "cpu" else {}),
     }
 
 
-def only_gpu(device: torch.device) -> dict[str, str]:
-    """Return the environment variable that shows a server one GPU alone: ranks have a server each."""
+def visible_gpus(device: torch.device, workers: int) -> dict[str, str]:
+    """Return the environment variable that shows a server its GPUs alone, from the trainer's on.
+
+    Raises:
+        EngineError: There are not so many.
+    """
     if device.type == "cpu":
         return {}
-    index, visible = device.index or 0, os.environ.get("CUDA_VISIBLE_DEVICES")
-    return {"CUDA_VISIBLE_DEVICES": visible.split(",")[index] if visible else str(index)}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+    gpus = visible.split(",")[device.index or 0 :][:workers]
+    if len(gpus) < workers:
+        raise EngineError(
+            "a vLLM server needs more GPUs than there are",
+            got=f"{len(gpus)} from the trainer's on",
+            expected=f"{workers}, engine.tensor_parallel",
+            remedy="lower engine.tensor_parallel, or start servers elsewhere and name them in engine.servers",
+        )
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
 
 
 def declared_port(recipe: Recipe) -> int:

@@ -30,7 +30,8 @@ class FakeServer:
         self.model = HeldModel(options.model, options.dtype, options.max_lora_rank)
         longest = self.model.base.config.max_position_embeddings
         self.options = replace(options, context=options.context or longest)
-        self.worker = FakeWorker(self.model, next(NUMBERS), options)
+        number = next(NUMBERS)
+        self.workers = [FakeWorker(self.model, number, options, rank) for rank in range(options.workers)]
         self.adapters: dict[str, str] = {}  # folders by name
         self.version = "default"
         self.asleep = False
@@ -82,8 +83,9 @@ class FakeServer:
         return Response("Success")
 
     def call_worker(self, body: dict[str, Any]) -> Response:
-        """Call a method of the worker."""
-        return JSONResponse({"results": [getattr(self.worker, body["method"])(**body["kwargs"])]})
+        """Call a method of each worker."""
+        method, arguments = body["method"], body["kwargs"]
+        return JSONResponse({"results": [getattr(worker, method)(**arguments) for worker in self.workers]})
 
     def abort(self, body: dict[str, Any]) -> Response:
         """End all requests in flight."""

@@ -20,6 +20,7 @@ class Options:
     context: int = 0  # tokens; 0 is the model's
     max_lora_rank: int = 0  # 0 is a server without adapters
     max_logprobs: int = 20
+    workers: int = 1  # that divide the model by tensor parallelism
     returns_routes: bool = True  # of a mixture, in answers: the experts that tokens took
     version: str = "0.32.0"
 
@@ -35,6 +36,7 @@ def read_options(arguments: Sequence[str]) -> Options:
     parser.add_argument("--max-model-len", type=int, default=0)
     parser.add_argument("--max-lora-rank", type=int, default=0)
     parser.add_argument("--max-logprobs", type=int, default=20)
+    parser.add_argument("--tensor-parallel-size", type=int, default=1)
     known, _ = parser.parse_known_args(arguments)
     return Options(
         model=known.model,
@@ -45,4 +47,5 @@ def read_options(arguments: Sequence[str]) -> Options:
         context=known.max_model_len,
         max_lora_rank=known.max_lora_rank,
         max_logprobs=known.max_logprobs,
+        workers=known.tensor_parallel_size,
     )

@@ -81,9 +81,9 @@ class Served:
 
 
 @contextmanager
-def serve(**tables: Any) -> Iterator[Served]:
-    """Start a server with a worker that can plant faults."""
-    engine = {"kind": "vllm", "python": PYTHON, "timeout": 120.0}
+def serve(workers: int = 1, **tables: Any) -> Iterator[Served]:
+    """Start a server with workers that can plant faults."""
+    engine = {"kind": "vllm", "python": PYTHON, "timeout": 120.0, "tensor_parallel": workers}
     arguments = {"worker-extension-cls": "truing_vllm_planted.PlantedWorker", "max-model-len": 512}
     base = {"name": "served", "stages": ["grpo"], "env": {"name": "arithmetic"}, **tables}
     base |= {"grpo": {"steps": 1, "learning_rate": 1e-3}}
@@ -102,14 +102,14 @@ def serve(**tables: Any) -> Iterator[Served]:
         yield Served(found, loaded, policy, owner, start)
 
 
-def qwen3(folder: Path, *, tied: bool) -> dict[str, str]:
+def qwen3(folder: Path, *, tied: bool, heads: int = 3) -> dict[str, str]:
     """A small random Qwen3 that reads bytes; its vectors are not the ones of the start."""
     config = Qwen3Config(
         vocab_size=259,
         hidden_size=96,
         intermediate_size=160,
         num_hidden_layers=3,
-        num_attention_heads=3,
+        num_attention_heads=heads,
         num_key_value_heads=1,
         head_dim=64,
         max_position_embeddings=1024,
@@ -141,6 +141,21 @@ def lora_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Qwen3 with an adapter."""
     model = qwen3(tmp_path_factory.mktemp("lora"), tied=False)
     with serve(model=model, lora={"rank": 8, "alpha": 16.0}) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def lora_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Qwen3 with an adapter, divided among two workers that share its head of keys."""
+    model = qwen3(tmp_path_factory.mktemp("lora-two"), tied=False, heads=4)
+    with serve(model=model, lora={"rank": 8, "alpha": 16.0}, workers=2) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def full_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Qwen3 divided among two workers: all weights are trained."""
+    with serve(model=qwen3(tmp_path_factory.mktemp("full-two"), tied=True, heads=4), workers=2) as served:
         yield served
 
 

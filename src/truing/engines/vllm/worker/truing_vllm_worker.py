@@ -21,11 +21,13 @@ if __package__:  # in Truing's tests; inside vLLM the files are modules of their
         why_unproven,
     )
     from truing.engines.vllm.worker.truing_vllm_routes import RouteRecorder
+    from truing.engines.vllm.worker.truing_vllm_shards import INPUTS, WHOLE, division, inputs_here
 else:
     from truing_vllm_experts import expert_layers, expert_responses, pack_experts, why_unproven
     from truing_vllm_routes import RouteRecorder
+    from truing_vllm_shards import INPUTS, WHOLE, division, inputs_here
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the answers; the trainer refuses another one."""
 
 MULTIPLIER, SHIFT = 2654435761, 13
@@ -57,7 +59,14 @@ class TruingWorker:
             "experts": len(list(expert_layers(self.model_runner.get_model()))),
             "routes": bool(getattr(self.model_runner, "aux_output_connector", None)),
             "device": self.model_runner.device.type,
-            "lora": None if lora is None else {"max_rank": lora.max_lora_rank, "slots": lora.max_loras},
+            "workers": self.model_runner.parallel_config.tensor_parallel_size,
+            "lora": None
+            if lora is None
+            else {
+                "max_rank": lora.max_lora_rank,
+                "slots": lora.max_loras,
+                "sharded": bool(lora.fully_sharded_loras),
+            },
         }
 
     def truing_refresh_packed(self) -> dict[str, Any]:
@@ -83,7 +92,7 @@ class TruingWorker:
 
     @torch.inference_mode()
     def truing_probe(self, seed: int, adapter: bool, base: bool) -> dict[str, Any]:
-        """Return what the model computes with, by the layer's name in vLLM.
+        """Return what this worker computes with, by the layer's name in vLLM.
 
         Args:
             seed: of the probe vectors.
@@ -91,41 +100,72 @@ class TruingWorker:
             base: whether to probe the base model too.
 
         Returns:
-            ``linear``: per linear layer and output head, its names in the checkpoint and W r;
+            ``linear``: per linear layer and output head, its names in the checkpoint (``parts``) and W r;
             ``tables``: per embedding, its rows times r; ``vectors``: per vector, its values;
-            ``delta``: per adapted layer, its names, A r of each slice, and B (A r); ``experts``: per layer,
-            the answers of its experts, and why they cannot be probed.
+            ``delta``: per adapted layer, its names, A r of each slice (``down``), and B (A r);
+            ``experts``: per layer, the answers of its experts, or why they cannot be probed. Each has its
+            ``values``, and the layer's ``division`` among workers.
         """
-        runner = self.model_runner
-        model, dtype = runner.get_model(), runner.model_config.dtype
-        packed = getattr(model, "packed_modules_mapping", {})
-        slot = _newest_slot(runner) if adapter else None
-        found: dict[str, dict[str, Any]] = {
-            "linear": {},
-            "tables": {},
-            "vectors": {},
-            "delta": {},
-            "experts": {},
-        }
-        for name, layer in expert_layers(model) if base else ():
+        model = self.model_runner.get_model()
+        found: dict[str, dict[str, Any]] = {"linear": {}, "tables": {}, "vectors": {}}
+        found["delta"] = self._probe_adapter(model, seed) if adapter else {}
+        found["experts"] = self._probe_experts(model, seed) if base else {}
+        for name, module in model.named_modules() if base else ():
+            if hasattr(getattr(module, "quant_method", None), "apply") and not (
+                hasattr(module, "base_layer")  # a layer with adapters: its base layer comes by itself
+                or hasattr(module, "w13_weight")  # experts
+            ):
+                self._probe_layer(model, name.removesuffix(".base_layer"), module, seed, found)
+        for name, parameter in model.named_parameters() if base else ():
+            plain = name.replace(".base_layer", "")
+            if parameter.dim() == 1 and parameter.numel():
+                layer = found["linear"].get(plain.rpartition(".")[0], {"division": WHOLE})
+                # a bias is divided as the outputs are
+                divided = layer["division"] if layer["division"] != INPUTS else WHOLE
+                found["vectors"][plain] = {"values": _encoded(parameter), "division": divided}
+        return found
+
+    @property
+    def _workers(self) -> int:
+        return self.model_runner.parallel_config.tensor_parallel_size
+
+    def _probe_layer(
+        self, model: Any, name: str, module: Any, seed: int, found: dict[str, dict[str, Any]]
+    ) -> None:
+        """Add the responses of a linear layer, an embedding or an output head."""
+        packed, divided = getattr(model, "packed_modules_mapping", {}), division(module, self._workers)
+        device, dtype = next(model.parameters()).device, self.model_runner.model_config.dtype
+        r = inputs_here(module, probe_vector(_columns(module), seed)).to(device, dtype)
+        values = module.quant_method.apply(module, r[None]).flatten()
+        if hasattr(module, "org_vocab_size"):
+            rows = _rows(module).to(device)
+            values = values[: len(rows)]  # others are padding
+            table = torch.cat([module.quant_method.embedding(module, ids) @ r for ids in rows.split(8192)])
+            found["tables"][name] = {"values": _encoded(table), "division": divided}
+        parts = _part_names(name, packed)
+        found["linear"][name] = {"parts": parts, "values": _encoded(values), "division": divided}
+
+    def _probe_adapter(self, model: Any, seed: int) -> dict[str, Any]:
+        """Return the responses of the adapter that was loaded last."""
+        packed, slot = getattr(model, "packed_modules_mapping", {}), _newest_slot(self.model_runner)
+        found = {}
+        for name, module in model.named_modules() if slot is not None else ():
+            if stacks := _slices(name, module):
+                layer, parts = getattr(module, "base_layer", None), _adapted_names(name, packed)
+                down, values = _delta(stacks, slot, layer, seed)
+                divided = division(layer, self._workers)
+                found[name] = {"parts": parts, "down": down, "values": values, "division": divided}
+        return found
+
+    def _probe_experts(self, model: Any, seed: int) -> dict[str, Any]:
+        """Return the answers of experts, of whose inner width each worker holds a part."""
+        found, dtype = {}, self.model_runner.model_config.dtype
+        divided = WHOLE if self._workers == 1 else INPUTS
+        for name, layer in expert_layers(model):
             r = probe_vector(_width(layer), seed).to(layer.w13_weight.device, dtype)
             why = why_unproven(layer)
-            found["experts"][name] = "" if why else _encoded(expert_responses(layer, r)), why
-        for name, module in model.named_modules():
-            own, method = name.removesuffix(".base_layer"), getattr(module, "quant_method", None)
-            if slot is not None and (stacks := _slices(name, module)):
-                found["delta"][name] = (_adapted_names(name, packed), *_delta(stacks, slot, seed))
-            if not base or hasattr(module, "base_layer") or not hasattr(method, "apply"):
-                continue  # a layer with adapters: its base layer comes by itself
-            if hasattr(module, "w13_weight"):
-                continue  # experts
-            r = probe_vector(_columns(module), seed).to(next(model.parameters()).device, dtype)
-            found["linear"][own] = _part_names(own, packed), _encoded(method.apply(module, r[None]).flatten())
-            if hasattr(module, "org_vocab_size"):
-                found["tables"][own] = _encoded(_rows(module, r))
-        for name, parameter in model.named_parameters():
-            if base and parameter.dim() == 1 and parameter.numel():
-                found["vectors"][name.replace(".base_layer", "")] = _encoded(parameter)
+            values = "" if why else _encoded(expert_responses(layer, r))
+            found[name] = {"values": values, "why": why, "division": divided}
         return found
 
 
@@ -145,10 +185,10 @@ def _width(layer: Any) -> int:
     return layer.moe_config.hidden_dim_unpadded or layer.hidden_size
 
 
-def _rows(module: Any, r: torch.Tensor) -> torch.Tensor:
-    """Return the table of an embedding times r, from the rows that it looks up."""
-    ids = torch.arange(module.org_vocab_size, device=r.device)
-    return torch.cat([module.quant_method.embedding(module, part) @ r for part in ids.split(8192)])
+def _rows(module: Any) -> torch.Tensor:
+    """Return the rows of an embedding that this worker holds, by their place in it."""
+    held = getattr(module, "shard_indices", None)
+    return torch.arange(module.org_vocab_size if held is None else held.num_org_elements)
 
 
 def _newest_slot(runner: Any) -> int | None:
@@ -171,12 +211,15 @@ def _slices(name: str, module: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(a, b)] if name.endswith("logits_processor") and a is not None else []
 
 
-def _delta(stacks: list[tuple[torch.Tensor, torch.Tensor]], slot: int, seed: int) -> tuple[list[str], str]:
+def _delta(
+    stacks: list[tuple[torch.Tensor, torch.Tensor]], slot: int, layer: Any, seed: int
+) -> tuple[list[str], str]:
     """Return A r of each slice of a layer's adapter, and B (A r) of all [outputs], in float64."""
     parts, responses = [], []
     for a, b in stacks:
         down, up = a[slot, 0].double(), b[slot, 0].double()
-        response = down @ probe_vector(down.shape[1], seed).to(down)
+        inputs = getattr(layer, "input_size", down.shape[1])
+        response = down @ inputs_here(layer, probe_vector(inputs, seed)).to(down)
         responses.append(_encoded(response))
         parts.append(up @ response)
     return responses, _encoded(torch.cat(parts))

@@ -262,7 +262,7 @@ def _declared_scale(policy: Any, recipe: Recipe, layer: str) -> float:
 
 
 def _merged(layer: Any, scale: float | None) -> Tensor:
-    """Return base + scale · B A of an adapted layer, float64, as its weight lies; its own scale without one."""
+    """Return base + scale · B A of an adapted layer, as its weight is: float64; its own scale without one."""
     down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
     base = whole(layer.get_base_layer().weight.detach()).double()
     product = (up @ down).T if layer.fan_in_fan_out else up @ down  # GPT-2 holds weights [in, out]

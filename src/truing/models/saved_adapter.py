@@ -144,8 +144,9 @@ def _check_layers(saved: SavedAdapter, policy: PeftModel, declared: set[str]) ->
 
 def wrap_as_saved(model: PreTrainedModel, folder: Path, config: LoraConfig) -> PeftModel:
     """Wrap a model in an adapter of a saved config, with new weights."""
+    unnamed = replace(config, base_model_name_or_path=None)  # peft names it, and would warn of another name
     try:
-        return wrap(model, config, source=str(folder))
+        return wrap(model, unnamed, source=str(folder))
     except ModelError as error:  # which advises to change the recipe
         raise ModelError(error.what, got=error.got, expected=error.expected, remedy=MERGE) from error
 

@@ -75,7 +75,9 @@ def _read_adapter(
     if not known:
         answer.foreign[parts[0]] = delta
         return
-    answer.delta |= _split(delta, known, {name: len(each) for name, (each, _) in expected.delta.items()})
+    lengths = {name: len(each) for name, (each, _) in expected.linear.items()}
+    for part, values in _split(delta, parts, lengths).items():
+        (answer.delta if part in known else answer.foreign)[part] = values
     if len(downs) == len(parts):
         for part, down in zip(parts, downs, strict=True):
             if part in known:

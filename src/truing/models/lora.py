@@ -180,6 +180,7 @@ def _seeded(model: nn.Module, seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), warnings.catch_warnings():
         # peft reads a transformers property by its old name; users cannot change that.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        warnings.filterwarnings("ignore", "fan_in_fan_out is set", UserWarning)  # as the layer needs it
         torch.manual_seed(seed)
         yield
 

@@ -76,6 +76,29 @@ def test_later_overrides_win_and_may_replace_a_value_by_a_table(toml):
     assert (recipe.lora.rank, recipe.seed) == (4, 2)
 
 
+def test_a_saved_adapter_declares_its_own_rank_and_layers(toml):
+    saved = load_recipe(toml, ["lora=", "lora.adapter=runs/sft/adapter"])
+    assert saved.lora.model_dump(exclude_none=True) == {"adapter": "runs/sft/adapter", "dropout": 0.0}
+    assert resolve(tomllib.loads(to_toml(saved))) == saved
+    declared = load_recipe(toml, ["lora=", "lora.adapter=a", "lora.rank=8"]).lora
+    assert (declared.rank, declared.alpha, declared.targets) == (8, None, None)
+    assert load_recipe(toml, ["lora=", "lora.rank=8"]).lora.alpha == 32
+
+
+def test_a_new_adapter_has_a_rank(toml):
+    table = tomllib.loads(toml.read_text()) | {"lora": {"rank": None}}
+    with pytest.raises(RecipeError, match=r"a new adapter needs lora\.rank"):
+        resolve(table)
+
+
+def test_all_weights_are_not_trained_without_the_adapter_to_start_from(toml):
+    with pytest.raises(RecipeError, match=r"without the adapter of lora\.adapter") as error:
+        load_recipe(toml, ["lora.adapter=runs/sft/adapter", "lora=false"])
+    assert error.value.got == "runs/sft/adapter"
+    assert "truing export RUN --to FOLDER" in str(error.value)
+    assert load_recipe(toml, ["lora.adapter=runs/sft/adapter", "lora=", "lora=false"]).lora is False
+
+
 def test_an_override_without_a_value_takes_the_key_out(toml):
     recipe = load_recipe(
         toml, ["sampling.max_new_tokens=9", "sampling.max_new_tokens=", "lora=", "env.kinds="]

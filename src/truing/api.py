@@ -27,7 +27,7 @@ from truing.errors import RecipeError, RecordError, RewardError
 from truing.instrumentation.evaluation_check import prove_evaluated
 from truing.instrumentation.update_replay import replay_update
 from truing.learner.prompt_limit import with_prompt_limit
-from truing.learner.restore import restore_weights
+from truing.learner.restore import add_adapter, restore_weights
 from truing.learner.session import open_session
 from truing.models.load import load
 from truing.record import RunReader
@@ -85,6 +85,7 @@ def check(
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
+    add_adapter(loaded, recipe)  # raises if a saved adapter does not fit
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)

@@ -8,6 +8,7 @@ from pathlib import Path
 import memory_of_session
 import pytest
 import torch
+from peft_adapters import save_adapter
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 
 import truing
@@ -15,6 +16,7 @@ from truing.api import env_from_recipe
 from truing.config import resolve
 from truing.learner.memory_prediction import predict_memory
 from truing.learner.session import open_session
+from truing.models.resolve import resolve_model
 from truing.models.tiny import byte_tokenizer
 from truing.utils.memory import GB
 
@@ -104,6 +106,20 @@ def test_copies_of_references_and_critics(table):
         assert alone.critic == 16 * trained
         assert alone.reference == (0 if lora else 2 * trained)
         assert synced.reference == (4 if lora else 2) * trained
+
+
+def test_a_saved_adapter_has_the_shapes_of_its_folder_and_a_reference_beside_it(table, tmp_path):
+    save_adapter(resolve_model("tiny"), tmp_path / "adapter", r=3)
+    stage = {"stages": ["grpo"], "kl": {"coef": 0.1}}
+    saved, new = (
+        predict_memory(resolve(table("float32", lora, **stage)))
+        for lora in (
+            {"adapter": str(tmp_path / "adapter")},
+            {"rank": 3, "targets": ["q_proj", "v_proj", "down_proj"]},
+        )
+    )
+    assert (saved.base, saved.trained, saved.sampler) == (new.base, new.trained, new.sampler)
+    assert (saved.reference, new.reference) == (new.trained, 0)
 
 
 def test_ranks_divide_what_is_sharded(table):

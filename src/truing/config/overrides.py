@@ -26,6 +26,8 @@ def apply_override(table: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise RecipeError("an override is not key=value", got=override, expected="e.g. grpo.steps=20")
     *parents, last = key.split(".")
+    if key == "lora" and _value(text) is False and isinstance(table.get("lora"), dict):
+        _keep_adapter(table["lora"])
     if not text and key not in dotted_keys() and parents != ["env"]:
         raise unknown_key(key, got=override)
     for parent in parents:
@@ -37,6 +39,18 @@ def apply_override(table: dict[str, Any], override: str) -> None:
         table[last] = _value(text)
     else:
         table.pop(last, None)
+
+
+def _keep_adapter(lora: Mapping[str, Any]) -> None:
+    """Raise if a recipe with an adapter to start from is to train all weights, without that adapter."""
+    if "adapter" in lora:
+        raise RecipeError(
+            "lora=false would start from the base, without the adapter of lora.adapter",
+            got=lora["adapter"],
+            expected="lora.adapter= (a new adapter), or a model with the adapter merged",
+            remedy="merge it: `truing export RUN --to FOLDER`, or merge_and_unload and save_pretrained of"
+            " peft; then model.name = FOLDER and lora = false in the recipe",
+        )
 
 
 def unknown_key(key: str, got: object) -> RecipeError:

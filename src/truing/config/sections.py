@@ -1,7 +1,7 @@
 """Tables of a recipe that all stages share: one frozen class each, a sentence under each field."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -49,16 +49,33 @@ class ModelConfig(FrozenModel):
 
 
 class LoraConfig(FrozenModel):
-    """A low-rank adapter on the linear layers."""
+    """A low-rank adapter on the linear layers: a new one, or a saved one to start from."""
 
-    rank: PositiveInt = 16
-    """Rank of the adapter."""
-    alpha: PositiveFloat = 32.0
-    """The adapter is scaled by alpha / rank."""
+    adapter: str | None = None
+    """Folder of a saved adapter (peft, `truing export --adapter`) to start from; a new one without it."""
+    rank: PositiveInt | None = 16
+    """Rank of the adapter; that of `adapter` if there is one."""
+    alpha: PositiveFloat | None = 32.0
+    """The adapter is scaled by alpha / rank; that of `adapter` if there is one."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout on the adapter's input; anything above 0 moves the ratio off 1 on the first inner step."""
-    targets: str | list[str] = "all-linear"
-    """Layers to adapt, as peft names them."""
+    targets: str | list[str] | None = "all-linear"
+    """Layers to adapt, as peft names them; those of `adapter` if there is one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_to_adapter(cls, table: Any) -> Any:
+        """Declare nothing of a saved adapter that the recipe does not declare."""
+        if isinstance(table, Mapping) and table.get("adapter") is not None:
+            return {"rank": None, "alpha": None, "targets": None} | dict(table)
+        return table
+
+    @model_validator(mode="after")
+    def _check_new(self) -> "LoraConfig":
+        """Refuse a new adapter without a rank, a scale or layers."""
+        if self.adapter is None and None in (self.rank, self.alpha, self.targets):
+            raise ValueError("a new adapter needs lora.rank, lora.alpha and lora.targets")
+        return self
 
 
 class SamplingConfig(FrozenModel):

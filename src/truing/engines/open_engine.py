@@ -18,10 +18,12 @@ from truing.types.sampling_params import SamplingParams
 
 def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module, ranks: Ranks = ONE) -> Engine:
     """Return the engine of a rank, with the policy's weights of the start."""
+    start_digest = quick_sum(trainable_parameters(policy))
     if recipe.engine.kind == "local":
         engine = LocalEngine(
             sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
         )
+        engine.publish(policy, 0, start_digest)
         prove_sampler(policy, engine)
         return engine
     engine = open_vllm(recipe, loaded.path, loaded.context_length, causal_model(policy).device, ranks)
@@ -29,7 +31,7 @@ def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module, ranks: R
         for params in declared_params(recipe, loaded.stop_ids):
             engine.check_params(params)
             engine.prove_with(params)  # those of training come last
-        engine.publish(policy, 0, quick_sum(trainable_parameters(policy)))
+        engine.publish(policy, 0, start_digest)
     except BaseException:
         engine.close()
         raise

@@ -25,6 +25,7 @@ from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
+from truing.models.adapter_config import declared_scale
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
@@ -236,9 +237,7 @@ def _sync_facts(
         name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
     }
     name = sorted(layers)[update_index % len(layers)]
-    lora = recipe.lora
-    assert lora
-    expected = _merged(layers[name], lora.alpha / lora.rank)
+    expected = _merged(layers[name], _declared_scale(policy, recipe, name))
     sampler_layer = sampler_model.get_submodule(name)
     beside = hasattr(sampler_layer, "lora_A")  # the adapter computes beside the base, by its own scale
     got = _merged(sampler_layer, None) if beside else sampler_layer.weight.detach()
@@ -250,11 +249,24 @@ def _sync_facts(
     }
 
 
+def _declared_scale(policy: Any, recipe: Recipe, layer: str) -> float:
+    """Return the factor of B A in a layer: by the recipe, or by the config of the adapter it starts from."""
+    lora = recipe.lora
+    assert lora
+    if lora.adapter is None:
+        assert lora.alpha
+        assert lora.rank
+        return lora.alpha / lora.rank
+    rank = policy.get_submodule(f"base_model.model.{layer}").lora_A["default"].weight.shape[0]
+    return declared_scale(policy.peft_config["default"], layer, rank)
+
+
 def _merged(layer: Any, scale: float | None) -> Tensor:
-    """Return base + scale · B A of an adapted layer: [out, in] float64; without a scale the layer's own."""
+    """Return base + scale · B A of an adapted layer, as its weight is: float64; its own scale without one."""
     down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
     base = whole(layer.get_base_layer().weight.detach()).double()
-    return base + (layer.scaling["default"] if scale is None else scale) * (up @ down)
+    product = (up @ down).T if layer.fan_in_fan_out else up @ down  # GPT-2 holds weights [in, out]
+    return base + (layer.scaling["default"] if scale is None else scale) * product
 
 
 def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:

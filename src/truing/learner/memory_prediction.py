@@ -12,6 +12,7 @@ Activations and the cache of keys and values come on top; ``memory_budget.py`` m
 """
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 from peft.tuners.lora import LoraLayer
@@ -21,8 +22,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe
 from truing.learner.restore import computing_dtype_of, dtype_of_masters
+from truing.models.adapter_config import read_config
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.resolve import resolve_model
+from truing.models.saved_adapter import wrap_as_saved
 from truing.utils.memory import GB
 
 STATE_BYTES = 12
@@ -82,7 +85,11 @@ def _without_data(recipe: Recipe) -> nn.Module:
     config = AutoConfig.from_pretrained(resolve_model(recipe.model.name, recipe.model.revision))
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-        return add_lora(model, **recipe.lora.model_dump(), seed=0) if recipe.lora else model
+        if not recipe.lora:
+            return model
+        if folder := recipe.lora.adapter:
+            return wrap_as_saved(model, Path(folder), read_config(folder))
+        return add_lora(model, **recipe.lora.model_dump(exclude={"adapter"}), seed=0)
 
 
 def _merged_bytes(policy: nn.Module, recipe: Recipe) -> int:
@@ -97,8 +104,9 @@ def _copies(recipe: Recipe) -> dict[str, bool]:
     """Return whether a stage has a reference, or a critic, with a copy of what is trained."""
     settings = {name: UpdateConfig.from_recipe(recipe, name) for name in recipe.stages}
     referring = [name for name, each in settings.items() if ALGORITHMS[name].needs_reference(each)]
-    # the reference of a run's first stage is the base itself if there is an adapter
-    of_base = recipe.lora and tuple(referring) == tuple(recipe.stages[:1]) and not recipe.reference.sync_every
+    # the reference of a run's first stage is the base itself if there is a new adapter
+    fresh = bool(recipe.lora and not recipe.lora.adapter)
+    of_base = fresh and tuple(referring) == tuple(recipe.stages[:1]) and not recipe.reference.sync_every
     return {
         "reference": bool(referring) and not of_base,
         "critic": any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,11 +13,13 @@ from truing.analysis.compare import flatten
 from truing.config import Recipe, resolve, to_toml
 from truing.errors import RecordError
 from truing.learner import checkpoint
+from truing.models.digest import digest
 from truing.models.forward.float32_embedding import use_float32_sums
 from truing.models.forward.float32_head import use_float32_head
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.precision import with_weights_in
+from truing.models.saved_adapter import add_saved_adapter, read_adapter
 from truing.record import RunReader
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import seed_of
@@ -33,7 +36,7 @@ class RestoredPolicy:
 
 
 def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
-    """Return the model of a recipe, and the policy: the model itself, or the model with a new adapter.
+    """Return the model of a recipe, and the policy: the model itself, or the model with an adapter.
 
     A base under an adapter has the dtype that the recipe computes in. Weights that are trained are float32.
     """
@@ -48,9 +51,19 @@ def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
     if dtype is torch.bfloat16:
         use_float32_head(loaded.model)
         use_float32_sums(loaded.model)
-    if not recipe.lora:
-        return loaded, loaded.model
-    return loaded, add_lora(loaded.model, **recipe.lora.model_dump(), seed=seed_of(recipe.seed, "lora"))
+    return loaded, add_adapter(loaded, recipe)
+
+
+def add_adapter(loaded: LoadedModel, recipe: Recipe) -> nn.Module:
+    """Return the policy of a loaded model: with a new adapter, with a saved one, or the model itself."""
+    lora = recipe.lora
+    if not lora:
+        return loaded.model
+    declared = lora.model_dump(include={"rank", "alpha", "targets"})
+    if lora.adapter is None:
+        seed = seed_of(recipe.seed, "lora")
+        return add_lora(loaded.model, **declared, dropout=lora.dropout, seed=seed)
+    return add_saved_adapter(loaded, read_adapter(lora.adapter), **declared, dropout=lora.dropout)
 
 
 def computing_dtype_of(recipe: Recipe) -> torch.dtype:
@@ -97,7 +110,20 @@ def restore_weights(
             expected=f"digest {recorded_digest[:12]}",
             remedy="restore the original model; the adapter works with its weights only",
         )
+    check_same_adapter(run_json, digest(parameters))
     checkpoint.load_table(_checkpoint(run_dir / "checkpoints", name), "trainable", parameters)
+
+
+def check_same_adapter(run_json: Mapping[str, Any], trainable_digest: str) -> None:
+    """Raise if the adapter that a run started from has changed since; its reference would be another."""
+    lora = run_json["recipe"]["lora"]
+    if lora and lora.get("adapter") and trainable_digest != run_json["trainable_digest"]:
+        raise RecordError(
+            "the adapter that this run started from has changed",
+            got=f"{lora['adapter']}: digest {trainable_digest[:12]}",
+            expected=f"digest {run_json['trainable_digest'][:12]}",
+            remedy="restore that folder as it was at the start of the run",
+        )
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:

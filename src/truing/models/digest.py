@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truing.distributed.sharding import whole
 
@@ -30,6 +30,24 @@ def digest(state: Mapping[str, Tensor]) -> str:
         sha.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
         sha.update(tensor.reshape(-1).view(torch.uint8).numpy())
     return sha.hexdigest()
+
+
+def base_digest(model: nn.Module) -> str:
+    """Return a digest of a model without its adapters, equal in float32 and in bfloat16.
+
+    It is over the weights rounded to bfloat16, one at a time.
+    """
+    plain = {
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): weight
+        for name, weight in model.state_dict().items()
+        if ".lora_" not in name
+    }
+    return joint_sum(
+        {
+            name: digest({name: whole(weight.detach()).bfloat16() if weight.is_floating_point() else weight})
+            for name, weight in plain.items()
+        }
+    )
 
 
 def quick_sums(state: Mapping[str, Tensor]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from truing.models.lora import POLICY
 from truing.models.precision import with_weights_in
 from truing.models.progress_bars import no_progress_bars
 from truing.models.resolve import HUB_ID
+from truing.models.saved_adapter import write_base
 from truing.types.sampling_params import SamplingParams
 
 Kind = Literal["merged", "adapter"]
@@ -109,8 +110,9 @@ def generation_config(sampling_params: SamplingParams, pad_id: int) -> tuple[Gen
 
 
 def _write_adapter(policy: PeftModel, loaded: LoadedModel, folder: Path) -> None:
-    """Write a peft folder that names its base by hub id, or by the folder it was read from."""
+    """Write a peft folder that names its base by hub id or by folder, with the digest of its base."""
     on_hub = HUB_ID.fullmatch(loaded.name) and not Path(loaded.name).exists()
     policy.peft_config[POLICY].base_model_name_or_path = loaded.name if on_hub else str(loaded.path)
     # "auto" would ask the hub whether the base has these embeddings; the adapter never changes them.
     policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+    write_base(policy, folder)

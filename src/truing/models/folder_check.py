@@ -20,7 +20,7 @@ EXPECTED = "a folder with config.json and the weights of a whole language model"
 
 def check_folder(folder: Path) -> None:
     """Raise if a folder is an adapter, a run, a checkpoint, incomplete, or another kind of model."""
-    _refuse_run(folder)
+    refuse_run(folder)
     if (folder / ADAPTER).is_file():
         raise _adapter_error(folder)
     if not (folder / CONFIG).is_file():
@@ -37,8 +37,11 @@ def check_folder(folder: Path) -> None:
             )
 
 
-def _refuse_run(folder: Path) -> None:
-    """Raise if a folder belongs to a run: it contains a policy's parameters, not a model's files."""
+def refuse_run(folder: Path, *, for_adapter: bool = False) -> None:
+    """Raise if a folder belongs to a run: it contains a policy's parameters, not files to load.
+
+    ``for_adapter`` says that an adapter is expected there instead of a model.
+    """
     folder = folder.resolve()
     if (folder / "state.json").is_file() and any(folder.glob("trainable*.safetensors")):
         run = folder.parent.parent if folder.parent.name == "checkpoints" else "RUN"
@@ -49,12 +52,15 @@ def _refuse_run(folder: Path) -> None:
         what, run = "a run", folder
     else:
         return
+    kind, option, key = (
+        ("an adapter", " --adapter", "lora.adapter") if for_adapter else ("a model", "", "model.name")
+    )
     raise ModelError(
-        f"this folder is {what}, not a model",
+        f"this folder is {what}, not {kind}",
         got=folder,
-        expected=EXPECTED,
-        remedy=f"`truing export {run} --to FOLDER` writes one of the run's newest checkpoint; then"
-        " model.name = FOLDER",
+        expected=f"a folder with {ADAPTER}" if for_adapter else EXPECTED,
+        remedy=f"`truing export {run}{option} --to FOLDER` writes one of the run's newest checkpoint; then"
+        f" {key} = FOLDER",
     )
 
 
@@ -65,8 +71,9 @@ def _adapter_error(folder: Path) -> ModelError:
         "this folder is an adapter, not a whole model",
         got=f"{folder}: {config.get('peft_type', 'peft')} of {config.get('base_model_name_or_path')}",
         expected=EXPECTED,
-        remedy="merge it: for a run of Truing with `truing export RUN --to FOLDER` without --adapter,"
-        " otherwise with merge_and_unload and save_pretrained of peft. Then set model.name = FOLDER",
+        remedy=f'to train it further, set model.name to its base, and lora.adapter = "{folder}". Or merge it:'
+        " for a run of Truing with `truing export RUN --to FOLDER` without --adapter, otherwise with"
+        " merge_and_unload and save_pretrained of peft; then model.name = FOLDER",
     )
 
 

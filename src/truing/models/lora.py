@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from truing.distributed.sharding import copy_whole, whole
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import use_onednn
+from truing.models.forward.score import causal_model
 
 POLICY, REFERENCE = "default", "reference"
 
@@ -47,6 +48,11 @@ def add_lora(
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
     )
+    return wrap(model, config, source=f"lora.targets = {targets!r}", seed=seed)
+
+
+def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int = 0) -> PeftModel:
+    """Wrap a model in a new adapter of any config; ``source`` is where errors say that it comes from."""
     linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
     known = _last_names(linear)
     attention = _last_names(name for name in linear if "attn" in name or "attention" in name)
@@ -56,11 +62,12 @@ def add_lora(
     except ValueError as error:
         raise ModelError(
             "the adapter does not fit this model",
-            got=f"lora.targets = {targets!r}: {' '.join(str(error).split())}",
+            got=f"{source}: {' '.join(str(error).split())}",
             expected=f'"all-linear", or a list of: {", ".join(known)}',
         ) from error
-    _refuse_experts(policy, known, attention)
-    _refuse_tied(model)
+    _refuse_experts(policy, source, known, attention)
+    _refuse_embeddings(policy, source)
+    _refuse_tied(model, source)
     _refuse_shared(policy)
     use_onednn(policy)
     return policy
@@ -79,6 +86,12 @@ def frozen_weights(model: nn.Module) -> dict[str, nn.Parameter]:
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trained parameters by name: the adapter, or all weights. Tied weights count once."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def adapted_layers(policy: nn.Module) -> dict[str, LoraLayer]:
+    """Return the adapted layers by their name in the plain model."""
+    modules = causal_model(policy).named_modules()
+    return {name: module for name, module in modules if isinstance(module, LoraLayer)}
 
 
 def training_mode(policy: nn.Module) -> None:
@@ -167,6 +180,7 @@ def _seeded(model: nn.Module, seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), warnings.catch_warnings():
         # peft reads a transformers property by its old name; users cannot change that.
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        warnings.filterwarnings("ignore", "fan_in_fan_out is set", UserWarning)  # as the layer needs it
         torch.manual_seed(seed)
         yield
 
@@ -182,7 +196,7 @@ def _requires_grad_restored(model: nn.Module) -> Iterator[None]:
             model.get_parameter(name).requires_grad_(flag)
 
 
-def _refuse_experts(policy: PeftModel, known: Sequence[str], attention: Sequence[str]) -> None:
+def _refuse_experts(policy: PeftModel, source: str, known: Sequence[str], attention: Sequence[str]) -> None:
     """Raise if peft adapts something other than a linear layer: experts in one three-dimensional weight.
 
     The sampler's weights are merged layer by layer, which such a weight does not allow.
@@ -192,20 +206,32 @@ def _refuse_experts(policy: PeftModel, known: Sequence[str], attention: Sequence
         if base is not None and not isinstance(getattr(base, "weight", None), torch.Tensor):
             tables = [each for each, weight in base.named_parameters(recurse=False) if weight.ndim > 2]
             raise ModelError(
-                "lora.targets includes experts stored in one weight, which adapters cannot change here",
-                got=f"{name} ({type(base).__name__}: {', '.join(tables)})",
+                "the adapter changes experts stored in one weight, which adapters cannot change here",
+                got=f"{source}: {name} ({type(base).__name__}: {', '.join(tables)})",
                 expected=f"linear layers: {', '.join(known)}",
                 remedy=f"lora.targets = {json.dumps(attention or known)}, or lora = false",
             )
 
 
-def _refuse_tied(model: PreTrainedModel) -> None:
+def _refuse_embeddings(policy: PeftModel, source: str) -> None:
+    """Raise if the adapter changes an embedding: it has no weight A or B that a product is computed of."""
+    for name, layer in policy.named_modules():
+        if isinstance(layer, LoraLayer) and isinstance(layer.get_base_layer(), nn.Embedding):
+            raise ModelError(
+                "the adapter changes an embedding",
+                got=f"{source}: {name.removeprefix('base_model.model.')}",
+                expected="linear layers",
+                remedy='lora.targets = "all-linear"',
+            )
+
+
+def _refuse_tied(model: PreTrainedModel, source: str) -> None:
     """Raise if the adapter changes an embedding tied to the output head: it could not be merged."""
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     if model.config.get_text_config().tie_word_embeddings and any(isinstance(end, LoraLayer) for end in ends):
         raise ModelError(
             "the adapter changes an embedding that is tied to the output head",
-            got="lora.targets with an embedding or the output head",
+            got=source,
             expected="linear layers inside the model",
             remedy='lora.targets = "all-linear"',
         )

@@ -15,7 +15,7 @@ from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory
-from truing.learner.restore import check_same_recipe, dtype_of_masters
+from truing.learner.restore import check_same_adapter, check_same_recipe, dtype_of_masters
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
@@ -82,6 +82,8 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     if resume:
         check_same_rewards(session, RunReader(out).run_json())
     facts = run_facts(session) | {"tokenizer": TOKENIZER_DIR}
+    if resume:
+        check_same_adapter(RunReader(out).run_json(), facts["trainable_digest"])
     with ranks.together("opening the run directory", lambda: _open_writer(out, resume, ranks)) as writer:
         if not resume:
             ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(session, out / TOKENIZER_DIR))

@@ -7,6 +7,7 @@ from truing.config import Recipe
 from truing.config.other_trainers import ENVIRONMENT_VARIABLES
 from truing.learner.prompt_limit import truncation_notes
 from truing.learner.session import Session
+from truing.models.adapter_config import read_config, saved_template
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.route_support import is_mixture, why_no_replay
 from truing.models.forward.score import causal_model
@@ -14,6 +15,7 @@ from truing.models.forward.score import causal_model
 
 def startup_notes(session: Session) -> Iterator[str]:
     """Yield the notes, a sentence each."""
+    yield from _adapter_start(session)
     yield from _no_prefix_tree(session)
     yield from _no_routes(session)
     if not session.recipe.episode.lock_step:
@@ -25,6 +27,27 @@ def startup_notes(session: Session) -> Iterator[str]:
     yield from (
         f"{name} is set: {answer}" for name, answer in ENVIRONMENT_VARIABLES.items() if name in os.environ
     )
+
+
+def _adapter_start(session: Session) -> Iterator[str]:
+    """Yield what a run that starts from a saved adapter starts from, and what differs from its training."""
+    lora = session.recipe.lora
+    if not lora or lora.adapter is None:
+        return
+    config = read_config(lora.adapter)
+    yield (
+        f"the policy starts from the adapter {lora.adapter} (rank {config.r}, alpha {config.lora_alpha:g}):"
+        " it is the reference of the first stage, and the evaluation `base`"
+    )
+    if not config.base_model_name_or_path:
+        yield f"the adapter {lora.adapter} does not name the model that it was trained on"
+    if config.lora_dropout != lora.dropout:
+        yield f"the adapter was saved with dropout {config.lora_dropout:g}; lora.dropout is {lora.dropout:g}"
+    if saved_template(lora.adapter) not in (None, session.loaded.tokenizer.chat_template):
+        yield (
+            f"the adapter {lora.adapter} has another chat template than the model: if it was trained with"
+            " that one, set model.chat_template"
+        )
 
 
 def _no_prefix_tree(session: Session) -> Iterator[str]:

@@ -6,6 +6,7 @@ import torch
 import truing
 from truing.api import env_from_recipe
 from truing.engines.local.merge_adapter import sampler_copy, sync_weights
+from truing.engines.open_engine import open_engine
 from truing.learner.session import open_session
 from truing.models.digest import digest
 from truing.models.lora import add_lora
@@ -41,6 +42,12 @@ def test_the_merged_copy_is_the_live_policy_to_rounding(tiny):
     sync_weights(policy, plain)
     assert (logits(policy) - base).abs().max() > 0.1
     torch.testing.assert_close(logits(plain), logits(policy), rtol=0, atol=2e-5)
+
+
+def test_an_engine_holds_an_adapter_that_the_policy_starts_with(tiny, recipe):
+    policy = adapted(tiny, scale=0.3)
+    engine = open_engine(recipe(), tiny, policy)  # raises if its log-probabilities are not the policy's
+    torch.testing.assert_close(logits(engine.model), logits(policy), rtol=0, atol=2e-5)
 
 
 def test_the_base_is_untouched_bit_for_bit_by_many_syncs(tiny):

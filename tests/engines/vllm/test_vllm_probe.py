@@ -95,6 +95,24 @@ def test_one_element_of_either_matrix_of_an_adapter_shows(biased, tmp_path):
             compared(policy, workers, adapter=True)
 
 
+def test_an_adapter_may_leave_out_the_second_of_three_fused_layers(biased, tmp_path):
+    model, workers = biased
+    held = workers[0].held
+    policy = add_lora(model, rank=4, alpha=8, dropout=0.0, targets=["q_proj", "v_proj"], seed=0)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_()
+    policy.save_pretrained(tmp_path / "adapter", selected_adapters=["default"])
+    held.load_adapter(tmp_path / "adapter")
+    assert compared(policy, workers, adapter=True)["delta"]["layers"] == 4
+    name = "model.layers.1.self_attn.k_proj"
+    outputs, inputs = held.layers[name].weight.shape
+    held.slot[name] = (torch.ones(1, inputs), torch.ones(outputs, 1))
+    with pytest.raises(PublicationError, match=f"adapts 1 layers that the trainer does not: {name}"):
+        compared(policy, workers, adapter=True)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from peft_adapters import save_adapter
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.server_process import (
@@ -16,6 +17,7 @@ from truing.engines.vllm.server_process import (
     visible_gpus,
 )
 from truing.errors import EngineError
+from truing.models.resolve import resolve_model
 from truing.models.tiny import tiny_model
 from truing.models.tiny_moe import tiny_moe_model
 from truing.types.sampling_params import SamplingParams
@@ -92,6 +94,12 @@ def test_a_declared_dtype_and_top_k(command):
 def test_the_rank_is_the_next_that_vllm_knows(command, rank, held):
     made = options(command(lora={"rank": rank}))
     assert (made["enable-lora"], made["max-lora-rank"], made["max-loras"]) == (True, held, "1")
+
+
+def test_a_saved_adapter_has_the_rank_of_its_largest_layer(command, tmp_path):
+    save_adapter(resolve_model("tiny"), tmp_path / "adapter", rank_pattern={"q_proj": 20})
+    made = options(command(lora={"adapter": str(tmp_path / "adapter")}))
+    assert (made["enable-lora"], made["max-lora-rank"]) == (True, "32")
 
 
 def test_a_rank_beyond_vllm_is_refused(command):

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from peft_adapters import save_adapter
 from runs import assert_same_run
 
 import truing
@@ -15,6 +16,7 @@ from truing.faults.fake_vllm.threads import StartedThread, fake_vllm
 from truing.faults.fault import patched
 from truing.faults.planted import FAULTS
 from truing.learner.session import open_session
+from truing.models.resolve import resolve_model
 from truing.record import RunReader
 
 pytestmark = pytest.mark.integration
@@ -46,6 +48,17 @@ def test_a_run_samples_with_the_server_and_proves_each_version(mini, tmp_path, c
     claims = [each for found in diagnose_run(tmp_path / "run").findings.values() for each in found]
     assert [each.code for each in claims if each.claim.verdict in STRONG_VERDICTS] == []
     assert set(result.evaluations) == {"base", "after_sft", "after_grpo"}
+
+
+def test_a_run_that_starts_from_a_saved_adapter_samples_with_it(mini, tmp_path):
+    save_adapter(resolve_model("tiny"), tmp_path / "adapter", use_rslora=True)
+    changes = {"stages": ["grpo"], "kl": {"coef": 0.1}, "grpo": {"steps": 2}}
+    with fake_vllm():
+        train(mini(**FULL, **changes, lora={"adapter": str(tmp_path / "adapter")}), tmp_path / "run")
+    first, second = RunReader(tmp_path / "run").steps()
+    assert [step.facts["publication"]["version"] for step in (first, second)] == [0, 1]
+    assert first.metrics["kl_all/k3"] == 0
+    assert first.metrics["mismatch/max_abs"] < 1e-4
 
 
 @pytest.fixture

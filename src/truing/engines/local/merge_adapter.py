@@ -9,13 +9,13 @@ it would be rounded away.
 import copy
 
 import torch
-from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
 from truing.errors import NonFiniteError
 from truing.models.finite_check import check_finite
 from truing.models.forward.score import causal_model
+from truing.models.lora import adapted_layers
 
 MERGED_ITEMSIZE = 4
 """Bytes per weight from which an adapter can be merged without being rounded away."""
@@ -23,7 +23,7 @@ MERGED_ITEMSIZE = 4
 
 def sampler_copy(policy: nn.Module) -> PreTrainedModel:
     """Return the model to sample from: the policy itself, or a plain copy of a float32 base to merge."""
-    causal, lora_layers = causal_model(policy), _lora_layers(policy)
+    causal, lora_layers = causal_model(policy), adapted_layers(policy)
     if any(layer.get_base_layer().weight.itemsize < MERGED_ITEMSIZE for layer in lora_layers.values()):
         return causal
     if not lora_layers:
@@ -35,7 +35,7 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
         if id(weight) not in merged_ids
     }
     plain = copy.deepcopy(causal, shared_weights)
-    for name, layer in _lora_layers(plain).items():
+    for name, layer in adapted_layers(plain).items():
         plain.set_submodule(name, layer.get_base_layer())
     return plain.requires_grad_(False)
 
@@ -47,7 +47,7 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
     Raises:
         NonFiniteError: A weight is NaN or infinite.
     """
-    lora_layers = {} if sampler_model is causal_model(policy) else _lora_layers(policy)
+    lora_layers = {} if sampler_model is causal_model(policy) else adapted_layers(policy)
     for name, layer in lora_layers.items():
         merged_weight = layer.get_base_layer().weight.clone()
         for adapter in layer.active_adapters:
@@ -61,9 +61,3 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
         remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
         error=NonFiniteError,
     )
-
-
-def _lora_layers(policy: nn.Module) -> dict[str, LoraLayer]:
-    """Return the adapted layers by their name in the plain model."""
-    modules = causal_model(policy).named_modules()
-    return {name: module for name, module in modules if isinstance(module, LoraLayer)}

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from truing.engines.vllm.expected_experts import expert_modules, expert_response
-from truing.engines.vllm.sent_weights import adapted_layers
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.models.forward.score import causal_model
+from truing.models.lora import adapted_layers
 
 Responses = Mapping[str, tuple[Tensor, Tensor]]
 """By layer in the checkpoint: W r and Σ|W|, both [outputs]."""

@@ -85,7 +85,9 @@ def _read_adapter(
     if not known:
         answer.foreign[parts[0]] = delta
         return
-    answer.delta |= _split(delta, known, {name: len(each) for name, (each, _) in expected.delta.items()})
+    lengths = {name: len(each) for name, (each, _) in expected.linear.items()}
+    for part, values in _split(delta, parts, lengths).items():
+        (answer.delta if part in known else answer.foreign)[part] = values
     if len(shares[0]["down"]) == len(parts):
         for slice_, part in enumerate(parts):
             if part in known:

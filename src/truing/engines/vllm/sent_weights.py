@@ -2,11 +2,9 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import PeftModel
-from peft.tuners.lora import LoraLayer
 from peft.utils import get_peft_model_state_dict
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -89,10 +87,3 @@ def surviving_share(before: Path | None, weights: dict[str, Tensor], dtype: torc
                 changed += int((weight != was).sum())
                 survived += int((weight.to(dtype) != was.to(dtype)).sum())
     return survived / changed if changed else math.nan
-
-
-def adapted_layers(policy: nn.Module) -> dict[str, Any]:
-    """Return the adapted layers by their name in the plain model."""
-    return {
-        name: module for name, module in causal_model(policy).named_modules() if isinstance(module, LoraLayer)
-    }

@@ -20,6 +20,7 @@ from truing.engines.vllm.server_facts import ServerFacts, check_server
 from truing.engines.vllm.server_process import (
     CHILD_SERVER,
     ServerProcess,
+    adapter_rank,
     free_port,
     server_command,
     server_variables,
@@ -38,7 +39,7 @@ class Server:
         self, recipe: Recipe, url: str, context_length: int, start_process: StartProcess | None
     ) -> None:
         self.cfg, self.url, self._start_process = recipe.engine, url, start_process
-        self._lora_rank = recipe.lora.rank if recipe.lora else 0
+        self._lora_rank = adapter_rank(recipe)
         self._process: ServerProcess | None = None
         self.client = VllmClient(url, self.cfg.timeout, self.cfg.max_requests)
         self._adapters: Sequence[str] = ()  # that it has loaded

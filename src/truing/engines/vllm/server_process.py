@@ -18,6 +18,7 @@ from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.mixture import has_experts
 from truing.errors import EngineError
+from truing.models.adapter_config import largest_rank, read_config
 
 WORKER = Path(__file__).parent / "worker"
 """Folder on vLLM's PYTHONPATH: the methods that a server runs for Truing."""
@@ -77,7 +78,7 @@ def server_command(
         "enable-sleep-mode": cfg.sleep and device != "cpu",  # vLLM ignores it on a CPU
     }
     if recipe.lora:
-        options |= {"enable-lora": True, "max-lora-rank": _lora_rank(recipe.lora.rank), "max-loras": 1}
+        options |= {"enable-lora": True, "max-lora-rank": _lora_rank(adapter_rank(recipe)), "max-loras": 1}
     options |= {name.replace("_", "-"): value for name, value in cfg.arguments.items()}
     command = [_python(cfg.python), "-m", module]
     for name, value in options.items():
@@ -193,6 +194,14 @@ class ServerProcess:
             remedy=f"{self.log} has its whole output; set engine.python to an interpreter that has"
             " vLLM 0.32 or newer, or engine.arguments, such as gpu-memory-utilization (docs/vllm.md)",
         )
+
+
+def adapter_rank(recipe: Recipe) -> int:
+    """Return the largest rank of an adapted layer; 0 without an adapter."""
+    lora = recipe.lora
+    if not lora:
+        return 0
+    return lora.rank if lora.adapter is None and lora.rank else largest_rank(read_config(str(lora.adapter)))
 
 
 def _lora_rank(rank: int) -> int:

@@ -4,6 +4,7 @@ As in vLLM's CPU build, the output head is packed once, and a reload leaves its 
 """
 
 import json
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +22,7 @@ from truing.models.forward.expert_routes import record_routes, routers_of
 from truing.models.progress_bars import no_progress_bars
 
 Adapter = Mapping[str, tuple[Tensor, Tensor]]
-"""By layer of the plain model: A [rank, inputs], and B · alpha / rank [outputs, rank]."""
+"""By layer of the plain model: A [rank, inputs], and scaled B [outputs, rank]."""
 
 BLOCK = 16
 """Tokens of a block of the prefix cache."""
@@ -52,7 +53,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def read_adapter(folder: Path, dtype: torch.dtype) -> dict[str, tuple[Tensor, Tensor]]:
     """Return the adapter in a folder that peft wrote."""
     config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))
-    tensors, scale = read_weights(folder), config["lora_alpha"] / config["r"]
+    tensors, rank = read_weights(folder), config["r"]
+    scale = config["lora_alpha"] / (math.sqrt(rank) if config["use_rslora"] else rank)
     layers = {}
     for name, down in tensors.items():
         if ".lora_A." in name:

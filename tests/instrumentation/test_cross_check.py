@@ -1,0 +1,27 @@
+"""The cross-check of an update: the sampler's merged layer against base + scale · B A."""
+
+import pytest
+import torch
+from architectures import tiny_config, tiny_model
+
+from truing.engines.local.merge_adapter import sampler_copy, sync_weights
+from truing.instrumentation.cross_check import _sync_facts
+from truing.models.lora import add_lora, trainable_parameters
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2"])  # GPT-2 holds weights [in, out]
+def test_the_sampler_holds_each_layer_with_its_adapter(model_type, recipe):
+    declared = recipe(lora={"rank": 4, "alpha": 8.0})
+    policy = add_lora(
+        tiny_model(tiny_config(model_type)), rank=4, alpha=8.0, dropout=0.0, targets="all-linear", seed=0
+    )
+    with torch.no_grad():
+        for weight in trainable_parameters(policy).values():
+            weight.normal_()
+    sampler = sampler_copy(policy)
+    sync_weights(policy, sampler)
+    for update in range(4):
+        facts = _sync_facts(policy, sampler, declared, update)
+        assert facts["largest"] < 1e-5
+        facts = _sync_facts(policy, sampler, recipe(lora={"rank": 4, "alpha": 12.0}), update)
+        assert facts["largest"] > 0.1

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import truing.engines.local.cuda_graphs
 
-WAITS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::lift_fresh")
+WAITS = ("aten::nonzero", "aten::lift_fresh")
 """Operations that wait for the device, or read memory of the host: CUDA refuses them while it captures."""
 
 

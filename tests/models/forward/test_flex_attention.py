@@ -11,6 +11,7 @@ from test_tree_attention import FLOAT32_ERROR, SCALE, errors, random_tree, resul
 from torch.nn.attention import flex_attention as flex
 
 from truing.models.forward import hidden_states, tree_attention
+from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.token_tree import build_tree
 from truing.models.forward.tree_attention import segment_attention
 
@@ -59,14 +60,13 @@ def test_a_model_computes_its_samples_as_alone(uncompiled, config):
     same(made(config), ROWS)
 
 
-@pytest.mark.parametrize(
-    "form", [tree_attention.flex_attention, lambda tree, device: segment_attention(tree)]
-)
+@pytest.mark.parametrize("form", [tree_attention.flex_attention, tree_attention.tree_attention])
 @pytest.mark.parametrize("config", TREES, ids=lambda config: config.model_type)
 def test_under_autocast_it_rounds_as_the_models_own_forward(uncompiled, monkeypatch, config, form):
     """On CUDA a model in float32 computes under autocast, where queries and values differ in dtype."""
     monkeypatch.setattr(hidden_states, "tree_attention", form)
     model = made(config)
+    use_fused_modules(model)
     exact = alone(model, ROWS)
     exact_gradients = gradients(model, exact)
     with torch.autocast("cpu", torch.bfloat16):

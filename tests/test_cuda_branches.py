@@ -91,6 +91,7 @@ def test_memory_is_the_devices(monkeypatch):
     for name, value in {
         "empty_cache": None,
         "memory_allocated": 5,
+        "memory_reserved": 6,
         "mem_get_info": (7, 9),
         "reset_peak_memory_stats": None,
         "max_memory_allocated": 8,
@@ -103,7 +104,7 @@ def test_memory_is_the_devices(monkeypatch):
         monkeypatch.setattr(torch.cuda, name, answer)
     memory.release_freed_memory()
     memory.reset_peak(CUDA)
-    assert [each(CUDA) for each in (memory.bytes_in_use, memory.bytes_free, memory.peak_bytes)] == [5, 7, 8]
+    assert [each(CUDA) for each in (memory.bytes_in_use, memory.bytes_free, memory.peak_bytes)] == [5, 8, 8]
     assert [name for name, *_ in calls[:2]] == ["empty_cache", "reset_peak_memory_stats"]
     assert all(args == [CUDA] for _, *args in calls[1:])
 
@@ -274,7 +275,12 @@ def test_the_peak_of_a_side_on_a_gpu(monkeypatch, capsys):
 def test_a_case_for_a_gpu_as_a_recipe(monkeypatch, tmp_path):
     monkeypatch.setattr(truing_side, "model_folder", lambda model: tmp_path)
     recipe = truing_side.case_recipe(CASES["gpu-4b"], 2)
-    assert recipe["model"] | {"name": ""} == {"name": "", "device": "cuda", "cuda_graphs": True}
+    assert recipe["model"] | {"name": ""} == {
+        "name": "",
+        "device": "cuda",
+        "cuda_graphs": True,
+        "dtype": "bfloat16",
+    }
     resolve(recipe | {"env": {"name": "arithmetic"}})
 
 

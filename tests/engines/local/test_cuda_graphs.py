@@ -157,6 +157,24 @@ def test_on_cuda_rows_are_padded_or_captured_and_not_a_tree(model, monkeypatch):
     assert captures(model)
 
 
+def test_on_cuda_no_more_rows_are_sampled_at_once_than_their_keys_fit(model, monkeypatch):
+    """Two layers with two key heads of 20 numbers: 640 bytes a token in float32."""
+    engine = LocalEngine(model, context_length=512)
+    assert engine.rows_that_fit(100) == 128
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    for free, rows in ((10**12, 128), (10 * 64_000 / 0.4 + 1, 10), (1, 1)):
+        monkeypatch.setattr("truing.engines.local.engine.bytes_free", lambda device, free=free: free)
+        assert engine.rows_that_fit(100) == rows
+    requests = [Request(torch.arange(40, 45), ("x", i)) for i in range(7)]
+    monkeypatch.setattr(engine, "rows_that_fit", lambda longest: 3)
+    monkeypatch.setattr(type(model), "device", torch.device("cpu"))
+    monkeypatch.setattr(engine, "rows_for", lambda longest: PaddedRows(model))
+    batch = engine.running_batch(CONTRACT)
+    with batch as running:
+        running.add(requests)
+        assert [len(part) for _, part in running._waiting] == [3, 3, 1]
+
+
 @pytest.mark.gpu
 def test_on_cuda_the_recorded_step_draws_the_same():
     model = load("tiny", device="cuda").model

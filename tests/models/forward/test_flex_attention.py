@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_hidden_states import LLAMA, ROWS, TREES, alone, gradients, made, same, together
 from test_tree_attention import FLOAT32_ERROR, SCALE, errors, random_tree, results, tensors
+from torch._dynamo.testing import CompileCounter
 from torch.nn.attention import flex_attention as flex
 
 from truing.models.forward import hidden_states, tree_attention
@@ -88,11 +89,26 @@ def test_recomputed_layers_stay_under_autocast(uncompiled):
     assert torch.equal(*found)
 
 
+def test_trees_of_other_sizes_compile_nothing_new(uncompiled, monkeypatch):
+    """One graph for the first number of blocks, one for any; one per micro-batch would take minutes."""
+    torch._dynamo.reset()
+    counter = CompileCounter()
+    compiled = torch.compile(flex.flex_attention, dynamic=True, backend=counter)
+    monkeypatch.setattr(tree_attention, "_compiled_flex", lambda: compiled)
+    graphs = []
+    for length in (100, 90, 200, 300):
+        tree = build_tree([torch.randint(0, 9, (length,)) for _ in range(2)])
+        layer(tree_attention.flex_attention(tree, CPU))(*tensors(len(tree.ends_L), 0)[:3])
+        graphs.append(counter.frame_count)
+    assert graphs == [1, 1, 2, 2]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compiled_it_computes_segments(dtype):
-    """Compiling takes some 20 seconds."""
-    for seed in range(2):
+    """Compiling takes some 20 seconds. All have two blocks: torch 2.13 compiles no second number on a CPU."""
+    torch._dynamo.reset()
+    for seed in (0, 2, 3):
         tree = random_tree(seed)
         inputs = [each.bfloat16().to(dtype) for each in tensors(len(tree.ends_L), seed)[:3]]
         exact = layer(segment_attention(tree))(*(each.double() for each in inputs))

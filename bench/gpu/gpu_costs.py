@@ -21,7 +21,7 @@ from truing.bench.truing_side import TimedStep, case_recipe, run_case
 from truing.config import load_recipe, resolve
 from truing.learner.memory_prediction import predict_memory
 from truing.record import RunReader
-from truing.utils.memory import GB
+from truing.utils.memory import GB, bytes_in_use
 
 ROOT = Path(__file__).parents[2]
 PEAKS = {"H100 80GB HBM3": 989.4e12, "H200": 989.4e12, "A100": 312e12}
@@ -46,15 +46,20 @@ def case_of(name: str, toy: bool, **changes: Any) -> Case:
 
 
 def memory(model: str, toy: bool) -> dict[str, float]:
-    """Return gigabytes of a LoRA run in bfloat16: predicted by shapes, for a step, and measured.
+    """Return gigabytes of a LoRA run in bfloat16, predicted and measured.
 
-    ``weights`` is of weights and optimizer, ``predicted`` of forward and backward, ``peak`` of the whole run.
+    ``by_shapes`` is predicted of weights and optimizer; ``held`` is measured between steps, without gradients.
+    ``predicted`` is of forward and backward, ``peak`` of the whole run.
     """
     case = case_of("gpu-4b", toy, model=model, prompts=2, new_tokens=64)
     recipe = resolve(case_recipe(case, 2) | {"env": {"name": "arithmetic"}})
-    metrics = [step.record.metrics for step in run_case(case, 2)]
+    device, held = torch.device("cuda" if case.gpu else "cpu"), list[int]()
+    metrics = [
+        step.record.metrics for step in run_case(case, 2, between=lambda: held.append(bytes_in_use(device)))
+    ]
     return {
-        "weights": predict_memory(recipe).total / GB,
+        "by_shapes": predict_memory(recipe).total / GB,
+        "held": min(held) / GB,
         "predicted": max(each["memory/predicted"] for each in metrics),
         "peak": max(each["memory/peak"] for each in metrics),
     }

@@ -113,7 +113,7 @@ def test_rows_are_those_of_the_page_and_an_aim_is_no_result(results):
 def test_values_are_read_from_the_parts(results):
     for part, result in {
         "correctness.graphs": {"all_agree": False},
-        "memory.4b": {"peak": 30.0, "predicted": 40.0},
+        "memory.4b": {"peak": 30.0, "predicted": 40.0, "held": 8.8, "by_shapes": 8.0},
         "speed.4k.truing": {"step": 2.0, "peak_memory": 20.0},
         "speed.4k.trl": {"step": 9.0, "peak_memory": 50.0},
         "speed.4b": {"doctor": 0.01, "record": 0.005, "publication": 0.002, "share_of_products": 0.6},
@@ -123,6 +123,7 @@ def test_values_are_read_from_the_parts(results):
     assert lines[1] == "toy sizes: none of these is a figure of a GPU"
     for line in (
         "captured and plain steps draw the same ids: measured no; aim yes",
+        "held by a LoRA run at 4B ÷ predicted by shapes: measured 1.1",
         "peak of a LoRA run at 4B ÷ predicted: measured 0.75",
         "step at prompts of 4k, TRL ÷ Truing: measured 4.5; aim ≥ 4",
         "peak memory at prompts of 4k, Truing ÷ TRL: measured 0.4; aim ≤ 0.5",

@@ -48,7 +48,7 @@ def case_of(name: str, toy: bool, **changes: Any) -> Case:
 def memory(model: str, toy: bool) -> dict[str, float]:
     """Return gigabytes of a LoRA run in bfloat16, predicted and measured.
 
-    ``by_shapes`` is predicted of weights and optimizer; ``held`` is measured between steps, without gradients.
+    ``by_shapes`` is of weights and optimizer; ``held`` is measured between steps, without gradients.
     ``predicted`` is of forward and backward, ``peak`` of the whole run.
     """
     case = case_of("gpu-4b", toy, model=model, prompts=2, new_tokens=64)

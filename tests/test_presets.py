@@ -4,10 +4,13 @@ import re
 
 import pytest
 from folders import ROOT
+from transformers import Qwen3Config
 
 import truing
 from truing.config import load_recipe
+from truing.learner.memory_prediction import predict_memory
 from truing.record import RunReader
+from truing.utils.memory import GB
 
 PRESETS = sorted((ROOT / "recipes" / "presets").glob("*.toml"))
 
@@ -27,9 +30,39 @@ STAGE = {"prompts_per_step": 4, "group_size": 2, "steps": 2, "learning_rate": 1e
 CUDA = sorted((PRESETS[0].parents[1] / "cuda").glob("*.toml"))
 
 
+QWEN3 = {"vocab_size": 151_936, "num_key_value_heads": 8, "head_dim": 128}
+NAMES = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "tie_word_embeddings",
+)
+SHAPES = {
+    "Qwen/Qwen3-0.6B": (1024, 28, 16, 3072, True),
+    "Qwen/Qwen3-4B": (2560, 36, 32, 9728, True),
+    "Qwen/Qwen3-8B": (4096, 36, 32, 12_288, False),
+    "Qwen/Qwen3-14B": (5120, 40, 40, 17_408, False),
+}
+
+
+def test_there_is_a_recipe_for_each_size_of_card():
+    assert {path.stem for path in CUDA} == {"24gb", "48gb", "80gb", "ppo"}
+
+
 @pytest.mark.parametrize("path", CUDA, ids=lambda path: path.stem)
-def test_recipes_for_a_gpu_ask_for_one(path):
-    assert load_recipe(path).model.device == "cuda"
+def test_recipes_for_a_gpu_ask_for_one_and_need_what_they_say(path, tmp_path):
+    """The stated gigabytes are those of the prediction by shapes, and leave half of the card, or nearly."""
+    recipe, text = load_recipe(path), path.read_text(encoding="utf-8")
+    assert recipe.model.device == "cuda"
+    card = re.search(r"one CUDA card of (\d+) GB", text)
+    need = re.search(r"needs ([\d.]+) GB for weights and optimizer by their shapes", text)
+    shape = dict(zip(NAMES, SHAPES[recipe.model.name], strict=True))
+    Qwen3Config(**QWEN3, **shape).save_pretrained(tmp_path)
+    predicted = predict_memory(load_recipe(path, [f"model.name={tmp_path}"])).total / GB
+    assert need[1] == f"{predicted:.2f}"
+    assert predicted < 0.5 * int(card[1])
+    assert "# Not run on a GPU: docs/benchmarks.md." in text
 
 
 def test_there_is_one_for_each_report_and_paper():

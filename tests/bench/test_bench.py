@@ -13,13 +13,14 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from typer.testing import CliRunner
 
 from truing.bench import compare as compare_module
-from truing.bench import generation, random_models, scaling, truing_side
+from truing.bench import generation, random_models, scaling, trl_side, truing_side
 from truing.bench import roofline as limit_module
-from truing.bench.cases import CASES, REPLY, Case, vowel_share
+from truing.bench.cases import CASES, REPLY, Case, even_share
 from truing.bench.compare import BenchError, compare, run_side
 from truing.bench.doctor_cost import cost_of
 from truing.bench.roofline import MachineRates, WeightCounts, count_weights, lower_bounds, measure_roofline
 from truing.cli import app
+from truing.models.tiny import byte_tokenizer
 from truing.types.token import Origin
 
 SMALL = Case("small", "", prompts=2, group_size=4, new_tokens=11, lora=False)
@@ -52,8 +53,8 @@ def test_a_side_that_fails_is_reported_with_its_output():
 def test_prompts_differ_and_answers_of_a_group_may():
     for case in CASES.values():
         assert len({messages[-1]["content"] for messages in case.conversations(9)}) == 9
-    assert vowel_share("aeb") == pytest.approx(2 / 3)
-    assert vowel_share("") == 0
+    assert even_share([2, 5, 8]) == pytest.approx(2 / 3)
+    assert even_share([]) == 0
 
 
 def test_bounds_by_hand():
@@ -217,16 +218,27 @@ def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_is_forced(
 
 def test_a_model_of_a_shape_is_written_once_and_trains(monkeypatch, tmp_path):
     monkeypatch.setenv("TRUING_CACHE", str(tmp_path))
-    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    small |= {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 400, "max_position_embeddings": 512}
-    monkeypatch.setitem(random_models.SHAPES, "qwen3-0.6b", small)
-    monkeypatch.setattr(random_models, "TOKENIZER", "tiny")
-    weights = random_models.model_folder("qwen3-0.6b") / "model.safetensors"
+    weights = random_models.model_folder("toy") / "model.safetensors"
     written = weights.stat().st_mtime_ns
     assert AutoModelForCausalLM.from_pretrained(weights.parent).config.model_type == "qwen3"
-    case = replace(CASES["gpu-0.6b"], gpu=False, prompts=1, group_size=2, new_tokens=4, sums=1)
+    case = replace(CASES["gpu-0.6b"], model="toy", gpu=False, prompts=1, group_size=2, new_tokens=4, sums=1)
     assert len(truing_side.run_case(case, 2)[-1].record.samples) == 2
     assert weights.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize(("name", "tokens"), [("gpu-0.6b", 1000), ("gpu-0.6b-4k", 4000), ("gpu-4b", 1000)])
+def test_prompts_of_a_case_for_a_gpu_have_the_tokens_that_it_says(name, tokens):
+    ids = byte_tokenizer().apply_chat_template(CASES[name].conversations(1)[0], return_dict=False)
+    assert len(ids) == pytest.approx(tokens, rel=0.05)
+
+
+def test_trls_arguments_on_a_gpu(monkeypatch, tmp_path):
+    made = {}
+    monkeypatch.setattr(trl_side, "GRPOConfig", lambda **options: made.update(options))
+    trl_side.grpo_config(replace(CASES["gpu-0.6b"], trl_rows=16, trl_recomputes=True), 2, str(tmp_path))
+    assert (made["use_cpu"], made["bf16"], made["model_init_kwargs"]) == (False, True, {"dtype": "bfloat16"})
+    assert (made["per_device_train_batch_size"], made["gradient_accumulation_steps"]) == (16, 8)
+    assert made["gradient_checkpointing"]
 
 
 def test_a_case_for_cuda_is_not_run_on_a_cpu(monkeypatch):

@@ -1,5 +1,6 @@
 """The task of both sides: the same model, prompts, group, turns, lengths and reward."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truing.types.message import Message
@@ -22,6 +23,8 @@ class Case:
     replies: int = 0  # replies of the environment; the policy has one turn more
     model: str = MODEL  # or one of ``random_models.SHAPES``
     gpu: bool = False  # bfloat16 on CUDA
+    trl_rows: int = 0  # rows of TRL's micro-batches, which must divide the step's; 0: all rows at once
+    trl_recomputes: bool = False  # gradient checkpointing in TRL
 
     @property
     def turns(self) -> int:
@@ -57,15 +60,20 @@ CASES = {
         ),
         *(
             Case(
-                f"gpu-{size}",
-                f"prompts of more than 700 tokens, LoRA, Qwen3-{size.upper()}'s shape at random, on CUDA",
-                *(8, 8, 256),
+                name,
+                f"8 prompts of some {tokens:,} tokens × 16 answers of 512, LoRA,"
+                f" Qwen3-{size.upper()}'s shape at random, on CUDA",
+                *(8, 16, 512),
                 lora=True,
-                sums=55,
+                sums=sums,
                 model=f"qwen3-{size}",
                 gpu=True,
             )
-            for size in ("0.6b", "4b")
+            for name, size, tokens, sums in (
+                ("gpu-0.6b", "0.6b", 1000, 61),
+                ("gpu-0.6b-4k", "0.6b", 4000, 229),
+                ("gpu-4b", "4b", 1000, 61),
+            )
         ),
     )
 }
@@ -74,9 +82,9 @@ REPLY = "That was heard. 12 + 84 = 96. 13 + 91 = 104. Say more."
 """The environment's reply to every turn."""
 
 
-def vowel_share(text: str) -> float:
-    """Return the reward: the share of vowels in a text, so that answers of a group differ."""
-    return sum(letter in "aeiou" for letter in text) / max(1, len(text))
+def even_share(ids: Sequence[int]) -> float:
+    """Return the reward: the share of even ids, so that answers of a group differ whatever they say."""
+    return sum(i % 2 == 0 for i in ids) / max(1, len(ids))
 
 
 def _solved_sums(i: int, count: int) -> str:

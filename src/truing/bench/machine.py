@@ -11,15 +11,15 @@ from truing.models.forward.onednn_linear import use_onednn
 
 REPEATS = 5
 
+CPU, GPU = ("cpu", torch.float32, 2048, 2**26), ("cuda", torch.bfloat16, 8192, 2**30)
+"""Device, dtype, width of the square matrices, and numbers that are read."""
+
 
 def gemm_rates(gpu: bool) -> dict[str, float]:
-    """Return operations per second of a matrix product, by each library that torch uses.
-
-    float32 on the CPU, bfloat16 on CUDA.
-    """
-    size, device = (8192, "cuda") if gpu else (2048, "cpu")
-    a = torch.randn(size, size, device=device, dtype=torch.bfloat16 if gpu else torch.float32)
-    linear = nn.Linear(size, size, bias=False, device=device, dtype=a.dtype).requires_grad_(False)
+    """Return operations per second of a matrix product, by each library that torch uses."""
+    device, dtype, size, _ = GPU if gpu else CPU
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    linear = nn.Linear(size, size, bias=False, device=device, dtype=dtype).requires_grad_(False)
     products = {"torch": lambda: linear(a)}
     if not gpu:
         onednn = nn.Sequential(copy.deepcopy(linear))
@@ -30,7 +30,8 @@ def gemm_rates(gpu: bool) -> dict[str, float]:
 
 def read_rate(gpu: bool) -> float:
     """Return bytes per second of a sum over more memory than any cache holds."""
-    numbers = torch.ones(2**30 if gpu else 2**26, device="cuda" if gpu else "cpu")
+    device, _, _, count = GPU if gpu else CPU
+    numbers = torch.ones(count, device=device)
     return numbers.nbytes / _best(numbers.sum, gpu)
 
 

@@ -1,12 +1,16 @@
-"""Models with random weights in the shape of real ones: speed does not depend on the weights."""
+"""Models with random weights in the shape of real ones: speed does not depend on the weights.
+
+They read bytes, as ``tiny`` does, so nothing is downloaded.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, Qwen3Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, Qwen2Config, Qwen3Config
 
 from truing.models import builtin
+from truing.models.load import available_device
 from truing.models.progress_bars import no_progress_bars
 from truing.models.resolve import resolve_model
 
@@ -19,13 +23,35 @@ QWEN3: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "qwen3-0.6b": QWEN3
-    | {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
-    "qwen3-4b": QWEN3
-    | {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
+SHAPES: dict[str, PreTrainedConfig] = {
+    "qwen3-0.6b": Qwen3Config(
+        **QWEN3, hidden_size=1024, num_hidden_layers=28, num_attention_heads=16, intermediate_size=3072
+    ),
+    "qwen3-4b": Qwen3Config(
+        **QWEN3, hidden_size=2560, num_hidden_layers=36, num_attention_heads=32, intermediate_size=9728
+    ),
+    "qwen2.5-7b": Qwen2Config(
+        vocab_size=152_064,
+        hidden_size=3584,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        intermediate_size=18_944,
+        max_position_embeddings=32_768,
+    ),
+    "toy": Qwen3Config(
+        vocab_size=300,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        intermediate_size=96,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    ),
 }
-"""The published sizes: https://huggingface.co/Qwen/Qwen3-0.6B, https://huggingface.co/Qwen/Qwen3-4B."""
+"""The published sizes, as at https://huggingface.co/Qwen/Qwen3-0.6B; ``toy`` is for tests."""
 
 
 def model_folder(model: str) -> Path:
@@ -35,15 +61,16 @@ def model_folder(model: str) -> Path:
     folder = builtin.cache_dir() / "bench" / model
     if not folder.is_dir():
         builtin.write_folder_atomically(
-            folder, lambda path: save_random_model(Qwen3Config(**SHAPES[model]), path)
+            folder, lambda path: save_random_model(SHAPES[model], path, tokenizer="tiny")
         )
     return folder
 
 
-def save_random_model(config: PreTrainedConfig, folder: Path) -> None:
-    """Write a model with random weights, in bfloat16, and the tokenizer of the built-in one."""
+def save_random_model(config: PreTrainedConfig, folder: Path, tokenizer: str = TOKENIZER) -> None:
+    """Write a model with random weights, in bfloat16, and the tokenizer of a built-in one."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    with torch.device(available_device("auto")):  # billions of random numbers take minutes on a CPU
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     with no_progress_bars():
         model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(resolve_model(TOKENIZER)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(resolve_model(tokenizer)).save_pretrained(folder)

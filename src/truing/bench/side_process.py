@@ -6,9 +6,8 @@ python -m truing.bench.side_process truing|trl CASE STEPS, where CASE is a case 
 import json
 import resource
 import sys
-import time
 from importlib import import_module
-from threading import Thread
+from threading import Event, Thread
 
 import torch
 
@@ -23,14 +22,22 @@ class PeakGpuMemory(Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.bytes = 0
+        self._ended = Event()
         self.start()
 
     def run(self) -> None:
-        """Poll until the process ends."""
+        """Poll until ``stop``."""
         while True:
             free, total = torch.cuda.mem_get_info()
             self.bytes = max(self.bytes, total - free)
-            time.sleep(0.02)
+            if self._ended.wait(0.02):
+                return
+
+    def stop(self) -> int:
+        """End the thread; return the peak."""
+        self._ended.set()
+        self.join()
+        return self.bytes
 
 
 def main(side: str, case: str, steps: str) -> None:
@@ -38,7 +45,7 @@ def main(side: str, case: str, steps: str) -> None:
     parsed_case = Case(**json.loads(case))
     gpu_peak = PeakGpuMemory() if parsed_case.gpu else None
     result = import_module(SIDES[side]).measure(parsed_case, int(steps))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if gpu_peak is None else gpu_peak.bytes
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if gpu_peak is None else gpu_peak.stop()
     print(json.dumps({**result, "peak_memory": peak / 1e9}))
 
 

@@ -9,7 +9,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from truing.bench.cases import REPLY, Case, vowel_share
+from truing.bench.cases import REPLY, Case, even_share
 from truing.bench.random_models import model_folder
 
 
@@ -75,7 +75,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
         trainer = TimedTrainer(
             model=str(model_folder(case.model)),
             args=grpo_config(case, steps, folder),
-            reward_funcs=[lambda completions, **_: [vowel_share(c[0]["content"]) for c in completions]],
+            reward_funcs=[lambda completion_ids, **_: [even_share(ids) for ids in completion_ids]],
             train_dataset=Dataset.from_list(
                 [{"prompt": messages} for messages in case.conversations(case.prompts * steps)]
             ),
@@ -92,14 +92,17 @@ def measure(case: Case, steps: int) -> dict[str, float]:
 
 def grpo_config(case: Case, steps: int, folder: str) -> GRPOConfig:
     """Return the case as TRL's arguments."""
+    rows = case.prompts * case.group_size
     return GRPOConfig(
         output_dir=folder,
         max_steps=steps,
-        per_device_train_batch_size=case.prompts * case.group_size,
+        per_device_train_batch_size=case.trl_rows or rows,
+        gradient_accumulation_steps=rows // (case.trl_rows or rows),
+        steps_per_generation=1,  # answers are generated for a micro-batch at a time
         num_generations=case.group_size,
         max_completion_length=case.new_tokens,
         generation_kwargs={"min_new_tokens": case.new_tokens},
-        gradient_checkpointing=False,
+        gradient_checkpointing=case.trl_recomputes,
         beta=0.0,
         learning_rate=1e-5,
         logging_steps=1,

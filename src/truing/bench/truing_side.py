@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from truing.api import train
-from truing.bench.cases import REPLY, Case, vowel_share
+from truing.bench.cases import REPLY, Case, even_share
 from truing.bench.random_models import model_folder
 from truing.engines import open_engine
 from truing.engines.base import Completion, Request, RunningBatch
@@ -19,10 +19,13 @@ from truing.engines.local.engine import LocalEngine
 from truing.rewards import Rewards
 from truing.types.batch import StepRecord
 from truing.types.message import AssistantMessage, Message
-from truing.types.rollout import Task
+from truing.types.rollout import Rollout, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin
+
+GPU_TOKENS = 16_384
+"""Tokens of a micro-batch on a GPU: a prompt of 4,000 tokens with 16 answers of 512 stays in one tree."""
 
 
 class Sums:
@@ -31,7 +34,7 @@ class Sums:
     notes = ()
 
     def __init__(self, case: Case, steps: int) -> None:
-        self.rewards: Rewards = {"letters": (lambda rollout, task: vowel_share(rollout.text), 1.0)}
+        self.rewards: Rewards = {"even": (lambda rollout, task: even_share(_sampled(rollout)), 1.0)}
         conversations = case.conversations(case.prompts * steps + 2)
         tasks = [Task(f"sums-{i}", "sums", tuple(messages)) for i, messages in enumerate(conversations)]
         self._tasks = {"train": tasks[:-2], "eval": tasks[-2:]}
@@ -106,6 +109,11 @@ class StopAppendingBatch:
         self.batch.release(episode)
 
 
+def _sampled(rollout: Rollout) -> list[int]:
+    """Return the ids of all turns."""
+    return torch.cat([turn.token_ids for turn in rollout.turns]).tolist()
+
+
 def _with_stop(completion: Completion, stop: int) -> Completion:
     return replace(
         completion,
@@ -163,7 +171,9 @@ def case_recipe(case: Case, steps: int) -> dict[str, Any]:
             "name": str(model_folder(case.model)),
             "device": "cuda" if case.gpu else "cpu",
             "cuda_graphs": case.gpu,
+            "dtype": "bfloat16" if case.gpu else "float32",
         },
+        "optimizer": {"micro_batch_tokens": GPU_TOKENS} if case.gpu else {},
         "lora": {"rank": 16, "alpha": 32.0} if case.lora else False,
         "episode": {"max_turns": case.turns},
         "sampling": {

@@ -70,7 +70,7 @@ def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
             [Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], sampling_params
         )
     samples = [
-        _proof_sample(str(i), ids, completion.token_ids)
+        proof_sample(str(i), ids, completion.token_ids)
         for i, (ids, completion) in enumerate(zip(prompts, completions, strict=True))
     ]
     trainer_logprobs = _scored(policy, samples)
@@ -98,7 +98,7 @@ def proof_samples(causal: PreTrainedModel) -> list[Sample]:
         longest_supported(causal),
     )
     return [
-        _proof_sample(
+        proof_sample(
             str(i), _ids(causal, prompt, 1), _ids(causal, min(answer, int(max_length) - prompt), 7 + 4 * i)
         )
         for i, (prompt, answer) in enumerate(ROWS)
@@ -215,7 +215,7 @@ def _ids(causal: PreTrainedModel, length: int, stride: int) -> Tensor:
     return torch.arange(length) * stride % causal.config.get_text_config().vocab_size
 
 
-def _proof_sample(name: str, prompt: Tensor, answer: Tensor) -> Sample:
+def proof_sample(name: str, prompt: Tensor, answer: Tensor) -> Sample:
     """Return a sample of a prompt and its answer."""
     token_ids = torch.cat([prompt, answer])
     in_answer = torch.arange(len(token_ids)) >= len(prompt)

@@ -48,6 +48,10 @@ class MemoryPrediction:
         """Return the sum."""
         return sum(asdict(self).values())
 
+    def json(self) -> dict[str, int]:
+        """Return the bytes by purpose, and their total."""
+        return asdict(self) | {"total": self.total}
+
     def text(self) -> str:
         """Return a sentence for the user."""
         parts = ", ".join(f"{name} {size / GB:.2f}" for name, size in asdict(self).items() if size)

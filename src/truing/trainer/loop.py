@@ -39,6 +39,11 @@ from truing.utils.memory import reset_peak
 from truing.utils.phase_clock import PhaseClock, phase
 
 
+def clock_of(device: torch.device) -> PhaseClock:
+    """Return a clock that waits for the device at the end of each phase."""
+    return PhaseClock(torch.cuda.synchronize) if device.type == "cuda" else PhaseClock()
+
+
 class Loop:
     """Trains the stages of a recipe and records every step; keeps the state of the run between steps."""
 
@@ -52,8 +57,7 @@ class Loop:
         self.rollback = Rollback(out, self.checkpoints, writer, event_log)
         self.doctor = UpdateDoctor(session, event_log)
         self.evaluations: dict[str, Evaluation] = {}
-        on_cuda = causal_model(session.policy).device.type == "cuda"
-        self.clock = PhaseClock(torch.cuda.synchronize) if on_cuda else PhaseClock()
+        self.clock = clock_of(causal_model(session.policy).device)
         self.ranks = session.ranks
         self.interrupt = DeferredInterrupt(interruptible=self.ranks.size == 1)
         # of the current stage

@@ -59,7 +59,8 @@ def bytes_in_use(device: torch.device) -> int:
 def bytes_free(device: torch.device) -> int:
     """Return the bytes that can still be allocated."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     available = psutil.virtual_memory().available
     limits = [Path(path).read_text().strip() for path in CGROUP_LIMITS if Path(path).exists()]
     remaining = [int(limit) - psutil.Process().memory_info().rss for limit in limits if limit.isdigit()]

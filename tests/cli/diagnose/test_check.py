@@ -34,6 +34,7 @@ def test_static_trains_nothing():
     result = truing("check", RECIPES / "tiny.toml", *FEW, "--static")
     assert (result.code, result.err) == (0, "")
     assert "rules" not in result.out
+    assert "GB by their shapes (base" in result.out.splitlines()[-1]
 
 
 def test_unchecked_parts_are_listed():
@@ -54,7 +55,8 @@ def test_json_is_one_object():
     result = truing("check", RECIPES / "tiny.toml", *FEW, "sampling.max_new_tokens=1", "--json")
     assert result.code == 1
     facts = json.loads(result.out)
-    assert list(facts) == ["recipe", "findings", "not_checked", "notes", "checked"]
+    assert list(facts) == ["recipe", "findings", "not_checked", "notes", "checked", "memory"]
+    assert facts["memory"]["total"] == sum(facts["memory"][part] for part in facts["memory"]) / 2 > 0
     assert facts["recipe"] == "tiny"
     assert [each["check"] for each in facts["findings"]] == ["demonstrations fit"]
     assert facts["checked"]["the demonstration scores full"] == 10

@@ -5,19 +5,24 @@ from itertools import pairwise
 import pytest
 import torch
 from architectures import SMALL
+from fake_cuda_graphs import captured_on_cpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, DiffLlamaConfig
+from transformers import AutoModelForCausalLM, DiffLlamaConfig, Gemma3TextConfig, LlamaConfig, Qwen3Config
 
 import truing.engines.local.cuda_graphs
+import truing.engines.local.padded_rows
 from truing.engines.base import Request
-from truing.engines.local.cuda_graphs import GraphRows
+from truing.engines.local.cuda_graphs import GraphRows, captures
 from truing.engines.local.engine import LocalEngine
+from truing.engines.local.padded_rows import PaddedRows
 from truing.errors import ModelError
 from truing.models.load import load
 from truing.types.sampling_params import SamplingParams
 
 CONTRACT = SamplingParams(max_new_tokens=9, stop_ids=(257, 10, 20, 30), presence_penalty=0.5)
+SIZES = SMALL | {"vocab_size": 64, "max_position_embeddings": 128}
+CAPTURED = [LlamaConfig(**SIZES), Qwen3Config(**SIZES), Gemma3TextConfig(**SIZES, sliding_window=64)]
 PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_size=1, max_size=8)
 
 
@@ -47,6 +52,13 @@ def room(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(truing.engines.local.cuda_graphs, "GROW_TOKENS", request.param)
         yield request.param
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Steps on a CPU that are captured and replayed."""
+    with captured_on_cpu(monkeypatch) as made:
+        yield made
 
 
 @settings(max_examples=35)  # by each of three parameters
@@ -81,8 +93,7 @@ def test_a_step_is_made_anew_only_where_half_the_rows_have_ended_or_the_room_is_
 
 
 def test_a_model_that_attends_twice_in_a_layer_is_refused():
-    sizes = SMALL | {"vocab_size": 64, "max_position_embeddings": 128}
-    model = AutoModelForCausalLM.from_config(DiffLlamaConfig(**sizes)).eval()
+    model = AutoModelForCausalLM.from_config(DiffLlamaConfig(**SIZES)).eval()
     requests = [Request(torch.arange(5, 15), ("x", 0))]
     with pytest.raises(ModelError, match="attends more than once"):
         sampler_with(GraphRows, model).generate(requests, SamplingParams(max_new_tokens=4, stop_ids=(63,)))
@@ -91,6 +102,77 @@ def test_a_model_that_attends_twice_in_a_layer_is_refused():
 def test_graphs_without_cuda_are_an_error(model):
     with pytest.raises(ModelError, match="cuda_graphs needs CUDA"):
         LocalEngine(model, context_length=512, cuda_graphs=True)
+
+
+@pytest.mark.parametrize("config", CAPTURED, ids=lambda config: config.model_type)
+def test_a_replayed_graph_draws_the_same(graphs, room, config):
+    """Rows end at different times, tables grow, and graphs are captured again."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    requests = [Request(torch.arange(5, 10 + i % 4), ("x", i)) for i in range(12)]
+    sampling_params = SamplingParams(max_new_tokens=12, stop_ids=tuple(range(0, 64, 8)))
+    completions = sampler_with(GraphRows, model).generate(requests, sampling_params)
+    assert 1 < graphs.made <= graphs.replays
+    assert_same(completions, sampler_with(None, model).generate(requests, sampling_params))
+
+
+def test_under_autocast_a_replayed_graph_draws_from_the_same_distribution(graphs, model, monkeypatch):
+    """On CUDA a model in float32 computes under autocast, in which keys and values differ in dtype."""
+    for module in (truing.engines.local.cuda_graphs, truing.engines.local.padded_rows):
+        monkeypatch.setattr(module, "autocast", lambda model: torch.autocast("cpu", torch.bfloat16))
+    requests = [Request(torch.arange(40, 45 + i % 5), ("x", i)) for i in range(4)]
+    completions = sampler_with(GraphRows, model).generate(requests, CONTRACT)
+    assert graphs.replays
+    expected = sampler_with(None, model).generate(requests, CONTRACT)
+    for one, other in zip(completions, expected, strict=True):
+        assert torch.allclose(one.logprob[:2], other.logprob[:2], atol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (lambda step: torch.full((1,), step.filled), "assert"),  # a graph repeats the number of its capture
+        (lambda step: torch.tensor([step.filled]), "lift_fresh within a capture"),
+    ],
+)
+def test_a_step_that_cannot_be_captured_is_noticed(graphs, model, monkeypatch, column, message):
+    def attend(self, *args):
+        self.column = column(self)
+        return correct(self, *args)
+
+    correct = truing.engines.local.cuda_graphs.DecodeGraph._attend
+    monkeypatch.setattr(truing.engines.local.cuda_graphs.DecodeGraph, "_attend", attend)
+    monkeypatch.setattr(truing.engines.local.cuda_graphs, "GROW_TOKENS", 64)
+    requests = [Request(torch.arange(40, 50), ("x", 0))]
+    expected = sampler_with(None, model).generate(requests, CONTRACT)
+    with pytest.raises(AssertionError, match=message):
+        assert_same(sampler_with(GraphRows, model).generate(requests, CONTRACT), expected)
+
+
+def test_on_cuda_rows_are_padded_or_captured_and_not_a_tree(model, monkeypatch):
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    for cuda_graphs, rows in ((False, PaddedRows), (True, GraphRows)):
+        engine = LocalEngine(model, context_length=512, cuda_graphs=cuda_graphs)
+        assert type(engine.rows_for(64)) is rows
+    assert captures(model)
+
+
+def test_on_cuda_no_more_rows_are_sampled_at_once_than_their_keys_fit(model, monkeypatch):
+    """Two layers with two key heads of 20 numbers: 640 bytes a token in float32."""
+    engine = LocalEngine(model, context_length=512)
+    assert engine.rows_that_fit(100) == 128
+    monkeypatch.setattr(type(model), "device", torch.device("cuda"))
+    for free, rows in ((10**12, 128), (10 * 64_000 / 0.4 + 1, 10), (1, 1)):
+        monkeypatch.setattr("truing.engines.local.engine.bytes_free", lambda device, free=free: free)
+        assert engine.rows_that_fit(100) == rows
+    requests = [Request(torch.arange(40, 45), ("x", i)) for i in range(7)]
+    monkeypatch.setattr(engine, "rows_that_fit", lambda longest: 3)
+    monkeypatch.setattr(type(model), "device", torch.device("cpu"))
+    monkeypatch.setattr(engine, "rows_for", lambda longest: PaddedRows(model))
+    batch = engine.running_batch(CONTRACT)
+    with batch as running:
+        running.add(requests)
+        assert [len(part) for _, part in running._waiting] == [3, 3, 1]
 
 
 @pytest.mark.gpu

@@ -70,16 +70,19 @@ def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, stat
     from truing.doctor.diagnosis import fails
     from truing.doctor.report.text import report_facts as rule_facts
     from truing.doctor.report.text import report_lines
+    from truing.learner.memory_prediction import predict_memory
 
     console = Console(highlight=False)
-    report = check(recipe)
+    report, memory = check(recipe), predict_memory(recipe)
     if options.format == "text":
         console.print(str(report), markup=False, soft_wrap=True)
+        console.print(memory.text(), markup=False, soft_wrap=True)
     # do not train on a recipe whose tasks are unusable
     diagnosis = None if static or report.findings else preflight(recipe, on_event=_print_progress)
     if options.format == "json":
         rule_results = {} if diagnosis is None else {"rules": rule_facts(diagnosis)}
-        print(json.dumps({"recipe": recipe.name} | report_json(report) | rule_results, ensure_ascii=False))
+        facts = {"recipe": recipe.name} | report_json(report) | {"memory": memory.json()} | rule_results
+        print(json.dumps(facts, ensure_ascii=False))
     elif diagnosis is not None:
         for text, style in report_lines(diagnosis, "RUN", options.verbose):
             console.print(text, style=style or None, markup=False, soft_wrap=True)

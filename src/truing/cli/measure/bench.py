@@ -13,7 +13,7 @@ from truing.errors import RecipeError
 if TYPE_CHECKING:
     from truing.bench.cases import Case
 
-CASE_HELP = "short, long or agent; with CUDA also gpu-0.6b and gpu-4b"
+CASE_HELP = "short, long or agent; with CUDA also gpu-0.6b, gpu-0.6b-4k and gpu-4b"
 COST_HELP = ". On 2 cores one pair takes 2, 8 and 6 minutes, and TRL needs 6, 20 and 19 GB of memory."
 
 app = typer.Typer(

@@ -82,14 +82,7 @@ class DecodeGraph:
         self.ids_N[slot_indices] = ids
         self.column.fill_(self.filled)
         self.mask_NS[:, self.filled] = True
-        if self.model.device.type != "cuda":
-            logits_NV = self._compute()
-        else:
-            if self._graph is None:
-                self._capture()
-            assert self._graph is not None
-            self._graph.replay()
-            logits_NV = self._logits_NV
+        logits_NV = self._replay() if captures(self.model) else self._compute()
         self.filled += 1
         self.positions_N += 1
         return logits_NV[slot_indices]
@@ -131,16 +124,29 @@ class DecodeGraph:
         )
         return out[:, :, 0].transpose(0, 1)[None]
 
-    def _capture(self) -> None:
+    def _replay(self) -> Tensor:
+        """Compute the step by its graph."""
+        if self._graph is None:
+            self._graph = self._capture()
+        self._graph.replay()
+        return self._logits_NV
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
         """Capture the step after one warm-up run: https://docs.pytorch.org/docs/stable/notes/cuda.html."""
         warm_up = torch.cuda.Stream()
         warm_up.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm_up):
             self._compute()
         torch.cuda.current_stream().wait_stream(warm_up)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
             self._logits_NV = self._compute()
+        return graph
+
+
+def captures(model: PreTrainedModel) -> bool:
+    """Return whether a step of the model is captured as a graph; elsewhere each step is computed anew."""
+    return model.device.type == "cuda"
 
 
 def _table(layer: Any) -> Tensor:

@@ -16,14 +16,18 @@ from transformers import PreTrainedModel
 from truing.engines.base import Completion, Draws, Publish, Request, generate
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.merge_adapter import sync_weights
-from truing.engines.local.padded_rows import PaddedRows
+from truing.engines.local.padded_rows import PaddedRows, cache_bytes_per_token
 from truing.engines.local.running_batch import LocalBatch
 from truing.engines.local.tree_rows import TreeRows
 from truing.errors import ModelError
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.packed_weights import packed_weights
 from truing.types.sampling_params import SamplingParams
+from truing.utils.memory import bytes_free
 from truing.utils.phase_clock import phase
+
+CACHE_SHARE = 0.4
+"""Share of the free memory of a GPU for keys and values: as tables grow, old and new ones exist at once."""
 
 
 class LocalEngine:
@@ -98,6 +102,16 @@ class LocalEngine:
     def generate(self, requests: Sequence[Request], sampling_params: SamplingParams) -> list[Completion]:
         """Return one completion per request, in their order."""
         return generate(self, requests, sampling_params)
+
+    def rows_that_fit(self, longest: int) -> int:
+        """Return how many rows of up to ``longest`` tokens are sampled at once.
+
+        On CUDA each row has its own keys and values: a part of the free memory bounds them.
+        """
+        if self.model.device.type == "cpu":
+            return self.max_rows
+        row_bytes = longest * cache_bytes_per_token(self.model)
+        return max(1, min(self.max_rows, int(CACHE_SHARE * bytes_free(self.model.device)) // row_bytes))
 
     def rows_for(self, longest: int) -> TreeRows | PaddedRows:
         """Return the rows for contexts of up to ``longest`` tokens: a tree if the model supports it.

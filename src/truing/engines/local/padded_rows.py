@@ -91,3 +91,12 @@ class PaddedRows:
                 logits_to_keep=1,
             )
         return out.logits[:, -1]
+
+
+def cache_bytes_per_token(model: PreTrainedModel) -> int:
+    """Return the bytes of a token's keys and values in all layers; a state counts as one head."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_attention_heads", None) or 1
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    return 2 * config.num_hidden_layers * key_heads * width * model.dtype.itemsize

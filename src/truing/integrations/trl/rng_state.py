@@ -21,4 +21,4 @@ def rng_preserved() -> Iterator[None]:
 
 def rng_state_of(device: torch.device) -> Tensor:
     """Return torch's RNG state of a device."""
-    return torch.cuda.getrng_state_of(device) if device.type == "cuda" else torch.get_rng_state()
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

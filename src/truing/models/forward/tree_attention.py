@@ -72,6 +72,7 @@ def _attend(
             expected="plain causal attention",
             remedy="use another architecture",
         )
+    query, key, value = _as_autocast(query, key, value)
     width, narrow = query.shape[-1], value.shape[-1]
     wide = nn.functional.pad(value, (0, width - narrow)) if narrow < width else value
     scale = width**-0.5 if scaling is None else scaling
@@ -79,14 +80,30 @@ def _attend(
     return out[..., :narrow].transpose(1, 2).contiguous(), None
 
 
+def _as_autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return query, key and value in autocast's dtype if it is on: rotary positions leave some in float32."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    return tuple(each.to(torch.get_autocast_dtype(kind)) for each in tensors)
+
+
 AttentionInterface.register(NAME, _attend)  # type: ignore[arg-type]  # its protocol has more parameters than it passes
 
 
 def tree_attention(tree: TokenTree, device: torch.device) -> Attention:
     """Return the attention along a tree, with gradients."""
-    if device.type == "cpu":
-        segments = tree.segments()
-        return lambda _, q, k, v, scale: _TreeAttention.apply(q, k, v, segments, scale)
+    return segment_attention(tree) if device.type == "cpu" else flex_attention(tree, device)
+
+
+def segment_attention(tree: TokenTree) -> Attention:
+    """Return the attention along a tree by flash attention, segment by segment."""
+    segments = tree.segments()
+    return lambda _, q, k, v, scale: _TreeAttention.apply(q, k, v, segments, scale)
+
+
+def flex_attention(tree: TokenTree, device: torch.device) -> Attention:
+    """Return the attention along a tree by FlexAttention, under the tree as a mask."""
     mask = block_mask(tree, device)
     return lambda _, q, k, v, scale: _compiled_flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=True)
 

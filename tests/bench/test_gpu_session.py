@@ -1,0 +1,192 @@
+"""bench/gpu_session.py: what is kept between calls, failures of parts, and the figures it prints."""
+
+import json
+import sys
+
+import pytest
+from folders import ROOT
+
+from truing.bench.compare import BenchError
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(ROOT / "bench")
+    patch.syspath_prepend(ROOT / "bench" / "gpu")
+    import gpu_costs
+    import gpu_figures
+    import gpu_session
+    from gpu_results import PartError, Results, run_parts
+
+PARTS = ["a", "b", "c"]
+MACHINE = {"toy": True, "device": "a card", "command": "x", "versions": {}}
+
+
+@pytest.fixture
+def results(tmp_path):
+    made = Results(tmp_path / "results.json")
+    made.begin_session(MACHINE)
+    return made
+
+
+class Clock:
+    """Each part takes ten seconds."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def run(results, seconds=100.0, failing=(), parts=PARTS):
+    """Run the parts; return those that ran, with the seconds that each was given."""
+    clock, ran = Clock(), []
+
+    def part(name, left):
+        ran.append((name, left))
+        clock.now += 10.0
+        if name in failing:
+            raise PartError(f"{name} broke")
+        return {"value": name}
+
+    run_parts(results, parts, part, clock, seconds)
+    return ran
+
+
+def test_a_second_call_goes_on_where_the_first_ended(results):
+    assert run(results, seconds=15.0) == [("a", 15.0), ("b", 5.0)]
+    content = json.loads(results.path.read_text())
+    assert {name: part["state"] for name, part in content["parts"].items()} == {"a": "done", "b": "done"}
+    assert content["parts"]["a"]["result"] == {"value": "a"}
+    assert content["parts"]["a"]["seconds"] == 10.0
+    results.begin_session(MACHINE)
+    assert [name for name, _ in run(results)] == ["c"]
+    content = json.loads(results.path.read_text())
+    assert [content["parts"][name]["session"] for name in PARTS] == [0, 0, 1]
+    assert run(results) == []
+
+
+def test_a_part_that_fails_is_on_record_and_comes_last_the_next_time(results):
+    assert [name for name, _ in run(results, failing=["a"], parts=PARTS[:2])] == ["a", "b"]
+    failed = results.read()["parts"]["a"]
+    assert (failed["state"], failed["error"], results.of("a")) == ("failed", "a broke", None)
+    assert [name for name, _ in run(results)] == ["c", "a"]
+    assert results.of("a") == {"value": "a"}
+
+
+def test_a_part_during_which_the_machine_was_taken_away_comes_last(results):
+    def part(name, left):
+        assert results.read()["parts"][name]["state"] == "running"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_parts(results, PARTS, part, Clock(), 100.0)
+    assert [name for name, _ in run(results)] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("change", [{"toy": False}, {"device": "another card"}])
+def test_one_file_has_the_results_of_one_machine(results, change):
+    with pytest.raises(BenchError, match="of another machine") as error:
+        results.begin_session(MACHINE | change)
+    assert error.value.got == {"toy": True, "device": "a card"} | change
+
+
+def test_a_file_says_which_machine_command_and_versions_it_is_of(tmp_path):
+    results = Results(tmp_path / "results.json")
+    results.begin_session(gpu_session.machine(toy=True))
+    (session,) = json.loads(results.path.read_text())["sessions"]
+    assert session.keys() >= {"at", "command", "device", "threads", "toy"}
+    assert session["versions"].keys() == set(gpu_session.LIBRARIES)
+
+
+def test_every_part_fills_a_row_and_every_row_has_parts():
+    named = [part for figure in gpu_figures.FIGURES for part in figure.parts]
+    assert set(named) == gpu_session.parts(toy=True, device="cpu").keys()
+
+
+def test_rows_are_those_of_the_page_and_an_aim_is_no_result(results):
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for figure in gpu_figures.FIGURES:
+        assert f"| {figure.row} | {figure.aim} |".replace("|  |", "| |") in text
+    assert all("measured" in line for line in list(gpu_figures.lines(results))[2:])
+    assert "not measured (speed.4k.truing, speed.4k.trl); aim ≥ 4" in "\n".join(gpu_figures.lines(results))
+
+
+def test_values_are_read_from_the_parts(results):
+    for part, result in {
+        "correctness.graphs": {"all_agree": False},
+        "memory.4b": {"peak": 30.0, "predicted": 40.0, "held": 8.8, "by_shapes": 8.0},
+        "speed.4k.truing": {"step": 2.0, "peak_memory": 20.0},
+        "speed.4k.trl": {"step": 9.0, "peak_memory": 50.0},
+        "speed.4b": {"doctor": 0.01, "record": 0.005, "publication": 0.002, "share_of_products": 0.6},
+    }.items():
+        results.set(part, "done", result=result)
+    lines = list(gpu_figures.lines(results))
+    assert lines[1] == "toy sizes: none of these is a figure of a GPU"
+    for line in (
+        "captured and plain steps draw the same ids: measured no; aim yes",
+        "held by a LoRA run at 4B ÷ predicted by shapes: measured 1.1",
+        "peak of a LoRA run at 4B ÷ predicted: measured 0.75",
+        "step at prompts of 4k, TRL ÷ Truing: measured 4.5; aim ≥ 4",
+        "peak memory at prompts of 4k, Truing ÷ TRL: measured 0.4; aim ≤ 0.5",
+        "MFU of the learner at 4B: not known for this card; aim ≥ 0.45",
+        "doctor and record, share of a step at 4B: measured 0.015; aim ≤ 0.02",
+    ):
+        assert f"  {line}" in lines
+
+
+def test_a_part_is_a_process_whose_error_or_time_limit_is_reported(tmp_path, monkeypatch):
+    script = tmp_path / "script.py"
+    monkeypatch.setattr(gpu_session, "__file__", str(script))
+    script.write_text("import sys; print('noise'); print('{\"argv\": \"' + ' '.join(sys.argv[1:]) + '\"}')")
+    assert gpu_session.run_part(True, "x", 60.0) == {"argv": "- --part x --toy"}
+    script.write_text("raise ValueError('CUDA error')")
+    with pytest.raises(PartError, match="CUDA error"):
+        gpu_session.run_part(True, "x", 60.0)
+    script.write_text("import time; time.sleep(60)")
+    with pytest.raises(PartError, match="not done in the 0 seconds"):
+        gpu_session.run_part(True, "x", 0.2)
+
+
+def test_trl_runs_in_its_fastest_form_that_fits(monkeypatch):
+    tried = []
+
+    def side(name, case, steps):
+        tried.append((case.trl_rows, case.trl_recomputes))
+        if case.trl_rows > 32:
+            raise BenchError("the trl side failed", got="CUDA out of memory")
+        return {"step": 1.0}
+
+    monkeypatch.setattr(gpu_costs, "run_side", side)
+    result = gpu_costs.speed_of_trl("gpu-0.6b-4k", toy=False)
+    assert result == {"step": 1.0, "form": "32 rows", "out_of_memory": ["128 rows", "64 rows"]}
+    assert tried == [(128, False), (64, False), (32, False)]
+    monkeypatch.setattr(gpu_costs, "TRL_FORMS", ((64, False),))
+    with pytest.raises(BenchError, match="no form of TRL's side fits"):
+        gpu_costs.speed_of_trl("gpu-0.6b-4k", toy=False)
+
+
+def test_an_error_of_trl_that_is_no_lack_of_memory_is_raised(monkeypatch):
+    def side(name, case, steps):
+        raise BenchError("the trl side failed", got="no module named trl")
+
+    monkeypatch.setattr(gpu_costs, "run_side", side)
+    with pytest.raises(BenchError, match="no module named trl"):
+        gpu_costs.speed_of_trl("gpu-0.6b", toy=False)
+
+
+@pytest.mark.parametrize("part", ["correctness.gradients", "correctness.sampler", "correctness.graphs"])
+def test_correctness_holds_on_a_cpu(part):
+    assert gpu_session.parts(toy=True, device="cpu")[part]()["all_agree"] is True
+
+
+@pytest.mark.slow
+def test_the_whole_script_runs_at_toy_sizes(tmp_path, monkeypatch, capsys):
+    """Some two and a half minutes, mostly imports of its processes."""
+    file = tmp_path / "results.json"
+    monkeypatch.setattr(sys, "argv", ["gpu_session.py", str(file), "--toy"])
+    gpu_session.main()
+    parts = json.loads(file.read_text())["parts"]
+    assert {name: part.get("error", "done") for name, part in parts.items()} == dict.fromkeys(parts, "done")
+    assert parts.keys() == gpu_session.parts(toy=True, device="cpu").keys()
+    out = capsys.readouterr().out
+    assert out.count(": measured ") == len(gpu_figures.FIGURES) - 1, "MFU has no peak on a CPU"
+    assert "not measured" not in out

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -12,6 +13,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from truing.distributed.ranks import ONE, Ranks
 from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite, saved_tensors
@@ -19,6 +21,7 @@ from truing.models.folder_check import check_folder
 from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.progress_bars import no_progress_bars
+from truing.models.read_parts import reading_parts
 from truing.models.resolve import first_line, resolve_model
 from truing.models.stop_ids import stop_ids
 from truing.utils.memory import is_out_of_memory
@@ -45,6 +48,7 @@ def load(
     chat_template: str | None = None,
     device: str = "auto",
     dtype: torch.dtype = torch.float32,
+    ranks: Ranks = ONE,
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
@@ -54,11 +58,12 @@ def load(
         chat_template: a Jinja file to use instead of the model's own template.
         device: ``cpu``, ``cuda``, or ``auto``: CUDA if available.
         dtype: of the weights.
+        ranks: with a mesh, which all call this together, and each reads its part of each weight alone.
     """
     folder = resolve_model(name, revision)
     check_folder(folder)
     tokenizer = load_tokenizer(folder, chat_template)
-    model = _load_model(folder, device, dtype)
+    model = _load_model(folder, device, dtype, ranks)
     _check_vocabulary(model, tokenizer, folder)
     stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
     return LoadedModel(
@@ -101,13 +106,31 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
     return tokenizer
 
 
-def _load_model(folder: Path, device: str, dtype: torch.dtype) -> PreTrainedModel:
-    """Return the model of a folder; every weight is read from its files."""
+def _load_model(folder: Path, device: str, dtype: torch.dtype, ranks: Ranks) -> PreTrainedModel:
+    """Return the model of a folder, with this rank's parts of the weights if there is a mesh."""
+    device = available_device(device)
+    model = ranks.together("reading the model", lambda: _read_model(folder, device, dtype, ranks.mesh))
+    check_finite(
+        saved_tensors(model),
+        "this model has weights that are not finite, so its outputs are NaN",
+        folder,
+        remedy="download the model again; if a training run wrote it, use an earlier checkpoint of that run",
+    )
+    # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
+    model.get_input_embeddings().padding_idx = None
+    use_onednn(model)
+    use_fused_modules(model)
+    return model.to(device).eval()
+
+
+def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh | None) -> PreTrainedModel:
+    """Return a model with every weight as it is in the files."""
     try:
-        with no_progress_bars():
+        with no_progress_bars(), reading_parts(mesh):
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=dtype,
+                device_map=None if mesh is None else device,  # a whole model is moved later
                 output_loading_info=True,
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,  # the error below names them
@@ -134,17 +157,7 @@ def _load_model(folder: Path, device: str, dtype: torch.dtype) -> PreTrainedMode
             expected="every weight, in the shape of config.json",
             remedy="download the model again, or check that config.json belongs to these weights",
         )
-    check_finite(
-        saved_tensors(model),
-        "this model has weights that are not finite, so its outputs are NaN",
-        folder,
-        remedy="download the model again; if a training run wrote it, use an earlier checkpoint of that run",
-    )
-    # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
-    model.get_input_embeddings().padding_idx = None
-    use_onednn(model)
-    use_fused_modules(model)
-    return model.to(available_device(device)).eval()
+    return model
 
 
 def available_device(device: str) -> str:

@@ -46,7 +46,8 @@ class Session:
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module  # trained; sharded over ranks
-    # with whole weights, of the last ``gather_weights``, in the dtype that computes; or the policy itself
+    # with whole weights, of the last ``gather_weights``, in the dtype that computes; or the policy itself.
+    # With several ranks and ``engine.kind = "vllm"`` it is in main memory
     whole_policy: nn.Module
     ranks: Ranks
     sampling_ranks: Ranks  # the same, for the thread that samples
@@ -199,12 +200,16 @@ class Session:
 
 
 def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
-    """Shard a policy and prove its forward; return the one to sample from, with whole weights."""
+    """Shard a policy and prove its forward; return the one with whole weights, that samples or is published.
+
+    Servers sample from copies of their own, so beside them it is in main memory.
+    """
     masters = dtype_of_masters(recipe)
     if ranks.mesh is None:
         prove_forward(policy)
         return as_it_computes(policy, recipe)
-    whole_policy = with_weights_in(masters, policy)
+    main_memory = torch.device("cpu") if recipe.engine.kind == "vllm" else None
+    whole_policy = with_weights_in(masters, policy, main_memory)
     if masters is not None:  # rounded, less can be proven
         exact = sharing_weights(policy)
         shard_model(exact, ranks.mesh)

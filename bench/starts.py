@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 bench/starts.py [--full] [--dtype bfloat16]
 
 Prints for each rank the bytes of its process beyond those before, at most and at the end, in units of the
-bytes of the model in float32. Pages of the model's files do not count: the system can drop them.
+bytes of the model in float32. Files hold another dtype than is loaded, so no weight is a page of a file, and
+freed memory returns to the system.
 """
 
 import argparse
@@ -18,10 +19,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from truing.api import env_from_recipe
 from truing.config import Recipe, resolve
 from truing.distributed.ranks import Ranks, join
+from truing.learner import session as session_module
 from truing.learner.learner import open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.learner.restore import dtype_of_masters
-from truing.learner.session import open_session
 from truing.models.builtin import ensure_built
 from truing.utils.memory import release_freed_memory
 
@@ -38,7 +39,9 @@ def main() -> None:
         small = recipe_of("tiny", args)
         ranks = join("cpu", 1, 300, mesh_of_one=dtype_of_masters(small) is not None)
         measured(small, ranks)
-        ranks.on_first("the model", lambda: write(Path(folder)))
+        ranks.on_first(
+            "the model", lambda: write(Path(folder), torch.bfloat16 if args.full else torch.float32)
+        )
         path = ranks.gather("the folder", folder)[0]
         most, held, count = measured(recipe_of(path, args), ranks)
         ratios = f"at most {most / 4 / count:.2f}, then {held / 4 / count:.2f}"
@@ -62,8 +65,8 @@ def recipe_of(model: str, args: argparse.Namespace) -> Recipe:
     )
 
 
-def write(folder: Path) -> None:
-    """Write a random model of 189 million weights, with the tokenizer of the small one."""
+def write(folder: Path, dtype: torch.dtype) -> None:
+    """Write a random model of 151 million weights, with the tokenizer of the small one."""
     small = ensure_built("tiny")
     for file in small.iterdir():
         if "safetensors" not in file.name and file.name != "config.json":
@@ -79,7 +82,7 @@ def write(folder: Path) -> None:
             "head_dim": 64,
         }
     )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
 
 
 def measured(recipe: Recipe, ranks: Ranks) -> tuple[int, int, int]:
@@ -93,7 +96,7 @@ def measured(recipe: Recipe, ranks: Ranks) -> tuple[int, int, int]:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    session = open_session(recipe, env_from_recipe(recipe), ranks)
+    session = session_module.open_session(recipe, env_from_recipe(recipe), ranks)
     learner = open_learner(session, "grpo", MemoryBudget(MemoryNeed(0, 1), 1, 1), resume=None)
     over.set()
     thread.join()
@@ -112,5 +115,6 @@ def anonymous_bytes() -> int:
 
 
 if __name__ == "__main__":
+    session_module.keep_freed_memory = lambda: None
     torch.manual_seed(0)
     main()

@@ -5,6 +5,7 @@ import subprocess
 import forked_ranks
 import parts_of_models
 import pytest
+from architectures import tiny_config, tiny_model
 from safetensors.torch import load_file, save_file
 
 from truing.models.builtin import ensure_built
@@ -22,17 +23,33 @@ def two_ranks(*words):
     )
 
 
+def copy_tokenizer(folder):
+    folder.mkdir(exist_ok=True)
+    for file in ensure_built("tiny").iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            (folder / file.name).write_bytes(file.read_bytes())
+
+
 def test_the_parts_of_two_ranks_are_the_weights():
     process = two_ranks("tiny", "float32", "tiny-moe", "float32", "tiny", "bfloat16", "tiny-moe", "bfloat16")
     assert process.returncode == 0, process.stderr[-3000:]
 
 
+def test_a_model_whose_files_have_other_rows_is_read_whole(tmp_path):
+    """The files of olmo_hybrid hold what two weights are in one tensor; those of mixtral each expert."""
+    for model_type in ("olmo_hybrid", "mixtral"):
+        copy_tokenizer(tmp_path / model_type)
+        tiny_model(tiny_config(model_type)).save_pretrained(tmp_path / model_type)
+    folders = [tmp_path / "olmo_hybrid", tmp_path / "mixtral"]
+    process = two_ranks(*(word for folder in folders for word in (folder, "float32")))
+    assert process.returncode == 0, process.stderr[-3000:]
+
+
 def test_two_ranks_refuse_files_that_lack_a_weight(tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for file in ensure_built("tiny").iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    weights = load_file(folder / "model.safetensors")
+    copy_tokenizer(tmp_path)
+    small = ensure_built("tiny")
+    (tmp_path / "config.json").write_bytes((small / "config.json").read_bytes())
+    weights = load_file(small / "model.safetensors")
     del weights["model.norm.weight"]
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    assert "among them model.norm.weight" in two_ranks(folder, "float32").stderr
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    assert "among them model.norm.weight" in two_ranks(tmp_path, "float32").stderr

@@ -31,7 +31,7 @@ def shard(
 ) -> None:
     """Shard the parameters of a module in place: those of each layer together, the others with the root.
 
-    Parameters that are parts already (``part_of``) stay the same objects.
+    Parameters that are parts already (``keep_parts``) stay the same objects.
 
     Args:
         root: computed through ``in_forward``.
@@ -100,13 +100,25 @@ def _parts(modules: Iterable[nn.Module]) -> Iterator[Part]:
                 yield module, name, part
 
 
-def part_of(shape: Tensor, mesh: DeviceMesh) -> DTensor:
-    """Return this rank's part, without data, of a tensor of this shape and dtype, as ``shard`` cuts it."""
+def keep_parts(root: nn.Module, mesh: DeviceMesh) -> None:
+    """Put this rank's part in the place of each parameter, as ``shard`` cuts them; tied ones stay tied."""
+    parts: dict[int, nn.Parameter] = {}
+    for module in root.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            if isinstance(weight, DTensor):
+                continue
+            if id(weight) not in parts:
+                parts[id(weight)] = nn.Parameter(_part(weight, mesh), requires_grad=weight.requires_grad)
+            setattr(module, name, parts[id(weight)])
+
+
+def _part(weight: Tensor, mesh: DeviceMesh) -> DTensor:
+    """Return this rank's rows of a weight, in memory of their own; without data if it has none."""
     placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
-    size, _ = compute_local_shape_and_global_offset(shape.shape, mesh, placements)
-    local = torch.empty(size, dtype=shape.dtype, device="meta")
+    size, offset = compute_local_shape_and_global_offset(weight.shape, mesh, placements)
+    rows = weight.detach()[offset[0] : offset[0] + size[0]].clone()
     return DTensor.from_local(
-        local, mesh, placements, run_check=False, shape=shape.shape, stride=shape.stride()
+        rows, mesh, placements, run_check=False, shape=weight.shape, stride=weight.stride()
     )
 
 

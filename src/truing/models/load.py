@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from truing.distributed.ranks import ONE, Ranks
+from truing.distributed.sharding import keep_parts
 from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite, saved_tensors
@@ -157,6 +158,8 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
             expected="every weight, in the shape of config.json",
             remedy="download the model again, or check that config.json belongs to these weights",
         )
+    if mesh is not None:
+        keep_parts(model, mesh)  # of a model that was read whole
     return model
 
 

@@ -1,5 +1,9 @@
-"""Loads models as a rank, and compares its parts with whole weights: ``python … FOLDER_OR_NAME DTYPE …``."""
+"""Loads models as a rank, and compares its parts with whole weights: ``python … FOLDER_OR_NAME DTYPE …``.
 
+``FOLDER:FOLDER`` are a folder for each rank.
+"""
+
+import os
 import sys
 
 import torch
@@ -31,4 +35,5 @@ def compare(name: str, dtype: torch.dtype) -> None:
 
 if __name__ == "__main__":
     for name, dtype in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
-        compare(name, getattr(torch, dtype))
+        folders = name.split(":")
+        compare(folders[int(os.environ["RANK"]) % len(folders)], getattr(torch, dtype))

@@ -53,3 +53,14 @@ def test_two_ranks_refuse_files_that_lack_a_weight(tmp_path):
     del weights["model.norm.weight"]
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     assert "among them model.norm.weight" in two_ranks(tmp_path, "float32").stderr
+
+
+def test_two_ranks_refuse_files_of_another_model(tmp_path):
+    small, other = ensure_built("tiny"), tmp_path / "other"
+    copy_tokenizer(other)
+    (other / "config.json").write_bytes((small / "config.json").read_bytes())
+    weights = load_file(small / "model.safetensors")
+    weights["model.norm.weight"][0] += 1
+    save_file(weights, other / "model.safetensors", {"format": "pt"})
+    said = two_ranks(f"{small}:{other}", "float32").stderr
+    assert said.count("DistributedError: the ranks differ in the model's model.safetensors") == 2

@@ -1,5 +1,6 @@
 """Load a model and its tokenizer: a built-in model, hub id, folder or GGUF file."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,6 +111,7 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
 def _load_model(folder: Path, device: str, dtype: torch.dtype, ranks: Ranks) -> PreTrainedModel:
     """Return the model of a folder, with this rank's parts of the weights if there is a mesh."""
     device = available_device(device)
+    _check_same_files(folder, ranks)
     model = ranks.together("reading the model", lambda: _read_model(folder, device, dtype, ranks.mesh))
     check_finite(
         saved_tensors(model),
@@ -122,6 +124,24 @@ def _load_model(folder: Path, device: str, dtype: torch.dtype, ranks: Ranks) -> 
     use_onednn(model)
     use_fused_modules(model)
     return model.to(device).eval()
+
+
+def _check_same_files(folder: Path, ranks: Ranks) -> None:
+    """Raise on all ranks if one has other files: parts of several models would make one."""
+    if ranks.size == 1:
+        return
+    weights = (path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    paths = [folder / "config.json", *sorted(weights)]
+    ranks.check_same(
+        {f"the model's {path.name}": _file_digest(path) for path in paths},
+        remedy="let every rank read the same model folder",
+    )
+
+
+def _file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh | None) -> PreTrainedModel:

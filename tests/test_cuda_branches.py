@@ -218,7 +218,8 @@ def test_a_server_sees_the_gpu_of_its_rank(monkeypatch):
 def test_the_engine_of_a_recipe_with_graphs(on_cuda, mini, monkeypatch):
     made = {}
     monkeypatch.setattr(open_engine, "prove_sampler", lambda policy, engine: None)
-    monkeypatch.setattr(open_engine, "LocalEngine", lambda model, **options: made.update(options))
+    engine = SimpleNamespace(publish=lambda *weights: None)
+    monkeypatch.setattr(open_engine, "LocalEngine", lambda model, **options: made.update(options) or engine)
     recipe = resolve(mini(model={"name": "tiny", "cuda_graphs": True}))
     open_engine.open_engine(recipe, SimpleNamespace(context_length=9), on_cuda)
     assert made == {"context_length": 9, "cuda_graphs": True}

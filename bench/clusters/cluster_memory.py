@@ -1,4 +1,4 @@
-"""Bytes of a rank's GPU and of an engine's: pure formulas of what Truing holds today."""
+"""Bytes of a rank's GPU, of an engine's and of main memory, beside vLLM servers: what Truing holds today."""
 
 from cluster_model import BFLOAT16, FLOAT32, Rates, Shape
 
@@ -28,12 +28,11 @@ def trainer_memory(shape: Shape, trained: int, ranks: int, ahead: int, number: i
     """
     full = trained == shape.weights
     is_sharded = ranks > 1 or (full and number < FLOAT32)
-    around = shape.weights - shape.body  # embedding and head stay gathered with the root
-    layer = shape.body / shape.layers
+    around, layer = _around_and_layer(shape)
     return {
         "shards": ((0 if full else number * shape.weights) + 4 * FLOAT32 * trained) / ranks,
-        "whole copy to publish": number * shape.weights if is_sharded else 0.0,
-        "copy that scores, ahead": (number if full else FLOAT32) * trained if ahead else 0.0,
+        # beside shards the whole weights are in main memory, and so are their copies
+        "copy that scores, ahead": FLOAT32 * trained if ahead and not is_sharded else 0.0,
         "gathered layers": number * (around + 2 * layer) if is_sharded else 0.0,
         "gathered gradients": number * (around + layer) if is_sharded and full else 0.0,
         "logits": LOGIT_BYTES,
@@ -41,13 +40,25 @@ def trainer_memory(shape: Shape, trained: int, ranks: int, ahead: int, number: i
 
 
 def start_memory(shape: Shape, trained: int, ranks: int, number: int) -> float:
-    """Return the bytes at the start: each rank loads all weights, and copies its shards of them.
+    """Return the bytes at the start: each rank reads its parts, and its forward is proven with them.
 
-    Weights that are trained are loaded in float32; where they compute in another size, they are copied.
+    Weights that are trained are float32, in which the forward is proven too.
     """
-    loaded = FLOAT32 if trained == shape.weights else number
-    rounded = number if loaded != number else 0
-    return shape.weights * (loaded + rounded + (loaded / ranks if ranks > 1 or rounded else 0))
+    full = trained == shape.weights
+    held = FLOAT32 if full else number
+    around, layer = _around_and_layer(shape)
+    gathered = held * (around + 2 * layer) if ranks > 1 or (full and number < FLOAT32) else 0.0
+    return held * shape.weights / ranks + gathered
+
+
+def host_memory(shape: Shape, ranks: int, number: int) -> float:
+    """Return the bytes of main memory for the whole weights of the ranks of a node."""
+    return ranks * number * shape.weights
+
+
+def _around_and_layer(shape: Shape) -> tuple[float, float]:
+    """Return the weights of embedding and head, which stay gathered with the root, and those of a layer."""
+    return shape.weights - shape.body, shape.body / shape.layers
 
 
 def cache_tokens(shape: Shape, rates: Rates, utilization: float = 0.92, workspace: float = 2e9) -> int:

@@ -1,7 +1,7 @@
 """Seconds of a GRPO step with ranks, from rates: pure formulas of what Truing does today.
 
 Letters: N weights, T trained weights, R ranks. Each rank keeps weights in float32, computes in bfloat16 on
-CUDA, shards weights, gradients and moments with FSDP2, holds all weights once more to publish them, and
+CUDA, shards weights, gradients and moments with FSDP2, holds all weights in main memory to publish them, and
 computes metrics and the doctor's facts over the rows of all ranks; the first one also writes the record.
 """
 
@@ -18,6 +18,9 @@ DIGESTED = 8_000_000
 
 SUM_CHUNK = 1 << 18
 """Elements that a digest sums at a time (``models/digest.py``)."""
+
+PROOF_TOKENS = {"adapter": 40 + 8 + 9 + 10 + 3 * 4, "all": 40 + 136 + 9 + 10 + 3 * 4}
+"""Tokens of the row and of the turns that prove a publication (``engines/vllm/canary.py``)."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class Rates:
     chunk: float = 50e-6  # seconds of one chunk of a digest: its kernels and a read of the result
     publication: float = 0.0  # CPU seconds per trained weight: copy, two digests, file, expected responses
     proof: float = 0.0  # seconds of a server's answers to a publication's proof
+    host: float = math.inf  # operations/s of a rank's share of the CPUs, which score a publication's rows
     # seconds per trained tensor that several ranks exchange one by one, beside its bytes
     tensor_published: float = 0.0
     tensor_updated: float = 0.0  # its norm, and the entries that are compared with the backward passes
@@ -213,14 +217,17 @@ def digest_seconds(shape: Shape, trained: int, rates: Rates, ranks: int) -> floa
 def publication_seconds(shape: Shape, trained: int, rates: Rates, ranks: int) -> float:
     """Return the seconds of a publication, which every rank writes, reads back and lets its server load.
 
-    Trained weights are gathered twice, into the whole copy and for the digest, which sums chunk by chunk.
+    Trained weights are gathered twice, into the whole copy and for the digest, which sums chunk by chunk. The
+    whole copy scores the rows and turns of the proof in main memory.
     """
+    scored = PROOF_TOKENS["all" if trained == shape.weights else "adapter"]
     size = (rates.number if trained == shape.weights else FLOAT32) * trained
     gathers = 2 * size * (ranks - 1) / ranks / (rates.link * rates.link_share)
     digest = trained / SUM_CHUNK * rates.chunk
     files = min(ranks, rates.node) * size / rates.disk
     exchanges = rates.tensor_published * shape.tensors(trained) if ranks > 1 else 0.0
-    return gathers + exchanges + digest + files + rates.publication * trained + rates.proof
+    scoring = 2 * shape.weights * scored / rates.host
+    return gathers + exchanges + digest + files + rates.publication * trained + rates.proof + scoring
 
 
 def exchange_seconds(work: Work, controller: Controller, rates: Rates, ranks: int) -> float:

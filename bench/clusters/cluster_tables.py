@@ -17,6 +17,7 @@ from cluster_generation import Generation, answer_lengths, simulate
 from cluster_memory import (
     activation_bytes,
     cache_tokens,
+    host_memory,
     recomputed_bytes,
     start_memory,
     trainer_memory,
@@ -57,12 +58,13 @@ H100 = Rates(
     update_share=0.7,
     link_share=0.8,
     proof=1.0,
+    host=0.5e12,
     publication=2.6e-9,
     tensor_published=0.9e-3,
     tensor_updated=1.7e-3,
     tensor_digested=3.6e-3,
 )
-"""An H100 SXM. From ``gloo`` to ``proof`` these are assumptions; ``publication`` is a quarter of what
+"""An H100 SXM. From ``gloo`` to ``host`` these are assumptions; ``publication`` is a quarter of what
 ``--check`` measures on one thread, since a rank has several, and the last three are measured there."""
 
 CONTROLLER = Controller(
@@ -197,7 +199,17 @@ PHASES = ("publish", "generate", "train", "exchange", "record", "doctor", "other
 
 def print_memory() -> None:
     """Print what a training GPU and a server's GPU hold, by model, trained weights and ranks."""
-    _row("GPUs", "model", "trained", "at the start", "while it trains", "a server's weights", "cache", "fits")
+    _row(
+        "GPUs",
+        "model",
+        "trained",
+        "at the start",
+        "while it trains",
+        "main",
+        "a server's weights",
+        "cache",
+        "fits",
+    )
     for gpus in (8, 64):
         for shape in SHAPES:
             for lora in (True, False):
@@ -208,6 +220,7 @@ def print_memory() -> None:
                     "LoRA" if lora else "all",
                     f"{found.start / 1e9:.0f} GB",
                     f"{found.memory / 1e9:.0f} GB",
+                    f"{host_memory(shape, min(gpus // 2, H100.node), H100.number) / 1e9:.0f} GB",
                     f"{H100.number * shape.weights / 1e9:.0f} GB",
                     f"{found.cache // 1000} k tokens",
                     "yes" if found.fits(H100) else "no",

@@ -130,6 +130,21 @@ def test_ranks_divide_what_is_sharded(table):
     assert two.sampler == one.base + one.trained
 
 
+@pytest.mark.parametrize(
+    ("kind", "device", "lora", "counts"),
+    [
+        ("vllm", "cuda", LORA, False),
+        ("vllm", "cuda", False, False),
+        ("vllm", "cpu", LORA, True),
+        ("local", "cuda", LORA, True),
+    ],
+)
+def test_beside_servers_whole_weights_are_in_main_memory(table, monkeypatch, kind, device, lora, counts):
+    monkeypatch.setattr("truing.learner.memory_prediction.available_device", lambda _: device)
+    recipe = table("bfloat16", lora, trainer={"ranks": 2}, engine={"kind": kind})
+    assert (predict_memory(resolve(recipe)).sampler > 0) == counts
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [False, LORA], ids=["full", "lora"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

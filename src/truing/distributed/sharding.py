@@ -5,7 +5,7 @@ denominators count the tokens of all ranks (``learner/step.py``).
 https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ def shard(
 ) -> None:
     """Shard the parameters of a module in place: those of each layer together, the others with the root.
 
+    Parameters that are parts already (``keep_parts``) stay the same objects.
+
     Args:
         root: computed through ``in_forward``.
         layers: of the root, in the order in which they compute.
@@ -40,12 +42,16 @@ def shard(
     """
     if mesh is None:
         return
+    # FSDP2 cuts whole parameters, of which it only needs shapes
+    parts = _replaced(root, lambda part: torch.empty(part.shape, dtype=part.dtype, device="meta"))
     reduce_dtype = None if dtype is None else torch.float32
     # inputs of layers have the dtype of the embedding; casting others would differ from the plain model
     precision = MixedPrecisionPolicy(dtype, reduce_dtype, cast_forward_inputs=False)
     for module in (*layers, root):
         # freed after a forward without gradients too: else the next one would compute with older weights
         fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=precision)
+    for module, name, part in parts:
+        setattr(module, name, part)  # FSDP2 takes parameters as they are when it first computes
     for module in root.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
@@ -57,6 +63,76 @@ def shard(
 
 def _call(compute: Callable[[], T]) -> T:
     return compute()
+
+
+Part = tuple[nn.Module, str, nn.Parameter]
+"""A parameter of which this rank has its part, with its module and its name there."""
+
+
+def _replaced(root: nn.Module, stand_in: Callable[[Tensor], Tensor]) -> list[Part]:
+    """Put what ``stand_in`` returns in the place of each part, of tied ones once; return the parts."""
+    parts, others = list(_parts(root.modules())), dict[int, nn.Parameter]()
+    for module, name, part in parts:
+        if id(part) not in others:
+            others[id(part)] = nn.Parameter(stand_in(part), requires_grad=part.requires_grad)
+        setattr(module, name, others[id(part)])
+    return parts
+
+
+@contextmanager
+def whole_shapes(root: nn.Module) -> Iterator[None]:
+    """Within the block parts look like whole parameters, without memory; then they train as those did."""
+    parts = _replaced(
+        root, lambda part: torch.zeros((), dtype=part.dtype, device=part.device).expand(part.shape)
+    )
+    try:
+        yield
+    finally:
+        for module, name, part in parts:
+            setattr(module, name, part.requires_grad_(getattr(module, name).requires_grad))
+
+
+def _parts(modules: Iterable[nn.Module]) -> Iterator[Part]:
+    """Yield the own parameters of modules that are parts."""
+    for module in modules:
+        for name, part in module.named_parameters(recurse=False):
+            if isinstance(part, DTensor):
+                yield module, name, part
+
+
+def keep_parts(root: nn.Module, mesh: DeviceMesh) -> None:
+    """Put this rank's part in the place of each parameter, as ``shard`` cuts them; tied ones stay tied."""
+    parts: dict[int, nn.Parameter] = {}
+    for module in root.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            if isinstance(weight, DTensor):
+                continue
+            if id(weight) not in parts:
+                parts[id(weight)] = nn.Parameter(_part(weight, mesh), requires_grad=weight.requires_grad)
+            setattr(module, name, parts[id(weight)])
+
+
+def _part(weight: Tensor, mesh: DeviceMesh) -> DTensor:
+    """Return this rank's rows of a weight, in memory of their own; without data if it has none."""
+    placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
+    size, offset = compute_local_shape_and_global_offset(weight.shape, mesh, placements)
+    rows = weight.detach()[offset[0] : offset[0] + size[0]].clone()
+    return DTensor.from_local(
+        rows, mesh, placements, run_check=False, shape=weight.shape, stride=weight.stride()
+    )
+
+
+@contextmanager
+def whole_parameters(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Within the block the own parameters of modules have the parts of all ranks; all ranks call this."""
+    parts = list(_parts(modules))
+    for module, name, part in parts:
+        setattr(module, name, nn.Parameter(whole(part.detach()), requires_grad=False))
+    try:
+        yield
+    finally:
+        for module, name, part in parts:
+            setattr(module, name, part)
 
 
 def computing_dtype(model: nn.Module) -> torch.dtype:

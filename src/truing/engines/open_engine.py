@@ -10,14 +10,20 @@ from truing.engines.local.merge_adapter import sampler_copy
 from truing.engines.model_checks import prove_sampler
 from truing.engines.vllm.engine import open_vllm
 from truing.models.digest import quick_sum
-from truing.models.forward.score import causal_model
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
 from truing.types.sampling_params import SamplingParams
 
 
 def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module, ranks: Ranks = ONE) -> Engine:
-    """Return the engine of a rank, with the policy's weights of the start."""
+    """Return the engine of a rank, with the policy's weights of the start.
+
+    Args:
+        recipe: its ``engine`` and ``sampling``.
+        loaded: the model on the trainer's device.
+        policy: with whole weights.
+        ranks: that each have an engine.
+    """
     start_digest = quick_sum(trainable_parameters(policy))
     if recipe.engine.kind == "local":
         engine = LocalEngine(
@@ -26,7 +32,7 @@ def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module, ranks: R
         engine.publish(policy, 0, start_digest)
         prove_sampler(policy, engine)
         return engine
-    engine = open_vllm(recipe, loaded.path, loaded.context_length, causal_model(policy).device, ranks)
+    engine = open_vllm(recipe, loaded.path, loaded.context_length, loaded.model.device, ranks)
     try:
         for params in declared_params(recipe, loaded.stop_ids):
             engine.check_params(params)

@@ -8,19 +8,21 @@ that do not fit are computed with recomputation: only the inputs of layers are s
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import compress
 from operator import not_
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import nn
 
-from truing.distributed.sharding import local_bytes
+from truing.distributed.sharding import computing_dtype, in_forward, local_bytes
 from truing.errors import ModelError, RecipeError
 from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
 from truing.models.forward.recompute import count_saved_bytes, layers_of
 from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
-from truing.models.lora import trainable_parameters, training_mode
+from truing.models.lora import training_mode
 from truing.types.sample import Sample
 from truing.utils.memory import GB, bytes_free, bytes_in_use
 
@@ -136,7 +138,8 @@ def measure_need(
 ) -> MemoryNeed:
     """Return what a step needs, given the bytes in use before any gradient or moment exists.
 
-    The model is left in training mode: an adapter's dropout saves its masks.
+    All ranks of a sharded model call this together. It is left in training mode: an adapter's dropout saves
+    its masks.
     """
     training_mode(model)
     trained_bytes = sum(local_bytes(parameter) for parameter in parameters.values())
@@ -145,8 +148,9 @@ def measure_need(
     per_layer = per_token // layers if layers else 0
     trunks = 1 + critic
     # the critic is a copy of what is trained, the reference of what computes
-    itemsizes = [next(iter(table.values())).itemsize for table in (trainable_parameters(model), parameters)]
-    copied_bytes = trained_bytes * critic + trained_bytes * itemsizes[0] // itemsizes[1] * reference
+    itemsize = next(iter(parameters.values())).itemsize
+    of_reference = itemsize if isinstance(model, PeftModel) else computing_dtype(model).itemsize
+    copied_bytes = trained_bytes * critic + trained_bytes * of_reference // itemsize * reference
     recomputed = trunks * _saved_bytes_per_token(model, recompute=True) + 3 * per_layer if layers else None
     return MemoryNeed(
         # per trunk a gradient and two moments
@@ -172,6 +176,7 @@ def _saved_bytes_per_token(model: nn.Module, *, recompute: bool) -> int:
     for length in (short, long):
         ids = torch.arange(length) % config.vocab_size
         with count_saved_bytes(model) as count, autocast(causal):
-            hidden_before(causal, [ids], torch.tensor([[0], [length - 1]]), recompute=recompute)
+            last = torch.tensor([[0], [length - 1]])
+            in_forward(causal, partial(hidden_before, causal, [ids], last, recompute=recompute))
             saved_bytes.append(count())
     return (saved_bytes[1] - saved_bytes[0]) // (long - short)

@@ -4,7 +4,8 @@
     trained     float32: the adapter, or nothing in full training, whose base is trained
     optimizer   12 per trained weight: a gradient and AdamW's two moments
     sampler     what it holds of its own: in float32 a merged copy of what an adapter changes; the bfloat16
-                weights of full training; with several ranks all weights, since the trainer's are shards
+                weights of full training; with several ranks all weights, since the trainer's are shards.
+                Beside vLLM servers all of it is in main memory, which does not count for a GPU
     reference   a copy of what is trained
     critic      of its own trunk: what is trained, with gradient and moments
 
@@ -23,6 +24,7 @@ from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe
 from truing.learner.restore import computing_dtype_of, dtype_of_masters
 from truing.models.adapter_config import read_config
+from truing.models.load import available_device
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.resolve import resolve_model
 from truing.models.saved_adapter import wrap_as_saved
@@ -73,12 +75,13 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
     else:
         whole = base + own if recipe.trainer.ranks > 1 else 0  # beside the shards of this rank
         sampler = whole + _merged_bytes(policy, recipe)
+    on_device = 0 if _is_in_main_memory(recipe) else sampler
     copies, shards = _copies(recipe), recipe.trainer.ranks // recipe.trainer.replicate
     return MemoryPrediction(
         base=(base if recipe.lora else own) // shards,
         trained=(own if recipe.lora else 0) // shards,
         optimizer=STATE_BYTES * trained // shards,
-        sampler=sampler,
+        sampler=on_device,
         reference=(own if masters is None else sampler) * copies["reference"] // shards,
         critic=(own + STATE_BYTES * trained) * copies["critic"] // shards,
     )
@@ -102,6 +105,13 @@ def _merged_bytes(policy: nn.Module, recipe: Recipe) -> int:
         return 0
     adapted = [part.get_base_layer() for part in policy.modules() if isinstance(part, LoraLayer)]
     return sum(layer.weight.numel() for layer in adapted) * torch.float32.itemsize
+
+
+def _is_in_main_memory(recipe: Recipe) -> bool:
+    """Return whether the whole weights beside the shards are in main memory, and training is not."""
+    is_sharded = recipe.trainer.ranks > 1 or dtype_of_masters(recipe) is not None
+    is_published = is_sharded and recipe.engine.kind == "vllm"
+    return is_published and available_device(recipe.model.device) == "cuda"
 
 
 def _copies(recipe: Recipe) -> dict[str, bool]:

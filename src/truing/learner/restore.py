@@ -11,6 +11,7 @@ from torch import nn
 
 from truing.analysis.compare import flatten
 from truing.config import Recipe, resolve, to_toml
+from truing.distributed.ranks import ONE, Ranks
 from truing.errors import RecordError
 from truing.learner import checkpoint
 from truing.models.digest import digest
@@ -35,8 +36,10 @@ class RestoredPolicy:
     sampling_params: SamplingParams
 
 
-def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
+def load_policy(recipe: Recipe, ranks: Ranks = ONE) -> tuple[LoadedModel, nn.Module]:
     """Return the model of a recipe, and the policy: the model itself, or the model with an adapter.
+
+    If the ranks have a mesh, each weight of the model is this rank's part of it.
 
     A base under an adapter has the dtype that the recipe computes in. Weights that are trained are float32.
     """
@@ -47,6 +50,7 @@ def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
         chat_template=model.chat_template,
         device=model.device,
         dtype=dtype if recipe.lora else torch.float32,
+        ranks=ranks,
     )
     if dtype is torch.bfloat16:
         use_float32_head(loaded.model)

@@ -46,7 +46,8 @@ class Session:
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module  # trained; sharded over ranks
-    # with whole weights, of the last ``gather_weights``, in the dtype that computes; or the policy itself
+    # with whole weights, of the last ``gather_weights``, in the dtype that computes; or the policy itself.
+    # With several ranks and ``engine.kind = "vllm"`` it is in main memory
     whole_policy: nn.Module
     ranks: Ranks
     sampling_ranks: Ranks  # the same, for the thread that samples
@@ -198,12 +199,24 @@ class Session:
         return chosen
 
 
-def _whole_policy(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
-    """Return the policy to sample from: the policy itself if its weights are whole and compute as such."""
-    computing = as_it_computes(policy, recipe)
-    if computing is policy and ranks.mesh is not None:
-        return sharing_weights(policy)  # sharding gives the policy memory of its own
-    return computing
+def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
+    """Shard a policy and prove its forward; return the one with whole weights, that samples or is published.
+
+    Servers sample from copies of their own, so beside them it is in main memory.
+    """
+    masters = dtype_of_masters(recipe)
+    if ranks.mesh is None:
+        prove_forward(policy)
+        return as_it_computes(policy, recipe)
+    main_memory = torch.device("cpu") if recipe.engine.kind == "vllm" else None
+    whole_policy = with_weights_in(masters, policy, main_memory)
+    if masters is not None:  # rounded, less can be proven
+        exact = sharing_weights(policy)
+        shard_model(exact, ranks.mesh)
+        prove_forward(exact)
+    shard_model(policy, ranks.mesh, masters)
+    prove_forward(policy)
+    return whole_policy
 
 
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
@@ -221,13 +234,10 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
         torch.set_num_threads(recipe.model.threads)
     check_metric_names(f"reward_part/{name}" for name in env.rewards)
     keep_freed_memory()
-    loaded, policy = load_policy(recipe)
+    loaded, policy = load_policy(recipe, ranks)
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)  # raises if no token could be sampled
-    prove_forward(policy)
-    whole_policy = _whole_policy(policy, recipe, ranks)
-    if dtype_of_masters(recipe) is not None:
-        prove_forward(whole_policy)  # rounded, where less can be proven
+    whole_policy = _sharded(policy, recipe, ranks)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)
@@ -241,7 +251,6 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
             "opening the engine",
             lambda: opened.enter_context(closing(open_engine(recipe, loaded, whole_policy, ranks))),
         )
-        shard_model(policy, ranks.mesh, dtype_of_masters(recipe))
         session = Session(
             recipe=recipe,
             loaded=loaded,

@@ -1,9 +1,11 @@
 """Load a model and its tokenizer: a built-in model, hub id, folder or GGUF file."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -12,6 +14,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from truing.distributed.ranks import ONE, Ranks
+from truing.distributed.sharding import keep_parts
 from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite, saved_tensors
@@ -19,6 +23,7 @@ from truing.models.folder_check import check_folder
 from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.progress_bars import no_progress_bars
+from truing.models.read_parts import reading_parts
 from truing.models.resolve import first_line, resolve_model
 from truing.models.stop_ids import stop_ids
 from truing.utils.memory import is_out_of_memory
@@ -45,6 +50,7 @@ def load(
     chat_template: str | None = None,
     device: str = "auto",
     dtype: torch.dtype = torch.float32,
+    ranks: Ranks = ONE,
 ) -> LoadedModel:
     """Load a model and its tokenizer.
 
@@ -54,11 +60,12 @@ def load(
         chat_template: a Jinja file to use instead of the model's own template.
         device: ``cpu``, ``cuda``, or ``auto``: CUDA if available.
         dtype: of the weights.
+        ranks: with a mesh, which all call this together, and each reads its part of each weight alone.
     """
     folder = resolve_model(name, revision)
     check_folder(folder)
     tokenizer = load_tokenizer(folder, chat_template)
-    model = _load_model(folder, device, dtype)
+    model = _load_model(folder, device, dtype, ranks)
     _check_vocabulary(model, tokenizer, folder)
     stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
     return LoadedModel(
@@ -101,13 +108,50 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
     return tokenizer
 
 
-def _load_model(folder: Path, device: str, dtype: torch.dtype) -> PreTrainedModel:
-    """Return the model of a folder; every weight is read from its files."""
+def _load_model(folder: Path, device: str, dtype: torch.dtype, ranks: Ranks) -> PreTrainedModel:
+    """Return the model of a folder, with this rank's parts of the weights if there is a mesh."""
+    device = available_device(device)
+    _check_same_files(folder, ranks)
+    model = ranks.together("reading the model", lambda: _read_model(folder, device, dtype, ranks.mesh))
+    check_finite(
+        saved_tensors(model),
+        "this model has weights that are not finite, so its outputs are NaN",
+        folder,
+        remedy="download the model again; if a training run wrote it, use an earlier checkpoint of that run",
+    )
+    # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
+    model.get_input_embeddings().padding_idx = None
+    use_onednn(model)
+    use_fused_modules(model)
+    return model.to(device).eval()
+
+
+def _check_same_files(folder: Path, ranks: Ranks) -> None:
+    """Raise on all ranks if one has other files: parts of several models would make one."""
+    if ranks.size == 1:
+        return
+    weights = (path for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
+    paths = [folder / "config.json", *sorted(weights)]
+    ranks.check_same(
+        {f"the model's {path.name}": _file_digest(path) for path in paths},
+        remedy="let every rank read the same model folder",
+    )
+
+
+def _file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh | None) -> PreTrainedModel:
+    """Return a model with every weight as it is in the files."""
     try:
-        with no_progress_bars():
+        with no_progress_bars(), reading_parts(mesh):
             model, report = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=dtype,
+                device_map=None if mesh is None else device,  # a whole model is moved later
                 output_loading_info=True,
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,  # the error below names them
@@ -134,17 +178,9 @@ def _load_model(folder: Path, device: str, dtype: torch.dtype) -> PreTrainedMode
             expected="every weight, in the shape of config.json",
             remedy="download the model again, or check that config.json belongs to these weights",
         )
-    check_finite(
-        saved_tensors(model),
-        "this model has weights that are not finite, so its outputs are NaN",
-        folder,
-        remedy="download the model again; if a training run wrote it, use an earlier checkpoint of that run",
-    )
-    # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
-    model.get_input_embeddings().padding_idx = None
-    use_onednn(model)
-    use_fused_modules(model)
-    return model.to(available_device(device)).eval()
+    if mesh is not None:
+        keep_parts(model, mesh)  # of a model that was read whole
+    return model
 
 
 def available_device(device: str) -> str:

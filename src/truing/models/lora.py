@@ -11,7 +11,7 @@ from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import copy_whole, whole
+from truing.distributed.sharding import copy_whole, whole, whole_shapes
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.forward.score import causal_model
@@ -57,7 +57,7 @@ def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int =
     known = _last_names(linear)
     attention = _last_names(name for name in linear if "attn" in name or "attention" in name)
     try:
-        with _seeded(model, seed):
+        with _seeded(model, seed), whole_shapes(model):
             policy = get_peft_model(model, config, adapter_name=POLICY)
     except ValueError as error:
         raise ModelError(

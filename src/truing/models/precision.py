@@ -5,17 +5,27 @@ import copy
 import torch
 from torch import nn
 
+from truing.distributed.sharding import whole
 
-def with_weights_in(dtype: torch.dtype, policy: nn.Module) -> nn.Module:
-    """Return a copy of a model with all weights in ``dtype``; they are trained as the model's own are.
+
+def with_weights_in(
+    dtype: torch.dtype | None, policy: nn.Module, device: torch.device | None = None
+) -> nn.Module:
+    """Return a copy of a model with whole weights in ``dtype``; they are trained as the model's own are.
+
+    Without ``dtype`` each weight has its own, and without ``device`` it stays where it is. All ranks that
+    hold parts of the weights call this together; on the device of the parts one weight at a time is whole.
 
     Buffers keep their dtype: positions in bfloat16 would be wrong beyond 256 tokens.
     """
     weights = {
-        id(weight): nn.Parameter(weight.detach().to(dtype, copy=True), requires_grad=weight.requires_grad)
+        id(weight): nn.Parameter(
+            whole(weight.detach()).to(device or weight.device, dtype or weight.dtype, copy=True),
+            requires_grad=weight.requires_grad,
+        )
         for weight in policy.parameters()
     }
-    return copy.deepcopy(policy, weights)
+    return copy.deepcopy(policy, weights).to(device)
 
 
 def sharing_weights(policy: nn.Module) -> nn.Module:

@@ -19,7 +19,7 @@ def shard_model(model: nn.Module, mesh: DeviceMesh | None, dtype: torch.dtype | 
     """
     causal = causal_model(model)
     head_of(causal)  # tests the output layer once, by a forward of its own that would free the root's weights
-    why_no_replay(causal)  # tries the routers once, outside a forward
+    why_no_replay(causal)  # tries the routers once, each with its whole weights
     shard(causal, layers_of(causal), mesh, dtype)
 
 

@@ -129,7 +129,7 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
         return MemoryBudget.from_facts(budgets[-1])
     recipe = session.recipe
     return measure_budget(
-        session.whole_policy,
+        session.policy,
         session.parameters,
         recipe.optimizer.memory_bytes,
         recipe.optimizer.micro_batch_tokens,

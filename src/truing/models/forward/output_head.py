@@ -16,6 +16,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from truing.distributed.sharding import whole_parameters
+
 LARGE = 100.0
 """A logit beyond every cap; a cap barely changes small logits."""
 
@@ -35,7 +37,9 @@ def head_of(causal: PreTrainedModel) -> Callable[[Tensor], Tensor]:
     It is the output layer itself if the model does nothing else, which is tested once per model.
     """
     if causal not in _LAYER_IS_ALL:
-        _LAYER_IS_ALL[causal] = _layer_is_all(causal)
+        within = set(causal.get_decoder().modules())
+        with whole_parameters(part for part in causal.modules() if part not in within):
+            _LAYER_IS_ALL[causal] = _layer_is_all(causal)
     if _LAYER_IS_ALL[causal]:
         return causal.get_output_embeddings()
     return partial(_logits_by_model, causal)

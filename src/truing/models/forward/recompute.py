@@ -10,6 +10,8 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from truing.distributed.sharding import local
+
 
 def layers_of(causal: PreTrainedModel) -> list[nn.Module]:
     """Return the repeated layers of a model; none if its architecture does not mark them.
@@ -53,12 +55,14 @@ def recompute_layers(
 @contextmanager
 def count_saved_bytes(model: nn.Module) -> Iterator[Callable[[], int]]:
     """Count the bytes that forwards within the block save for their backward pass, without parameters."""
-    own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+    held = (*model.parameters(), *model.buffers())
+    own = {local(tensor).untyped_storage().data_ptr() for tensor in held}
     saved: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        is_gathered = isinstance(tensor if tensor._base is None else tensor._base, nn.Parameter)
+        if storage.data_ptr() not in own and not is_gathered:
             saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.distributed.sharding import whole_parameters
 from truing.models.forward.expert_routes import routers_of, selecting
 
 PROBES = 16
@@ -37,7 +38,9 @@ def _try_routers(causal: PreTrainedModel) -> str:
     if not routers:
         return f"{kind} selects its experts outside a router"
     for router in routers.values():
-        if reason := _try_router(router):
+        with whole_parameters(router.modules()):
+            reason = _try_router(router)
+        if reason:
             return f"the router of {kind} {reason}"
     return ""
 

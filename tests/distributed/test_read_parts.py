@@ -1,0 +1,66 @@
+"""Each of two ranks reads its part of each weight: tied ones, stacked experts, another dtype."""
+
+import subprocess
+
+import forked_ranks
+import parts_of_models
+import pytest
+from architectures import tiny_config, tiny_model
+from safetensors.torch import load_file, save_file
+
+from truing.models.builtin import ensure_built
+
+pytestmark = pytest.mark.integration
+
+
+def two_ranks(*words):
+    return subprocess.run(
+        [*forked_ranks.command(2), parts_of_models.__file__, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def copy_tokenizer(folder):
+    folder.mkdir(exist_ok=True)
+    for file in ensure_built("tiny").iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            (folder / file.name).write_bytes(file.read_bytes())
+
+
+def test_the_parts_of_two_ranks_are_the_weights():
+    process = two_ranks("tiny", "float32", "tiny-moe", "float32", "tiny", "bfloat16", "tiny-moe", "bfloat16")
+    assert process.returncode == 0, process.stderr[-3000:]
+
+
+def test_a_model_whose_files_have_other_rows_is_read_whole(tmp_path):
+    """The files of olmo_hybrid hold what two weights are in one tensor; those of mixtral each expert."""
+    for model_type in ("olmo_hybrid", "mixtral"):
+        copy_tokenizer(tmp_path / model_type)
+        tiny_model(tiny_config(model_type)).save_pretrained(tmp_path / model_type)
+    folders = [tmp_path / "olmo_hybrid", tmp_path / "mixtral"]
+    process = two_ranks(*(word for folder in folders for word in (folder, "float32")))
+    assert process.returncode == 0, process.stderr[-3000:]
+
+
+def test_two_ranks_refuse_files_that_lack_a_weight(tmp_path):
+    copy_tokenizer(tmp_path)
+    small = ensure_built("tiny")
+    (tmp_path / "config.json").write_bytes((small / "config.json").read_bytes())
+    weights = load_file(small / "model.safetensors")
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    assert "among them model.norm.weight" in two_ranks(tmp_path, "float32").stderr
+
+
+def test_two_ranks_refuse_files_of_another_model(tmp_path):
+    small, other = ensure_built("tiny"), tmp_path / "other"
+    copy_tokenizer(other)
+    (other / "config.json").write_bytes((small / "config.json").read_bytes())
+    weights = load_file(small / "model.safetensors")
+    weights["model.norm.weight"][0] += 1
+    save_file(weights, other / "model.safetensors", {"format": "pt"})
+    said = two_ranks(f"{small}:{other}", "float32").stderr
+    assert said.count("DistributedError: the ranks differ in the model's model.safetensors") == 2

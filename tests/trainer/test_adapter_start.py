@@ -1,6 +1,8 @@
 """A run that starts from an adapter of peft: what it refers to, evaluates, resumes and exports."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from peft_adapters import edit, logprobs, read_with_peft, save_adapter
@@ -128,3 +130,17 @@ def test_a_reference_of_a_run_in_bfloat16_is_the_adapter_on_the_shared_base(star
     (first,) = RunReader(tmp_path / "run").steps()
     assert first.metrics["kl_all/k3"] == 0
     assert first.facts["sync"]["largest"] == 0
+
+
+@pytest.mark.integration
+def test_two_ranks_that_read_parts_start_from_it_too(start, tmp_path):
+    recipe = written(start(grpo={"steps": 2, "prompts_per_step": 2}), tmp_path)
+    for ranks in ("1", "2"):
+        command = [sys.executable, "-m", "truing", "train", str(recipe), "--ranks", ranks]
+        subprocess.run(
+            [*command, "--out", str(tmp_path / ranks)], check=True, capture_output=True, timeout=200
+        )
+    first = [next(iter(RunReader(tmp_path / ranks).steps())) for ranks in ("1", "2")]
+    assert first[0].facts["reference"]["digest"] == first[1].facts["reference"]["digest"]
+    one, two = (logprobs(restore_policy(tmp_path / ranks).policy) for ranks in ("1", "2"))
+    assert (one - two).abs().max() < 1e-5

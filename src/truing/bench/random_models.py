@@ -43,7 +43,7 @@ def model_folder(model: str) -> Path:
 def save_random_model(config: PreTrainedConfig, folder: Path) -> None:
     """Write a model with random weights, in bfloat16, and the tokenizer of the built-in one."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
     with no_progress_bars():
         model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(resolve_model(TOKENIZER)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(resolve_model(TOKENIZER), trust_remote_code=False).save_pretrained(folder)

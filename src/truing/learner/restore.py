@@ -128,7 +128,7 @@ def check_same_adapter(run_json: Mapping[str, Any], trainable_digest: str) -> No
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
     """Return the folder of a checkpoint; raise if there is none."""
-    path = checkpoint.find_newest(folder) if name is None else folder / name
+    path = checkpoint.find_newest(folder) if name is None else checkpoint.checkpoint_path(folder, name)
     if path is None or not path.is_dir():
         raise RecordError(
             "this run has no such checkpoint",

@@ -29,7 +29,7 @@ import re
 USERINFO = re.compile(r"(?<=://)[^\s/?#'\"@]+(?:@[^\s/?#'\"@]*)*@(?=[^\s/?#'\"@])")
 """User and password in a URL, with the @ behind them."""
 
-WEBHOOK = re.compile(r"(https?://)(?=[^\s'\"<>]*hook)([^\s/?#'\"<>]*)[/?#][^\s'\"<>]*", re.IGNORECASE)
+WEBHOOK = re.compile(r"(https?://)(?=[^\s'\"<>\\]*hook)([^\s/?#'\"<>\\]*)[/?#][^\s'\"<>\\]*", re.IGNORECASE)
 """The URL of a webhook, whose path is a secret."""
 
 

@@ -151,9 +151,10 @@ def check_same_recipe(recipe: Recipe, recorded: str) -> None:
         if key.startswith(("doctor.", "trainer.")) or key == "engine.count":
             continue
         if current.get(key) != original.get(key):
+            secret = key == "alerts.webhook"
             raise RecordError(
                 f"the run was started with another recipe: {key} differs",
-                got=current.get(key),
-                expected=original.get(key),
+                got=None if secret else current.get(key),
+                expected=None if secret else original.get(key),
                 remedy="resume with the recipe.toml of the run, or start a new run with another --out",
             )

@@ -215,7 +215,7 @@ def test_a_file_that_is_no_recipe(tmp_path, content):
     [
         [],
         ["lora.rank=4", "grpo.clip_low=0.1", "kl.coef=0.04"],
-        ["model.revision=v1", 'name=quote " and \\ and ü', 'env.note="a\\nb"'],
+        ["model.revision=v1", 'name=quote " and ü', 'env.note="a\\nb\\\\"'],
     ],
 )
 def test_a_resolved_recipe_comes_back_from_its_toml(toml, overrides):
@@ -314,3 +314,16 @@ def test_every_rule_may_be_suppressed(mini):
     suppress = dict.fromkeys(RULES, "a trial")
     assert resolve(mini(doctor={"suppress": suppress})).doctor.suppress == suppress
     assert rule_codes() == sorted(RULES)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../x", "a/b", "a\\b", "..", ".", "", "a\x1b[31m", "a\u202eb", "a\nb", "a\0b"]
+)
+def test_a_name_is_one_component_of_a_path(mini, name):
+    with pytest.raises(RecipeError, match="name"):
+        resolve(mini() | {"name": name})
+
+
+@pytest.mark.parametrize("name", ["a", "größe 2", ".hidden", "x..y"])
+def test_other_names_are_free(mini, name):
+    assert resolve(mini() | {"name": name}).name == name

@@ -24,14 +24,31 @@ TruingError                     exit code 2; the message has the parts what, got
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
+import re
+
+USERINFO = re.compile(r"(?<=://)[^\s/?#'\"@]+(?:@[^\s/?#'\"@]*)*@(?=[^\s/?#'\"@])")
+"""User and password in a URL, with the @ behind them."""
+
+WEBHOOK = re.compile(r"(https?://)(?=[^\s'\"<>\\]*hook)([^\s/?#'\"<>\\]*)[/?#][^\s'\"<>\\]*", re.IGNORECASE)
+"""The URL of a webhook, whose path is a secret."""
+
+
+def redact(text: str) -> str:
+    """Return the text without the secrets of its URLs: user and password, and the path of a webhook."""
+    return WEBHOOK.sub(r"\1\2/…", USERINFO.sub("…@", text))
+
 
 class TruingError(Exception):
-    """Base of the tree: one message with what went wrong, the value, the expected value, and the remedy."""
+    """Base of the tree: one message with what went wrong, the value, the expected value, and the remedy.
+
+    The secrets of URLs are left out, since messages are printed, recorded and shared.
+    """
 
     exit_code = 2
 
     def __init__(self, what: str, *, got: object = None, expected: object = None, remedy: str = "") -> None:
-        self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
+        self.what, self.remedy = redact(what), redact(remedy)
+        self.got, self.expected = (redact(x) if isinstance(x, str) else x for x in (got, expected))
         parts = [what]
         if got is not None:
             parts.append(f"got: {got}")
@@ -39,7 +56,7 @@ class TruingError(Exception):
             parts.append(f"expected: {expected}")
         if remedy:
             parts.append(f"remedy: {remedy}")
-        super().__init__("\n  ".join(parts))
+        super().__init__(redact("\n  ".join(parts)))
 
 
 class RecipeError(TruingError):

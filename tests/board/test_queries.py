@@ -342,6 +342,16 @@ def live(folder, done):
     done.set()
 
 
+def ask_some(board, rng, last):
+    """Ask for three views of a run, and for one of its last updates; return what was asked."""
+    views = rng.sample(("run", "chart", "number", "tasks", "samples", "compare", "parting"), 3)
+    for view in views:
+        dump_json(board.answer(view, RUN | {"chart": "lr", "number": "lr", "a": "mini", "b": "mini"}))
+    update = rng.randrange(max(1, last - 12), last + 1)
+    dump_json(board.answer("update", AT | {"update": str(update)}))
+    return [*views, "update"]
+
+
 ENOUGH = 40
 """Answers about a run while it is written."""
 
@@ -358,29 +368,16 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
         rng = random.Random(seed)
         while not done.is_set():
             try:
-                last = next(
-                    (each["updates"] for each in board.answer("runs", {})["runs"] if "updates" in each), 0
-                )
+                last = next((e["updates"] for e in board.answer("runs", {})["runs"] if "updates" in e), 0)
                 begun.set()
-                if not last:
-                    continue
-                for view in rng.sample(
-                    ("run", "chart", "number", "tasks", "samples", "compare", "parting"), 3
-                ):
-                    dump_json(
-                        board.answer(view, RUN | {"chart": "lr", "number": "lr", "a": "mini", "b": "mini"})
-                    )
-                    asked.append(view)
-                update = rng.randrange(max(1, last - 12), last + 1)
-                dump_json(board.answer("update", AT | {"update": str(update)}))
-                asked.append("update")
-                if len(asked) > ENOUGH:
-                    done.set()
+                asked.extend(ask_some(board, rng, last) if last else ())
             except TruingError as error:
                 if "has no update" not in str(error):  # it was set back since it was counted
                     wrong.append(str(error))
             except BaseException as error:  # noqa: BLE001 - whatever a server would have answered 500 to
                 wrong.append(repr(error))
+            if len(asked) > ENOUGH:
+                done.set()
 
     lookers = [threading.Thread(target=look, args=(seed,)) for seed in range(2)]
     for each in lookers:

@@ -51,7 +51,7 @@ class Parts(HTMLParser):
 @pytest.fixture
 def hostile_run(tmp_path):
     """A run whose every text would end a script, with findings, one of them undone."""
-    with opened_run(tmp_path / "runs" / "a ~*run", name=NASTY) as writer:
+    with opened_run(tmp_path / "runs" / "a ~*run", env={"name": NASTY}) as writer:
         for step in range(3):
             own = [
                 changed(
@@ -68,7 +68,9 @@ def hostile_run(tmp_path):
         )
         writer.write_event("finding", **finding("KLD001", step=8))  # of an update that is not there
         writer.write_event("note", text=NASTY)
-    return tmp_path / "runs" / "a ~*run"
+    run_json = tmp_path / "runs" / "a ~*run" / "run.json"  # a recipe may not have this name
+    run_json.write_bytes(dump_json(json.loads(run_json.read_bytes()) | {"name": NASTY}))
+    return run_json.parent
 
 
 def asked_by_pages(views, run):

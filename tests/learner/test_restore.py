@@ -1,5 +1,8 @@
 """A run's policy comes back from its recipe and a checkpoint, or an error says why not."""
 
+import json
+import shutil
+
 import pytest
 
 from truing.errors import RecordError
@@ -48,3 +51,66 @@ def test_another_base_than_the_adapter_was_trained_on(run_dir):
     tiny.build(run_dir.parent / "model", seed=1)
     with pytest.raises(RecordError, match="is not the one"):
         restore_policy(run_dir)
+
+
+def linked_pointer(run_dir, other):
+    (run_dir / "checkpoints" / "last").rename(other / "last")
+    (run_dir / "checkpoints" / "last").symlink_to(other / "last")
+
+
+def linked_checkpoint(run_dir, other):
+    newest = run_dir / "checkpoints" / "sft-000002"
+    newest.rename(other / "sft-000002")
+    newest.symlink_to(other / "sft-000002")
+
+
+def linked_weights(run_dir, other):
+    weights = run_dir / "checkpoints" / "sft-000002" / "trainable.safetensors"
+    weights.rename(other / "trainable.safetensors")
+    weights.symlink_to(other / "trainable.safetensors")
+
+
+def linked_folder(run_dir, other):
+    (run_dir / "checkpoints").rename(other / "checkpoints")
+    (run_dir / "checkpoints").symlink_to(other / "checkpoints")
+
+
+def relative_name(run_dir, other):
+    shutil.copytree(run_dir / "checkpoints" / "sft-000002", other / "sft-000002")
+    (run_dir / "checkpoints" / "last").write_text("../../other/sft-000002")
+
+
+def absolute_name(run_dir, other):
+    relative_name(run_dir, other)
+    (run_dir / "checkpoints" / "last").write_text(str(other / "sft-000002"))
+
+
+LEADING_OUT = [
+    *(linked_pointer, linked_checkpoint, linked_weights, linked_folder),
+    *(relative_name, absolute_name),
+]
+
+
+@pytest.mark.parametrize("lead_out", LEADING_OUT, ids=lambda each: each.__name__)
+def test_no_checkpoint_leads_out_of_the_run(run_dir, lead_out):
+    """Export, evaluation and resume find the newest checkpoint by the same function."""
+    other = run_dir.parent / "other"
+    other.mkdir()
+    lead_out(run_dir, other)
+    with pytest.raises(RecordError, match=r"leads out|not the name of a checkpoint"):
+        restore_policy(run_dir)
+    with pytest.raises(RecordError, match=r"leads out|not the name of a checkpoint"):
+        checkpoint.find_newest(run_dir / "checkpoints")
+
+
+def test_a_named_checkpoint_does_not_lead_out_of_the_run(run_dir):
+    with pytest.raises(RecordError, match="not the name of a checkpoint"):
+        restore_policy(run_dir, "../checkpoints/sft-000002")
+
+
+def test_the_state_of_a_checkpoint_names_that_checkpoint(run_dir):
+    """Folders are written and removed by the stage and step of a state."""
+    file = run_dir / "checkpoints" / "sft-000002" / "state.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"stage": "../../sft"}))
+    with pytest.raises(RecordError, match="damaged"):
+        checkpoint.read_state(file.parent)

@@ -1,3 +1,4 @@
+import sys
 import traceback
 from dataclasses import replace
 
@@ -149,3 +150,11 @@ def test_scores_of_turns_are_checked_each(scores, message):
 def test_scores_of_turns_have_an_order(scores):
     with pytest.raises(RewardError, match=r"task 't-17' raised RewardError: truing\.PerTurn needs"):
         grade(turns(2), {"mine": (lambda rollout, task: PerTurn(scores), 1.0)})
+
+
+def test_a_function_that_exits_is_an_error_and_ends_no_training():
+    def leave(rollout, task):
+        sys.exit(0)
+
+    with pytest.raises(RewardError, match="SystemExit"):
+        grade(attempt("4"), {"leave": (leave, 1.0)})

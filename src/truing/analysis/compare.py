@@ -12,6 +12,7 @@ from torch import Tensor
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.analysis.paired_difference import Gain, gain_lines, paired_gains, seed_note
 from truing.analysis.side_by_side import ComparedValue, side_by_side, side_by_side_lines
+from truing.config.secrets import without_secrets
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types.sample import MASKS
 from truing.utils.format import with_count
@@ -221,7 +222,9 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _deltas(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Delta, ...]:
     keys = dict.fromkeys((*first, *second))
     return tuple(
-        Delta(key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)
+        Delta(key, without_secrets(first.get(key), key), without_secrets(second.get(key), key))
+        for key in keys
+        if first.get(key) != second.get(key)
     )
 
 

@@ -105,7 +105,9 @@ def measure_truing(job: dict[str, Any]) -> dict[str, float]:
 
 def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
     """Measure transformers' generate, with a cache, on rows padded to the longest."""
-    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(
+        job["model"], dtype=torch.float32, trust_remote_code=False
+    ).eval()
     longest = max(map(len, job["prompts"]))
     ids = torch.tensor([[0] * (longest - len(ids)) + ids for ids in job["prompts"]])
     mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in job["prompts"]])

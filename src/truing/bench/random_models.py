@@ -70,7 +70,7 @@ def save_random_model(config: PreTrainedConfig, folder: Path, tokenizer: str = T
     """Write a model with random weights, in bfloat16, and the tokenizer of a built-in one."""
     torch.manual_seed(0)
     with torch.device(available_device("auto")):  # billions of random numbers take minutes on a CPU
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
     with no_progress_bars():
         model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(resolve_model(tokenizer)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(resolve_model(tokenizer), trust_remote_code=False).save_pretrained(folder)

@@ -156,6 +156,6 @@ def count_weights(folder: Path) -> WeightCounts:
                     head += size
                 else:
                     body += size
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return WeightCounts(body, head, config.num_hidden_layers * config.num_attention_heads * width)

@@ -43,7 +43,7 @@ def scaling_cases(folder: Path) -> Iterator[tuple[str, int | str, Case]]:
 
 def _model_with_layers(layers: int, folder: Path) -> Path:
     """Write a model like the built-in one, with ``layers`` layers and random weights; return its folder."""
-    config = AutoConfig.from_pretrained(resolve_model(MODEL))
+    config = AutoConfig.from_pretrained(resolve_model(MODEL), trust_remote_code=False)
     config.num_hidden_layers = layers
     save_random_model(config, folder)
     return folder

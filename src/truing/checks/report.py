@@ -6,12 +6,13 @@ from typing import Any
 
 from truing.checks import conversation, environment, template, tools
 from truing.checks.result import CheckResult, Finding, check_result
-from truing.checks.text_report import printable, report_lines
+from truing.checks.text_report import report_lines
 from truing.checks.trial_episodes import TrialRun, run_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
 from truing.rollouts.collect import EpisodeContext
 from truing.types.rollout import Task
+from truing.utils.format import escape_control
 
 TASKS_PER_SPLIT = 64
 """Tasks checked per split, evenly spaced, because data is often sorted."""
@@ -53,7 +54,7 @@ class CheckReport(dict[str, CheckResult]):
         return [finding for result in self.values() for finding in result.findings]
 
     def __str__(self) -> str:
-        return "\n".join(map(printable, report_lines(self)))
+        return "\n".join(map(escape_control, report_lines(self)))
 
 
 def check(context: EpisodeContext) -> CheckReport:

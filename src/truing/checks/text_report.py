@@ -25,11 +25,6 @@ def report_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
             yield f"  and {len(result.findings) - SHOWN} more: --json lists all"
 
 
-def printable(line: str) -> str:
-    """Return a line with control characters escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-
-
 def _mark(result: CheckResult) -> str:
     """Return the mark of a check: ✗ findings, ✓ clean, – nothing checked."""
     if result.findings:

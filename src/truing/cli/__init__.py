@@ -34,7 +34,8 @@ from truing.cli.measure.probes import probes
 from truing.cli.train.engine import app as engine
 from truing.cli.train.eval import evaluate_target
 from truing.cli.train.train import train
-from truing.errors import RewardError, TruingError
+from truing.errors import RewardError, TruingError, redact
+from truing.utils.format import escape_lines
 
 PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
     "Train": {"train": train, "eval": evaluate_target, "engine": engine},
@@ -110,7 +111,8 @@ def main() -> None:
     except TruingError as error:
         console = Console(stderr=True, highlight=False)
         if isinstance(error, RewardError) and error.__cause__ is not None:
-            console.print("".join(traceback.format_exception(error.__cause__)), markup=False, soft_wrap=True)
+            cause = "".join(traceback.format_exception(error.__cause__))
+            console.print(escape_lines(redact(cause)), markup=False, soft_wrap=True)
         text = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
-        console.print(text, style="red", markup=False, soft_wrap=True)
+        console.print(escape_lines(redact(text)), style="red", markup=False, soft_wrap=True)
         sys.exit(error.exit_code)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from truing.config.doctor import DoctorConfig
 from truing.config.engine import EngineConfig
@@ -36,6 +36,7 @@ from truing.config.stages import (
 )
 from truing.config.trackers import AlertsConfig, TrackConfig
 from truing.config.trainer import TrainerConfig
+from truing.utils.file_names import is_file_name
 
 Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 
@@ -80,6 +81,14 @@ class Recipe(FrozenModel):
     doctor: DoctorConfig = DoctorConfig()
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        """Refuse a name that cannot be part of a directory's name."""
+        if not is_file_name(name):
+            raise ValueError("a name without / or \\ and without control characters, and not `.` or `..`")
+        return name
 
     @model_validator(mode="after")
     def _check_equal_groups(self) -> "Recipe":

@@ -14,6 +14,7 @@ learning rate are functions of (seed, stage, step), so nothing else is kept.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -32,6 +33,7 @@ from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite
 from truing.utils.atomic_files import move_into_place, write_atomically
+from truing.utils.file_names import is_file_name
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -108,15 +110,54 @@ def saved_steps(folder: Path, stage: str) -> list[int]:
 def find_newest(folder: Path) -> Path | None:
     """Return the folder of the newest checkpoint; None before the first."""
     pointer = folder / "last"
-    return folder / pointer.read_text().strip() if pointer.exists() else None
+    if not os.path.lexists(pointer):
+        return None
+    _check_inside(folder, pointer)
+    try:
+        return checkpoint_path(folder, pointer.read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise damaged_error(pointer, error) from error
+
+
+def checkpoint_path(folder: Path, name: str) -> Path:
+    """Return the folder of a checkpoint, which may not exist; raise if a name or link leads out of the run.
+
+    A run directory may come from somebody else, and its weights are what is exported and trained further.
+    """
+    path = folder / name
+    if not is_file_name(name):
+        raise RecordError(
+            "this is not the name of a checkpoint",
+            got=f"{name[:100]!r}, under {folder}",
+            expected="the name of a folder there, such as grpo-000040",
+            remedy="write the name of a checkpoint of this run into checkpoints/last",
+        )
+    for each in (path, *(path.iterdir() if path.is_dir() else ())):
+        _check_inside(folder, each)
+    return path
+
+
+def _check_inside(folder: Path, path: Path) -> None:
+    """Raise if a path in the folder of checkpoints leads out of the run directory."""
+    if not path.resolve().is_relative_to(folder.parent.resolve()):
+        raise RecordError(
+            f"{path} is a link that leads out of the run directory",
+            got=path.resolve(),
+            expected="checkpoints in the run directory",
+            remedy="copy the checkpoints into the run directory, if you trust them",
+        )
 
 
 def read_state(checkpoint: Path) -> CheckpointState:
     """Return the run's state at a checkpoint."""
     try:
-        return CheckpointState(**json.loads((checkpoint / "state.json").read_text()))
+        state = CheckpointState(**json.loads((checkpoint / "state.json").read_text()))
+        name = state.name
     except (OSError, ValueError, TypeError) as error:
         raise damaged_error(checkpoint / "state.json", error) from error
+    if name != checkpoint.name:
+        raise damaged_error(checkpoint / "state.json", f"the state of {name!r}")
+    return state
 
 
 def remove(checkpoint: Path) -> None:

@@ -24,6 +24,7 @@ from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe
 from truing.learner.restore import computing_dtype_of, dtype_of_masters
 from truing.models.adapter_config import read_config
+from truing.models.folder_check import check_folder
 from truing.models.load import available_device
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.resolve import resolve_model
@@ -89,13 +90,15 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
 
 def _without_data(recipe: Recipe) -> nn.Module:
     """Return the policy of a recipe with shapes only."""
-    config = AutoConfig.from_pretrained(resolve_model(recipe.model.name, recipe.model.revision))
+    folder = resolve_model(recipe.model.name, recipe.model.revision)
+    check_folder(folder)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         if not recipe.lora:
             return model
-        if folder := recipe.lora.adapter:
-            return wrap_as_saved(model, Path(folder), read_config(folder))
+        if adapter := recipe.lora.adapter:
+            return wrap_as_saved(model, Path(adapter), read_config(adapter))
         return add_lora(model, **recipe.lora.model_dump(exclude={"adapter"}), seed=0)
 
 

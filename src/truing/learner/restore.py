@@ -132,7 +132,7 @@ def check_same_adapter(run_json: Mapping[str, Any], trainable_digest: str) -> No
 
 def _checkpoint(folder: Path, name: str | None) -> Path:
     """Return the folder of a checkpoint; raise if there is none."""
-    path = checkpoint.find_newest(folder) if name is None else folder / name
+    path = checkpoint.find_newest(folder) if name is None else checkpoint.checkpoint_path(folder, name)
     if path is None or not path.is_dir():
         raise RecordError(
             "this run has no such checkpoint",
@@ -155,9 +155,10 @@ def check_same_recipe(recipe: Recipe, recorded: str) -> None:
         if key.startswith(("doctor.", "trainer.")) or key == "engine.count":
             continue
         if current.get(key) != original.get(key):
+            secret = key == "alerts.webhook"
             raise RecordError(
                 f"the run was started with another recipe: {key} differs",
-                got=current.get(key),
-                expected=original.get(key),
+                got=None if secret else current.get(key),
+                expected=None if secret else original.get(key),
                 remedy="resume with the recipe.toml of the run, or start a new run with another --out",
             )

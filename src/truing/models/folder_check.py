@@ -1,6 +1,5 @@
 """A check that a folder contains a trainable model, before any weights are read."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from truing.errors import ModelError
+from truing.models.foreign_code import read_json, refuse_code, refuse_outside, refuse_pickle
 
 ADAPTER, CONFIG, INDEX = "adapter_config.json", "config.json", "model.safetensors.index.json"
 
@@ -25,9 +25,12 @@ def check_folder(folder: Path) -> None:
         raise _adapter_error(folder)
     if not (folder / CONFIG).is_file():
         raise _no_config_error(folder)
-    _check_kind(folder, _read(folder / CONFIG))
+    refuse_code(folder, CONFIG, ("AutoConfig", "AutoModelForCausalLM"))
+    refuse_pickle(folder)
+    _check_kind(folder, read_json(folder / CONFIG))
     if (folder / INDEX).is_file():
-        shards = set(_read(folder / INDEX).get("weight_map", {}).values())
+        shards = set(read_json(folder / INDEX).get("weight_map", {}).values())
+        refuse_outside(folder / INDEX, shards)
         if absent := sorted(shard for shard in shards if not (folder / shard).is_file()):
             raise ModelError(
                 "this model folder lacks some of its weight files",
@@ -66,7 +69,7 @@ def refuse_run(folder: Path, *, for_adapter: bool = False) -> None:
 
 def _adapter_error(folder: Path) -> ModelError:
     """Return the error for a folder that contains an adapter."""
-    config = _read(folder / ADAPTER)
+    config = read_json(folder / ADAPTER)
     return ModelError(
         "this folder is an adapter, not a whole model",
         got=f"{folder}: {config.get('peft_type', 'peft')} of {config.get('base_model_name_or_path')}",
@@ -116,13 +119,3 @@ def _not_causal(folder: Path, what: str, got: object) -> ModelError:
         expected="a decoder-only model, …ForCausalLM",
         remedy="name the language model it was trained from; docs/models.md lists the types",
     )
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """Return the content of a JSON file."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{file.name} of this model folder cannot be read", got=f"{file}: {error}", expected="JSON"
-        ) from error

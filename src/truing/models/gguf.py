@@ -36,9 +36,11 @@ def convert(source: Path, out: Path) -> None:
     try:
         with no_progress_bars():
             quantized = AutoModelForCausalLM.from_pretrained(
-                source.parent, gguf_file=source.name, dtype=torch.float32
+                source.parent, gguf_file=source.name, dtype=torch.float32, trust_remote_code=False
             )
-            tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
+            tokenizer = AutoTokenizer.from_pretrained(
+                source.parent, gguf_file=source.name, trust_remote_code=False
+            )
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -63,7 +65,7 @@ def as_ordinary_model(quantized: PreTrainedModel) -> PreTrainedModel:
     """
     config = type(quantized.config).from_dict(quantized.config.to_dict() | {"quantization_config": None})
     del config.quantization_config
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
     model.load_state_dict(quantized.state_dict())
     model.tie_weights()
     model.generation_config = GenerationConfig(

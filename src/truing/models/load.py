@@ -20,6 +20,7 @@ from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite, saved_tensors
 from truing.models.folder_check import check_folder
+from truing.models.foreign_code import refuse_code
 from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.progress_bars import no_progress_bars
@@ -82,6 +83,7 @@ def load(
 
 def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a model folder, with its own chat template or the given Jinja file."""
+    refuse_code(folder, "tokenizer_config.json", ("AutoTokenizer",))
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
@@ -154,6 +156,7 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
                 device_map=None if mesh is None else device,  # a whole model is moved later
                 output_loading_info=True,
                 trust_remote_code=False,
+                use_safetensors=True,
                 ignore_mismatched_sizes=True,  # the error below names them
             )
     except Exception as error:

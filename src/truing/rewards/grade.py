@@ -113,7 +113,7 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
         value = function(copy, copy.task)
     except (JudgeUnavailable, SkipGroup):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit(0) would end training as if it had finished
         frame = traceback.extract_tb(error.__traceback__)[-1]
         raise RewardError(
             f"{where} raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})",

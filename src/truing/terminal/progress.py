@@ -16,7 +16,7 @@ from truing.terminal.live_region import LiveRegion, has_terminal
 from truing.terminal.reader import RunWatcher
 from truing.terminal.throttle import Throttle
 from truing.types.batch import StepRecord
-from truing.utils.format import escape_control
+from truing.utils.format import escape_lines
 
 SECONDS_BETWEEN_LINES = 5.0
 """Minimum seconds between lines of updates without a terminal; the first and last are always printed."""
@@ -48,7 +48,7 @@ class EventPrinter:
     def print_text(self, *parts: str | tuple[str, str], style: str = "") -> None:
         """Print texts with optional styles; control characters are escaped."""
         pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-        calm = [("\n".join(map(escape_control, text.split("\n"))), each) for text, each in pairs]
+        calm = [(escape_lines(text), each) for text, each in pairs]
         self.console.print(Text.assemble(*calm, style=style), soft_wrap=True)
 
     def on_note(self, text: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from truing.config import Recipe
+from truing.config.secrets import without_secrets
 from truing.errors import RecipeError, TruingError
 from truing.trackers.alerts import Alerts
 from truing.trackers.aliases import with_aliases
@@ -107,11 +108,12 @@ def check_trackers(recipe: Recipe) -> None:
 def open_trackers(recipe: Recipe, out: Path) -> EventDispatcher:
     """Return the trackers and alerts of a recipe."""
     listeners: dict[str, EventListener] = {}
+    config = without_secrets(recipe.model_dump(mode="json"))
     for name in recipe.track.to:
         _, backend_class = BACKENDS[name]
         try:
             with redirect_stdout(sys.stderr):
-                backend = backend_class(recipe.track.project, out, recipe.model_dump(mode="json"))
+                backend = backend_class(recipe.track.project, out, config)
         except Exception as error:  # a third-party program
             raise TruingError(
                 f"the tracker {name} cannot be started",

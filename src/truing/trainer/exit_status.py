@@ -3,7 +3,7 @@
 import traceback
 from typing import Any
 
-from truing.errors import GuardError, TruingError
+from truing.errors import GuardError, TruingError, redact
 
 LINES, CHARACTERS = 20, 4000
 """Kept of a traceback (its end), and of a message."""
@@ -15,7 +15,7 @@ def exit_facts(error: BaseException) -> dict[str, Any]:
         "reason": getattr(error, "what", "") or type(error).__name__,
         "resumable": not isinstance(error, GuardError),  # the guard gave up: a resumed run would fail again
         "error": type(error).__name__,
-        "message": str(error)[:CHARACTERS],
+        "message": redact(str(error))[:CHARACTERS],
         "traceback": _traceback(error),
     }
 
@@ -25,5 +25,5 @@ def _traceback(error: BaseException) -> str:
     source = error.__cause__ if isinstance(error, TruingError) else error
     if source is None or isinstance(source, KeyboardInterrupt):
         return ""
-    lines = "".join(traceback.format_exception(source)).splitlines()
+    lines = redact("".join(traceback.format_exception(source))).splitlines()
     return "\n".join(lines[-LINES:])[-CHARACTERS:]

@@ -24,6 +24,11 @@ def escape_control(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def escape_lines(text: str) -> str:
+    """Return the text with every control character except newlines escaped."""
+    return "\n".join(map(escape_control, text.split("\n")))
+
+
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return a remedy that names the nearest valid name; empty if none is near."""
     similar = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)

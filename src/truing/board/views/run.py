@@ -10,6 +10,7 @@ from truing.board.views.charts import chart_data, chart_groups_of, find_chart, r
 from truing.board.views.findings import finding_card
 from truing.board.views.overview import criteria, run_line
 from truing.board.views.update import ratios_of
+from truing.config.secrets import toml_without_secrets
 from truing.doctor.report.recorded_findings import recorded_findings, strongest_by_rule
 from truing.errors import RecordError
 
@@ -21,7 +22,7 @@ def run_head(run_view: RunView) -> dict[str, Any]:
     """Return everything but the charts."""
     run, line, problems = run_view.run, run_line(run_view), run_view.problems
     try:
-        recipe = run.reader.recipe()
+        recipe = toml_without_secrets(run.reader.recipe())
     except RecordError as error:
         recipe, problems = "", [*problems, str(error)]
     try:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from truing.errors import RecipeError
-from truing.utils.format import with_count
+from truing.utils.format import escape_lines, with_count
 
 if TYPE_CHECKING:
     from truing.doctor.bisect import Trial
@@ -81,7 +81,7 @@ def _print_parts(
     head = f"{run}: update {update.step + 1} of {update.stage}, {with_count(len(update.rows), 'row')}"
     console.print(head, style="bold", markup=False, soft_wrap=True)
     for text, style in lines(trials):
-        console.print(text, style=style, markup=False, soft_wrap=True)
+        console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
     differing, swapped = first_differing(trials), any(each.state == "same" for each in trials)
     if differing:
         text = f"differs: {differing.part}" + (f" (computed in {location})" if location else "")
@@ -92,7 +92,7 @@ def _print_parts(
     else:
         text = "no part differs from its second implementation" if swapped else "no part could be swapped"
     style = "bold red" if differing else "bold yellow" if findings or not swapped else "bold green"
-    console.print(text, style=style, markup=False, soft_wrap=True)
+    console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
 
 
 def compare_runs(
@@ -112,6 +112,6 @@ def compare_runs(
     else:
         console = Console(highlight=False)
         for text, style in comparison_lines(comparison):
-            console.print(text, style=style or None, markup=False, soft_wrap=True)
+            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
     if comparison.differs:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from truing.config import is_builtin_recipe, load_recipe
 from truing.errors import RecipeError
-from truing.utils.format import with_count
+from truing.utils.format import escape_lines, with_count
 
 if TYPE_CHECKING:
     from truing.doctor.diagnosis import Diagnosis
@@ -75,7 +75,7 @@ def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, stat
     console = Console(highlight=False)
     report, memory = check(recipe), predict_memory(recipe)
     if options.format == "text":
-        console.print(str(report), markup=False, soft_wrap=True)
+        console.print(escape_lines(str(report)), markup=False, soft_wrap=True)
         console.print(memory.text(), markup=False, soft_wrap=True)
     # do not train on a recipe whose tasks are unusable
     diagnosis = None if static or report.findings else preflight(recipe, on_event=_print_progress)
@@ -85,7 +85,7 @@ def _check_recipe(path: Path, overrides: list[str], options: OutputOptions, stat
         print(json.dumps(facts, ensure_ascii=False))
     elif diagnosis is not None:
         for text, style in report_lines(diagnosis, "RUN", options.verbose):
-            console.print(text, style=style or None, markup=False, soft_wrap=True)
+            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
     results = diagnosis.results() if diagnosis else []
     return bool(report.findings) or any(fails(each, options.strict) for each in results)
 
@@ -97,7 +97,7 @@ def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
         console.print(f"{with_count(facts['steps'], 'update')} of {facts['stage']} …", markup=False)
     if kind == "boundary" and facts["step"] == 0:
         for text, _ in facts["lines"]:
-            console.print(f"  {text}", markup=False, soft_wrap=True, style="dim")
+            console.print(escape_lines(f"  {text}"), markup=False, soft_wrap=True, style="dim")
 
 
 def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:
@@ -152,5 +152,5 @@ def _print_diagnosis(
     else:
         console = Console(highlight=False)
         for text, style in [*report_lines(diagnosis, str(run), options.verbose), *below]:
-            console.print(text, style=style or None, markup=False, soft_wrap=True)
+            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
     return any(fails(result, options.strict) for result in diagnosis.results())

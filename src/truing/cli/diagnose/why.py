@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from truing.errors import RecipeError
+from truing.utils.format import escape_lines
 
 if TYPE_CHECKING:
     from truing.doctor.diagnosis import Diagnosis
@@ -71,7 +72,7 @@ def _print_explanations(
         return
     console = Console(highlight=False)
     for text, style in _lines(stage, trend, answers, tainted):
-        console.print(text, style=style or None, markup=False, soft_wrap=True)
+        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
 
 
 def _reward(trend: "RewardTrend") -> dict[str, float | bool | str]:

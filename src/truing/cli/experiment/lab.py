@@ -9,6 +9,7 @@ from rich.console import Console
 
 from truing.cli.experiment.lab_run import AsJson, LabFolder, promote, reproduce, run, verdict, work
 from truing.cli.experiment.lab_write import init, new, suggest
+from truing.utils.format import escape_lines
 
 app = typer.Typer(
     help="Test hypotheses on why the reward does not go up: experiments, verdicts, a record of the evidence.",
@@ -35,9 +36,9 @@ def plan(
         return
     console = Console(highlight=False)
     for text in power_lines(detectable_effects(lab_state)):
-        console.print(text, style="dim", markup=False, soft_wrap=True)
+        console.print(escape_lines(text), style="dim", markup=False, soft_wrap=True)
     for text, style in step_lines(steps):
-        console.print(text, style=style or None, markup=False, soft_wrap=True)
+        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
     if not steps:
         console.print("no open step: truing lab suggest RUN, or truing lab new TITLE")
 
@@ -62,7 +63,7 @@ def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
             *list(verdict_lines(each))[:2],
             *((f"  note: {note}", "dim") for note in each.notes),
         ]:
-            console.print(text, style=style or None, markup=False, soft_wrap=True)
+            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from truing.utils.format import escape_lines
+
 if TYPE_CHECKING:
     from truing.lab.store.hypothesis_file import Hypothesis
     from truing.lab.store.lab import Lab
@@ -75,7 +77,7 @@ def run(
     except KeyboardInterrupt:
         command = f"truing lab run {first.id}{f' --with {with_hypothesis}' if with_hypothesis else ''}"
         text = f"stopped; resume with: {command}"
-        Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False).print(escape_lines(text), markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
     finally:  # also after Ctrl-C or an error: report the finished runs
         ledger.close()
@@ -93,7 +95,9 @@ def _update_report(lab: Path) -> None:
         write_report(open_lab(lab))
     except TruingError as error:
         text = f"the tables are not up to date: {error}"
-        Console(stderr=True, highlight=False).print(text, style="yellow", markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False).print(
+            escape_lines(text), style="yellow", markup=False, soft_wrap=True
+        )
 
 
 def verdict(
@@ -121,14 +125,14 @@ def verdict(
             *contrast_lines(effects, first.header.metric),
             *(f"  note: {each}" for each in failed),
         ]:
-            console.print(text, markup=False, soft_wrap=True)
+            console.print(escape_lines(text), markup=False, soft_wrap=True)
         return
     result = judge(lab_state, first)
     if as_json:
         print(json.dumps(result.facts(), ensure_ascii=False))
         return
     for text, style in verdict_lines(result):
-        console.print(text, style=style or None, markup=False, soft_wrap=True)
+        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
 
 
 def promote(hypothesis: HypothesisName, lab: LabFolder = Path()) -> None:
@@ -149,7 +153,7 @@ def promote(hypothesis: HypothesisName, lab: LabFolder = Path()) -> None:
     write_report(after)
     console = Console(stderr=True, highlight=False)
     for text, style in verdict_lines(judge(after, after.hypothesis(hypothesis))):
-        console.print(text, style=style or None, markup=False, soft_wrap=True)
+        console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
     print(path)
 
 

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from truing.cli.experiment.lab_run import AsJson, LabFolder
+from truing.utils.format import escape_lines
 
 
 def init(
@@ -80,7 +81,7 @@ def suggest(
     else:
         console = Console(highlight=False)
         for text, style in suggestion_lines(suggestions):
-            console.print(text, style=style or None, markup=False, soft_wrap=True)
+            console.print(escape_lines(text), style=style or None, markup=False, soft_wrap=True)
         for text in skipped:
             console.print(f"not written: {text}", style="yellow", markup=False, soft_wrap=True)
         for path in paths:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from truing.utils.format import escape_lines
+
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
@@ -27,5 +29,5 @@ def export(
         print(json.dumps({"path": str(out), "kind": kind, "warnings": warnings}))
         return
     for warning in warnings:
-        typer.secho(f"warning: {warning}", err=True, fg="yellow")
+        typer.secho(escape_lines(f"warning: {warning}"), err=True, fg="yellow")
     print(out)

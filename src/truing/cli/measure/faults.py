@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from truing.utils.format import escape_lines
+
 
 def faults(
     names: Annotated[list[str] | None, typer.Argument(help="Faults or healthy runs; all by default.")] = None,
@@ -37,7 +39,7 @@ def faults(
         fired = ", ".join(dict.fromkeys(f"{f.claim.verdict} {f.code}" for f in result.fired)) or "nothing"
         mark, style = ("✓", "green") if passed(result) else ("✗", "red")
         text = f"{mark} {count}/{len(chosen)} {result.fault.name}: {result.error or fired}"
-        console.print(text, style=style, markup=False, soft_wrap=True)
+        console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
     if markdown is not None:
         markdown.write_text(page(results), encoding="utf-8")
     failed = [result.fault.name for result in results if not passed(result)]

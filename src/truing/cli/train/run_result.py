@@ -12,7 +12,7 @@ from rich.table import Table
 from truing.analysis.estimate import pass_at_json, pass_at_text
 from truing.record import RunReader
 from truing.trainer.result import TrainResult
-from truing.utils.format import with_count
+from truing.utils.format import escape_lines, with_count
 from truing.utils.jsonl import dump_json
 
 
@@ -80,7 +80,7 @@ def print_result(console: Console, result: TrainResult) -> None:
     console.print(f"run: {result.run}", markup=False, soft_wrap=True)
     command = command_name()
     text, style = doctor_line(result.run, command)
-    console.print(text, style=style, markup=False, soft_wrap=True)
+    console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
     console.print("board:     ", f"{command} board {result.run}", markup=False, soft_wrap=True)
     console.print("tokens:    ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
     console.print("scorecard: ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)

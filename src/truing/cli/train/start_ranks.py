@@ -12,6 +12,7 @@ from truing.distributed.ending import Ending
 from truing.distributed.launch import launch
 from truing.record.new_run_dir import new_run_dir
 from truing.trainer.restarts import run_with_restarts
+from truing.utils.format import escape_lines
 
 
 def start_ranks(recipe: Recipe, out: Path | None, resume: bool) -> int:
@@ -52,4 +53,6 @@ def folder_of_ranks(run: Path) -> Path:
 
 
 def _say(text: str) -> None:
-    Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True, style="bold")
+    Console(stderr=True, highlight=False).print(
+        escape_lines(text), markup=False, soft_wrap=True, style="bold"
+    )

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from truing.config import TrlOptions, load_recipe, read_table, translate_options
+from truing.utils.format import escape_lines
 
 ALIAS_PANEL = "Names of other trainers (docs/aliases.md)"
 
@@ -83,7 +84,9 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     options = translate_options(trl_options, read_table(recipe), command_line)
     resolved = load_recipe(recipe, [*options.overrides, *command_line])
     for note in options.notes:
-        Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False).print(
+            escape_lines(f"note: {note}"), markup=False, soft_wrap=True
+        )
     from truing.distributed.ranks import is_launched
 
     if (ray or resolved.trainer.ranks > 1) and not is_launched():

@@ -26,6 +26,6 @@ def run_decoder(run: Path) -> Decode:
     within = run / named
     source = within if within.exists() else named
     try:
-        return token_decoder(AutoTokenizer.from_pretrained(source))
+        return token_decoder(AutoTokenizer.from_pretrained(source, trust_remote_code=False))
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot load the tokenizer of {run}", got=error, expected=source) from error

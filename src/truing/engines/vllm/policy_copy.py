@@ -37,7 +37,9 @@ class PolicyCopy:
             else:
                 causal = causal_model(self._policy)
                 with no_progress_bars():  # transformers knows how a checkpoint's names become the model's
-                    read = type(causal).from_pretrained(publication.folder, dtype=causal.dtype)
+                    read = type(causal).from_pretrained(
+                        publication.folder, dtype=causal.dtype, trust_remote_code=False
+                    )
                 causal.load_state_dict(read.state_dict())
             self._held = publication
         return self._policy

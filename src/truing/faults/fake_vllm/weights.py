@@ -38,7 +38,7 @@ class Prefix(NamedTuple):
 def read_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     """Return the model in a folder."""
     with no_progress_bars():
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, trust_remote_code=False).eval()
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

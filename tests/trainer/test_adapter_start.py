@@ -6,10 +6,10 @@ import sys
 
 import pytest
 from peft_adapters import edit, logprobs, read_with_peft, save_adapter
+from runs import Interrupt, assert_same_run, crash_at
 from safetensors.torch import load_file, save_file
 
 import truing
-from runs import Interrupt, assert_same_run, crash_at
 from truing.config import to_toml
 from truing.errors import ModelError, RecordError
 from truing.learner.restore import load_policy, restore_policy

@@ -144,18 +144,11 @@ def lora_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture(scope="session")
-def lora_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Qwen3 with an adapter, divided among two workers that share its head of keys."""
-    model = qwen3(tmp_path_factory.mktemp("lora-two"), tied=False, heads=4)
-    with serve(model=model, lora={"rank": 8, "alpha": 16.0}, workers=2) as served:
-        yield served
-
-
-@pytest.fixture(scope="session")
-def full_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Qwen3 divided among two workers: all weights are trained."""
-    with serve(model=qwen3(tmp_path_factory.mktemp("full-two"), tied=True, heads=4), workers=2) as served:
+@pytest.fixture(scope="module", params=[{"rank": 8, "alpha": 16.0}, False], ids=["lora", "full"])
+def two_workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Qwen3 divided among two workers that share its head of keys; one server at a time, each takes 5 GB."""
+    model = qwen3(tmp_path_factory.mktemp("two-workers"), tied=not request.param, heads=4)
+    with serve(model=model, lora=request.param, workers=2) as served:
         yield served
 
 

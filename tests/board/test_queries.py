@@ -6,6 +6,7 @@ import runpy
 import shutil
 import sys
 import threading
+from time import sleep
 
 import pytest
 from folders import ROOT
@@ -319,7 +320,7 @@ def live(folder, done):
     rng = random.Random(0)
     with opened_run(folder, grpo={"steps": 400}) as writer:
         step = 0
-        while not done.is_set() and step < 300:
+        while not done.is_set():
             rows = [make_row(f"0/grpo/{step}/0/{i}", 4, seed=step + i) for i in range(2)]
             write(
                 writer,
@@ -331,15 +332,15 @@ def live(folder, done):
                 writer.write_event("eval", **evaluation(f"grpo@{step}", 0.5))
                 writer.write_event("finding", **finding(step=step, sample_id=f"0/grpo/{step}/0/0", end=2))
             step += 1
-            if step > 8 and rng.random() < 0.15:
-                back = step - rng.randrange(1, 6)
+            if step == 300 or (step > 8 and rng.random() < 0.15):
+                back = 100 if step == 300 else step - rng.randrange(1, 6)
                 facts = {"stage": "grpo", "step": step - 1, "to": back, "reason": "r", "kept": "abandoned/x"}
                 writer.write_event("rollback", **facts)
                 writer.truncate_to("grpo", back)
                 step = back
+            sleep(0.02)  # an update takes longer; without a pause the readers hardly run
         writer.write_event("finished")
     compact(folder)
-    done.set()
 
 
 def ask_some(board, rng, last):
@@ -352,12 +353,12 @@ def ask_some(board, rng, last):
     return [*views, "update"]
 
 
-ENOUGH = 40
+ENOUGH = 60
 """Answers about a run while it is written."""
 
 
 def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
-    done, begun = threading.Event(), threading.Event()
+    done = threading.Event()
     writer = threading.Thread(target=live, args=(tmp_path / "mini", done))
     board, wrong, asked = Board(tmp_path), [], []
     limit = threading.Timer(60.0, done.set)
@@ -369,7 +370,6 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
         while not done.is_set():
             try:
                 last = next((e["updates"] for e in board.answer("runs", {})["runs"] if "updates" in e), 0)
-                begun.set()
                 asked.extend(ask_some(board, rng, last) if last else ())
             except TruingError as error:
                 if "has no update" not in str(error):  # it was set back since it was counted

@@ -40,6 +40,16 @@ def compared(model, workers, adapter=False, **changes):
     return compare(probes, expected_responses(model, torch.float32, SEED, None), torch.float32, [], dict)
 
 
+def load_adapter(held, policy, folder):
+    """Give a policy's adapter a random B, and load it into the served model."""
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_()
+    policy.save_pretrained(folder, selected_adapters=["default"])
+    held.load_adapter(folder)
+
+
 def test_a_probe_vector_is_of_ones_and_equal_everywhere():
     r = probe_vector(1000, SEED)
     assert set(r.tolist()) == {-1.0, 1.0}
@@ -80,12 +90,7 @@ def test_one_element_of_either_matrix_of_an_adapter_shows(biased, tmp_path):
     model, workers = biased
     held = workers[0].held
     policy = add_lora(model, rank=4, alpha=8, dropout=0.0, targets="all-linear", seed=0)
-    with torch.no_grad():
-        for name, parameter in policy.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_()
-    policy.save_pretrained(tmp_path / "adapter", selected_adapters=["default"])
-    held.load_adapter(tmp_path / "adapter")
+    load_adapter(held, policy, tmp_path / "adapter")
     assert compared(policy, workers, adapter=True)["delta"]["layers"] == 14
     sound = copy.deepcopy(held.slot)
     for part in (0, 1):
@@ -99,12 +104,7 @@ def test_an_adapter_may_leave_out_the_second_of_three_fused_layers(biased, tmp_p
     model, workers = biased
     held = workers[0].held
     policy = add_lora(model, rank=4, alpha=8, dropout=0.0, targets=["q_proj", "v_proj"], seed=0)
-    with torch.no_grad():
-        for name, parameter in policy.named_parameters():
-            if "lora_B" in name:
-                parameter.normal_()
-    policy.save_pretrained(tmp_path / "adapter", selected_adapters=["default"])
-    held.load_adapter(tmp_path / "adapter")
+    load_adapter(held, policy, tmp_path / "adapter")
     assert compared(policy, workers, adapter=True)["delta"]["layers"] == 4
     name = "model.layers.1.self_attn.k_proj"
     outputs, inputs = held.layers[name].weight.shape

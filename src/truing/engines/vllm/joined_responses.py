@@ -47,7 +47,7 @@ def joined(name: str, shares: Sequence[Mapping[str, Any]], key: str = "values") 
     return torch.cat(parts)
 
 
-def joined_copies(name: str, shares: Sequence[Mapping[str, Any]], slice_: int) -> Tensor:
+def joined_down(name: str, shares: Sequence[Mapping[str, Any]], slice_: int) -> Tensor:
     """Return A r [rank] of a slice of an adapted layer, whose A is divided as the layer's inputs only."""
     divided = INPUTS if shares[0]["division"] == INPUTS else WHOLE
     return joined(name, [{"values": share["down"][slice_], "division": divided} for share in shares])
@@ -61,7 +61,7 @@ def decoded(text: str) -> Tensor:
 def _copy(name: str, copies: Sequence[Tensor]) -> Tensor:
     """Return what workers hold in common."""
     for worker, other in enumerate(copies):
-        if not torch.equal(other.nan_to_num(), copies[0].nan_to_num()):
+        if not np.array_equal(other, copies[0], equal_nan=True):
             raise PublicationError(
                 f"workers of the server that share {name} compute it with different weights",
                 got=f"a response of worker {worker} of those that differs from the first one's",

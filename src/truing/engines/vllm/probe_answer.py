@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Expected
-from truing.engines.vllm.joined_responses import joined, joined_copies
+from truing.engines.vllm.joined_responses import joined, joined_down
 from truing.errors import EngineError
 
 
@@ -91,7 +91,7 @@ def _read_adapter(
     if len(shares[0]["down"]) == len(parts):
         for slice_, part in enumerate(parts):
             if part in known:
-                down = joined_copies(name, shares, slice_)
+                down = joined_down(name, shares, slice_)
                 answer.down[part] = down[: len(expected.down[part][0])]
 
 

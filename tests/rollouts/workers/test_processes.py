@@ -223,7 +223,7 @@ def test_closing_ends_the_processes_and_what_their_tools_started(chat):
 def trainer_with(kind, timeout):
     """Start a program whose two processes have each started one of their own; ``kind`` is their last call."""
     command = [sys.executable, "-m", "troubled_envs", kind, timeout]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": ""}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 

@@ -47,6 +47,7 @@ def main(connection: Connection, trace: Connection, setting: ProcessSetting) -> 
     os.setsid()  # so that one signal ends what the calls start, and Ctrl-C reaches the trainer only
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)  # what an environment prints is no result of a command
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a process that is killed keeps none
     faulthandler.enable(file=trace.fileno())
     os.environ.update(setting.environ)
     sys.path[:] = setting.sys_path

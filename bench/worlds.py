@@ -24,7 +24,7 @@ from truing.config import EpisodeConfig, load_recipe
 from truing.envs import make_env
 from truing.rollouts.workers import EnvCall, EnvWorkers, open_workers, run_calls
 from truing.rollouts.workers.calls import run_all
-from truing.rollouts.workers.threads import MAX_WORKERS, WorkerPool
+from truing.rollouts.workers.thread_workers import MAX_WORKERS, WorkerPool
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "workspace-tiny.toml"
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]

@@ -11,7 +11,7 @@ import torch
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.canary import canary_sample, sample_scores
-from truing.engines.vllm.mixture import begin_routes
+from truing.engines.vllm.moe import begin_routes
 from truing.engines.vllm.routed_experts import read_routes
 from truing.engines.vllm.server_facts import check_server
 from truing.errors import EngineError, ModelError, PublicationError

@@ -1,4 +1,4 @@
-"""Follows the ranks and engines of a run until the ranks have ended, and says how."""
+"""Watches the ranks and engines of a run until the ranks have ended, and returns how they ended."""
 
 import signal
 import sys
@@ -10,15 +10,15 @@ from typing import Any
 
 import ray
 
+from truing.cluster.actor_calls import ANSWER_SECONDS, Member, MemberLostError, answer
 from truing.cluster.rank_actor import Report
-from truing.cluster.waiting import ANSWER_SECONDS, Member, MemberLostError, answer
 from truing.distributed.ending import LOST_ANOTHER, Ending, RankEnd, ending_of
 
 CAUSE_SECONDS = 90.0
 """Seconds for which the loss is looked for that a rank noticed: Ray needs up to a minute for a lost node."""
 
 
-class Follower:
+class Supervisor:
     """Asks every actor for what its process did; the first rank's output goes to this terminal."""
 
     def __init__(

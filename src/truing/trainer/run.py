@@ -30,7 +30,7 @@ from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
 from truing.utils.memory import GB
 
-TOLD_BYTES = GB
+REPORTED_BYTES = GB
 """From this size on, the memory of weights and optimizer is told before they are loaded."""
 
 TOKENIZER_DIR = "tokenizer"
@@ -53,7 +53,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     )
     check_same_program(ranks, recipe)
     prediction = predict_memory(recipe)
-    if ranks.is_first and prediction.total >= TOLD_BYTES:
+    if ranks.is_first and prediction.total >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)

@@ -1,6 +1,6 @@
 """The cost of environment replies: in threads as rollouts use them, in a thread for each call, in processes.
 
-    python bench/worlds.py [--attempts 64] [--repeats 5] [--processes 4]
+    python bench/env_call_cost.py [--attempts 64] [--repeats 5] [--processes 4]
 
 Attempts of `recipes/workspace-tiny.toml` are opened, answer each turn of their demonstrations, and return
 their outcome. The ways alternate; the medians, and what a process costs (``episode.processes``), are printed

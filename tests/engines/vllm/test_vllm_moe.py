@@ -174,7 +174,7 @@ def test_one_element_of_an_expert_or_a_router_shows(mixture, train, monkeypatch,
         engine.publish(policy, 1, "one")
 
 
-def test_experts_of_an_earlier_publication_are_told(mixture, train, monkeypatch):
+def test_experts_of_an_earlier_publication_are_reported(mixture, train, monkeypatch):
     server, engine, policy = mixture()
     load = FakeWorker.reload_weights
 

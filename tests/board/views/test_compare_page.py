@@ -40,7 +40,7 @@ def test_what_was_declared_otherwise(two):
 
 def test_where_they_part_is_what_the_command_finds(two):
     answer = two.answer("parting", {"a": "a", "b": "b/c"})
-    result = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).diverged_at
+    result = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).parting
     assert (answer["same"], answer["parting"]["update"], answer["parting"]["step"]) == (2, 3, 2)
     assert (answer["parting"]["what"], answer["parting"]["token"]) == ("token_ids", 2)
     assert (

@@ -9,6 +9,7 @@ from truing.errors import RecordError
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
+from truing.record.update_columns import columns_of
 from truing.utils.format import with_count
 from truing.utils.jsonl import is_being_written, read_jsonl
 from truing.utils.parse import parse_json, parse_toml
@@ -77,11 +78,13 @@ class RunReader:
         return self._lines(STEPS, StepRow.from_json)
 
     def check_complete(self) -> None:
-        """Raise a RecordError if rows exist of updates that steps.jsonl has lost."""
-        if lost_steps := self._groups.count_unlisted(self.steps()):
+        """Raise a RecordError if steps.jsonl has lost updates: numbers are missing, or rows have no line."""
+        steps = self.steps()
+        lost = max(self._groups.count_unlisted(steps), sum(columns_of(steps).missing_updates.values()))
+        if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
-                got=with_count(lost_steps, "update has rows and no line", "updates have rows and no line"),
+                got=with_count(lost, "update has no line", "updates have no line"),
                 expected="a line for each update",
                 remedy="restore the file from a copy",
             )

@@ -19,7 +19,9 @@ def run(trained_run):
     return run
 
 
-@pytest.mark.parametrize("verb", ["check", "why", "tail", "scorecard", "tokens", "profile", "report", "compare"])
+@pytest.mark.parametrize(
+    "verb", ["check", "why", "tail", "scorecard", "tokens", "profile", "report", "compare"]
+)
 def test_commands_report_it(verb, run):
     outcome = truing(verb, run, *([run] if verb == "compare" else []))
     assert "steps.jsonl" in outcome.err + outcome.out, outcome.out

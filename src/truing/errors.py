@@ -133,6 +133,10 @@ class RewardCrash(RewardError):
     """Raised where a reward function hangs, or ends its process: its attempt is an error."""
 
 
+class NoReward(RewardError):
+    """Raised where no reward function applies to a rollout: its attempt is an error, never a reward of 0."""
+
+
 class JudgeUnavailable(TruingError):
     """Raised where a judge cannot be reached, or replies without a score."""
 

@@ -17,7 +17,8 @@ from truing.errors import ModelError
 class RewardModel:
     """A reward function by a model with one label."""
 
-    def __init__(self, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
+    def __init__(self, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, template_kwargs: Mapping[str, Any]) -> None:
+        self.template_kwargs = template_kwargs
         source = model if isinstance(model, str) else model.config._name_or_path
         try:
             if isinstance(model, str):
@@ -51,4 +52,4 @@ class RewardModel:
     def _text(self, prompt: Any, completion: Any) -> str:
         if isinstance(prompt, str):
             return prompt + completion
-        return self.tokenizer.apply_chat_template([*prompt, *completion], tokenize=False)
+        return self.tokenizer.apply_chat_template([*prompt, *completion], tokenize=False, **self.template_kwargs)

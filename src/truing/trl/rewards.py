@@ -4,7 +4,8 @@ import asyncio
 import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -41,7 +42,7 @@ class Scorer:
             return
         try:
             arguments = self._arguments(rollouts)
-            scores = asyncio.run(self._call_all(arguments, len(rollouts)))
+            scores = self._call_all(arguments, len(rollouts))
         finally:
             self.env.release()
         for index, rollout in enumerate(rollouts):
@@ -80,17 +81,17 @@ class Scorer:
             "completion_ids": [completion_ids(rollout) for rollout in rollouts],
         }
 
-    async def _call_all(
-        self, arguments: Mapping[str, Any], count: int
-    ) -> dict[str, list[float | None]]:
+    def _call_all(self, arguments: Mapping[str, Any], count: int) -> dict[str, list[float | None]]:
         """Return each function's scores; async functions run at the same time, after the others."""
         results = {name: _called(name, function, arguments) for name, function in self.functions.items()}
         waiting = {name: result for name, result in results.items() if inspect.isawaitable(result)}
-        awaited = await asyncio.gather(*waiting.values(), return_exceptions=True)
-        for name, result in zip(waiting, awaited, strict=True):
-            if isinstance(result, BaseException):
-                raise _failed(name, result) from result
-            results[name] = result
+        if waiting:
+            with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs a loop
+                awaited = thread.submit(asyncio.run, _gathered(waiting.values())).result()
+            for name, result in zip(waiting, awaited, strict=True):
+                if isinstance(result, BaseException):
+                    raise _failed(name, result) from result
+                results[name] = result
         return {name: _checked(name, result, count) for name, result in results.items()}
 
 
@@ -132,6 +133,11 @@ def function_name(function: BatchFunction) -> str:
     while isinstance(function, functools.partial):
         function = function.func
     return getattr(function, "__name__", type(function).__name__)
+
+
+async def _gathered(waiting: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Return the results of awaitables, or what they raised."""
+    return await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _called(name: str, function: BatchFunction, arguments: Mapping[str, Any]) -> Any:

@@ -19,6 +19,8 @@ Factories = Mapping[str | None, Callable[[], Any]]
 class RowsEnv:
     """Single-turn tasks of rows with a ``prompt``."""
 
+    has_episodes = False
+
     def __init__(self, rows: Mapping[Split, Sequence[Row]]) -> None:
         self.rows = {task_id(split, i): row for split, each in rows.items() for i, row in enumerate(each)}
         self._count = {split: len(each) for split, each in rows.items()}
@@ -45,6 +47,8 @@ class RowsEnv:
 class ToolsEnv(RowsEnv):
     """The same with tools."""
 
+    has_episodes = True
+
     def __init__(self, rows: Mapping[Split, Sequence[Row]], tools: Sequence[Callable[..., Any]]) -> None:
         super().__init__(rows)
         self.tools = tools_of(tools)
@@ -60,6 +64,8 @@ class ToolsEnv(RowsEnv):
 
 class FactoryEnv(RowsEnv):
     """Tasks whose attempts each have an environment object; it is reset for each, and used again later."""
+
+    has_episodes = True
 
     def __init__(
         self, rows: Mapping[Split, Sequence[Row]], factories: Factories, tools: Sequence[Callable[..., Any]]

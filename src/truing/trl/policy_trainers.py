@@ -69,6 +69,7 @@ class PolicyTrainer(TrlTrainer):
         env = env_of(rows, factories, tools)
         self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
         self._finish(env, batches, tables, text=is_text, **common)
+        self.scorer.tokenizer = self.processing_class
         self.scorer.extras = {
             "trainer_state": self.state,
             "log_extra": self._log_extra,

@@ -32,6 +32,7 @@ class Scorer:
 
     functions: Mapping[str, BatchFunction]
     env: RowsEnv
+    tokenizer: Any = None  # decodes single turns, as TRL does: without special tokens
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
     _scores: dict[str, Mapping[str, float | None]] = field(default_factory=dict[str, Mapping[str, float | None]])
 
@@ -75,11 +76,17 @@ class Scorer:
                 for row, is_text, rollout in zip(rows, text, rollouts, strict=True)
             ],
             "completions": [
-                rollout.text if is_text else [dict(message) for message in rollout.messages]
-                for is_text, rollout in zip(text, rollouts, strict=True)
+                self._completion(rollout, is_text) for is_text, rollout in zip(text, rollouts, strict=True)
             ],
             "completion_ids": [completion_ids(rollout) for rollout in rollouts],
         }
+
+    def _completion(self, rollout: Rollout, is_text: bool) -> Any:
+        """Return the text of a completion, or its messages."""
+        if self.env.has_episodes:
+            return [dict(message) for message in rollout.messages]
+        decoded = self.tokenizer.decode(completion_ids(rollout), skip_special_tokens=True)
+        return decoded if is_text else [{"role": "assistant", "content": decoded}]
 
     def _call_all(self, arguments: Mapping[str, Any], count: int) -> dict[str, list[float | None]]:
         """Return each function's scores; async functions run at the same time, after the others."""

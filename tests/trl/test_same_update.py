@@ -82,9 +82,7 @@ def trl_run(name, tmp_path, answers, changes):
         ),
         pytest.param("GRPO", {"loss_type": "dr_grpo", "scale_rewards": "batch"}, id="dr-grpo"),
         pytest.param("GRPO", {"temperature": 0.7, "epsilon_high": 0.3}, id="temperature"),
-        pytest.param(
-            "GRPO", {"mask_truncated_completions": True, "max_completion_length": 150}, id="masked"
-        ),
+        pytest.param("GRPO", {"mask_truncated_completions": True, "max_completion_length": 150}, id="masked"),
         pytest.param("RLOO", {}, id="rloo"),
     ],
 )

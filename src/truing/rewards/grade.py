@@ -128,9 +128,7 @@ def _by_turn(
     return tuple(math.fsum(turn) for turn in zip(*weighted, strict=True))
 
 
-def _call(
-    name: str, function: RewardFn, rollout: Rollout
-) -> float | tuple[float, ...] | NotApplicable:
+def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[float, ...] | NotApplicable:
     """Return one function's reward of a rollout, or those of its turns, checked."""
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"

@@ -99,7 +99,9 @@ def _batches(
 def learning_schedule(args: TrlConfig, batches: Batches, problems: Problems) -> dict[str, Any]:
     """Return schedule and warm-up of the learning rate."""
     name = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
-    schedules = {"constant_with_warmup": "constant"} | {each: each for each in ("linear", "cosine", "constant")}
+    schedules = {"constant_with_warmup": "constant"} | {
+        each: each for each in ("linear", "cosine", "constant")
+    }
     if name not in schedules:
         problems.add("lr_scheduler_type", name, "Truing has no such schedule", f"use {', '.join(schedules)}")
     warmup = 0 if name == "constant" or not args.warmup_steps else batches.steps_of(args.warmup_steps)

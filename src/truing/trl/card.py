@@ -18,7 +18,8 @@ tags:
 
 # {name}
 
-{base}, trained with {algorithm} by [Truing](https://pypi.org/project/truing) {version}: {steps} steps, seed {seed}.
+{base}, trained with {algorithm} by [Truing](https://pypi.org/project/truing) {version}.
+Steps: {steps}. Seed: {seed}.
 
 ## Training
 
@@ -63,7 +64,9 @@ def _evaluation(run: Path) -> str:
         return "The run was not evaluated."
     lines = [f"| {name} | {estimate} |" for name, estimate in result.estimates().items()]
     lines += [f"| gain of {name}, paired | {gain} |" for name, gain in result.gains().items()]
-    return "\n".join(["Mean reward, with 95 % intervals:", "", "| evaluation | reward |", "|---|---|", *lines])
+    return "\n".join(
+        ["Mean reward, with 95 % intervals:", "", "| evaluation | reward |", "|---|---|", *lines]
+    )
 
 
 def _proofs(run: Path) -> str:
@@ -91,5 +94,3 @@ def push(folder: Path, args: Any, name: str, message: str) -> str:
         revision=args.hub_revision,
     )  # fmt: skip
     return str(commit)
-
-

@@ -21,7 +21,7 @@ def rows_of(dataset: Any, argument: str) -> list[Row]:
             f"{argument} is not one data set of known length",
             got=type(dataset).__name__,
             expected="a datasets.Dataset, or a list of prompts or dicts",
-            remedy='choose a split, as in load_dataset(name, split="train"), or take rows of a stream with take()',
+            remedy='choose a split: load_dataset(name, split="train"); make a list of the rows of a stream',
         )
     rows = [row if isinstance(row, Mapping) else {"prompt": row} for row in dataset]
     if not rows:
@@ -46,7 +46,9 @@ def check_column(rows: Sequence[Row], column: str, argument: str) -> bool:
         valid = isinstance(value, str) or (
             is_conversation(value)
             and bool(value)
-            and all(isinstance(message, Mapping) and {"role", "content"} <= message.keys() for message in value)
+            and all(
+                isinstance(message, Mapping) and {"role", "content"} <= message.keys() for message in value
+            )
         )
         if not valid:
             raise DataError(

@@ -29,10 +29,9 @@ class ScriptedEpisode:
 class DemonstrationsEnv:
     """A task per row: the messages before the first trained turn, and the turns as a demonstration."""
 
-    rewards: Rewards = {}
-    notes: Sequence[str] = ()
-
     def __init__(self, rows: Sequence[Row]) -> None:
+        self.rewards: Rewards = {}
+        self.notes: Sequence[str] = ()
         self._tasks: list[Task] = []
         self._replies: dict[str, list[list[Message]]] = {}
         for index, row in enumerate(rows):

@@ -22,16 +22,16 @@ class FieldAnswer:
 
 
 TRANSLATED = {
-    "output_dir": "folder of the run (`output_dir/truing`, `truing-2`, …), of `save_model()` and the model card",
+    "output_dir": "folder of the run (`output_dir/truing`, `truing-2`, …), of `save_model()` and the card",
     "per_device_train_batch_size": "`prompts_per_step` × `group_size` (SFT: `batch_size`), times"
     " `gradient_accumulation_steps`",
-    "gradient_accumulation_steps": "part of the rollouts of an update; Truing splits it into micro-batches itself",
+    "gradient_accumulation_steps": "counts the rollouts of an update; Truing makes micro-batches itself",
     "num_train_epochs": "`steps`, from the number of rows, if `max_steps` is not given",
-    "max_steps": "`steps`; TRL counts updates, so it is divided by the updates of a generation batch",
+    "max_steps": "`steps`; TRL counts updates, so it is divided by those of a generation batch",
     "learning_rate": "`learning_rate`",
     "lr_scheduler_type": "`optimizer.schedule`: linear, cosine, constant, constant_with_warmup",
-    "warmup_steps": "`optimizer.warmup_steps`; a number below 1 is a share of the steps. TRL's first update has"
-    " rate 0, Truing's 1/warmup_steps of the peak",
+    "warmup_steps": "`optimizer.warmup_steps`; a number below 1 is a share of the steps. TRL's first update"
+    " has rate 0, Truing's 1/warmup_steps of the peak",
     "optim": "AdamW in float32: `adamw_torch` and `adamw_torch_fused`",
     "weight_decay": "`optimizer.weight_decay`; TRL leaves out biases and norms, Truing decays all",
     "adam_beta1": "`optimizer.beta1`",
@@ -63,26 +63,26 @@ TRANSLATED = {
     " effect; others are refused",
     "num_generations": "`group_size`",
     "num_generations_eval": "`eval.samples`; `num_generations` if not given",
-    "max_completion_length": "`sampling.max_new_tokens`; with tools per turn, where TRL counts all turns together",
+    "max_completion_length": "`sampling.max_new_tokens`; with tools it is per turn, in TRL of all turns",
     "generation_batch_size": "`prompts_per_step` × `group_size`",
     "steps_per_generation": "with `gradient_accumulation_steps`: `minibatches`",
     "temperature": "`sampling.temperature`",
-    "top_p": "`sampling.top_p`; log-probabilities are of the cut distribution, in TRL of the full one",
+    "top_p": "`sampling.top_p`; log-probabilities are of the cut distribution, in TRL of the full",
     "top_k": "`sampling.top_k`; as `top_p`",
     "min_p": "`sampling.min_p`; as `top_p`",
     "generation_kwargs": "keys of `[sampling]`, such as `min_new_tokens`; others are refused",
     "chat_template_kwargs": "`chat.template_kwargs`",
     "beta": "`kl.coef`; GRPO: in the loss, RLOO: in the reward (k1)",
-    "use_bias_correction_kl": "`kl.estimator`: `k2` if true, whose gradient is that of TRL's corrected k3 while"
-    " the ratio is 1; else `k3`",
+    "use_bias_correction_kl": "`kl.estimator`: `k2` if true, whose gradient is that of TRL's corrected k3"
+    " while the ratio is 1; else `k3`",
     "num_iterations": "`inner_epochs`",
     "epsilon": "`clip_low`, and `clip_high` if `epsilon_high` is not given",
     "epsilon_high": "`clip_high`; with `cispo` `max_weight`",
     "importance_sampling_level": '`sequence` with `loss_type="grpo"`: the objective `gspo`',
     "reward_weights": "weights of `reward_funcs`",
     "scale_rewards": "`grpo.advantage_scale`",
-    "loss_type": "`grpo.objective`: grpo, dapo, dr_grpo, cispo, and bnpo without gradient accumulation; SFT: nll"
-    " and chunked_nll",
+    "loss_type": "`grpo.objective`: grpo, dapo, dr_grpo, cispo, and bnpo without gradient accumulation;"
+    " SFT: nll and chunked_nll",
     "mask_truncated_completions": '`gates.truncated = "mask"`',
     "sync_ref_model": "`reference.sync_every` and `reference.keep`",
     "ref_model_mixup_alpha": "`reference.keep` = 1 − alpha",
@@ -90,7 +90,7 @@ TRANSLATED = {
     "entropy_coef": "`entropy.coef`, with `dapo` and `cispo`",
     "max_tool_calling_iterations": "`episode.max_turns` − 1; not given, `max_completion_length` turns",
     "use_vllm": '`engine.kind = "vllm"`',
-    "vllm_mode": "`colocate` starts a server, `server` uses a running one (of `truing`: docs/vllm.md)",
+    "vllm_mode": "`colocate` starts a server, `server` uses a running one (docs/vllm.md)",
     "vllm_model_impl": "`engine.arguments.model-impl`",
     "vllm_enable_sleep_mode": "`engine.sleep`",
     "vllm_server_base_url": "`engine.servers`",
@@ -112,7 +112,7 @@ TRANSLATED = {
 """Arguments with an equivalent; the text is shown in docs/trl.md."""
 
 _NO_EFFECT = {
-    "every rank computes whole micro-batches that fit its memory; the gradient does not depend on the split": """
+    "micro-batches fit the memory by themselves, and the gradient does not depend on the split": """
         gradient_checkpointing gradient_checkpointing_kwargs activation_checkpointing activation_offloading
         activation_checkpointing_kwargs auto_find_batch_size torch_empty_cache_steps
         average_tokens_across_devices per_device_eval_batch_size eval_accumulation_steps pad_to_multiple_of
@@ -124,12 +124,13 @@ _NO_EFFECT = {
         dataloader_in_order dataset_num_proc use_transformers_continuous_batching
         transformers_continuous_batching_config use_transformers_paged bf16_full_eval fp16_full_eval
         eval_do_concat_batches eval_use_gather_object""",
-    "ranks exchange with `trainer.timeout` and the backend of their device": """
+    "ranks exchange by Truing's own settings (`[trainer]`)": """
         ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph ddp_backend
         ddp_timeout local_rank vllm_group_port""",
-    "the run directory has every completion, metric and memory figure; `truing inspect` and the board show them": """
+    "the run directory has every completion, metric and memory figure": """
         log_completions log_multimodal num_completions_to_print log_unique_prompts skip_memory_metrics
-        include_num_input_tokens_seen logging_nan_inf_filter log_level log_level_replica log_on_each_node debug""",
+        include_num_input_tokens_seen logging_nan_inf_filter log_level log_level_replica log_on_each_node
+        debug""",
     "the newest checkpoint is kept, written by the first rank, and restored exactly": """
         save_only_model save_on_each_node save_total_limit enable_jit_checkpoint full_determinism""",
     "the model is pushed once, at the end of the training": "hub_strategy hub_always_push",
@@ -172,13 +173,19 @@ _REFUSED: dict[str, tuple[str, tuple[Any, ...]]] = {
     "trust_remote_code": ("Truing does not run code of a model folder (docs/security.md)", ()),
     "router_aux_loss_coef": ("Truing has no auxiliary loss of routers", (0, 0.0)),
     "cast_lm_head_to_fp32": ("set `bf16=False`: logits are computed in `model.dtype`", ()),
-    "repetition_penalty": ("TRL penalizes tokens of the prompt too, Truing those of the turn: set"
-    " `sampling.repetition_penalty` in a recipe", ()),
+    "repetition_penalty": (
+        "TRL penalizes tokens of the prompt too, Truing those of the turn: set"
+        " `sampling.repetition_penalty` in a recipe",
+        (),
+    ),
     "vllm_structured_outputs_regex": ("use tools, whose calls `episode.grammar` can constrain", ()),
     "vllm_importance_sampling_cap": ("TRL replaced it: set `vllm_importance_sampling_clip_max`", ()),
     "delta": ("Truing's clip has one bound per sign of the advantage; `gates.max_ratio` drops tokens", ()),
-    "multi_objective_aggregation": ("rewards are summed, then normalized: a sum of normalized rewards has no"
-    " reward that a record could prove", ()),
+    "multi_objective_aggregation": (
+        "rewards are summed, then normalized: a sum of normalized rewards has no"
+        " reward that a record could prove",
+        (),
+    ),
     "top_entropy_quantile": ("Truing trains all sampled tokens", ()),
     "use_adaptive_entropy": ("Truing adapts by another rule: `entropy.target` in a recipe", ()),
     "off_policy_mask_threshold": ("Truing has `[correction]` and `gates`", ()),

@@ -113,7 +113,7 @@ def _objective(args: TrlConfig, problems: Problems) -> str:
         problems.add(
             "loss_type",
             "bnpo",
-            "TRL averages each micro-batch by itself, so its gradient depends on the split; Truing's does not",
+            "TRL averages each micro-batch by itself, so its gradient depends on the split",
             'use loss_type="dapo", or gradient_accumulation_steps=1',
         )
     return args.loss_type

@@ -51,7 +51,10 @@ class PolicyTrainer(TrlTrainer):
         is_text = kinds == {False}
         if len(kinds) > 1 or (is_text and (tools or factories)):
             problems.add(
-                "train_dataset", "prompts of text", "tools need messages", "make each prompt a list of messages"
+                "train_dataset",
+                "prompts of text",
+                "tools need messages",
+                "make each prompt a list of messages",
             )
         self.eval_count = len(rows.get("eval", ()))
         batches = sampled_batches(args, len(rows["train"]), RANKS, problems)
@@ -118,7 +121,7 @@ class GRPOTrainer(PolicyTrainer):
     config_class, algorithm = GRPOConfig, "GRPO"
     tables = staticmethod(grpo_tables)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 — TRL's signature
         self,
         model: Any,
         reward_funcs: Any = None,
@@ -161,7 +164,7 @@ class RLOOTrainer(PolicyTrainer):
     config_class, algorithm = RLOOConfig, "RLOO"
     tables = staticmethod(rloo_tables)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 — TRL's signature
         self,
         model: Any,
         reward_funcs: Any = None,

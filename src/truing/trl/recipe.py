@@ -35,7 +35,15 @@ LONGEST_REPLY = 10**9
 TOOL_TIMEOUT = 600.0
 """Seconds for a call of a tool; TRL waits without limit."""
 
-SAMPLING = ("top_k", "top_p", "min_p", "min_new_tokens", "presence_penalty", "frequency_penalty", "temperature")
+SAMPLING = (
+    "top_k",
+    "top_p",
+    "min_p",
+    "min_new_tokens",
+    "presence_penalty",
+    "frequency_penalty",
+    "temperature",
+)
 """Keys of ``generation_kwargs`` that are keys of ``[sampling]``."""
 
 IGNORED_INIT = ("attn_implementation", "device_map", "use_cache", "low_cpu_mem_usage")
@@ -150,7 +158,9 @@ def eval_table(args: TrlConfig, batches: Batches, tasks: int, problems: Problems
     """Return ``[eval]`` of ``tasks`` evaluation rows: as TRL, with the sampling parameters of training."""
     strategy = _strategy(args.eval_strategy)
     if strategy != "no" and not tasks:
-        problems.add("eval_strategy", strategy, "there is no eval_dataset", "pass eval_dataset, or leave it out")
+        problems.add(
+            "eval_strategy", strategy, "there is no eval_dataset", "pass eval_dataset, or leave it out"
+        )
     if tasks == 1:
         problems.add("eval_dataset", "1 row", "an interval needs two tasks", "add a row")
     if tasks < 2:

@@ -17,7 +17,12 @@ from truing.errors import ModelError
 class RewardModel:
     """A reward function by a model with one label."""
 
-    def __init__(self, model: str | PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, template_kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        model: str | PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        template_kwargs: Mapping[str, Any],
+    ) -> None:
         self.template_kwargs = template_kwargs
         source = model if isinstance(model, str) else model.config._name_or_path
         try:
@@ -52,4 +57,6 @@ class RewardModel:
     def _text(self, prompt: Any, completion: Any) -> str:
         if isinstance(prompt, str):
             return prompt + completion
-        return self.tokenizer.apply_chat_template([*prompt, *completion], tokenize=False, **self.template_kwargs)
+        return self.tokenizer.apply_chat_template(
+            [*prompt, *completion], tokenize=False, **self.template_kwargs
+        )

@@ -34,7 +34,9 @@ class Scorer:
     env: RowsEnv
     tokenizer: Any = None  # decodes single turns, as TRL does: without special tokens
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    _scores: dict[str, Mapping[str, float | None]] = field(default_factory=dict[str, Mapping[str, float | None]])
+    _scores: dict[str, Mapping[str, float | None]] = field(
+        default_factory=dict[str, Mapping[str, float | None]]
+    )
 
     def prepare(self, rollouts: Sequence[Rollout]) -> None:
         """Score the rollouts."""
@@ -123,9 +125,6 @@ class _Reward:
     def __call__(self, rollout: Rollout, task: Task) -> float | NotApplicable:
         return self.scorer.score(self.name, rollout)
 
-    def __deepcopy__(self, memo: object) -> "_Reward":
-        return self
-
 
 def completion_ids(rollout: Rollout) -> list[int]:
     """Return the ids after the prompt: of the turns, and of the replies between them."""
@@ -158,7 +157,7 @@ def _failed(name: str, error: BaseException) -> RewardError:
     return RewardError(
         f"reward function {name!r} raised {type(error).__name__}: {error}",
         expected="a list with one number or None per completion",
-        remedy="it is called with prompts, completions, completion_ids, and each column: let it take **kwargs",
+        remedy="it gets prompts, completions, completion_ids and each column: let it take **kwargs",
     )
 
 

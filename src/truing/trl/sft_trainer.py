@@ -23,7 +23,7 @@ class SFTTrainer(TrlTrainer):
 
     config_class, algorithm = SFTConfig, "SFT"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 — TRL's signature
         self,
         model: Any,
         args: SFTConfig | None = None,
@@ -43,14 +43,20 @@ class SFTTrainer(TrlTrainer):
     ) -> None:
         refused = {
             "data_collator": (data_collator, NO_COLLATOR),
-            "eval_dataset": (eval_dataset, "Truing evaluates answers by rewards, which these rows do not have"),
+            "eval_dataset": (
+                eval_dataset,
+                "Truing evaluates answers by rewards, and SFT has none",
+            ),
             "compute_loss_func": (compute_loss_func, "the loss is the one that the doctor recomputes"),
             "compute_metrics": (compute_metrics, "metrics are those of docs/metrics.md"),
             "optimizers": (optimizers, OPTIMIZERS),
             "optimizer_cls_and_kwargs": (optimizer_cls_and_kwargs, OPTIMIZERS),
             "preprocess_logits_for_metrics": (preprocess_logits_for_metrics, "metrics are Truing's own"),
             "quantization_config": (quantization_config, QUANTIZATION),
-            "formatting_func": (formatting_func, "rows have prompt and completion, or messages: map them before"),
+            "formatting_func": (
+                formatting_func,
+                "map rows to prompt and completion, or messages",
+            ),
         }
         super().__init__(model, args, refused)
         args = self.args
@@ -58,7 +64,10 @@ class SFTTrainer(TrlTrainer):
             self.problems.add("loss_type", args.loss_type, "Truing has no such loss", 'use "nll"')
         if args.chat_template_path and not str(args.chat_template_path).endswith(".jinja"):
             self.problems.add(
-                "chat_template_path", args.chat_template_path, "Truing reads a Jinja file", "name a .jinja file"
+                "chat_template_path",
+                args.chat_template_path,
+                "Truing reads Jinja files",
+                "name a .jinja file",
             )
         rows = rows_of(train_dataset, "train_dataset")
         is_text = check_rows(rows, args.assistant_only_loss, args.completion_only_loss)

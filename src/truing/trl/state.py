@@ -152,7 +152,8 @@ class RunState:
         return {name: sum(values) / len(values) for name, values in taken.items()}
 
     def _evaluated(self, facts: Mapping[str, Any]) -> None:
-        metrics = eval_metrics(facts["estimate"], facts["parts"])
+        own = {f"eval_{name}": value for name, value in self._taken_user_metrics().items()}
+        metrics = eval_metrics(facts["estimate"], facts["parts"]) | own
         self.log(metrics)
         self.call("on_evaluate", metrics=metrics)
 

@@ -5,13 +5,13 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import AutoConfig
 from transformers.trainer_utils import TrainOutput
 
-import truing
 from truing.api import evaluate, train
 from truing.config import Recipe, resolve, to_toml
 from truing.envs.base import Env
@@ -99,7 +99,9 @@ class TrlTrainer:
         self.problems.raise_if_any(f"{self.algorithm}Trainer")
         self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
         self.env, self.batches = env, batches
-        self._state = RunState(args, batches, logging_every(args, batches), check_callbacks([*(callbacks or ())]))
+        self._state = RunState(
+            args, batches, logging_every(args, batches), check_callbacks([*(callbacks or ())])
+        )
         self._state.processing_class = self.processing_class
         self._state.call("on_init_end")
 
@@ -133,11 +135,11 @@ class TrlTrainer:
         """Evaluate the newest weights on ``eval_dataset``; return the metrics, with an interval."""
         self._write_inputs()
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
-        if self.run is None:
-            self.output.mkdir(parents=True, exist_ok=True)
-            path = self.output / "recipe.toml"
-            path.write_text(to_toml(self.recipe), encoding="utf-8")
-        found = evaluate(self.run or path, overrides=overrides, env=self.env)
+        target = self.run
+        if target is None:
+            target = self.output / "recipe.toml"
+            target.write_text(to_toml(self.recipe), encoding="utf-8")
+        found = evaluate(target, overrides=overrides, env=self.env)
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         metrics = eval_metrics(bounds, found.parts)
@@ -163,7 +165,7 @@ class TrlTrainer:
     def create_model_card(self, model_name: str | None = None) -> None:
         """Write the model card to ``output_dir``: what was trained, evaluated and proven."""
         name = model_name or self.args.hub_model_id or self.output.resolve().name
-        card.write_card(self._trained(), self.output, name, truing.__version__)
+        card.write_card(self._trained(), self.output, name, version("truing"))
 
     def push_to_hub(self, commit_message: str = "Model trained with Truing") -> str:
         """Save the model and its card to ``output_dir`` and upload them; return the commit's address."""

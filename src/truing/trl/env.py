@@ -1,6 +1,5 @@
 """The environment of a TRL data set: a task per row, with TRL's tools and environments."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +10,28 @@ from truing.rewards import Rewards
 from truing.trl.data import Row, messages_of
 from truing.trl.tools import environment_tools, tools_of
 from truing.types.message import Message
-from truing.types.rollout import Task
+from truing.types.rollout import Rollout, Task
 
 Factories = Mapping[str | None, Callable[[], Any]]
+
+
+class EnvironmentName(str):
+    """The class of an environment, as it is recorded, with the environment itself for rewards."""
+
+    environment: Any
+
+    def __new__(cls, environment: Any) -> "EnvironmentName":
+        """Name an environment."""
+        name = super().__new__(cls, type(environment).__name__)
+        name.environment = environment
+        return name
+
+    def __deepcopy__(self, memo: object) -> "EnvironmentName":
+        return self
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Leave the environment to its process."""
+        return str, (str(self),)
 
 
 class RowsEnv:
@@ -36,12 +54,12 @@ class RowsEnv:
         """Return the task of a row."""
         return Task(name, "trl", messages_of(row["prompt"]))
 
-    def environments(self, handles: Sequence[int | None]) -> list[Any] | None:
+    def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
         """Return the environments of attempts; None if they have none."""
         return None
 
-    def release(self) -> None:
-        """Let the environments of all attempts serve others."""
+    def release(self, rollouts: Sequence[Rollout]) -> None:
+        """Let the environments of attempts serve others."""
 
 
 class ToolsEnv(RowsEnv):
@@ -74,8 +92,6 @@ class FactoryEnv(RowsEnv):
         self._factories, self._common = factories, tools_of(tools)
         self._free: dict[str | None, list[Any]] = {name: [make()] for name, make in factories.items()}
         self._specs = {name: self._tools(free[0]) for name, free in self._free.items()}
-        self._used: dict[int, tuple[str | None, Any]] = {}
-        self._handles = itertools.count()
         self._texts: dict[str, str] = {}  # what reset returned, by task
 
     @property
@@ -99,8 +115,6 @@ class FactoryEnv(RowsEnv):
             environment = self._free[kind].pop()  # of one thread: lists are thread-safe
         except IndexError:
             environment = self._factories[kind]()
-        handle = next(self._handles)
-        self._used[handle] = kind, environment
         text = self._reset(environment, row)
         if text != self._texts.get(task.task_id, text):
             raise DataError(
@@ -109,17 +123,17 @@ class FactoryEnv(RowsEnv):
                 expected=self._texts[task.task_id],
                 remedy="let reset depend on the row alone: all attempts at a task have one prompt",
             )
-        return ToolEpisode(self._tools(environment), lambda: {"environment": handle})
+        return ToolEpisode(self._tools(environment), lambda: {"environment": EnvironmentName(environment)})
 
-    def environments(self, handles: Sequence[int | None]) -> list[Any] | None:
-        """Return the environments of attempts, by the handle in their outcome."""
-        return [None if handle is None else self._used[handle][1] for handle in handles]
+    def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
+        """Return the environments of attempts."""
+        return [rollout.outcome["environment"].environment for rollout in rollouts]
 
-    def release(self) -> None:
-        """Let the environments of all attempts serve others."""
-        for kind, environment in self._used.values():
-            self._free[kind].append(environment)
-        self._used.clear()
+    def release(self, rollouts: Sequence[Rollout]) -> None:
+        """Let the environments of attempts serve others."""
+        for rollout in rollouts:
+            kind = self._kind(self.rows[rollout.task.task_id])
+            self._free[kind].append(rollout.outcome["environment"].environment)
 
     def _reset(self, environment: Any, row: Row) -> str:
         """Reset an environment for a row; return the text that it adds to the prompt."""

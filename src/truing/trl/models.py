@@ -10,8 +10,11 @@ from truing.errors import ModelError
 from truing.models.load import load_tokenizer
 from truing.models.resolve import resolve_model
 
-RAW_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-"""Renders a prompt of text as it is, and a completion behind it."""
+RAW_TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
+"""Renders a prompt of text as it is, and behind it a completion with its end."""
 
 
 def model_name(model: Any) -> str:

@@ -23,7 +23,7 @@ RESERVED = ("prompt", "completion", "completion_ids")
 """Columns that are not passed under their own name."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Scorer:
     """Calls all reward functions with the rollouts of a collection, and keeps the scores until the next.
 
@@ -41,25 +41,22 @@ class Scorer:
     def prepare(self, rollouts: Sequence[Rollout]) -> None:
         """Score the rollouts."""
         self._scores.clear()
-        if not rollouts:
-            return
-        try:
-            arguments = self._arguments(rollouts)
-            scores = self._call_all(arguments, len(rollouts))
-        finally:
-            self.env.release()
-        for index, rollout in enumerate(rollouts):
-            self._scores[rollout.rollout_id] = {name: each[index] for name, each in scores.items()}
+        if rollouts:
+            self._scores |= self._scored(rollouts)
+            self.env.release(rollouts)
+
+    def _scored(self, rollouts: Sequence[Rollout]) -> dict[str, Mapping[str, float | None]]:
+        """Return the scores of each rollout, by its id."""
+        scores = self._call_all(self._arguments(rollouts), len(rollouts))
+        return {
+            rollout.rollout_id: {name: each[index] for name, each in scores.items()}
+            for index, rollout in enumerate(rollouts)
+        }
 
     def score(self, name: str, rollout: Rollout) -> float | NotApplicable:
-        """Return a function's score of a rollout that was prepared."""
-        if rollout.rollout_id not in self._scores:
-            raise RewardError(
-                f"reward function {name!r} was not called with rollout {rollout.rollout_id}",
-                expected="a rollout of the collection that is being graded",
-                remedy="leave out episode.processes: TRL's reward functions judge rollouts together",
-            )
-        value = self._scores[rollout.rollout_id][name]
+        """Return a function's score of a rollout; one that was not prepared is scored alone."""
+        scores = self._scores if rollout.rollout_id in self._scores else self._scored([rollout])
+        value = scores[rollout.rollout_id][name]
         return NotApplicable() if value is None else value
 
     def _arguments(self, rollouts: Sequence[Rollout]) -> dict[str, Any]:
@@ -67,8 +64,7 @@ class Scorer:
         rows = [self.env.rows[rollout.task.task_id] for rollout in rollouts]
         columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in RESERVED}
         text = [not is_conversation(row.get("prompt", ())) for row in rows]
-        handles = [rollout.outcome.get("environment") for rollout in rollouts]
-        environments = self.env.environments(handles)
+        environments = self.env.environments(rollouts)
         return {
             **columns,
             **self.extras,
@@ -110,20 +106,16 @@ def rewards_of(scorer: Scorer, weights: Sequence[float]) -> Rewards:
     return {name: (_Reward(name, scorer), weight) for name, weight in named}
 
 
-@dataclass(frozen=True)
 class _Reward:
     """One of TRL's functions as Truing calls it: after ``prepare``, for each rollout."""
 
-    name: str
-    scorer: Scorer
-
-    @property
-    def prepare(self) -> Callable[[Sequence[Rollout]], None]:
-        """What scores all rollouts; equal for all functions of the scorer."""
-        return self.scorer.prepare
+    def __init__(self, name: str, scorer: Scorer) -> None:
+        self._name, self._scorer = name, scorer
+        self.__qualname__ = name  # in error messages
+        self.prepare = scorer.prepare  # the same for all functions of the scorer, so it is called once
 
     def __call__(self, rollout: Rollout, task: Task) -> float | NotApplicable:
-        return self.scorer.score(self.name, rollout)
+        return self._scorer.score(self._name, rollout)
 
 
 def completion_ids(rollout: Rollout) -> list[int]:

@@ -92,6 +92,7 @@ def test_wrong_functions_are_errors(function, text):
         scorer.prepare(rollouts)
 
 
+@torch.no_grad()
 def test_a_reward_model_scores_text_and_messages(tmp_path):
     config = LlamaConfig(
         vocab_size=259, hidden_size=16, intermediate_size=16, num_hidden_layers=1,

@@ -83,6 +83,7 @@ class TrlTrainer:
         name = model if isinstance(model, str) else str(self.output / "model")
         if peft_config is not None:
             tables = {**tables, "lora": lora_table(peft_config, self._model_type(), self.problems)}
+        common = common_tables(args, batches, RANKS, self.problems)
         self.problems.raise_if_any(f"{self.algorithm}Trainer")
         source = model if isinstance(model, str) else model.config._name_or_path
         if isinstance(model, str) or processing_class is None:
@@ -95,8 +96,6 @@ class TrlTrainer:
             self._template = processing_class.chat_template
         if self._template is not None:
             models["chat_template"] = str(self.output / "prompt.jinja")
-        common = common_tables(args, batches, RANKS, self.problems)
-        self.problems.raise_if_any(f"{self.algorithm}Trainer")
         self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
         self.env, self.batches = env, batches
         self._state = RunState(

@@ -35,6 +35,7 @@ def test_defaults_are_those_of_trl(tmp_path):
     assert recipe.grpo.steps == 3 * 40  # three epochs, a prompt of eight answers a step
     rloo = RLOOTrainer("tiny", score, RLOOConfig(str(tmp_path / "rloo"), use_cpu=True), ROWS).recipe
     assert (rloo.kl.coef, rloo.kl.where, rloo.rloo.group_size) == (0.05, "reward", 2)
+    assert (rloo.optimizer.max_grad_norm, rloo.optimizer.eps) == (1 / 512, 1e-8 / 512)
     rows = [{"prompt": "a", "completion": "b"}] * 17
     sft = SFTTrainer("tiny", SFTConfig(str(tmp_path / "sft"), use_cpu=True), train_dataset=rows).recipe
     assert (sft.sft.learning_rate, sft.sft.batch_size, sft.sft.steps) == (2e-5, 8, 9)

@@ -5,6 +5,7 @@ from typing import Any
 from truing.trl.batches import Batches
 from truing.trl.configs import TrlConfig
 from truing.trl.problems import Problems
+from truing.trl.recipe import NO_CLIPPING
 
 Table = dict[str, Any]
 
@@ -64,6 +65,11 @@ def rloo_tables(args: TrlConfig, batches: Batches, problems: Problems) -> Table:
         "stages": ["rloo"],
         "rloo": stage,
         "kl": {"coef": args.beta, "where": "reward", "estimator": "k1"},
+        # TRL's loss is not divided by the length: gradients are as many times larger there
+        "optimizer": {
+            "max_grad_norm": (args.max_grad_norm or NO_CLIPPING) / args.max_completion_length,
+            "eps": args.adam_epsilon / args.max_completion_length,
+        },
     }
 
 

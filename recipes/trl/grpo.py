@@ -2,6 +2,8 @@
 
 import sys
 
+from datasets import Dataset
+
 from truing.trl import GRPOConfig, GRPOTrainer
 
 
@@ -23,7 +25,7 @@ trainer = GRPOTrainer(
         learning_rate=1e-3,
         logging_steps=1,
     ),
-    train_dataset=prompts,
+    train_dataset=Dataset.from_list(prompts),
 )
 trainer.train()
 trainer.save_model()

@@ -2,6 +2,8 @@
 
 import sys
 
+from datasets import Dataset
+
 from truing.trl import GRPOConfig, GRPOTrainer
 
 
@@ -67,7 +69,7 @@ trainer = GRPOTrainer(
         reward_weights=[1.0, 0.1],
         logging_steps=1,
     ),
-    train_dataset=rows,
+    train_dataset=Dataset.from_list(rows),
     tools=[multiply],
     environment_factory=Counter,
 )

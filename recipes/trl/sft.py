@@ -2,6 +2,7 @@
 
 import sys
 
+from datasets import Dataset
 from peft import LoraConfig
 
 from truing.trl import SFTConfig, SFTTrainer
@@ -18,7 +19,7 @@ rows = [
 trainer = SFTTrainer(
     model=sys.argv[1] if len(sys.argv) > 1 else "tiny",
     args=SFTConfig(output_dir="trl-sft", max_steps=4, learning_rate=1e-2, logging_steps=1),
-    train_dataset=rows,
+    train_dataset=Dataset.from_list(rows),
     peft_config=LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"),
 )
 trainer.train()

@@ -1,11 +1,14 @@
 """Whole runs of TRL's trainers on the tiny model: tools, environments, callbacks, evaluation, model card."""
 
 import json
+import runpy
+import sys
 
 import huggingface_hub
 import pytest
 import torch
 from datasets import Dataset
+from folders import ROOT
 from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
@@ -25,6 +28,18 @@ SMALL = {
     "num_generations": 2,
     "per_device_train_batch_size": 4,
 }
+
+
+SCRIPTS = sorted((ROOT / "recipes" / "trl").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_the_scripts_of_the_docs_train(tmp_path, monkeypatch, script):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(script)])
+    trainer = runpy.run_path(str(script))["trainer"]
+    assert trainer.state.global_step == trainer.args.max_steps
+    assert all(event.kind != "finding" for event in RunReader(trainer.run).events())
 
 
 def chat(text):

@@ -23,6 +23,7 @@ trainer = GRPOTrainer(
         per_device_train_batch_size=16,
         max_completion_length=16,
         learning_rate=1e-3,
+        bf16=False,
         logging_steps=1,
     ),
     train_dataset=Dataset.from_list(prompts),

@@ -67,6 +67,7 @@ trainer = GRPOTrainer(
         max_completion_length=24,
         max_tool_calling_iterations=3,
         reward_weights=[1.0, 0.1],
+        bf16=False,
         logging_steps=1,
     ),
     train_dataset=Dataset.from_list(rows),

@@ -18,7 +18,7 @@ rows = [
 
 trainer = SFTTrainer(
     model=sys.argv[1] if len(sys.argv) > 1 else "tiny",
-    args=SFTConfig(output_dir="trl-sft", max_steps=4, learning_rate=1e-2, logging_steps=1),
+    args=SFTConfig(output_dir="trl-sft", max_steps=4, learning_rate=1e-2, logging_steps=1, bf16=False),
     train_dataset=Dataset.from_list(rows),
     peft_config=LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"),
 )

@@ -221,8 +221,8 @@ def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
 
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     """Load the model, add the adapter, check environment and engines; return the session."""
-    splits = checked_tasks(env)  # before a model is loaded
     eval_count = recipe.eval.tasks
+    splits = checked_tasks(env, evaluated=eval_count > 0)  # before a model is loaded
     if len(splits["eval"]) < eval_count:
         raise DataError(
             "the environment has too few evaluation tasks",
@@ -241,7 +241,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)
-        splits = checked_tasks(env)  # truncated prompts may be equal
+        splits = checked_tasks(env, evaluated=eval_count > 0)  # truncated prompts may be equal
     vocabulary = causal_model(policy).config.get_text_config().vocab_size  # tokenizers may have fewer ids
     grammars = None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary)
     with ExitStack() as opened:

@@ -12,6 +12,8 @@ class TrainerConfig(FrozenModel):
     """Number of processes (docs/scale.md); `truing train --ranks` sets it and starts them."""
     replicate: PositiveInt = 1
     """Groups of ranks that each hold all weights; within a group they are sharded."""
+    offload: bool = False
+    """Hold weights, gradients and moments in main memory; the GPU has one layer after the other."""
     timeout: PositiveFloat = 1800.0
     """Seconds after which an exchange between ranks fails."""
     restarts: int = Field(default=3, ge=0)

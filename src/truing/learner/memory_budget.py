@@ -17,7 +17,7 @@ import torch
 from peft import PeftModel
 from torch import nn
 
-from truing.distributed.sharding import computing_dtype, in_forward, local_bytes
+from truing.distributed.sharding import computing_device, computing_dtype, in_forward, local_bytes
 from truing.errors import ModelError, RecipeError
 from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
 from truing.models.forward.recompute import count_saved_bytes, layers_of
@@ -120,7 +120,7 @@ def measure_budget(
     ``reference`` and ``critic`` tell whether there is one with its own copy of the weights. Ranks on a
     CPU share its free memory.
     """
-    device = causal_model(model).device
+    device = computing_device(model)
     in_use, free = bytes_in_use(device), bytes_free(device) // (ranks if device.type == "cpu" else 1)
     limit = in_use + int(FREE_MEMORY_SHARE * free) if budget is None else min(budget, in_use + free)
     need = measure_need(model, parameters, in_use, max_tokens, reference=reference, critic=critic)

@@ -11,7 +11,7 @@ from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import copy_whole, whole, whole_shapes
+from truing.distributed.sharding import computing_device, copy_whole, whole, whole_shapes
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.forward.score import causal_model
@@ -114,6 +114,8 @@ def add_reference(policy: PeftModel) -> None:
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
     for name, parameter in policy.named_parameters():
         if f".{REFERENCE}." in name:
+            # no part of FSDP2's: whole on each rank, and where it computes
+            parameter.data = parameter.data.to(computing_device(policy))
             copy_whole(parameter, whole(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}."))))
             parameter.requires_grad_(False)
 

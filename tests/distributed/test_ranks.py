@@ -33,6 +33,7 @@ EVERY = [
     for weights in ("full", "lora")
 ] + QUICK[2:]
 ALL = "ppo-all+full"
+OFFLOADED = ["grpo+lora+offload", "sft+full+bfloat16+offload"]
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 TABLES = ("trainable", "critic", "reference", "optimizer")
 EXACT = ("tokens/trained", "tokens/sampled", "reward/mean", "length/mean")
@@ -100,15 +101,16 @@ def alone(tmp_path_factory):
     return {name: train_matrix.train(folder, name) for name in [*QUICK, *BFLOAT16, ALL]}
 
 
-def resumed(run, out, step=1):
+def resumed(run, out, step=1, name=ALL):
     """Name the work that goes on from a checkpoint of a run."""
-    return f"{ALL}@{out}={run}/checkpoints/ppo-{step:06d}"
+    return f"{name}@{out}={run}/checkpoints/ppo-{step:06d}"
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory, alone):
-    """Runs of two ranks; two of them resumed, from checkpoints of two ranks and of one."""
-    work = [*QUICK, *BFLOAT16, ALL, resumed(ALL, "2to2"), resumed(alone[ALL], "1to2")]
+    """Runs of two ranks; three of them resumed, from checkpoints of two ranks and of one."""
+    work = [*QUICK, *BFLOAT16, ALL, resumed(ALL, "2to2"), resumed(alone[ALL], "1to2"), *OFFLOADED]
+    work.append(resumed(ALL, "offloaded", name=f"{ALL}+offload"))
     return train(tmp_path_factory.mktemp("two"), work, *forked_ranks.command(2))
 
 
@@ -222,6 +224,15 @@ def test_each_rank_writes_its_shards(two, alone):
 
 def test_as_many_ranks_resume_bit_for_bit(two):
     assert_same_run(two[ALL], two["2to2"], audits=False)
+
+
+@pytest.mark.parametrize("name", OFFLOADED)
+def test_weights_of_two_ranks_in_main_memory_are_the_same_bits(name, two):
+    assert_same_run(two[name], two[name.removesuffix("+offload")], audits=False)
+
+
+def test_two_ranks_resume_with_their_weights_in_main_memory(two):
+    assert_same_run(two[ALL], two["offloaded"], audits=False)
 
 
 def test_other_numbers_of_ranks_resume(two, alone, tmp_path):

@@ -41,7 +41,10 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights, and "vllm", "vllm-ahead", "replicated", "bfloat16"…"""
+    """Return a recipe by its name: algorithm, weights, and a variant.
+
+    "vllm", "vllm-ahead", "replicated", "bfloat16", "offload"; "ten" has ten updates.
+    """
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
     if variant == ["vllm"]:
@@ -51,6 +54,10 @@ def recipe(name: str) -> dict:
         options = {**options, "engine": ahead, "correction": {"method": "truncate"}}
     if "bfloat16" in variant:
         options = {**options, "model": {**MODEL, "dtype": "bfloat16"}}
+    if variant == ["ten"]:
+        stage = algorithm.split("-")[0]
+        once = {"inner_epochs": 1, "minibatches": 1} if "inner_epochs" in options[stage] else {}
+        options = {**options, stage: {**options[stage], "steps": 10, **once}}
     replicate = int(os.environ.get("REPLICATE", "1"))
     if variant == ["replicated"]:
         replicate = min(2, ranks)

@@ -13,7 +13,7 @@ class TrainerConfig(FrozenModel):
     replicate: PositiveInt = 1
     """Groups of ranks that each hold all weights; within a group they are sharded."""
     offload: bool = False
-    """Hold weights, gradients and moments in main memory; the GPU has one layer after the other."""
+    """Keep weights, gradients and moments in main memory (FSDP2). Not yet run on a GPU by us."""
     timeout: PositiveFloat = 1800.0
     """Seconds after which an exchange between ranks fails."""
     restarts: int = Field(default=3, ge=0)

@@ -112,10 +112,11 @@ def add_reference(policy: PeftModel) -> None:
         policy.delete_adapter(REFERENCE)
     with _requires_grad_restored(policy), _seeded(policy, seed=0):  # the random weights are overwritten below
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
+    for name, module in policy.named_modules():
+        if name.endswith(f".{REFERENCE}"):
+            module.to(computing_device(policy))  # FSDP2 does not gather it: it was added afterwards
     for name, parameter in policy.named_parameters():
         if f".{REFERENCE}." in name:
-            # no part of FSDP2's: whole on each rank, and where it computes
-            parameter.data = parameter.data.to(computing_device(policy))
             copy_whole(parameter, whole(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}."))))
             parameter.requires_grad_(False)
 

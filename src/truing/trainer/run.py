@@ -53,7 +53,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     )
     check_same_program(ranks, recipe)
     prediction = predict_memory(recipe)
-    if ranks.is_first and prediction.total >= TOLD_BYTES:
+    if ranks.is_first and prediction.total + prediction.main_memory >= TOLD_BYTES:
         on_event("note", {"text": prediction.text()})
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)

@@ -34,6 +34,7 @@ EVERY = [
 ] + QUICK[2:]
 ALL = "ppo-all+full"
 OFFLOADED = ["grpo+lora+offload", "sft+full+bfloat16+offload"]
+TEN = [f"{algorithm}+{weights}+ten" for algorithm in ("sft", "grpo", "ppo") for weights in ("full", "lora")]
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 TABLES = ("trainable", "critic", "reference", "optimizer")
 EXACT = ("tokens/trained", "tokens/sampled", "reward/mean", "length/mean")
@@ -156,9 +157,28 @@ def test_every_algorithm_with_two_and_with_three_ranks(tmp_path):
 
 
 @pytest.mark.slow
+def test_ten_updates_of_two_and_of_three_ranks_are_those_of_one_process(tmp_path):
+    one = train(tmp_path / "1", TEN, sys.executable)
+    for ranks in (2, 3):
+        several = train(tmp_path / str(ranks), TEN, *forked_ranks.command(ranks))
+        for name in TEN:
+            assert_equal(several[name], one[name])
+            got, expected = tensors(several[name], "trainable"), tensors(one[name], "trainable")
+            weights = float((got - expected).norm() / expected.norm())
+            assert weights < 1e-6
+            pairs = list(zip(metrics(several[name]), metrics(one[name]), strict=True))
+            norm = max(abs(a["grad/norm"] / b["grad/norm"] - 1) for a, b in pairs)
+            loss = max(abs(a["loss/total"] - b["loss/total"]) for a, b in pairs)
+            print(f"{name}, {ranks} ranks: weights {weights:.1e}, gradient norm {norm:.1e}, loss {loss:.1e}")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "names"),
-    [(2, ("sft+lora", "grpo+full", "ppo+lora", "ppo-separate+full")), (4, ("sft+lora", "sft+full"))],
+    [
+        (2, ("sft+lora", "grpo+full", "ppo+lora", "ppo-separate+full")),
+        (4, ("sft+lora", "sft+full", "ppo-all+full")),
+    ],
 )
 def test_two_replicas_whole_or_sharded_are_one_process(ranks, names, tmp_path):
     replicated = [f"{name}+replicated" for name in names]

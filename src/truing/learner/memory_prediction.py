@@ -97,7 +97,8 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
 
 def _placed(needed: MemoryPrediction, recipe: Recipe) -> MemoryPrediction:
     """Return what is needed with the bytes beside a GPU as ``main_memory``."""
-    if available_device(recipe.model.device) == "cpu":
+    declared = recipe.model.device  # a machine without a GPU predicts a recipe for one too
+    if (available_device(declared) if declared == "auto" else declared) == "cpu":
         return needed
     beside = set[str]()
     if recipe.engine.kind == "vllm" and _has_copy(recipe):

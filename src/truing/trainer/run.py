@@ -41,7 +41,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     """Train a recipe and record the run under ``out``; return its evaluations."""
     check_trackers(recipe)
     if resume:
-        check_same_recipe(recipe, RunReader(out).recipe())
+        check_same_recipe(recipe, RunReader(out).recipe_table())
     cfg = recipe.trainer
     check_started(cfg.ranks)
     check_placed(recipe)

@@ -49,7 +49,7 @@ class Session:
     loaded: LoadedModel
     policy: nn.Module  # trained; sharded over ranks
     # with whole weights, of the last ``gather_weights``, in the dtype that computes; or the policy itself.
-    # With several ranks and ``engine.kind = "vllm"`` it is in main memory
+    # Beside FSDP2 and ``engine.kind = "vllm"`` it is in main memory
     whole_policy: nn.Module
     ranks: Ranks
     sampling_ranks: Ranks  # the same, for the thread that samples

@@ -211,7 +211,7 @@ def test_offloaded_weights_need_a_process_group(recipe):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ["ppo-all+full", "grpo+lora", "sft+full+bfloat16"])
+@pytest.mark.parametrize("name", ["ppo-all+full", "grpo+lora", "ppo-separate+full+bfloat16"])
 def test_a_run_over_a_mesh_of_gpus_with_its_weights_in_main_memory(ranks, monkeypatch, tmp_path, name):
     """Critic, reference, sampler, doctor and checkpoints; what it computes is that of FSDP2 without it."""
     plain = train_matrix.train(tmp_path / "plain", name)

@@ -100,14 +100,16 @@ def _replaced(root: nn.Module, stand_in: Callable[[Tensor], Tensor]) -> list[Par
 def _put_back(parts: list[Part]) -> None:
     """Put each part in the place of what FSDP2 made of its stand-in, and empty the list.
 
-    Parts of another mesh, of CPUs, are copied into parameters of FSDP2's mesh that are in main memory.
+    Parts of another mesh, of CPUs, are copied into parameters of FSDP2's mesh that are in main memory. The
+    stand-ins of what was sharded before, such as a critic's head, are as they were.
     """
     held: dict[nn.Parameter, nn.Parameter] = {}  # by what FSDP2 made, one of tied weights
     while parts:
         module, name, part = parts.pop()
         sharded = getattr(module, name)
         if sharded not in held:
-            held[sharded] = part if part.device_mesh == sharded.device_mesh else _like(sharded, part)
+            is_moved = isinstance(sharded, DTensor) and part.device_mesh != sharded.device_mesh
+            held[sharded] = _like(sharded, part) if is_moved else part
         setattr(module, name, held[sharded])
 
 

@@ -39,18 +39,20 @@ class RestoredPolicy:
 def load_policy(recipe: Recipe, ranks: Ranks = ONE) -> tuple[LoadedModel, nn.Module]:
     """Return the model of a recipe, and the policy: the model itself, or the model with an adapter.
 
-    If the ranks have a mesh, each weight of the model is this rank's part of it.
+    If the ranks have a mesh, each weight of the model is this rank's part of it; with ``trainer.offload`` the
+    part is in main memory.
 
     A base under an adapter has the dtype that the recipe computes in. Weights that are trained are float32.
     """
     model, dtype = recipe.model, computing_dtype_of(recipe)
+    offload = recipe.trainer.offload and ranks.mesh is not None
     loaded = load(
         model.name,
         revision=model.revision,
         chat_template=model.chat_template,
-        device=model.device,
+        device="cpu" if offload else model.device,
         dtype=dtype if recipe.lora else torch.float32,
-        ranks=ranks,
+        ranks=ranks.in_main_memory() if offload else ranks,
     )
     if dtype is torch.bfloat16:
         use_float32_head(loaded.model)
@@ -79,6 +81,11 @@ def dtype_of_masters(recipe: Recipe) -> torch.dtype | None:
     """Return the dtype in which float32 weights compute if it is another one; else None."""
     dtype = computing_dtype_of(recipe)
     return None if recipe.lora or dtype is torch.float32 else dtype
+
+
+def needs_fsdp(recipe: Recipe) -> bool:
+    """Return whether FSDP2 holds the weights of one process too."""
+    return dtype_of_masters(recipe) is not None or recipe.trainer.offload
 
 
 def as_it_computes(policy: nn.Module, recipe: Recipe) -> nn.Module:

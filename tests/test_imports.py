@@ -52,9 +52,7 @@ MAY_IMPORT = {
         " instrumentation trainer"
     ),
     "__init__": "types rewards envs api",
-    "trl": (
-        "errors utils types config record models rewards envs doctor terminal learner trainer api"
-    ),
+    "trl": ("errors utils types config record models rewards envs doctor terminal learner trainer api"),
     "bench": "errors utils types models rewards engines api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types distributed models doctor instrumentation",

@@ -136,9 +136,13 @@ def whole_parameters(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def computing_dtype(model: nn.Module) -> torch.dtype:
-    """Return the dtype in which a model computes: that of its first weight as forward passes see it."""
+    """Return the dtype in which a model computes: that of its first weight as forward passes see it.
+
+    Weights that are packed in integers compute in the dtype of the others.
+    """
     root = next((part for part in model.modules() if isinstance(part, FSDPModule)), None)
-    return getattr(root, "computes_in", None) or next(model.parameters()).dtype
+    first = next(weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    return getattr(root, "computes_in", None) or first
 
 
 def in_forward(root: nn.Module, compute: Callable[[], T]) -> T:
@@ -216,6 +220,14 @@ def like(tensor: Tensor, source: Tensor) -> Tensor:
         return source
     # each rank has the whole: it keeps its part, and nothing is sent
     return distribute_tensor(source, tensor.device_mesh, tensor.placements, src_data_rank=None)
+
+
+def like_part(tensor: DTensor, rows: Tensor) -> DTensor:
+    """Return other rows of this rank, [local, columns], as a part sharded like ``tensor``."""
+    shape = torch.Size((tensor.shape[0], rows.shape[1]))
+    return DTensor.from_local(
+        rows, tensor.device_mesh, tensor.placements, run_check=False, shape=shape, stride=(rows.shape[1], 1)
+    )
 
 
 @torch.no_grad()

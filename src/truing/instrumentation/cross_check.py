@@ -32,6 +32,7 @@ from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
+from truing.models.quantized_linear import plain_weight
 from truing.ops.kl import kl_k3
 from truing.record import SampleRow
 from truing.types.sample import Sample
@@ -264,7 +265,7 @@ def _declared_scale(policy: Any, recipe: Recipe, layer: str) -> float:
 def _merged(layer: Any, scale: float | None) -> Tensor:
     """Return base + scale · B A of an adapted layer, as its weight is: float64; its own scale without one."""
     down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
-    base = whole(layer.get_base_layer().weight.detach()).double()
+    base = plain_weight(layer.get_base_layer()).double()
     product = (up @ down).T if layer.fan_in_fan_out else up @ down  # GPT-2 holds weights [in, out]
     return base + (layer.scaling["default"] if scale is None else scale) * product
 

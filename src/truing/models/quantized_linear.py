@@ -5,7 +5,6 @@ pass, so that it computes what a plain layer with the dequantized weight compute
 """
 
 import importlib
-import logging
 from typing import Any
 
 import torch
@@ -83,14 +82,15 @@ def plain_weight(layer: nn.Module) -> Tensor:
     return dequantized(packed, absmax, layer.in_features, layer.dtype)
 
 
-def with_plain_weights(model: nn.Module, dtype: torch.dtype) -> None:
-    """Replace quantized layers by plain ones with the dequantized weights, in place."""
-    for name, layer in list(model.named_modules()):
-        if isinstance(layer, QuantizedLinear):
-            plain = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
-            plain.weight = nn.Parameter(plain_weight(layer).to(dtype), requires_grad=False)
-            plain.bias = None if layer.bias is None else nn.Parameter(layer.bias.to(dtype), False)
-            model.set_submodule(name, plain)
+def dequantize_layers(model: nn.Module, dtype: torch.dtype) -> None:
+    """Replace quantized layers by plain ones in ``dtype``, in place."""
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if isinstance(layer, QuantizedLinear):
+                plain = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+                plain.weight = nn.Parameter(plain_weight(layer).to(dtype), requires_grad=False)
+                plain.bias = None if layer.bias is None else layer.bias
+                setattr(parent, name, plain)
 
 
 def dequantized(packed: Tensor, absmax: Tensor, in_features: int, dtype: torch.dtype) -> Tensor:
@@ -113,8 +113,6 @@ def bitsandbytes_functional() -> Any:
     Raises:
         ModelError: It is not installed.
     """
-    # on a CPU it advises to install kernels that compute other bits for some shapes
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     try:
         return importlib.import_module("bitsandbytes.functional")
     except ImportError as error:
@@ -130,14 +128,14 @@ def _quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
 
     A CPU computes them: a GPU may round a scale otherwise, and the digest would depend on the device.
     """
-    functional, part = bitsandbytes_functional(), local(weight)
+    part = local(weight)
     blocks = -(-weight.shape[1] // BLOCK)
     if part.is_meta or not len(part):
         packed = part.new_empty(len(part), blocks * BLOCK // PER_BYTE, dtype=torch.uint8)
         absmax = part.new_empty(len(part), blocks, dtype=torch.float32)
     else:
         rows = F.pad(part.cpu(), (0, blocks * BLOCK - weight.shape[1])).contiguous()
-        found, state = functional.quantize_4bit(rows, blocksize=BLOCK, quant_type="nf4")
+        found, state = bitsandbytes_functional().quantize_4bit(rows, blocksize=BLOCK, quant_type="nf4")
         packed, absmax = (each.view(len(part), -1).to(part.device) for each in (found, state.absmax))
     if not isinstance(weight, DTensor):
         return packed, absmax

@@ -41,7 +41,7 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights, "vllm", "vllm-ahead", "replicated", "bfloat16"."""
+    """Return a recipe by its name: algorithm, weights, "vllm", "vllm-ahead", "replicated", "bfloat16", "nf4"."""
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
     if variant == ["vllm"]:
@@ -51,6 +51,8 @@ def recipe(name: str) -> dict:
         options = {**options, "engine": ahead, "correction": {"method": "truncate"}}
     if variant == ["bfloat16"]:
         options = {**options, "model": {**MODEL, "dtype": "bfloat16"}}
+    if variant == ["nf4"]:
+        options = {**options, "model": {**MODEL, "quantization": "nf4"}}
     replicate = int(os.environ.get("REPLICATE", "1"))
     if variant == ["replicated"]:
         replicate = min(2, ranks)

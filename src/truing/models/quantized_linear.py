@@ -70,6 +70,11 @@ def quantize_layers(model: PreTrainedModel) -> None:
             )
 
 
+def quantization_of(model: nn.Module) -> str | None:
+    """Return ``nf4`` if layers of a model are quantized."""
+    return "nf4" if any(isinstance(part, QuantizedLinear) for part in model.modules()) else None
+
+
 @torch.no_grad()
 def plain_weight(layer: nn.Module) -> Tensor:
     """Return the whole weight that a layer computes with: dequantized, [out, in], if it is quantized.

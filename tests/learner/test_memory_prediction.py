@@ -169,9 +169,13 @@ def test_beside_servers_whole_weights_are_in_main_memory(table, monkeypatch, kin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lora", [False, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    ("lora", "quantization"),
+    [(False, None), (LORA, None), (LORA, "nf4")],
+    ids=["full", "lora", "nf4"],
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
+def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora, quantization):
     """A random model of 100 million weights, half of them in its layers."""
     config = Qwen2Config(
         vocab_size=32000,
@@ -188,6 +192,7 @@ def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
     byte_tokenizer().save_pretrained(folder)
     recipe = table(dtype, lora, name=str(folder), stages=["sft"])
     del recipe["grpo"]
+    recipe["model"]["quantization"] = quantization
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
     script = Path(memory_of_session.__file__)
     done = subprocess.run(
@@ -198,7 +203,7 @@ def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
     )
     predicted = predict_memory(resolve(recipe)).total
     print(
-        f"{dtype}, lora {bool(lora)}: predicted {predicted / GB:.3f} GB, grew {int(done.stdout) / GB:.3f} GB"
+        f"{dtype}, lora {bool(lora)}, {quantization}: predicted {predicted / GB:.3f} GB, grew {int(done.stdout) / GB:.3f} GB"
     )
     # oneDNN's prepared products and the allocator's remainders are some ten megabytes, of any model
     assert int(done.stdout) == pytest.approx(predicted, rel=0.05, abs=1e8)

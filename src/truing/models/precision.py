@@ -22,9 +22,7 @@ def with_weights_in(
     """
     weights = {
         id(weight): nn.Parameter(
-            whole(weight.detach()).to(
-                device or weight.device, _dtype_of_copy(weight, dtype), copy=True
-            ),
+            whole(weight.detach()).to(device or weight.device, _dtype_of_copy(weight, dtype), copy=True),
             requires_grad=weight.requires_grad,
         )
         for weight in policy.parameters()

@@ -168,7 +168,9 @@ def _check_base(loaded: LoadedModel, saved: SavedAdapter) -> None:
                 "the adapter was trained on a base that is quantized otherwise, which is another model",
                 got=f"model.quantization: {kind or 'none'}",
                 expected=f"{declared or 'none'}, of {saved.folder / BASE}",
-                remedy=f'set model.quantization = "{declared}"' if declared else "leave model.quantization out",
+                remedy=f'set model.quantization = "{declared}"'
+                if declared
+                else "leave model.quantization out",
             )
         if (own := base_digest(loaded.model)) != saved.base_digest:
             raise ModelError(

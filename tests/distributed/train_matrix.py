@@ -41,7 +41,7 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights, "vllm", "vllm-ahead", "replicated", "bfloat16", "nf4"."""
+    """Return a recipe: algorithm, weights, then "vllm", "vllm-ahead", "replicated", "bfloat16" or "nf4"."""
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
     if variant == ["vllm"]:

@@ -202,9 +202,8 @@ def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora, quan
         check=True,
     )
     predicted = predict_memory(resolve(recipe)).total
-    print(
-        f"{dtype}, lora {bool(lora)}, {quantization}: predicted {predicted / GB:.3f} GB, grew {int(done.stdout) / GB:.3f} GB"
-    )
+    name = f"{dtype}, lora {bool(lora)}, {quantization}"
+    print(f"{name}: predicted {predicted / GB:.3f} GB, grew {int(done.stdout) / GB:.3f} GB")
     # oneDNN's prepared products and the allocator's remainders are some ten megabytes, of any model
     assert int(done.stdout) == pytest.approx(predicted, rel=0.05, abs=1e8)
 

@@ -1,4 +1,4 @@
-"""Runs with ``model.quantization = "nf4"``: one base in memory, its export, what is refused and what is found."""
+"""Runs with ``model.quantization = "nf4"``: one base in memory, exports, refusals, audits."""
 
 import json
 

@@ -76,7 +76,7 @@ def test_the_levels_are_quantiles_of_a_normal_distribution():
     above = norm.ppf(torch.linspace(top, 0.5, 9, dtype=torch.float64)[:-1])
     below = -norm.ppf(torch.linspace(top, 0.5, 8, dtype=torch.float64)[:-1])
     expected = sorted([*above, 0.0, *below])
-    assert LEVELS == pytest.approx([each / max(expected) for each in expected], abs=2e-7)
+    assert [each / max(expected) for each in expected] == pytest.approx(LEVELS, abs=2e-7)
 
 
 def test_autocast_computes_in_its_dtype_and_gradients_keep_that_of_the_input(monkeypatch):

@@ -24,6 +24,9 @@ BLOCK = 64
 PER_BYTE = 2
 """Weights in a byte."""
 
+AT_ONCE = 1 << 20
+"""Weights that are quantized at once: on a CPU each takes more than 64 bytes for it."""
+
 
 class QuantizedLinear(nn.Linear):
     """A linear layer with NF4 weights; its bias, if any, is a plain one.
@@ -68,6 +71,14 @@ def quantize_layers(model: PreTrainedModel) -> None:
                 expected="linear layers, embeddings and vectors only",
                 remedy='leave model.quantization out; dtype = "bfloat16" holds the base in 2 bytes a weight',
             )
+    _copy_others(model)
+
+
+def _copy_others(model: PreTrainedModel) -> None:
+    """Copy the weights that are not quantized: read ones keep their file, with all that it has, mapped."""
+    for weight in model.parameters():
+        if weight.is_floating_point() and not isinstance(weight, DTensor):
+            weight.data = weight.data.clone()
 
 
 def quantization_of(model: nn.Module) -> str | None:
@@ -140,8 +151,12 @@ def _quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
         absmax = part.new_empty(len(part), blocks, dtype=torch.float32)
     else:
         rows = F.pad(part.cpu(), (0, blocks * BLOCK - weight.shape[1])).contiguous()
-        found, state = bitsandbytes_functional().quantize_4bit(rows, blocksize=BLOCK, quant_type="nf4")
-        packed, absmax = (each.view(len(part), -1).to(part.device) for each in (found, state.absmax))
+        pieces = [
+            bitsandbytes_functional().quantize_4bit(piece, blocksize=BLOCK, quant_type="nf4")
+            for piece in rows.split(max(1, AT_ONCE // rows.shape[1]))
+        ]
+        packed = torch.cat([found.view(-1) for found, _ in pieces]).view(len(part), -1).to(part.device)
+        absmax = torch.cat([state.absmax for _, state in pieces]).view(len(part), -1).to(part.device)
     if not isinstance(weight, DTensor):
         return packed, absmax
     return like_part(weight, packed), like_part(weight, absmax)

@@ -69,7 +69,12 @@ MAY_IMPORT = {
 }
 """The product, from the bottom up."""
 
-LIBRARIES = {"ops": {"torch"}, "types": {"torch"}, "errors": set(), "utils": {"numpy", "torch", "psutil"}}
+LIBRARIES = {
+    "ops": {"torch"},
+    "types": {"torch"},
+    "errors": set(),
+    "utils": {"anyio", "httpx2", "numpy", "psutil", "torch"},
+}
 """What the rooms of pure formulas may import from outside; math and typing come with Python."""
 
 

@@ -12,6 +12,7 @@ from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
 from truing.config import Recipe, load_recipe, resolve
+from truing.config.run_trust import require_trust
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as bisect_step
 from truing.doctor.diagnosis import Diagnosis
@@ -123,6 +124,7 @@ def bisect(
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
+    trust: bool = False,
 ) -> tuple[Step, list[Trial]]:
     """Swap each part of one recorded update for a second implementation; the first that differs is wrong.
 
@@ -133,12 +135,15 @@ def bisect(
         rewards: those of the run, if they were passed in Python.
         tools: likewise.
         env: likewise.
+        trust: start, import and contact what the run's recipe names.
     """
     run = Path(run)
     chosen = choose_update(run, stage, step)
     if is_saved_audit(run):
         return chosen, bisect_step(chosen, {})
-    recipe, env = _recipe_and_env(resolve(RunReader(run).run_json()["recipe"]), rewards, tools, env)
+    recipe = resolve(RunReader(run).run_json()["recipe"])
+    require_trust(recipe, run, trust)
+    recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     return chosen, bisect_step(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
 
 
@@ -150,6 +155,7 @@ def evaluate(
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
+    trust: bool = False,
 ) -> Evaluation:
     """Evaluate a recipe's initial model, or a run at a checkpoint (by default the newest).
 
@@ -160,6 +166,7 @@ def evaluate(
         rewards: those of the run, if they were passed in Python.
         tools: likewise.
         env: likewise.
+        trust: start, import and contact what the recipe in a run directory names.
     """
     target = Path(target)
     is_run = target.is_dir()
@@ -168,6 +175,8 @@ def evaluate(
             "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
         )
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
+    if is_run:
+        require_trust(recipe, target, trust)
     with closing(open_session(*_recipe_and_env(recipe, rewards, tools, env))) as session:
         if is_run and not overrides:
             check_same_rewards(session, RunReader(target).run_json())

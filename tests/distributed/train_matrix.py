@@ -16,7 +16,7 @@ import truing
 from truing.distributed import shard_files
 from truing.distributed.ranks import join
 from truing.faults.fake_vllm.threads import fake_vllm
-from truing.trainer.checkpoints import Checkpoints
+from truing.trainer.checkpoint_manager import CheckpointManager
 
 STEPS = {"steps": 2, "learning_rate": 1e-3}
 POLICY = {**STEPS, "prompts_per_step": 3, "group_size": 3}
@@ -113,7 +113,7 @@ def train(folder: Path, work: str) -> Path:
     with (
         fake_vllm(),
         patch.object(shard_files, "save_file", write),
-        patch.object(Checkpoints, "_remove_older", lambda *_: None),  # to go on from each
+        patch.object(CheckpointManager, "_remove_older", lambda *_: None),  # to go on from each
     ):
         truing.train(recipe(name), rewards=[varied], out=run, on_event=ignore, resume=bool(source))
     return run

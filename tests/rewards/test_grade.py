@@ -112,6 +112,9 @@ def test_no_functions_and_infinite_sums_are_errors():
         grade(attempt("4"), {"right": (right, float("nan"))})
     with pytest.raises(RewardError, match="weighted sum"):
         grade(attempt("4"), {"big": (lambda r, t: 1e308, 1e10)})
+    with pytest.raises(RewardError, match="too large"):  # its square is infinite in float32
+        grade(attempt("4"), {"big": (lambda r, t: 1e308, 1.0)})
+    assert grade(attempt("4"), {"big": (lambda r, t: 1e18, 1.0)}).reward == 1e18
 
 
 @pytest.mark.parametrize(("scores", "weight"), [([1e308, 1e308], 0.0), ([1e308, -1e308], 10.0)])

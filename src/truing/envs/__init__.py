@@ -16,8 +16,8 @@ from truing.envs.base import Env, Split, checked_tasks
 from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
 from truing.envs.dual.env import Dual
+from truing.envs.env_arguments import env_arguments, record_env_arguments
 from truing.envs.gsm8k import Gsm8k
-from truing.envs.made import made_from, remember
 from truing.envs.musique.env import Musique
 from truing.envs.reasoning_gym import ReasoningGym
 from truing.envs.taubench import TauBench
@@ -43,7 +43,7 @@ ENVS: dict[str, type] = {
     "workspace": Workspace,
 }
 
-__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_keys", "made_from", "make_env"]
+__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_arguments", "env_keys", "make_env"]
 
 
 def make_env(name: str, config: Mapping[str, Any]) -> Env:
@@ -54,7 +54,7 @@ def make_env(name: str, config: Mapping[str, Any]) -> Env:
         DataError: The data that the environment reads is missing or invalid.
     """
     env = _class(name)(_validated(name, config))
-    remember(env, name, config)
+    record_env_arguments(env, name, config)
     return env
 
 

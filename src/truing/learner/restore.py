@@ -95,7 +95,7 @@ def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
         run_dir: a run directory.
         name: a folder under ``checkpoints``, such as ``grpo-000040``.
     """
-    recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
+    recipe = resolve(RunReader(run_dir).recipe_table())
     loaded, policy = load_policy(recipe)
     restore_weights(run_dir, loaded, trainable_parameters(policy), name)
     policy = as_it_computes(policy, recipe)
@@ -144,13 +144,13 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     return path
 
 
-def check_same_recipe(recipe: Recipe, recorded: str) -> None:
+def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any]) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 
     ``doctor``, ``trainer`` and ``engine.count`` may differ: neither diagnosis nor the number of ranks and
     servers changes the training. A key that the version of the run did not know has its default.
     """
-    started = resolve(tomllib.loads(recorded))
+    started = resolve(recorded)
     current, original = (flatten(tomllib.loads(to_toml(each))) for each in (recipe, started))
     for key in sorted(current.keys() | original.keys()):
         if key.startswith(("doctor.", "trainer.")) or key == "engine.count":

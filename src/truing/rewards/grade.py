@@ -44,6 +44,9 @@ RewardFn = Callable[[Rollout, Task], float | PerTurn]
 Rewards = Mapping[str, tuple[RewardFn, float]]
 """The reward functions of a task: name → (function, weight). A part of weight 0 is recorded only."""
 
+LARGEST = 1e18
+"""The largest reward: its square is finite in float32, so a standard deviation is."""
+
 SHOWN = 300
 """Characters of a response in an error message."""
 
@@ -82,12 +85,14 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
         }
         total = math.fsum(weights[name] * part for name, part in parts.items())
         turns = _by_turn(scores, weights)
-        finite = all(map(math.isfinite, (total, *turns)))
+        finite = all(abs(each) <= LARGEST for each in (total, *turns))
     except OverflowError:  # raised by fsum
         finite = False
     if not finite:
         raise RewardError(
-            "the weighted sum of rewards is not finite", got=f"scores {scores}, weights {weights}"
+            "the weighted sum of rewards is not finite, or too large",
+            got=f"scores {scores}, weights {weights}",
+            expected=f"at most {LARGEST:g}",
         )
     return GradeResult(total, parts, turns)
 

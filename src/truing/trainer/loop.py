@@ -25,7 +25,7 @@ from truing.learner.session import Session
 from truing.learner.step import train_step
 from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter
-from truing.trainer.checkpoints import Checkpoints
+from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.collector import CollectedStep, Collector, logged_publication
 from truing.trainer.events import EventLog
 from truing.trainer.guard import instability
@@ -53,7 +53,7 @@ class Loop:
         self.session, self.writer, self.out, self.memory_budget = session, writer, out, memory_budget
         self.declared_recipe = session.recipe  # a guard may change ``session.recipe`` within a stage
         self.event_log = event_log
-        self.checkpoints = Checkpoints(out / "checkpoints", session.recipe)
+        self.checkpoints = CheckpointManager(out / "checkpoints", session.recipe)
         self.rollback = Rollback(out, self.checkpoints, writer, event_log)
         self.doctor = UpdateDoctor(session, event_log)
         self.evaluations: dict[str, Evaluation] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks, check_started, join, named_losses
-from truing.engines.vllm.placed import check_placed
+from truing.engines.vllm.placed_servers import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
@@ -23,14 +23,14 @@ from truing.record.no_writer import NoWriter
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.loop import Loop
+from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.result import TrainResult
-from truing.trainer.same_ranks import check_same_program, check_same_start
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
 from truing.utils.memory import GB
 
-TOLD_BYTES = GB
+REPORTED_BYTES = GB
 """From this size on, the memory of weights and optimizer is told before they are loaded."""
 
 TOKENIZER_DIR = "tokenizer"
@@ -41,7 +41,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     """Train a recipe and record the run under ``out``; return its evaluations."""
     check_trackers(recipe)
     if resume:
-        check_same_recipe(recipe, RunReader(out).recipe())
+        check_same_recipe(recipe, RunReader(out).recipe_table())
     cfg = recipe.trainer
     check_started(cfg.ranks)
     check_placed(recipe)
@@ -53,7 +53,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     )
     check_same_program(ranks, recipe)
     prediction = predict_memory(recipe)
-    if ranks.is_first and prediction.total >= TOLD_BYTES:
+    if ranks.is_first and prediction.total >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)

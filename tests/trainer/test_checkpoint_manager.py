@@ -3,7 +3,7 @@
 import pytest
 
 from truing.learner.checkpoint import CheckpointState
-from truing.trainer.checkpoints import Checkpoints
+from truing.trainer.checkpoint_manager import CheckpointManager
 
 
 @pytest.fixture
@@ -11,7 +11,7 @@ def checkpoints(recipe, tmp_path):
     """Checkpoints of GRPO after 0, 2, 4 and 5 of its 6 steps; every second is regular."""
     for step in (0, 2, 4, 5):
         (tmp_path / CheckpointState("grpo", step).name).mkdir()
-    return Checkpoints(tmp_path, recipe(checkpoint_every=2, grpo={"steps": 6}))
+    return CheckpointManager(tmp_path, recipe(checkpoint_every=2, grpo={"steps": 6}))
 
 
 @pytest.mark.parametrize(

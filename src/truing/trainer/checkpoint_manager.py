@@ -12,7 +12,7 @@ from truing.learner.learner import Learner
 from truing.trainer.guard import last_good_step
 
 
-class Checkpoints:
+class CheckpointManager:
     """The folder of a run's checkpoints; a guard changes no key of the recipe that is read here."""
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""Follows the ranks and engines of a run until the ranks have ended, and says how."""
+"""Watches the ranks and engines of a run until the ranks have ended, and returns how they ended."""
 
 import signal
 import sys
@@ -10,15 +10,15 @@ from typing import Any
 
 import ray
 
+from truing.cluster.actor_calls import ANSWER_SECONDS, Member, MemberLostError, answer
 from truing.cluster.rank_actor import Report
-from truing.cluster.waiting import ANSWER_SECONDS, Member, MemberLostError, answer
 from truing.distributed.ending import LOST_ANOTHER, Ending, RankEnd, ending_of
 
 CAUSE_SECONDS = 90.0
 """Seconds for which the loss is looked for that a rank noticed: Ray needs up to a minute for a lost node."""
 
 
-class Follower:
+class Supervisor:
     """Asks every actor for what its process did; the first rank's output goes to this terminal."""
 
     def __init__(
@@ -33,15 +33,15 @@ class Follower:
         """Return how the ranks ended; a rank that fails, or a lost actor, ends the wait."""
         with self._ctrl_c_passed_on():
             for member in (*self.ranks, *self.engines):
-                self._ask(member)
+                self._request_report(member)
             noticed: float | None = None  # when a rank noticed a loss
             while not self._is_over(noticed):
-                self._take_answers()
+                self._receive_answers()
                 if noticed is None and any(end.exit_code == LOST_ANOTHER for end in self.ends):
                     noticed = time.monotonic()
         if self.lost:
-            said = "; ".join(f"{error.what} ({error.got})" for error in self.lost)
-            return Ending(LOST_ANOTHER, said)
+            losses = "; ".join(f"{error.what} ({error.got})" for error in self.lost)
+            return Ending(LOST_ANOTHER, losses)
         return ending_of([end for end in self.ends if end.exit_code])
 
     def _is_over(self, noticed: float | None) -> bool:
@@ -52,14 +52,14 @@ class Follower:
             return True
         return noticed is not None and time.monotonic() - noticed > CAUSE_SECONDS
 
-    def _ask(self, member: Member) -> None:
+    def _request_report(self, member: Member) -> None:
         """Ask a member what its process did since the last time."""
         is_first = member == self.ranks[0]
         poll = member.actor.poll
         call = poll.remote(is_first) if member in self.ranks else poll.remote()
         self._calls[call] = member, time.monotonic() + ANSWER_SECONDS
 
-    def _take_answers(self) -> None:
+    def _receive_answers(self) -> None:
         """Take what was answered; a member that is late is lost."""
         ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=1.0)
         late = [call for call, (_, end) in self._calls.items() if time.monotonic() > end]
@@ -72,7 +72,7 @@ class Follower:
                 continue
             self._show(report)
             if report.exit_code is None:
-                self._ask(member)
+                self._request_report(member)
             else:
                 rank = self.ranks.index(member)
                 self.ends.append(RankEnd(rank, report.exit_code, node=member.address))

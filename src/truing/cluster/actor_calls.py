@@ -1,4 +1,4 @@
-"""Waits on actors: each has a limit, and its error names who did not answer."""
+"""Calls of actors that end: each has a limit, and its error names the actor that did not answer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

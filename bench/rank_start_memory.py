@@ -1,6 +1,6 @@
 """Memory of a rank's start: a random model in a folder, until the session and the learner are open.
 
-    torchrun --nproc-per-node 2 bench/starts.py [--full] [--dtype bfloat16]
+    torchrun --nproc-per-node 2 bench/rank_start_memory.py [--full] [--dtype bfloat16]
 
 Prints for each rank the bytes of its process beyond those before, at most and at the end, in units of the
 bytes of the model in float32. Files hold another dtype than is loaded, so no weight is a page of a file, and

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from truing.rollouts.workers.calls import CallResult, EnvCall
-from truing.rollouts.workers.child import OUT_OF_MEMORY, ProcessSetting, main
+from truing.rollouts.workers.process_main import OUT_OF_MEMORY, ProcessSetting, main
 
 START_SECONDS = 600.0
 """Longest start of a process; its environment may read large files."""

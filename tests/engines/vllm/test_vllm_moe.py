@@ -11,7 +11,7 @@ import torch
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.canary import canary_sample, sample_scores
-from truing.engines.vllm.mixture import begin_routes
+from truing.engines.vllm.moe import begin_routes
 from truing.engines.vllm.routed_experts import read_routes
 from truing.engines.vllm.server_facts import check_server
 from truing.errors import EngineError, ModelError, PublicationError
@@ -174,7 +174,7 @@ def test_one_element_of_an_expert_or_a_router_shows(mixture, train, monkeypatch,
         engine.publish(policy, 1, "one")
 
 
-def test_experts_of_an_earlier_publication_are_told(mixture, train, monkeypatch):
+def test_experts_of_an_earlier_publication_are_reported(mixture, train, monkeypatch):
     server, engine, policy = mixture()
     load = FakeWorker.reload_weights
 

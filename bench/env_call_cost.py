@@ -1,6 +1,6 @@
 """The cost of environment replies: in threads as rollouts use them, in a thread for each call, in processes.
 
-    python bench/worlds.py [--attempts 64] [--repeats 5] [--processes 4]
+    python bench/env_call_cost.py [--attempts 64] [--repeats 5] [--processes 4]
 
 Attempts of `recipes/workspace-tiny.toml` are opened, answer each turn of their demonstrations, and return
 their outcome. The ways alternate; the medians, and what a process costs (``episode.processes``), are printed
@@ -24,7 +24,7 @@ from truing.config import EpisodeConfig, load_recipe
 from truing.envs import make_env
 from truing.rollouts.workers import EnvCall, EnvWorkers, open_workers, run_calls
 from truing.rollouts.workers.calls import run_all
-from truing.rollouts.workers.threads import MAX_WORKERS, WorkerPool
+from truing.rollouts.workers.thread_workers import MAX_WORKERS, WorkerPool
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "workspace-tiny.toml"
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]

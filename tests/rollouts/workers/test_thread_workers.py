@@ -8,7 +8,7 @@ import time
 import pytest
 
 from truing.rollouts.workers.calls import run_all
-from truing.rollouts.workers.threads import MAX_WORKERS, WorkerPool
+from truing.rollouts.workers.thread_workers import MAX_WORKERS, WorkerPool
 
 
 def run_in_threads(calls, timeout):

@@ -18,9 +18,9 @@ from truing.envs.wrappers import original_env, original_task
 from truing.errors import RecipeError, RewardCrash
 from truing.rewards import GradeResult
 from truing.rollouts.workers.calls import CallResult, EnvCall
-from truing.rollouts.workers.child import ProcessSetting, reward_names
 from truing.rollouts.workers.env_copy import THREADS, env_copy
-from truing.rollouts.workers.process import ProcessEnded, WorkerProcess
+from truing.rollouts.workers.process_main import ProcessSetting, reward_names
+from truing.rollouts.workers.worker_process import ProcessEnded, WorkerProcess
 from truing.types.rollout import Rollout
 from truing.utils.phase_clock import phase
 

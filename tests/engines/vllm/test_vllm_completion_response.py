@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from truing.engines.base import Request
-from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
 from truing.engines.vllm.client import ServerLostError
+from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
 from truing.errors import EngineError, NonFiniteError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason

@@ -1,6 +1,6 @@
 """Take the pictures of the board in docs/images, of runs that this trains: about three minutes on two cores.
 
-    python bench/shots.py docs/images [--runs FOLDER]
+    python bench/board_pictures.py docs/images [--runs FOLDER]
 
 --runs keeps the runs, and reuses those that exist. Needs Chromium, and `pip install -e .[dev]`.
 """

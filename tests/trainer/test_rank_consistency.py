@@ -5,8 +5,8 @@ import pytest
 from truing.config import resolve
 from truing.distributed.ranks import ONE, Ranks
 from truing.errors import DistributedError, RecipeError
-from truing.trainer import same_ranks
-from truing.trainer.same_ranks import check_same_program, code_digest
+from truing.trainer import rank_consistency
+from truing.trainer.rank_consistency import check_same_program, code_digest
 
 
 def ranks(monkeypatch, changes):
@@ -31,7 +31,7 @@ def recipe(**changes):
 
 def test_equal_ranks_pass_and_one_rank_compares_nothing(monkeypatch):
     check_same_program(ranks(monkeypatch, {}), recipe())
-    monkeypatch.setattr(same_ranks, "code_digest", None)
+    monkeypatch.setattr(rank_consistency, "code_digest", None)
     check_same_program(ONE, recipe())
 
 
@@ -56,7 +56,7 @@ def test_the_code_has_one_digest_and_a_changed_module_another(tmp_path, monkeypa
     for text in ("x = 1", "x = 2"):
         (tmp_path / "package" / "room").mkdir(parents=True, exist_ok=True)
         (tmp_path / "package" / "room" / "module.py").write_text(text)
-        monkeypatch.setattr(same_ranks, "__file__", str(tmp_path / "package" / "room" / "same_ranks.py"))
+        monkeypatch.setattr(rank_consistency, "__file__", str(tmp_path / "package" / "room" / "file.py"))
         code_digest.cache_clear()
         digest = code_digest()
         assert len(digest) == 16

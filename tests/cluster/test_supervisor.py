@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from truing.cluster import follow, waiting
-from truing.cluster.follow import Follower
+from truing.cluster import actor_calls, supervisor
+from truing.cluster.actor_calls import Member, MemberLostError, answers
 from truing.cluster.rank_actor import Report
-from truing.cluster.waiting import Member, MemberLostError, answers
+from truing.cluster.supervisor import Supervisor
 from truing.distributed.ending import LOST_ANOTHER, Ending
 from truing.errors import DistributedError
 
@@ -49,7 +49,7 @@ def members(address):
 
 
 def ending(members, say=lambda text: None):
-    return Follower(members, [], say).run()
+    return Supervisor(members, [], say).run()
 
 
 def test_ranks_that_end_well(members):
@@ -70,14 +70,14 @@ def test_an_error_counts_that_another_rank_noticed_first(members):
 
 
 def test_a_loss_without_a_cause_ends_the_run_within_a_limit(members, monkeypatch):
-    monkeypatch.setattr(follow, "CAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "CAUSE_SECONDS", 0.5)
     found = ending(members((LOST_ANOTHER, 0), (0, 600)))
     assert found == Ending(LOST_ANOTHER, failed="rank 0 on node 10.0.0.1 ended with exit code 3")
 
 
 def test_a_rank_that_never_answers_is_named_within_a_limit(members, monkeypatch):
-    monkeypatch.setattr(follow, "ANSWER_SECONDS", 2.0)
-    monkeypatch.setattr(waiting, "READY_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(actor_calls, "READY_SECONDS", 0.1)
     found = ending(members((0, 600), (None, 0)))
     assert found.exit_code == LOST_ANOTHER
     assert found.lost.startswith("rank 1 on node 10.0.0.1 was lost: its Ray process or its node does not")

@@ -1,6 +1,6 @@
 """Cost per token, in forwards of one token: of training, of sampling, and of each audit.
 
-    python bench/looks.py [CASE] [--steps 3]
+    python bench/audit_cost.py [CASE] [--steps 3]
 
 The first update is left out: it warms caches.
 `COST_PER_TOKEN` in instrumentation/audit_schedule.py holds the figures, rounded.

@@ -7,7 +7,7 @@ import truing
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import STRONG_VERDICTS
 from truing.faults.fake_vllm.threads import fake_vllm
-from truing.faults.mixture_engine import rounds_otherwise
+from truing.faults.moe_engine import rounds_otherwise
 from truing.models.tiny_moe import CHOSEN, LAYERS
 from truing.record import RunReader
 from truing.trainer.preflight import random_reward

@@ -1,6 +1,6 @@
 """False alarms of the doctor's audit on healthy TRL runs.
 
-    python bench/beside_trl.py [--runs 40] [--seed 0] [--updates 4] [--only TEXT] [--json FILE]
+    python bench/trl_false_alarms.py [--runs 40] [--seed 0] [--updates 4] [--only TEXT] [--json FILE]
 
 Each run is a small random model (``MODELS``) under a trainer of TRL with one way to compute (``PRECISIONS``),
 one set of options (``GRPO``, ``SFT``), all weights or an adapter, and its own seed. A healthy

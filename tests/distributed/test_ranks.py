@@ -25,7 +25,7 @@ from truing.record import RunReader
 pytestmark = pytest.mark.integration
 
 SCRIPT = Path(train_matrix.__file__)
-QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead"]
+QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead", "grpo+lora+nf4"]
 BFLOAT16 = ["sft+full+bfloat16", "grpo+lora+bfloat16"]
 EVERY = [
     f"{algorithm}+{weights}"

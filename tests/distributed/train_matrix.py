@@ -43,7 +43,7 @@ STAGES = {
 def recipe(name: str) -> dict:
     """Return a recipe by its name: algorithm, weights, and a variant.
 
-    "vllm", "vllm-ahead", "replicated", "bfloat16", "offload"; "ten" has ten updates.
+    "vllm", "vllm-ahead", "replicated", "bfloat16", "nf4", "offload"; "ten" has ten updates.
     """
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
@@ -58,6 +58,8 @@ def recipe(name: str) -> dict:
         stage = algorithm.split("-")[0]
         once = {"inner_epochs": 1, "minibatches": 1} if "inner_epochs" in options[stage] else {}
         options = {**options, stage: {**options[stage], "steps": 10, **once}}
+    if variant == ["nf4"]:
+        options = {**options, "model": {**MODEL, "quantization": "nf4"}}
     replicate = int(os.environ.get("REPLICATE", "1"))
     if variant == ["replicated"]:
         replicate = min(2, ranks)

@@ -42,6 +42,8 @@ class ModelConfig(FrozenModel):
     """`auto` uses CUDA if there is a GPU."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the model computes in, and a frozen base is held in; weights that are trained stay float32."""
+    quantization: Literal["nf4"] | None = None
+    """Hold the linear layers of a frozen base in 4 bits, as QLoRA does; they compute in `dtype`."""
     threads: PositiveInt | None = None
     """CPU threads; torch's default if not given. A small model is fastest on one."""
     cuda_graphs: bool = False

@@ -183,8 +183,12 @@ def whole_parameters(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def computing_dtype(model: nn.Module) -> torch.dtype:
-    """Return the dtype in which a model computes: that of its first weight as forward passes see it."""
-    return getattr(_root(model), "computes_in", None) or next(model.parameters()).dtype
+    """Return the dtype in which a model computes: that of its first weight as forward passes see it.
+
+    Weights that are packed in integers compute in the dtype of the others.
+    """
+    first = next(weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    return getattr(_root(model), "computes_in", None) or first
 
 
 def computing_device(model: nn.Module) -> torch.device:
@@ -263,6 +267,14 @@ def local(tensor: Tensor) -> Tensor:
 def local_bytes(tensor: Tensor) -> int:
     """Return the bytes of a tensor on this rank."""
     return local(tensor).nbytes
+
+
+def like_part(tensor: DTensor, rows: Tensor) -> DTensor:
+    """Return other rows of this rank, [local, columns], as a part sharded like ``tensor``."""
+    shape = torch.Size((tensor.shape[0], rows.shape[1]))
+    return DTensor.from_local(
+        rows, tensor.device_mesh, tensor.placements, run_check=False, shape=shape, stride=(rows.shape[1], 1)
+    )
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 """The bytes of a run's weights and optimizer state, from shapes alone: nothing is loaded.
 
-    base        all weights, in the dtype in which they are held; an adapter's base in ``model.dtype``
+    base        all weights, in the dtype in which they are held; an adapter's base in ``model.dtype``, its
+                linear layers in 4 bits and a scale per block with ``model.quantization``
     trained     float32: the adapter, or nothing in full training, whose base is trained
     optimizer   12 per trained weight: a gradient and AdamW's two moments
     sampler     what it holds of its own: in float32 a merged copy of what an adapter changes; the bfloat16
@@ -29,6 +30,7 @@ from truing.models.adapter_config import read_config
 from truing.models.folder_check import check_folder
 from truing.models.load import available_device
 from truing.models.lora import add_lora, trainable_parameters
+from truing.models.quantized_linear import QuantizedLinear, quantize_layers
 from truing.models.resolve import resolve_model
 from truing.models.saved_adapter import wrap_as_saved
 from truing.utils.memory import GB
@@ -74,8 +76,7 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
     policy = _without_data(recipe)
     computing, masters = computing_dtype_of(recipe), dtype_of_masters(recipe)
     trained = sum(weight.numel() for weight in trainable_parameters(policy).values())
-    frozen = sum(weight.numel() for weight in policy.parameters()) - trained
-    base, own = frozen * computing.itemsize, trained * torch.float32.itemsize
+    base, own = _frozen_bytes(policy, computing), trained * torch.float32.itemsize
     if masters is not None:
         sampler = trained * masters.itemsize
     else:
@@ -118,14 +119,28 @@ def _without_data(recipe: Recipe) -> nn.Module:
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         if not recipe.lora:
             return model
+        if recipe.model.quantization:
+            quantize_layers(model)
         if adapter := recipe.lora.adapter:
             return wrap_as_saved(model, Path(adapter), read_config(adapter))
         return add_lora(model, **recipe.lora.model_dump(exclude={"adapter"}), seed=0)
 
 
+def _frozen_bytes(policy: nn.Module, computing: torch.dtype) -> int:
+    """Return the bytes of the frozen weights, which are held in the dtype that computes or in 4 bits."""
+    layers = [part for part in policy.modules() if isinstance(part, QuantizedLinear)]
+    packed = {id(part): part.nbytes for layer in layers for part in (layer.weight, layer.absmax)}
+    return sum(
+        packed.get(id(weight), weight.numel() * computing.itemsize)
+        for weight in policy.parameters()
+        if not weight.requires_grad
+    )
+
+
 def _merged_bytes(policy: nn.Module, recipe: Recipe) -> int:
     """Return the bytes of the weights that the sampler holds merged with an adapter."""
-    if recipe.engine.kind != "local" or computing_dtype_of(recipe) is not torch.float32:
+    beside = recipe.model.quantization or computing_dtype_of(recipe) is not torch.float32
+    if recipe.engine.kind != "local" or beside:
         return 0
     adapted = [part.get_base_layer() for part in policy.modules() if isinstance(part, LoraLayer)]
     return sum(layer.weight.numel() for layer in adapted) * torch.float32.itemsize

@@ -52,6 +52,7 @@ def load_policy(recipe: Recipe, ranks: Ranks = ONE) -> tuple[LoadedModel, nn.Mod
         chat_template=model.chat_template,
         device="cpu" if offload else model.device,
         dtype=dtype if recipe.lora else torch.float32,
+        quantized=model.quantization is not None,
         ranks=ranks.in_main_memory() if offload else ranks,
     )
     if dtype is torch.bfloat16:

@@ -27,7 +27,8 @@ def device_and_precision(model: nn.Module) -> str:
     kind = computing_device(model).type
     if torch.is_autocast_enabled(kind):
         return f"{kind}, {torch.get_autocast_dtype(kind)}"
-    dtypes = {str(dtype) for dtype in (computing_dtype(model), *(weight.dtype for weight in weights))}
+    held = {weight.dtype for weight in weights if weight.is_floating_point()}  # not packed ones
+    dtypes = {str(dtype) for dtype in (computing_dtype(model), *held)}
     if coarse := sorted(dtypes - FINE_DTYPES):
         return f"{kind}, {' and '.join(coarse)}"
     precision = torch.get_float32_matmul_precision()

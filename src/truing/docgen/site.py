@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 TOP_PAGES = ("CHANGELOG.md", "LOG.md")
 """Pages at the top of the repository that the navigation of the site has."""
 
+SEARCH_WEIGHTS = {"faq.md": 4.0, "LOG.md": 0.2, "CHANGELOG.md": 0.2, "decisions/names.md": 0.2}
+"""Pages that the search lists before or after others that match as well."""
+
 LINK = re.compile(r"(?<=\]\()(?P<path>[^()#:\s]+)(?P<anchor>#[^()\s]*)?(?=\))")
 """The target of a Markdown link to a path."""
 
@@ -36,6 +39,8 @@ def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files:
     """Return the text with each link to a file of the repository as one to its page on the site."""
     here = page.file.src_uri
     start = posixpath.dirname(here) or "."
+    if here in SEARCH_WEIGHTS:
+        page.meta["search"] = {"boost": SEARCH_WEIGHTS[here]}
 
     def on_site(link: re.Match[str]) -> str:
         target = _in_repository(here, link["path"])
@@ -43,6 +48,8 @@ def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files:
             target = target.removeprefix("docs/")
         elif files.get_file_from_path(f"files/{target}.md"):
             target = f"files/{target}.md"
+        elif target not in TOP_PAGES:
+            return link[0]  # an external address, or a file that is not there, which the build reports
         return posixpath.relpath(target, start) + (link["anchor"] or "")
 
     return markdown if here.startswith("files/") else LINK.sub(on_site, markdown)

@@ -41,7 +41,7 @@ demo: install
 
 # The pages of docs/ as a site in build/site. A broken link or a page outside the navigation ends it.
 docs: .venv/.docs
-	$(BIN)/mkdocs build --strict --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # What pyproject.toml deselects by default (the markers) runs in the targets below.
 test: .venv/.dev

@@ -11,7 +11,7 @@ from folders import ROOT
 from typer.main import get_command
 
 from truing.cli import app
-from truing.config import dotted_keys, is_builtin_recipe
+from truing.config import dotted_keys, is_builtin_recipe, load_recipe
 from truing.docgen.metrics import page as metrics_page
 from truing.envs import ENVS
 
@@ -21,11 +21,19 @@ SECTIONS = {key.partition(".")[0] for key in KEYS if "." in key}
 ASSIGNMENT = re.compile(r"[a-z_.]+=")
 
 
-def code(page: str) -> list[str]:
-    """Each line of a block without a language, and each inline code, of a page."""
-    blocks = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    prose = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines()] + re.findall(r"`([^`\n]+)`", prose)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+BLOCKS = [(match[1], match[2]) for match in BLOCK.finditer(PAGE)]
+INLINE = re.findall(r"`([^`\n]+)`", BLOCK.sub("", PAGE))
+COMMANDS = [
+    *(code for code in INLINE if code.startswith("truing ")),
+    *(
+        line
+        for kind, block in BLOCKS
+        if not kind
+        for line in block.splitlines()
+        if line.startswith("truing ")
+    ),
+]
 
 
 def is_key(name: str) -> bool:
@@ -46,11 +54,14 @@ def errors(command: str) -> list[str]:
     options = {option for each in part.params for option in each.opts}
     wrong = [word for word in words if word.startswith("-") and word not in options]
     wrong += [word for word in words if ASSIGNMENT.match(word) and not is_key(word.partition("=")[0])]
-    files = [word for word in words if word.startswith("recipes/")]
-    return wrong + [word for word in files if not (ROOT / word).is_file()]
+    recipes = [word for word in words[:1] if part.params[0].name == "recipe"]
+    recipes += [word for word in words[:1] if word.endswith(".toml") and word not in recipes]
+    return wrong + [each for each in recipes if not ((ROOT / each).is_file() or is_builtin_recipe(each))]
 
 
-COMMANDS = [line for line in code(PAGE) if line.startswith("truing ")]
+def test_the_page_is_read():
+    assert {language for language, _ in BLOCKS} == {"", "toml", "python"}
+    assert len(COMMANDS) > 12
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -58,30 +69,37 @@ def test_commands_exist(command):
     assert errors(command) == []
 
 
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.startswith("truing train ")])
+def test_recipes_load_with_the_overrides_of_their_command(command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    recipe, *words = shlex.split(command)[2:]
+    load_recipe(recipe, [word for word in words if ASSIGNMENT.match(word)])
+
+
 def test_a_command_that_does_not_exist_is_found():
     assert errors("truing trian recipes/tiny.toml") == ["trian"]
-    assert errors("truing train recipes/x.toml --rank 2 grpo.step=1") == ["--rank", "grpo.step=1", "recipes/x.toml"]
-    assert is_builtin_recipe("musique")
+    wrong = ["--rank", "grpo.step=1", "recipes/x.toml"]
+    assert errors("truing train recipes/x.toml --rank 2 grpo.step=1") == wrong
 
 
 def test_keys_exist():
-    named = [re.match(r"([a-z]+)\.([a-z_]+)(?= |$)", each) for each in code(PAGE)]
+    named = [re.match(r"([a-z]+)\.([a-z_]+)(?= |$)", each) for each in INLINE]
     keys = [match[0] for match in named if match and match[1] in SECTIONS | {"env"}]
     assert len(keys) > 8
     assert [key for key in keys if not is_key(key)] == []
-    for block in re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL):
+    for block in (block for language, block in BLOCKS if language == "toml"):
         for section, table in tomllib.loads(block).items():
             assert [key for key in table if not is_key(f"{section}.{key}")] == []
 
 
 def test_metrics_exist():
-    named = [each for each in code(PAGE) if re.fullmatch(r"[a-z]+/[a-z_]+", each)]
+    named = [each for each in INLINE if re.fullmatch(r"[a-z]+/[a-z_]+", each)]
     assert len(named) > 5
     assert [each for each in named if f"`{each}`" not in metrics_page()] == []
 
 
 def test_imports_of_its_python_exist():
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+    for block in (block for language, block in BLOCKS if language == "python"):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom):
                 assert all(hasattr(import_module(node.module), alias.name) for alias in node.names)

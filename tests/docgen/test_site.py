@@ -1,6 +1,7 @@
 """The site of docs/: every page is in its navigation, and `mkdocs build` finds no broken link or anchor."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,22 +38,23 @@ def test_every_page_is_in_the_navigation():
 @pytest.mark.integration
 def test_the_site_builds_without_a_warning(tmp_path):
     """Strict: a broken link, a missing anchor or an unresolved docstring is a warning, and fails."""
-    command = [str(Path(sys.executable).parent / "mkdocs"), "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    mkdocs = Path(sys.executable).parent / "mkdocs"
     settings = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    command = [mkdocs, "build", "--strict", "--quiet", "-d", tmp_path]
     built = subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True)
     assert (built.returncode, built.stdout) == (0, ""), built.stderr
     search = (tmp_path / "search/search_index.json").read_text(encoding="utf-8")
     for question in (ROOT / "docs/faq.md").read_text(encoding="utf-8").split("\n## ")[1:]:
         assert f'"title":"{question.partition(chr(10))[0]}"' in search
     reference = (tmp_path / "api.html").read_text(encoding="utf-8")
-    homes = {name: truing._HOMES[name] for name in truing.__all__}
-    assert not [name for name in homes if f".{name}\"" not in reference]
+    assert [name for name in truing.__all__ if f'.{name}"' not in reference] == []
+    assert [page for page in tmp_path.glob("*.html") if re.search(r"<p>[^<]*\n- ", page.read_text())] == []
     assert '<a href="files/recipes/own.toml.html">' in (tmp_path / "tasks.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture
 def page(tmp_path):
-    """A page of a small repository, whose recipes/ has a file: ``page(path, text)`` is its text on the site, or ``of`` another."""
+    """A page's text on the site of a repository with one recipe: ``page(path, text)``, or another page's."""
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/a.toml").write_text("x = 1\n")
     for name in TOP_PAGES:

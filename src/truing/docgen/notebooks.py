@@ -1,4 +1,4 @@
-"""Runs docs/notebooks and writes their outputs: ``python -m truing.docgen.notebooks docs/notebooks/*.ipynb``."""
+"""Runs notebooks, and writes their outputs: ``python -m truing.docgen.notebooks docs/notebooks/*.ipynb``."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 """Hooks of mkdocs.yml: pages link to files of the repository, and the site has them too.
 
-docs/ is also read on GitHub, so a page links to `../recipes/own.toml`. The site has a page for each such file.
+docs/ is read on GitHub too, so a page links to `../recipes/own.toml`; the site has a page for each such file.
 """
 
 import posixpath

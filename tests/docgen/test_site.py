@@ -33,6 +33,8 @@ def test_every_page_is_in_the_navigation():
     assert len(listed) == len(set(listed))
     assert {str(page.relative_to(docs)) for page in pages} <= set(listed)
     assert {"rules/README.md", *TOP_PAGES} <= set(listed)  # the index links to the page of each rule
+    there = {path for path in listed if path in TOP_PAGES or (docs / path).is_file()}
+    assert set(listed) == there
 
 
 @pytest.mark.integration

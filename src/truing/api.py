@@ -11,6 +11,7 @@ from truing.analysis.evaluation import Evaluation
 from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
+from truing.checks.rewards import check_rewards
 from truing.config import Recipe, load_recipe, resolve
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as bisect_step
@@ -20,7 +21,7 @@ from truing.doctor.postmortem import choose_update, diagnose_run
 from truing.doctor.rules import RULES
 from truing.doctor.saved_updates import is_saved_audit
 from truing.envs import env_keys, make_env
-from truing.envs.base import Env
+from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
 from truing.errors import RecipeError, RecordError, RewardError
@@ -185,13 +186,16 @@ def _recipe_and_env(
 ) -> tuple[Recipe, Env]:
     """Return the resolved recipe, and the environment of the recipe or the caller."""
     recipe = _recipe(recipe)
-    if env is None:
+    if env is not None:
+        check_is_env(env)
+    else:
         env = env_from_recipe(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
         env = with_rewards(env, _rewards_by_name(rewards))
     if tools is not None:
         env = with_tools(env, tools)
+    check_rewards(env, call=not recipe.episode.processes)
     return recipe, env
 
 
@@ -216,6 +220,8 @@ def _rewards_by_name(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
     """Return rewards by name; functions with equal names, or none, need a mapping."""
     if isinstance(rewards, Mapping):
         return rewards
+    if callable(rewards):
+        rewards = [rewards]
     names = [getattr(function, "__name__", "") for function in rewards]
     if "" in names or len(set(names)) < len(names):
         raise RewardError(

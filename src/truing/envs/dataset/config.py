@@ -66,7 +66,7 @@ class DatasetConfig(FrozenModel):
     answer_column: str | None = None
     """The right answer, for rewards; if not set, `answer`."""
     completion_column: str | None = None
-    """The demonstration for SFT, text or an assistant's message; if not set, `completion`, or a last reply."""
+    """The demonstration for SFT, text or an assistant's message; if not set, `completion` or a last reply."""
     tools_column: str | None = None
     """Schemas of the tools that the model sees; if not set, `tools`."""
     id_column: str | None = None

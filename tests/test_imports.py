@@ -48,17 +48,17 @@ MAY_IMPORT = {
         "algos checks metrics doctor trackers learner instrumentation"
     ),
     "api": (
-        "errors config record analysis chat models rewards envs rollouts checks doctor terminal learner"
+        "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal learner"
         " instrumentation trainer"
     ),
-    "__init__": "types rewards envs api",
+    "__init__": "errors types config analysis rewards envs checks api",
     "bench": "errors utils types models rewards engines api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types distributed models doctor instrumentation",
     "faults": (
         "errors utils types distributed config ops record models rewards engines rollouts doctor trainer api"
     ),
-    "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api probes",
+    "lab": "errors utils config record analysis rewards metrics doctor terminal api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",
     "cli": (

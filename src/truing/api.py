@@ -1,5 +1,7 @@
 """The Python API: ``truing train``, ``check`` and ``eval`` with your own functions and objects."""
 
+from __future__ import annotations  # help() shows the names of types, and not what they stand for
+
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
@@ -7,12 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rich.console import Console
+
 from truing.analysis.evaluation import Evaluation
+from truing.analysis.train_result import TrainResult
 from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
 from truing.checks.rewards import check_rewards
 from truing.config import Recipe, load_recipe, resolve
+from truing.distributed.ranks import this_process
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as bisect_step
 from truing.doctor.diagnosis import Diagnosis
@@ -36,9 +42,9 @@ from truing.record.new_run_dir import new_run_dir
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import EpisodeContext
 from truing.terminal.progress import ProgressDisplay
+from truing.terminal.run_result import print_result
 from truing.trainer.events import EventCallback
 from truing.trainer.preflight import preflight_recipe, random_reward
-from truing.trainer.result import TrainResult
 from truing.trainer.run import run
 from truing.trainer.step_record import check_same_rewards
 
@@ -55,7 +61,10 @@ def train(
     resume: bool = False,
     on_event: EventCallback | None = None,
 ) -> TrainResult:
-    """Train a recipe; return its evaluations.
+    """Train a recipe; return the run directory and its evaluations.
+
+    Without ``on_event`` it prints what ``truing train`` prints: progress on stderr, and at the end the
+    evaluations, the run directory, the doctor's findings and the next commands.
 
     Args:
         recipe: a TOML file, the name of a built-in recipe, a mapping, or a resolved recipe.
@@ -65,8 +74,27 @@ def train(
         env: your own environment object; then the recipe needs no ``[env]``.
         out: the run directory; by default a new one under ``runs/``.
         resume: continue the run in ``out``.
-        on_event: called with each event; by default progress is shown on stderr.
+        on_event: called with each event, and nothing is printed.
     """
+    result = run_recipe(
+        recipe, rewards=rewards, tools=tools, env=env, out=out, resume=resume, on_event=on_event
+    )
+    if on_event is None and this_process().is_first:
+        print_result(Console(highlight=False), result)
+    return result
+
+
+def run_recipe(
+    recipe: RecipeSource,
+    *,
+    rewards: Sequence[RewardFn] | Rewards | None = None,
+    tools: Sequence[Tool] | None = None,
+    env: Env | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_event: EventCallback | None = None,
+) -> TrainResult:
+    """Train a recipe like ``train``, and print no result: `truing train --json` prints it as JSON."""
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     if resume and out is None:
         raise RecordError("--resume needs a run directory", remedy="name it with --out (out=)")

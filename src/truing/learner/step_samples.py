@@ -111,7 +111,8 @@ def _with_reward(groups: list[RolloutGroup], minimum: int) -> list[Rollout]:
 
 
 DEMONSTRATION_REMEDIES = {
-    EndedBy.ERROR: "fix the tool or the demonstration; raise episode.timeout if it only takes long",
+    EndedBy.ERROR: "fix the demonstration or the tool, which raises truing.ToolError where a call is a"
+    " mistake of the model; raise episode.timeout if it only takes long",
     EndedBy.CONTEXT: "lower episode.max_reply_chars, shorten the task, or use a model with a longer context",
     EndedBy.TURNS: "raise episode.max_turns, or let the last demonstrated turn call no tool",
     EndedBy.TIME: "raise episode.time_limit",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.algos import ALGORITHMS, UpdateConfig
+from truing.analysis.train_result import TrainResult
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks, check_started, join, named_losses
 from truing.engines.vllm.placed import check_placed
@@ -23,7 +24,6 @@ from truing.record.no_writer import NoWriter
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.loop import Loop
-from truing.trainer.result import TrainResult
 from truing.trainer.same_ranks import check_same_program, check_same_start
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes

@@ -48,8 +48,8 @@ MAY_IMPORT = {
         "algos checks metrics doctor trackers learner instrumentation"
     ),
     "api": (
-        "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal learner"
-        " instrumentation trainer"
+        "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal "
+        "learner instrumentation trainer"
     ),
     "__init__": "errors types config analysis rewards envs checks api",
     "bench": "errors utils types models rewards engines api",

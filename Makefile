@@ -22,7 +22,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -q --no-compile -e .
+	@echo "Installing the packages of constraints.txt into .venv: minutes, most of them for torch."
+	$(PIP) install --no-compile -e .
+	@echo "Compiling them."
 	$(COMPILE)
 	touch $@
 

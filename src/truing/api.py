@@ -43,6 +43,7 @@ from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import EpisodeContext
 from truing.terminal.progress import ProgressDisplay
 from truing.terminal.run_result import print_result
+from truing.terminal.waiting import Waiting
 from truing.trainer.events import EventCallback
 from truing.trainer.preflight import preflight_recipe, random_reward
 from truing.trainer.run import run
@@ -197,13 +198,16 @@ def evaluate(
             "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
         )
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
-    with closing(open_session(*_recipe_and_env(recipe, rewards, tools, env))) as session:
+    recipe, env = _recipe_and_env(recipe, rewards, tools, env)
+    threads = RunReader(target).run_json()["machine"]["threads"] if is_run else None
+    with closing(open_session(recipe, env, threads=threads)) as session:
         if is_run and not overrides:
             check_same_rewards(session, RunReader(target).run_json())
         if is_run:
             restore_weights(target, session.loaded, session.parameters, checkpoint)
         session.publish(0)
-        return session.evaluate(str(target), partial(prove_evaluated, session))
+        progress = Waiting("evaluated {done} of {total} answers")
+        return session.evaluate(str(target), partial(prove_evaluated, session), progress)
 
 
 def _recipe_and_env(

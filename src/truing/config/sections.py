@@ -43,7 +43,7 @@ class ModelConfig(FrozenModel):
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the model computes in, and a frozen base is held in; weights that are trained stay float32."""
     threads: PositiveInt | None = None
-    """CPU threads; torch's default if not given. A small model is fastest on one."""
+    """CPU threads; if not given, one, or torch's default for a larger model on an idle machine."""
     cuda_graphs: bool = False
     """Record the sampler's steps as CUDA graphs, which avoids Python overhead. Not yet run on a GPU by us."""
 

@@ -250,7 +250,11 @@ class Loop:
         with logged_publication(self.event_log, stage, step):
             self.session.publish(self.weights_version(stage, step))
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
-        evaluation = self.session.evaluate(name, partial(prove_evaluated, self.session))
+        evaluation = self.session.evaluate(
+            name,
+            partial(prove_evaluated, self.session),
+            lambda ended, answers: self.event_log.notify("evaluated", {"ended": ended, "answers": answers}),
+        )
         self.session.engine.release_memory()
         self.evaluations[name] = evaluation
         estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())

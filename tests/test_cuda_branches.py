@@ -25,7 +25,7 @@ from truing.doctor.rules import RULES, ref002
 from truing.doctor.verdict import Verdict
 from truing.engines import model_checks, open_engine
 from truing.engines.vllm.canary import long_prompt
-from truing.engines.vllm.mixture import begin_routes
+from truing.engines.vllm.moe import begin_routes
 from truing.engines.vllm.server_process import visible_gpus
 from truing.engines.vllm.worker import truing_vllm_experts
 from truing.instrumentation import draw_audit

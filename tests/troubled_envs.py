@@ -198,7 +198,7 @@ class Unmade(Troubled):
         raise RuntimeError("only here")
 
 
-if __name__ == "__main__":  # a run that is killed: see test_processes.py
+if __name__ == "__main__":  # a run that is killed: see test_process_workers.py
     from truing.config import EpisodeConfig
     from truing.rollouts.workers import EnvCall, open_workers
 

@@ -18,6 +18,7 @@ from truing.checks import CheckReport
 from truing.checks import check as check_environment
 from truing.checks.rewards import check_rewards
 from truing.config import Recipe, load_recipe, resolve
+from truing.config.run_trust import require_trust
 from truing.distributed.ranks import this_process
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as bisect_step
@@ -153,6 +154,7 @@ def bisect(
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
+    trust: bool = False,
 ) -> tuple[Step, list[Trial]]:
     """Swap each part of one recorded update for a second implementation; the first that differs is wrong.
 
@@ -163,12 +165,15 @@ def bisect(
         rewards: those of the run, if they were passed in Python.
         tools: likewise.
         env: likewise.
+        trust: start, import and contact what the run's recipe names.
     """
     run = Path(run)
     chosen = choose_update(run, stage, step)
     if is_saved_audit(run):
         return chosen, bisect_step(chosen, {})
-    recipe, env = _recipe_and_env(resolve(RunReader(run).run_json()["recipe"]), rewards, tools, env)
+    recipe = resolve(RunReader(run).run_json()["recipe"])
+    require_trust(recipe, run, trust)
+    recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     return chosen, bisect_step(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
 
 
@@ -180,6 +185,7 @@ def evaluate(
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
+    trust: bool = False,
 ) -> Evaluation:
     """Evaluate a recipe's initial model, or a run at a checkpoint (by default the newest).
 
@@ -190,6 +196,7 @@ def evaluate(
         rewards: those of the run, if they were passed in Python.
         tools: likewise.
         env: likewise.
+        trust: start, import and contact what the recipe in a run directory names.
     """
     target = Path(target)
     is_run = target.is_dir()
@@ -198,6 +205,15 @@ def evaluate(
             "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
         )
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
+    if not recipe.eval.tasks:
+        raise RecipeError(
+            "the recipe evaluates nothing",
+            got="eval.tasks = 0",
+            expected="at least two evaluation tasks",
+            remedy="add eval.tasks=128",
+        )
+    if is_run:
+        require_trust(recipe, target, trust)
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     threads = RunReader(target).run_json()["machine"]["threads"] if is_run else None
     with closing(open_session(recipe, env, threads=threads)) as session:

@@ -11,7 +11,7 @@ from truing.cli import PANELS
 COMMANDS = {
     "Train": ["train", "eval", "engine"],
     "Inspect": ["board", "tail", "tokens", "profile", "report"],
-    "Diagnose": ["check", "why", "bisect", "compare", "scorecard", "rules", "explain"],
+    "Diagnose": ["check", "why", "bisect", "compare", "scorecard", "rules", "explain", "env"],
     "Experiment": ["lab", "verify"],
     "Measure": ["bench", "faults", "probes"],
     "Export": ["export", "models"],

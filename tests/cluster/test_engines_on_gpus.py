@@ -3,7 +3,7 @@
 import pytest
 
 from truing.cluster import launch
-from truing.cluster.waiting import Member
+from truing.cluster.actor_calls import Member
 from truing.config import resolve
 
 

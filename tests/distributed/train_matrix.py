@@ -16,7 +16,7 @@ import truing
 from truing.distributed import shard_files
 from truing.distributed.ranks import join
 from truing.faults.fake_vllm.threads import fake_vllm
-from truing.trainer.checkpoints import Checkpoints
+from truing.trainer.checkpoint_manager import CheckpointManager
 
 STEPS = {"steps": 2, "learning_rate": 1e-3}
 POLICY = {**STEPS, "prompts_per_step": 3, "group_size": 3}
@@ -41,7 +41,10 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights, "vllm", "vllm-ahead", "replicated", "bfloat16"."""
+    """Return a recipe by its name: algorithm, weights, and a variant.
+
+    "vllm", "vllm-ahead", "replicated", "bfloat16", "offload"; "ten" has ten updates.
+    """
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
     if variant == ["vllm"]:
@@ -49,8 +52,12 @@ def recipe(name: str) -> dict:
     if variant == ["vllm-ahead"]:
         ahead = {"kind": "vllm", "ahead": 1}
         options = {**options, "engine": ahead, "correction": {"method": "truncate"}}
-    if variant == ["bfloat16"]:
+    if "bfloat16" in variant:
         options = {**options, "model": {**MODEL, "dtype": "bfloat16"}}
+    if variant == ["ten"]:
+        stage = algorithm.split("-")[0]
+        once = {"inner_epochs": 1, "minibatches": 1} if "inner_epochs" in options[stage] else {}
+        options = {**options, stage: {**options[stage], "steps": 10, **once}}
     replicate = int(os.environ.get("REPLICATE", "1"))
     if variant == ["replicated"]:
         replicate = min(2, ranks)
@@ -63,7 +70,7 @@ def recipe(name: str) -> dict:
         "sampling": {"max_new_tokens": 6},
         "eval": {"tasks": 4},
         "optimizer": {"micro_batch_tokens": 120},
-        "trainer": {"ranks": ranks, "replicate": replicate},
+        "trainer": {"ranks": ranks, "replicate": replicate, "offload": "offload" in variant},
         **options,
     }
 
@@ -111,7 +118,7 @@ def train(folder: Path, work: str) -> Path:
     with (
         fake_vllm(),
         patch.object(shard_files, "save_file", write),
-        patch.object(Checkpoints, "_remove_older", lambda *_: None),  # to go on from each
+        patch.object(CheckpointManager, "_remove_older", lambda *_: None),  # to go on from each
     ):
         truing.train(recipe(name), rewards=[varied], out=run, on_event=ignore, resume=bool(source))
     return run

@@ -8,7 +8,7 @@ from truing.types.token import Excluded
 
 
 @pytest.mark.parametrize("name", ["kl_mask", "value_mask"])
-def test_a_sampled_token_that_a_mask_leaves_out_is_told(name):
+def test_a_sampled_token_that_a_mask_leaves_out_is_reported(name):
     step = example_step()
     last_N = step.position_in_row == 5
     left_out = changed_step(step, **{name: step.tokens["policy_mask"] & ~last_N})

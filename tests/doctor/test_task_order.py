@@ -50,7 +50,7 @@ def test_groups_that_are_sampled_in_addition_do_not_count():
 
 
 @pytest.mark.parametrize(("order", "other", "at"), [(DECLARED[::-1], 2, 0), (DECLARED[:2], 1, 2)])
-def test_the_first_difference_is_told(order, other, at):
+def test_the_first_difference_is_reported(order, other, at):
     result = fact(order)
     assert (result["other"], result["at"], result["expected"]) == (other, at, f"t{DECLARED[at]}")
     assert result["got"] == (f"t{order[at]}" if at < len(order) else "none")

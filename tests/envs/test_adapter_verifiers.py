@@ -8,7 +8,7 @@ from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
 from truing.rollouts.workers.calls import run_all
-from truing.rollouts.workers.threads import WorkerPool
+from truing.rollouts.workers.thread_workers import WorkerPool
 from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
 from truing.types.sampling_params import SamplingParams

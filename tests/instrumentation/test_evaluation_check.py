@@ -47,26 +47,26 @@ def changed(groups, **changes):
     return [replace(first, rollouts=(replace(one, **changes), *rest)), *others]
 
 
-def test_a_lost_attempt_is_told(evaluated):
+def test_a_lost_attempt_is_reported(evaluated):
     session, (first, *others), reward = evaluated
     with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
         prove_evaluated(session, [replace(first, rollouts=first.rollouts[:1]), *others], reward)
 
 
-def test_a_lost_task_is_told(evaluated):
+def test_a_lost_task_is_reported(evaluated):
     session, groups, reward = evaluated
     with pytest.raises(ModelError, match="tasks, attempts or random numbers"):
         prove_evaluated(session, groups[:-1], reward)
 
 
-def test_other_sampling_parameters_are_told(evaluated):
+def test_other_sampling_parameters_are_reported(evaluated):
     session, groups, reward = evaluated
     params = replace(groups[0].rollouts[0].sampling_params, max_new_tokens=2)
     with pytest.raises(ModelError, match="sampling parameters"):
         prove_evaluated(session, changed(groups, sampling_params=params), reward)
 
 
-def test_a_policy_that_has_moved_since_is_told(evaluated):
+def test_a_policy_that_has_moved_since_is_reported(evaluated):
     session, groups, reward = evaluated
     weight = next(iter(session.parameters.values()))
     before = weight.detach().clone()
@@ -81,7 +81,7 @@ def test_a_policy_that_has_moved_since_is_told(evaluated):
 
 
 @pytest.mark.parametrize("wrong", [0.25, 5.0])
-def test_another_mean_is_told(evaluated, wrong):
+def test_another_mean_is_reported(evaluated, wrong):
     session, groups, reward = evaluated
     with pytest.raises(ModelError, match="means"):
         prove_evaluated(session, groups, {**reward, groups[0].task.task_id: wrong})

@@ -182,7 +182,7 @@ def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
 
 
 def test_a_large_run_says_it_before_anything_is_loaded(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.trainer.run.TOLD_BYTES", 0)
+    monkeypatch.setattr("truing.trainer.run.REPORTED_BYTES", 0)
     recipe, told = table("bfloat16", LORA, stages=["sft"]), []
     del recipe["grpo"]
 

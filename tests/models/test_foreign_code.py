@@ -43,7 +43,7 @@ def predict(folder):
 ENTRIES = {"load": lambda folder: load(str(folder), device="cpu"), "predict": predict}
 
 
-def test_every_loader_of_transformers_is_told_to_run_no_code():
+def test_every_loader_of_transformers_is_called_without_trusting_remote_code():
     calls = [
         (path.name, node.lineno, {key.arg: ast.unparse(key.value) for key in node.keywords})
         for path in SOURCES

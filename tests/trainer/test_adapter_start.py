@@ -108,7 +108,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_stopped_and_needs_the_same_adapter(
     assert_same_run(tmp_path / "whole", tmp_path / "stopped", audits=False)
 
 
-def test_what_differs_from_the_adapters_training_is_told(start, folder, tmp_path):
+def test_what_differs_from_the_adapters_training_is_reported(start, folder, tmp_path):
     edit(folder / "adapter_config.json", lora_dropout=0.05, base_model_name_or_path=None)
     (folder / "chat_template.jinja").write_text("another")
     events = train(start(grpo={"steps": 1}, eval={"base": False}), tmp_path / "run")

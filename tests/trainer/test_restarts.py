@@ -44,7 +44,7 @@ class Starts:
     """Stands for a launcher: each start makes the run directory as it is told, then ends."""
 
     def __init__(self, run, *outcomes):
-        self.run, self.outcomes, self.resumed, self.said = run, list(outcomes), [], []
+        self.run, self.outcomes, self.resumed, self.printed = run, list(outcomes), [], []
 
     def __call__(self, resume, is_restart):
         assert is_restart == bool(self.resumed)
@@ -54,7 +54,9 @@ class Starts:
         return ending
 
     def run_all(self, resume=False, restarts=3):
-        return run_with_restarts(self, self.run, resume=resume, restarts=restarts, say=self.said.append)
+        return run_with_restarts(
+            self, self.run, resume=resume, restarts=restarts, print_line=self.printed.append
+        )
 
 
 def saved(name):
@@ -73,7 +75,7 @@ def saved(name):
 def test_a_run_without_a_loss_is_started_once(tmp_path):
     starts = Starts(tmp_path / "run", (saved("sft-000001"), Ending(0)))
     assert starts.run_all() == 0
-    assert (starts.resumed, starts.said) == ([False], [])
+    assert (starts.resumed, starts.printed) == ([False], [])
 
 
 def test_an_error_that_a_rank_raised_is_not_repeated(tmp_path):
@@ -81,14 +83,14 @@ def test_an_error_that_a_rank_raised_is_not_repeated(tmp_path):
         tmp_path / "run", (saved("sft-000001"), Ending(2, failed="rank 0 ended with exit code 2"))
     )
     assert starts.run_all() == 2
-    assert starts.said == ["rank 0 ended with exit code 2"]
+    assert starts.printed == ["rank 0 ended with exit code 2"]
 
 
 def test_a_loss_resumes_from_the_newest_checkpoint_and_says_so(tmp_path):
     starts = Starts(tmp_path / "run", (saved("sft-000001"), KILLED), (saved("sft-000003"), Ending(0)))
     assert starts.run_all() == 0
     assert starts.resumed == [False, True]
-    assert starts.said == [
+    assert starts.printed == [
         "rank 1 was ended by SIGKILL. Restart 1 of 3, from checkpoint sft-000001",
     ]
 
@@ -97,7 +99,7 @@ def test_restarts_are_counted_and_the_last_loss_ends_the_run_with_its_code(tmp_p
     starts = Starts(tmp_path / "run", *((saved(f"sft-00000{i}"), KILLED) for i in range(1, 4)))
     assert starts.run_all(restarts=2) == 137
     assert starts.resumed == [False, True, True]
-    assert starts.said[-1] == (
+    assert starts.printed[-1] == (
         "rank 1 was ended by SIGKILL; all restarts are used (trainer.restarts = 2), so the run ends."
         f" Go on with --out {tmp_path / 'run'} --resume"
     )
@@ -110,13 +112,13 @@ def test_a_second_loss_without_a_new_checkpoint_ends_the_run(name, place, tmp_pa
     starts = Starts(tmp_path / "run", (saved(name), KILLED), (saved(name), KILLED))
     assert starts.run_all() == 137
     assert starts.resumed == [False, True]
-    assert f"the loss before was also without {place}" in starts.said[-1]
+    assert f"the loss before was also without {place}" in starts.printed[-1]
 
 
 def test_no_restart_is_made_if_the_recipe_wants_none(tmp_path):
     starts = Starts(tmp_path / "run", (saved("sft-000001"), KILLED))
     assert starts.run_all(restarts=0) == 137
-    assert "trainer.restarts = 0" in starts.said[0]
+    assert "trainer.restarts = 0" in starts.printed[0]
 
 
 def test_a_loss_before_anything_is_on_record_starts_anew_in_the_same_directory(tmp_path):
@@ -124,7 +126,7 @@ def test_a_loss_before_anything_is_on_record_starts_anew_in_the_same_directory(t
     assert starts.run_all() == 0
     assert starts.resumed == [False, False]
     assert not starts.run.exists()
-    assert "from the start: there is no checkpoint yet" in starts.said[0]
+    assert "from the start: there is no checkpoint yet" in starts.printed[0]
 
 
 def test_a_directory_that_was_in_use_is_neither_emptied_nor_resumed(tmp_path):

@@ -11,7 +11,7 @@ import torch
 from truing.envs.base import Env, MultiTurnEnv
 from truing.envs.isolation import open_isolated
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup
-from truing.rewards import RewardFn, grade
+from truing.rewards import RewardFn, grade, prepare
 from truing.rollouts.workers.calls import call_result
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import RAW
@@ -54,7 +54,9 @@ def check_rewards(env: Env, call: bool = True) -> None:
         outcome = call_result(partial(_first_outcome, env, tasks[0])).value
     if outcome is not None:
         with suppress(JudgeUnavailable, SkipGroup):  # the run decides what follows
-            grade(_made_up_rollout(tasks[0], outcome), own)
+            rollout = _made_up_rollout(tasks[0], outcome)
+            prepare(own, [rollout])
+            grade(rollout, own)
 
 
 def _first_outcome(env: MultiTurnEnv, task: Task) -> Mapping[str, Any]:

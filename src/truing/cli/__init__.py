@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 import truing
 from truing.cli.diagnose.bisect import bisect_run, compare_runs
 from truing.cli.diagnose.check import check_target
+from truing.cli.diagnose.env import show_env
 from truing.cli.diagnose.rules import explain, rules
 from truing.cli.diagnose.scorecard import show_scorecard
 from truing.cli.diagnose.why import explain_run
@@ -48,6 +49,7 @@ PANELS: Mapping[str, Mapping[str, Callable[..., None] | typer.Typer]] = {
         "scorecard": show_scorecard,
         "rules": rules,
         "explain": explain,
+        "env": show_env,
     },
     "Experiment": {"lab": lab, "verify": verify_recipe},
     "Measure": {"bench": bench, "faults": faults, "probes": probes},

@@ -11,15 +11,15 @@ from pathlib import Path
 import ray
 from ray.util.placement_group import PlacementGroup
 
+from truing.cluster.actor_calls import Member, MemberLostError, answers, ask
 from truing.cluster.bundles import Bundle, bundles_of, check_fits, total, uses_gpus
 from truing.cluster.engine_actor import EngineActor
-from truing.cluster.follow import Follower
 from truing.cluster.placement import PLACE_SECONDS, RETURN_SECONDS, create_actor, node_resources, placed
 from truing.cluster.rank_actor import RankActor
-from truing.cluster.waiting import Member, MemberLostError, answers, ask
+from truing.cluster.supervisor import Supervisor
 from truing.config import Recipe
 from truing.distributed.ending import LOST_ANOTHER, Ending
-from truing.engines.vllm.placed import PlacedEngines
+from truing.engines.vllm.placed_servers import PlacedEngines
 from truing.errors import RecipeError
 
 START_SECONDS = 600.0
@@ -124,7 +124,7 @@ class RayLauncher:
                 call = member.actor.start.remote(arguments, str(self.folder), env, logs / str(rank))
                 calls[call] = member
             answers(calls, "starting the ranks", START_SECONDS)
-            return Follower(ranks, engines, self.say).run()
+            return Supervisor(ranks, engines, self.say).run()
         finally:
             shutil.rmtree(weights, ignore_errors=True)
 

@@ -17,7 +17,7 @@ PLACE_SECONDS = 60.0
 RETURN_SECONDS = 300.0
 """Seconds for which a restart waits for lost nodes to return."""
 
-SAY_SECONDS = 3.0
+NOTICE_SECONDS = 3.0
 """Seconds after which a wait is told."""
 
 
@@ -40,7 +40,7 @@ def placed(bundles: Sequence[Bundle], limit: float, say: Callable[[str], None]) 
     """
     group = placement_group([dict(bundle) for bundle in bundles], strategy="PACK")
     try:
-        if not group.wait(min(SAY_SECONDS, limit)):
+        if not group.wait(min(NOTICE_SECONDS, limit)):
             say(f"waiting up to {limit:g} s for {in_words(total(bundles))} on the Ray cluster")
             if not group.wait(limit):
                 check_fits(bundles, node_resources())

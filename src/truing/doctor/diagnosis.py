@@ -144,18 +144,18 @@ class Diagnosis:
                 continue
             if code not in self.steps_checked and code not in self.missing_inputs:
                 continue
-            looked_at = self.steps_checked.get(code, 0)
+            checked_steps = self.steps_checked.get(code, 0)
             results.append(
                 RuleResult(
                     code,
                     min((finding.claim.verdict for finding in findings), key=VERDICT_ORDER.index)
                     if findings
                     else Verdict.CLEAN
-                    if looked_at
+                    if checked_steps
                     else Verdict.NOT_CHECKED,
-                    looked_at,
+                    checked_steps,
                     findings,
-                    () if looked_at else tuple(self.missing_inputs[code]),
+                    () if checked_steps else tuple(self.missing_inputs[code]),
                     self.suppressed.get(code, ""),
                 )
             )

@@ -17,9 +17,9 @@ from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
 from truing.envs.dataset import Dataset
 from truing.envs.dual.env import Dual
+from truing.envs.env_arguments import env_arguments, record_env_arguments
 from truing.envs.gsm8k import Gsm8k
 from truing.envs.imported import import_object
-from truing.envs.made import made_from, remember
 from truing.envs.musique.env import Musique
 from truing.envs.reasoning_gym import ReasoningGym
 from truing.envs.taubench import TauBench
@@ -49,7 +49,7 @@ ENVS: dict[str, type] = {
     "workspace": Workspace,
 }
 
-__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_keys", "made_from", "make_env"]
+__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_arguments", "env_keys", "make_env"]
 
 
 def make_env(name: str, config: Mapping[str, Any]) -> Env:
@@ -60,7 +60,7 @@ def make_env(name: str, config: Mapping[str, Any]) -> Env:
         DataError: The data that the environment reads is missing or invalid.
     """
     env = _class(name)(_validated(name, config))
-    remember(env, name, config)
+    record_env_arguments(env, name, config)
     return env
 
 

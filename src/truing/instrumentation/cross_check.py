@@ -243,7 +243,7 @@ def _sync_facts(
     got = _merged(sampler_layer, None) if beside else sampler_layer.weight.detach()
     return {
         "layer": name,
-        "largest": float((got.double() - expected).abs().max()),
+        "largest": float((got.double().to(expected.device) - expected).abs().max()),
         "scale": float(expected.abs().max()),
         "eps": torch.finfo(torch.float32 if beside else got.dtype).eps,
     }

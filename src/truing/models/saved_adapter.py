@@ -20,6 +20,7 @@ from truing.models.digest import base_digest
 from truing.models.finite_check import check_finite
 from truing.models.load import LoadedModel
 from truing.models.lora import POLICY, adapted_layers, trainable_parameters, wrap
+from truing.utils.parse import parse_json
 
 WEIGHTS, PICKLE, BASE = "adapter_model.safetensors", "adapter_model.bin", "base.json"
 """``BASE`` is written by ``truing export``: the digest of the model that the adapter was trained on."""
@@ -50,7 +51,7 @@ def read_adapter(folder: str | Path) -> SavedAdapter:
         )
     try:
         weights = load_file(file)
-        base = json.loads((folder / BASE).read_text(encoding="utf-8")) if (folder / BASE).exists() else {}
+        base = parse_json((folder / BASE).read_text(encoding="utf-8")) if (folder / BASE).exists() else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             "the files of this adapter cannot be read",

@@ -84,11 +84,11 @@ def table_gradient(table: Tensor, samples: Sequence[Sample], token_gradients: Se
     """
     policy = table.detach().double().softmax(0)
     gradient = torch.zeros_like(policy)
-    for sample, pull_T in zip(samples, token_gradients, strict=True):
-        for t in pull_T.nonzero()[:, 0].tolist():
+    for sample, token_gradient_T in zip(samples, token_gradients, strict=True):
+        for t in token_gradient_T.nonzero()[:, 0].tolist():
             token, before = int(sample.token_ids[t]), int(sample.token_ids[t - 1])
-            gradient[:, before] += pull_T[t] * policy[:, before]
-            gradient[token, before] -= pull_T[t]
+            gradient[:, before] += token_gradient_T[t] * policy[:, before]
+            gradient[token, before] -= token_gradient_T[t]
     return gradient
 
 

@@ -206,13 +206,15 @@ def _left_padded(samples: Sequence[Sample], weights: Sequence[float]) -> dict[st
     """Return gradients of −Σ weight · A · log π by name, of a new plain model without trees or chunks."""
     model, longest = tiny_model(), max(map(len, samples))
     ids_BT = torch.full((len(samples), longest), model.config.pad_token_id)
-    pulls_BT = torch.zeros(len(samples), longest)
+    weighted_advantage_BT = torch.zeros(len(samples), longest)
     for b, (row, weight) in enumerate(zip(samples, weights, strict=True)):
         ids_BT[b, longest - len(row) :] = row.token_ids
-        pulls_BT[b, longest - len(row) :] = torch.where(row.policy_mask, row.advantage * weight, 0.0)
+        weighted_advantage_BT[b, longest - len(row) :] = torch.where(
+            row.policy_mask, row.advantage * weight, 0.0
+        )
     attention_BT = torch.arange(longest) >= longest - torch.tensor([len(row) for row in samples])[:, None]
     positions_BT = (attention_BT.cumsum(1) - 1).clamp(min=0)
     logits = model(input_ids=ids_BT, attention_mask=attention_BT.long(), position_ids=positions_BT).logits
     logprob_BT = logits[:, :-1].log_softmax(-1).gather(2, ids_BT[:, 1:, None])[:, :, 0]
-    (-(pulls_BT[:, 1:] * logprob_BT).sum()).backward()
+    (-(weighted_advantage_BT[:, 1:] * logprob_BT).sum()).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}

@@ -67,10 +67,10 @@ class Judge:
         key = hashlib.sha256(request.encode()).hexdigest()
         reply = self._replies.get(key)
         if reply is None:
-            reply = self._replies.add(key, request, self._ask(prompt))
+            reply = self._replies.add(key, request, self._request(prompt))
         return read_score(reply) / MAX_SCORE
 
-    def _ask(self, prompt: str) -> str:
+    def _request(self, prompt: str) -> str:
         """Return a reply with a score."""
         for attempt in range(self._model.attempts):
             try:

@@ -50,8 +50,8 @@ class EventPrinter:
     def print_text(self, *parts: str | tuple[str, str], style: str = "") -> None:
         """Print texts with optional styles; control characters are escaped."""
         pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-        calm = [(escape_lines(text), each) for text, each in pairs]
-        self.console.print(Text.assemble(*calm, style=style), soft_wrap=True)
+        escaped = [(escape_lines(text), each) for text, each in pairs]
+        self.console.print(Text.assemble(*escaped, style=style), soft_wrap=True)
 
     def on_note(self, text: str) -> None:
         """Print a note about data or template before the first step."""

@@ -13,7 +13,7 @@ Start = Callable[[bool, bool], Ending]
 
 
 def run_with_restarts(
-    start: Start, run: Path, *, resume: bool, restarts: int, say: Callable[[str], None]
+    start: Start, run: Path, *, resume: bool, restarts: int, print_line: Callable[[str], None]
 ) -> int:
     """Start the ranks of a run, and again after a rank was lost; return the exit code.
 
@@ -25,7 +25,7 @@ def run_with_restarts(
         run: the run directory.
         resume: whether the first start resumes.
         restarts: at most this many.
-        say: prints a line.
+        print_line: Prints a line.
     """
     is_own = resume or not run.exists() or not any(run.iterdir())
     before: str | None = None  # the newest checkpoint at the loss before; "" is none
@@ -33,16 +33,16 @@ def run_with_restarts(
         ending = start(resume, count > 1)
         if not ending.lost:
             if ending.failed:
-                say(ending.failed)
+                print_line(ending.failed)
             return ending.exit_code
         newest = _newest_name(run)
         if count > restarts or newest == before:
-            say(f"{ending.lost}; {_why_it_ends(run, restarts, newest if newest == before else None)}")
+            print_line(f"{ending.lost}; {_why_it_ends(run, restarts, newest if newest == before else None)}")
             return ending.exit_code
         if is_own:
             resume = _may_resume(run)
         position = f"from checkpoint {newest}" if newest else "from the start: there is no checkpoint yet"
-        say(f"{ending.lost}. Restart {count} of {restarts}, {position}")
+        print_line(f"{ending.lost}. Restart {count} of {restarts}, {position}")
         before = newest
     raise AssertionError("unreachable: the last restart returns")
 

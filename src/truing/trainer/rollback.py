@@ -11,7 +11,7 @@ from truing.learner import checkpoint
 from truing.learner.checkpoint import CheckpointState
 from truing.learner.coefficients import LossCoefficients
 from truing.record import RunReader, RunWriter, archive_undone
-from truing.trainer.checkpoints import Checkpoints
+from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.events import EventLog
 from truing.trainer.guard import REPORT_FILE, last_good_step, rollback_report
 from truing.utils.atomic_files import write_atomically
@@ -31,7 +31,9 @@ class UnstableStep:
 class Rollback:
     """Undoes the steps of a stage since its last good checkpoint; a run that did so too often ends."""
 
-    def __init__(self, out: Path, checkpoints: Checkpoints, writer: RunWriter, event_log: EventLog) -> None:
+    def __init__(
+        self, out: Path, checkpoints: CheckpointManager, writer: RunWriter, event_log: EventLog
+    ) -> None:
         self.out, self.checkpoints, self.writer, self.event_log = out, checkpoints, writer, event_log
 
     def undo(self, unstable: UnstableStep) -> CheckpointState:

@@ -10,13 +10,13 @@ from truing.algos import ALGORITHMS, UpdateConfig
 from truing.analysis.train_result import TrainResult
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks, check_started, join, named_losses
-from truing.engines.vllm.placed import check_placed
+from truing.engines.vllm.placed_servers import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory
-from truing.learner.restore import check_same_adapter, check_same_recipe, dtype_of_masters
+from truing.learner.restore import check_same_adapter, check_same_recipe, needs_fsdp
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
@@ -24,13 +24,13 @@ from truing.record.no_writer import NoWriter
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.loop import Loop
-from truing.trainer.same_ranks import check_same_program, check_same_start
+from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
 from truing.utils.memory import GB
 
-TOLD_BYTES = GB
+REPORTED_BYTES = GB
 """From this size on, the memory of weights and optimizer is told before they are loaded."""
 
 TOKENIZER_DIR = "tokenizer"
@@ -41,7 +41,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     """Train a recipe and record the run under ``out``; return its evaluations."""
     check_trackers(recipe)
     if resume:
-        check_same_recipe(recipe, RunReader(out).recipe())
+        check_same_recipe(recipe, RunReader(out).recipe_table())
     cfg = recipe.trainer
     check_started(cfg.ranks)
     check_placed(recipe)
@@ -49,11 +49,11 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         available_device(recipe.model.device),
         cfg.replicate,
         cfg.timeout,
-        mesh_of_one=dtype_of_masters(recipe) is not None,
+        mesh_of_one=needs_fsdp(recipe),
     )
     check_same_program(ranks, recipe)
     prediction = predict_memory(recipe)
-    if ranks.is_first and prediction.total >= TOLD_BYTES:
+    if ranks.is_first and prediction.total + prediction.main_memory >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
     threads = RunReader(out).run_json()["machine"]["threads"] if resume else None
     with named_losses(ranks), closing(open_session(recipe, env, ranks, threads)) as session:

@@ -11,7 +11,7 @@ from truing.learner.prompt_limit import truncation_notes
 from truing.learner.session import Session
 from truing.models.adapter_config import read_config, saved_template
 from truing.models.forward.hidden_states import why_no_tree
-from truing.models.forward.route_support import is_mixture, why_no_replay
+from truing.models.forward.route_support import is_moe, why_no_replay
 from truing.models.forward.score import causal_model
 from truing.utils.format import with_count
 
@@ -76,7 +76,7 @@ def _no_prefix_tree(session: Session) -> Iterator[str]:
 def _no_routes(session: Session) -> Iterator[str]:
     """Yield why a mixture of experts is trained without the routes that its sampler took."""
     causal = causal_model(session.policy)
-    if not is_mixture(causal):
+    if not is_moe(causal):
         return
     if reason := why_no_replay(causal):
         yield f"{reason}: sampler and trainer select experts apart, and near ties they differ"

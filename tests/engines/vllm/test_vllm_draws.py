@@ -79,7 +79,7 @@ def test_weights_that_did_not_sample_show(sampled, train):
 
 
 @pytest.mark.parametrize("order", [(1, 0, 2, 3, 4, 5), (1, 2, 3, 4, 5, 0)], ids=["two", "all"])
-def test_exchanged_answers_are_told_from_other_draws(sampled, order):
+def test_exchanged_answers_are_distinguished_from_other_draws(sampled, order):
     policy, rows = sampled
     replay = replayed(policy, renamed(rows, order))
     assert replay["instead"] == EXCHANGE

@@ -50,7 +50,7 @@ def test_the_same_is_not_refused_without_the_fault(name, opened, train):
         published_and_sampled(opened, REFUSED[name], train)
 
 
-def test_another_forward_with_equal_weights_is_told_from_other_weights(opened, train, monkeypatch):
+def test_another_forward_with_equal_weights_is_distinguished_from_other_weights(opened, train, monkeypatch):
     real = HeldModel.forward
     monkeypatch.setattr(HeldModel, "forward", lambda self, ids, *rest: real(self, ids, *rest) * 1.01)
     with fake_vllm(), pytest.raises(TruingError, match="its layers have these weights"):

@@ -28,6 +28,9 @@ def bisect_run(
         int | None,
         typer.Option(help="Update, from 1; by default the first with a proven fault."),
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Start and import what the run's recipe names.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Find the part of the trainer that computes a wrong value: swap each for a second implementation.
@@ -43,11 +46,11 @@ def bisect_run(
             )
         compare_runs(run, other, as_json=as_json)
         return
-    if _bisect(run, stage, None if step is None else step - 1, as_json):
+    if _bisect(run, stage, None if step is None else step - 1, trust, as_json):
         raise typer.Exit(1)
 
 
-def _bisect(run: Path, stage: str | None, step: int | None, as_json: bool) -> bool:
+def _bisect(run: Path, stage: str | None, step: int | None, trust: bool, as_json: bool) -> bool:
     """Print the result of each swap; return whether a part differs, or a rule has an unexplained finding."""
     from truing.api import bisect
     from truing.doctor.bisect import first_differing
@@ -55,7 +58,7 @@ def _bisect(run: Path, stage: str | None, step: int | None, as_json: bool) -> bo
     from truing.doctor.postmortem import suppressed_rules
     from truing.doctor.saved_updates import is_saved_audit
 
-    update, trials = bisect(run, stage=stage, step=step)
+    update, trials = bisect(run, stage=stage, step=step, trust=trust)
     differing, findings = first_differing(trials), unexplained_findings(update, trials, suppressed_rules(run))
     location = code_location(differing.part, update.stage) if differing and not is_saved_audit(run) else ""
     if as_json:
@@ -105,7 +108,9 @@ def compare_runs(
     Exit code 0: they are the same. 1: they differ.
     """
     from truing.analysis.compare import compare, comparison_lines
+    from truing.cli.inspect.lost_updates import warn_of_lost_updates
 
+    warn_of_lost_updates(run, other)
     comparison = compare(run, other)
     if as_json:
         print(json.dumps(asdict(comparison), ensure_ascii=False))

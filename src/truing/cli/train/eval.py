@@ -17,6 +17,9 @@ def evaluate_target(
     checkpoint: Annotated[
         str | None, typer.Option(help="Checkpoint of the run, such as grpo-000040.")
     ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Start and import what the recipe in a run directory names.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Evaluate TARGET on its recipe's evaluation tasks: mean reward with 95 % interval, pass@k."""
@@ -24,8 +27,8 @@ def evaluate_target(
     from truing.api import evaluate
     from truing.utils.jsonl import dump_json
 
-    first = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
-    second = evaluate(against, overrides=overrides or ()) if against is not None else None
+    first = evaluate(target, overrides=overrides or (), checkpoint=checkpoint, trust=trust)
+    second = evaluate(against, overrides=overrides or (), trust=trust) if against is not None else None
     gain = first.gain_over(second) if second is not None else None
     pass_gains = first.pass_at_gains(second) if second is not None else {}
     if as_json:

@@ -22,7 +22,9 @@ def start_ranks(recipe: Recipe, out: Path | None, resume: bool) -> int:
     def start(resume: bool, is_restart: bool) -> Ending:
         return launch(rank_arguments(run, out, resume), recipe.trainer.ranks, folder_of_ranks(run))
 
-    return run_with_restarts(start, run, resume=resume, restarts=recipe.trainer.restarts, say=_say)
+    return run_with_restarts(
+        start, run, resume=resume, restarts=recipe.trainer.restarts, print_line=_print_line
+    )
 
 
 def start_ranks_by_ray(recipe: Recipe, out: Path | None, resume: bool, address: str) -> int:
@@ -31,12 +33,14 @@ def start_ranks_by_ray(recipe: Recipe, out: Path | None, resume: bool, address: 
     with connected(address):
         from truing.cluster.launch import RayLauncher
 
-        launcher = RayLauncher(recipe, Path.cwd(), folder_of_ranks(run).absolute(), _say)
+        launcher = RayLauncher(recipe, Path.cwd(), folder_of_ranks(run).absolute(), _print_line)
 
         def start(resume: bool, is_restart: bool) -> Ending:
             return launcher.launch(rank_arguments(run, out, resume), is_restart)
 
-        return run_with_restarts(start, run, resume=resume, restarts=recipe.trainer.restarts, say=_say)
+        return run_with_restarts(
+            start, run, resume=resume, restarts=recipe.trainer.restarts, print_line=_print_line
+        )
 
 
 def rank_arguments(run: Path, out: Path | None, resume: bool) -> Sequence[str]:
@@ -52,7 +56,7 @@ def folder_of_ranks(run: Path) -> Path:
     return run.with_name(f"{run.name}.ranks")
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     Console(stderr=True, highlight=False).print(
         escape_lines(text), markup=False, soft_wrap=True, style="bold"
     )

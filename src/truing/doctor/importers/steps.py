@@ -146,7 +146,7 @@ def _by_step(points: Sequence[Point], names: set[str]) -> tuple[dict[int, dict[s
     for name, values in series.items():
         for step, value in values.items():
             numbers[step][name] = value
-    return dict(numbers), [_went_back(*each) for each in back]
+    return dict(numbers), [_step_decreased(*each) for each in back]
 
 
 def _alike(one: float, other: float) -> bool:
@@ -165,7 +165,7 @@ def _check_same_value(known: float, value: float, name: str, point: Point) -> No
         )
 
 
-def _went_back(latest: int, step: int) -> str:
+def _step_decreased(latest: int, step: int) -> str:
     """Return a note on the order of the log."""
     return f"the log goes back from {latest} to {step}: of updates told twice the later telling is read"
 

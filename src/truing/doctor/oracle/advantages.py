@@ -22,15 +22,15 @@ def expected_group_advantages(step: Step) -> Tensor:
     for each in rollout_rewards(step):
         if not math.isnan(each.total_reward):
             groups[each.group_id].append(each)
-    everybody = [each for group in groups.values() for each in group]
+    batch_rewards = [each for group in groups.values() for each in group]
     # Truing leaves failed attempts out of their group; another trainer's update may have a part of one
     least = 2 if step.setup.trainer == "truing" else max(2, step.setup.group_size or 2)
     whole = [group for group in groups.values() if len(group) >= least]
     if step.setup.advantage_per == "turn":
-        return _turn_advantages(step, whole, everybody)
+        return _turn_advantages(step, whole, batch_rewards)
     advantages = {
         each.rollout_id: _advantage(
-            step, each.total_reward, [a.total_reward for a in group], [a.total_reward for a in everybody]
+            step, each.total_reward, [a.total_reward for a in group], [a.total_reward for a in batch_rewards]
         )
         for group in whole
         for each in group
@@ -40,14 +40,14 @@ def expected_group_advantages(step: Step) -> Tensor:
 
 
 def _turn_advantages(
-    step: Step, groups: Sequence[Sequence[RolloutReward]], everybody: Sequence[RolloutReward]
+    step: Step, groups: Sequence[Sequence[RolloutReward]], batch_rewards: Sequence[RolloutReward]
 ) -> Tensor:
     """Return advantages by turn from the rewards still to come; ended attempts stay in the baseline."""
     expected_N = torch.full((len(step.row_of_token),), math.nan, dtype=torch.float64)
     for group in groups:
         for each in group:
             for k, (span, _) in enumerate(each.turns):
-                others = [_reward_to_go(a, k) for a in group], [_reward_to_go(a, k) for a in everybody]
+                others = [_reward_to_go(a, k) for a in group], [_reward_to_go(a, k) for a in batch_rewards]
                 expected_N[span.start : span.stop] = _advantage(step, _reward_to_go(each, k), *others)
     return expected_N
 
@@ -57,10 +57,12 @@ def _reward_to_go(rollout: RolloutReward, k: int) -> float:
     return rollout.total_reward - math.fsum(share for _, share in rollout.turns[:k])
 
 
-def _advantage(step: Step, reward: float, group: Sequence[float], everybody: Sequence[float]) -> float:
+def _advantage(step: Step, reward: float, group: Sequence[float], batch_rewards: Sequence[float]) -> float:
     """Return the advantage by the declared formula."""
     assert step.setup.advantage is not None
-    return group_advantage(reward, group, everybody, step.setup.advantage, step.setup.advantage_eps or 0.0)
+    return group_advantage(
+        reward, group, batch_rewards, step.setup.advantage, step.setup.advantage_eps or 0.0
+    )
 
 
 class Trajectory(NamedTuple):

@@ -123,8 +123,8 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     if setup.ratio == "sequence":
         count = _per_row(step, mask_N).clamp(min=1)
         ratio_N = _exp(_per_row(step, log_N) / count)[step.row_of_token]
-        pulling_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
-        return mask_N * ratio_N * (_per_row(step, pulling_N) / count)[step.row_of_token]
+        unclipped_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
+        return mask_N * ratio_N * (_per_row(step, unclipped_N) / count)[step.row_of_token]
     ratio_N = _exp(log_N)
     if setup.surrogate == "cispo":
         assert setup.max_ratio is not None

@@ -17,14 +17,20 @@ def token_decoder(tokenizer: Any) -> Decode:
 
 
 def run_decoder(run: Path) -> Decode:
-    """Return the texts by the tokenizer of run.json: a path, also within the run, or a hub id."""
+    """Return the texts by the tokenizer in the run directory."""
     named = RunReader(run).run_json().get("tokenizer")
     if named is None:
-        raise RecordError(f"run.json of {run} names no tokenizer", expected="a path or hub id")
+        raise RecordError(f"run.json of {run} names no tokenizer", expected="a folder of the run directory")
+    source = (run / named).resolve()
+    if not source.is_relative_to(run.resolve()) or not source.is_dir():
+        raise RecordError(
+            f"the tokenizer of {run} is not in the run directory",
+            got=named,
+            expected="the name of a folder there",
+            remedy='copy the tokenizer to "tokenizer" in the run directory, and name it in run.json',
+        )
     from transformers import AutoTokenizer  # here, because the board and `tail` start without it
 
-    within = run / named
-    source = within if within.exists() else named
     try:
         return token_decoder(AutoTokenizer.from_pretrained(source, trust_remote_code=False))
     except (OSError, ValueError) as error:

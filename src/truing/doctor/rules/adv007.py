@@ -56,8 +56,8 @@ def measure(step: Step) -> Measured:
             candidate = float(advantage_N[part].max()), index
             largest[row.group_id] = max(largest.get(row.group_id, candidate), candidate)
     ranges = {name: max(each.values()) - min(each.values()) for name, each in rewards.items()}
-    everybody = [reward for each in rewards.values() for reward in each.values()]
-    span = max(everybody) - min(everybody) if everybody else 0.0
+    batch_rewards = [reward for each in rewards.values() for reward in each.values()]
+    span = max(batch_rewards) - min(batch_rewards) if batch_rewards else 0.0
     differing = {name: gap for name, gap in ranges.items() if gap > 0}
     promoted = [
         name

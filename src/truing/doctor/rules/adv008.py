@@ -49,7 +49,7 @@ def measure(step: Step) -> Measured:
     tasks: dict[str, set[str]] = defaultdict(set)
     prompts: dict[str, set[object]] = defaultdict(set)
     rollouts: dict[str, set[str]] = defaultdict(set)
-    stranger = None
+    outsider = None
     for index, row, part in step.slices():
         if bool(step.tokens["supervised_mask"][part].any()) if "supervised_mask" in step.tokens else False:
             continue
@@ -61,10 +61,10 @@ def measure(step: Step) -> Measured:
         if _is_first(row):
             prompts[row.group_id].add(_prompt(step, row, part))
         now = len(tasks[row.group_id]), len(prompts[row.group_id])
-        if stranger is None and known != (0, 0) and max(now) > 1 and now != known:
-            stranger = index
+        if outsider is None and known != (0, 0) and max(now) > 1 and now != known:
+            outsider = index
     size = step.setup.group_size if step.setup.algo in ("grpo", "rloo") else None
-    row = stranger or 0
+    row = outsider or 0
     return Measured(
         len(rollouts),
         sum(len(each) > 1 for each in tasks.values()),

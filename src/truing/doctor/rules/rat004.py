@@ -55,15 +55,15 @@ def measure(step: Step) -> Measured:
     tried = []
     for shift in (-2, -1, 1, 2):
         other_N = torch.roll(new_N, -shift)
-        tells_N = ~old_N.isnan() & ((other_N - new_N).abs() > DIFFERENT)  # false for NaN
-        tells_N &= (torch.roll(step.row_of_token, -shift) == step.row_of_token) & kept_N
+        informative_N = ~old_N.isnan() & ((other_N - new_N).abs() > DIFFERENT)  # false for NaN
+        informative_N &= (torch.roll(step.row_of_token, -shift) == step.row_of_token) & kept_N
         there_N, here_N = (other_N - old_N).abs(), (new_N - old_N).abs()
-        tokens = int(tells_N.sum())
+        tokens = int(informative_N.sum())
         if tokens:
-            shares = (float((x[tells_N] <= NEAR).double().mean()) for x in (there_N, here_N))
-            left = float(there_N[tells_N].mean() / here_N[tells_N].mean().clamp(min=1e-12))
+            shares = (float((x[informative_N] <= NEAR).double().mean()) for x in (there_N, here_N))
+            left = float(there_N[informative_N].mean() / here_N[informative_N].mean().clamp(min=1e-12))
             tried.append(
-                Measured(shift, tokens, *shares, left, first, places(step, tells_N & (here_N > NEAR)))
+                Measured(shift, tokens, *shares, left, first, places(step, informative_N & (here_N > NEAR)))
             )
     nothing = Measured(0, 0, 0.0, 1.0, 1.0, first, places(step, torch.zeros_like(kept_N)))
     return max(tried, key=lambda shifted: (shifted.fits, -shifted.left), default=nothing)

@@ -45,10 +45,10 @@ NEAR, DIFFERENT = 1e-3, 1e-2
 FAR = 0.25
 """Nats: a different number even if weights moved, and engines round."""
 
-TELLING = 3
+MIN_DIFFERENT = 3
 """Tokens that must differ between two rows: one fits by chance in a few of a thousand pairs."""
 
-LOOKED_AT = 256
+MAX_CANDIDATES = 256
 """Rows of one length in the comparison with all others: an exchange affects most rows."""
 
 PROBED = 8
@@ -82,7 +82,7 @@ def measure(step: Step) -> Measured:
     alike: dict[int, list[Known]] = defaultdict(list)
     for index, row, part in step.slices():
         here_T = known_N[part]
-        if row.kept and int(here_T.sum()) >= TELLING:
+        if row.kept and int(here_T.sum()) >= MIN_DIFFERENT:
             still = bool(still_N[part][here_T].all())
             alike[int(here_T.sum())].append(Known(index, new_N[part][here_T], old_N[part][here_T], still))
     pairs = [pair for rows in alike.values() for pair in _exchanged(rows)]
@@ -94,15 +94,15 @@ def measure(step: Step) -> Measured:
 def _exchanged(rows: list[Known]) -> Iterator[tuple[int, int]]:
     """Return rows whose old numbers are another's new ones: index of each, and of the other."""
     new_RK, old_RK = torch.stack([row.new_K for row in rows]), torch.stack([row.old_K for row in rows])
-    sure_RR, far_RR = (torch.zeros(len(rows), len(rows), dtype=torch.bool) for _ in range(2))
+    certain_RR, far_RR = (torch.zeros(len(rows), len(rows), dtype=torch.bool) for _ in range(2))
     still_R = torch.tensor([row.still for row in rows])
-    strangers = ((new_RK - old_RK).abs() > DIFFERENT).any(1).nonzero()[:LOOKED_AT, 0]
-    for r in strangers.tolist():
+    candidates = ((new_RK - old_RK).abs() > DIFFERENT).any(1).nonzero()[:MAX_CANDIDATES, 0]
+    for r in candidates.tolist():
         fits_M = _fitting(new_RK, old_RK[r])
         apart_MK = torch.minimum((new_RK[fits_M] - new_RK[r]).abs(), (old_RK[fits_M] - old_RK[r]).abs())
-        sure_RR[r, fits_M] = still_R[fits_M] & ((apart_MK > DIFFERENT).sum(1) >= TELLING)
-        far_RR[r, fits_M] = (apart_MK > FAR).sum(1) >= TELLING
-    owner_RR = sure_RR | (far_RR & _round(far_RR))
+        certain_RR[r, fits_M] = still_R[fits_M] & ((apart_MK > DIFFERENT).sum(1) >= MIN_DIFFERENT)
+        far_RR[r, fits_M] = (apart_MK > FAR).sum(1) >= MIN_DIFFERENT
+    owner_RR = certain_RR | (far_RR & _round(far_RR))
     for r in owner_RR.any(1).nonzero()[:, 0].tolist():
         yield rows[r].index, rows[int(owner_RR[r].nonzero()[0])].index
 

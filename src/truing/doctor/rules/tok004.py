@@ -35,7 +35,7 @@ from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])
-SAID = torch.tensor([Origin.SAMPLED, Origin.DEMO])
+ANSWER_ORIGINS = torch.tensor([Origin.SAMPLED, Origin.DEMO])
 
 
 class Measured(NamedTuple):
@@ -43,7 +43,7 @@ class Measured(NamedTuple):
 
     outside: Places  # sampled or demonstrated, and in no turn
     twice: Places  # in more than one turn
-    strangers: Places  # of other origins, in a turn
+    other_origins: Places  # of other origins, in a turn
     beyond: int  # turns that end after their row
     prompts: int  # rows whose prompt does not end at the first turn
     row: int  # the first of these
@@ -65,7 +65,7 @@ def measure(step: Step) -> Measured:
             low, high = sorted((row.prompt_length, row.turns[0].start))
             if (origin_N[part][low:high] != Origin.FORCED).any():
                 wrong.append((index, row.prompt_length, row.turns[0].start))
-    answer_N, others_N = torch.isin(origin_N, SAID), torch.isin(origin_N, OTHERS)
+    answer_N, others_N = torch.isin(origin_N, ANSWER_ORIGINS), torch.isin(origin_N, OTHERS)
     return Measured(
         places(step, has_turns_N & answer_N & (count_N == 0)),
         places(step, count_N > 1),
@@ -78,13 +78,13 @@ def measure(step: Step) -> Measured:
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim any contradiction."""
-    wrong = [where for where in (measured.outside, measured.twice, measured.strangers) if where]
+    wrong = [where for where in (measured.outside, measured.twice, measured.other_origins) if where]
     parts = [
         f"{count} {what}"
         for count, what in (
             (measured.outside.tokens, "sampled or demonstrated tokens lie in no turn"),
             (measured.twice.tokens, "tokens lie in two turns"),
-            (measured.strangers.tokens, "tokens of prompt, template or tools lie in a turn"),
+            (measured.other_origins.tokens, "tokens of prompt, template or tools lie in a turn"),
             (measured.beyond, "turns end after their row"),
             (measured.prompts, "prompts do not end at the first turn"),
         )

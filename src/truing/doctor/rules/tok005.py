@@ -92,10 +92,10 @@ def _last_rows(step: Step) -> set[int]:
 
 def _before_the_answer(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the last message before the policy's last turn."""
-    spoke = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
+    assistant_indices = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
     # some trainers record the prompt alone
-    answered = bool(spoke) and messages[-1].get("role") in ("assistant", "tool")
-    before = messages[: spoke[-1]] if answered else messages
+    answered = bool(assistant_indices) and messages[-1].get("role") in ("assistant", "tool")
+    before = messages[: assistant_indices[-1]] if answered else messages
     others = [message for message in before if message.get("role") != "assistant"]
     return str(others[-1].get("content") or "").strip() if others else ""
 

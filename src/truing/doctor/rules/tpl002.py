@@ -64,9 +64,9 @@ def opening(step: Step, kind: Origin) -> tuple[int, ...]:
         if _kind(step, index, row) == kind:
             end = part.start + row.turns[0].start
             start = max(part.start, end - TOKENS)
-            glue = step.tokens["origin"][start:end] == Origin.TEMPLATE
+            is_template = step.tokens["origin"][start:end] == Origin.TEMPLATE
             ids = step.tokens["token_ids"][start:end].tolist()
-            while ids and not bool(glue[len(glue) - len(ids) :].all()):
+            while ids and not bool(is_template[len(is_template) - len(ids) :].all()):
                 ids = ids[1:]
             if ids:
                 openings[tuple(ids)] += 1

@@ -1,4 +1,4 @@
-"""Rows whose prompts are padded on the left: works for any transformers model, on any device.
+"""Left-padded rows: the prompts of a batch, padded on the left; for any transformers model, on any device.
 
 Each distinct prompt is prefilled once, and its cache is copied to the rows that continue it.
 """

@@ -107,12 +107,12 @@ def compare_rows(
     """
     distance = largest(found - published, share)
     if distance <= tolerance:
-        told_apart = [
+        distinguished = [
             name for name, scores in others.items() if largest(published - scores, share) > 2 * tolerance
         ]
         median = float((found - published).abs().median())
         receipt = {"largest": distance, "median": median, "tolerance": tolerance}
-        return receipt | {"told_apart_from": told_apart}
+        return receipt | {"told_apart_from": distinguished}
     distances = {name: largest(found - scores, share) for name, scores in others.items()}
     stale = [name for name, each in distances.items() if each <= tolerance]
     cause = f"it scores with {stale[0]}" if stale else OTHER_FORWARD

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from truing.engines.base import Request
-from truing.engines.vllm.answer import read_completion, read_prompt_logprobs
 from truing.engines.vllm.canary import TOLERANCE, agreeing_share, compare_rows
 from truing.engines.vllm.canary_turns import compare_turns
 from truing.engines.vllm.client import ServerLostError, VllmClient
+from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
 from truing.engines.vllm.expected_responses import Responses, expected_responses
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.probe import compare

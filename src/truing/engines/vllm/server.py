@@ -13,7 +13,7 @@ from torch import nn
 from truing.config import Recipe
 from truing.engines.vllm.canary import long_prompt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
-from truing.engines.vllm.mixture import begin_routes, with_routes
+from truing.engines.vllm.moe import begin_routes, with_routes
 from truing.engines.vllm.proof import GENERATE, load, prove
 from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.server_facts import ServerFacts, check_server

@@ -16,7 +16,7 @@ import torch
 
 from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient
-from truing.engines.vllm.mixture import has_experts
+from truing.engines.vllm.moe import has_experts
 from truing.errors import EngineError
 from truing.models.adapter_config import largest_rank, read_config
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from truing.engines.base import Completion, Request
 from truing.engines.vllm.canary import MIXTURE_SHARE, canary_sample, largest, sample_scores
 from truing.models.forward.collate import collate
-from truing.models.forward.route_support import is_mixture
+from truing.models.forward.route_support import is_moe
 from truing.models.forward.score import causal_model, distributions
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW, SamplingParams
@@ -36,7 +36,7 @@ def distance(
         return inf
     scored = sample_scores(policy, _samples(turns, params, penalize_prompt=penalize_prompt))
     # near a tie a mixture without routes on record may take other experts, and then scores a token otherwise
-    apart = is_mixture(causal_model(policy)) and any(turn.routes is None for _, turn in turns)
+    apart = is_moe(causal_model(policy)) and any(turn.routes is None for _, turn in turns)
     return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
 
 

@@ -86,7 +86,7 @@ class OfficeEpisode(ToolEpisode):
     """One attempt: calls change the office; the last text is the answer."""
 
     def __init__(self, suite: Suite, published: BaseUserTask, office: TaskEnvironment) -> None:
-        super().__init__([Tool(spec, partial(self._carry_out, spec.name)) for spec in suite.specs])
+        super().__init__([Tool(spec, partial(self._execute, spec.name)) for spec in suite.specs])
         self._runtime = suite.runtime
         self._published = published
         self._before, self._after = office, office.model_copy(deep=True)
@@ -111,7 +111,7 @@ class OfficeEpisode(ToolEpisode):
             verdict = self._published.utility(*seen)
         return bool(verdict)
 
-    def _carry_out(self, tool: str, /, **arguments: Any) -> str:
+    def _execute(self, tool: str, /, **arguments: Any) -> str:
         """Run one tool of the package, which reports every failure as text for the model."""
         call = FunctionCall(function=tool, args=deep_copy(arguments, f"a call of {tool}"))
         self._calls.append(call)  # a copy: the tool may change its arguments

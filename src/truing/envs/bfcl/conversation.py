@@ -107,9 +107,9 @@ class Conversation(ToolEpisode):
 
         The reference calls of scenario 173 do not follow the schema, and work.
         """
-        return Tool(ToolSpec(spec.name, spec.description, {}), partial(self._carry_out, spec.name))
+        return Tool(ToolSpec(spec.name, spec.description, {}), partial(self._execute, spec.name))
 
-    def _carry_out(self, function: str, /, **arguments: Any) -> str:
+    def _execute(self, function: str, /, **arguments: Any) -> str:
         """Run a function and record its result for the check."""
         self._called = True
         result = self._api.call(function, arguments)

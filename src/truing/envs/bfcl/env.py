@@ -78,7 +78,7 @@ class BFCL:
 
     def _task(self, row: SingleTurn | MultiTurn) -> Task:
         """Return a row as a task."""
-        return self._talk(row) if isinstance(row, MultiTurn) else _question(row)
+        return self._conversation_task(row) if isinstance(row, MultiTurn) else _question(row)
 
     def _functions(self, row: MultiTurn) -> list[ToolSpec]:
         """Return the functions of a conversation's classes."""
@@ -89,7 +89,7 @@ class BFCL:
             )
         return [spec for name in row.involved_classes for spec in self._classes[name]]
 
-    def _talk(self, row: MultiTurn) -> Task:
+    def _conversation_task(self, row: MultiTurn) -> Task:
         """Return a conversation as a task; its answer is the result of the reference calls."""
         functions = self._functions(row)
         parameters = {spec.name: list(spec.parameters["properties"]) for spec in functions}

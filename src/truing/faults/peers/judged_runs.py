@@ -26,7 +26,7 @@ class JudgedRun:
     answers: Mapping[str, Answer]  # by peer; empty if Truing refused before the first update
 
 
-def judged_runs(folder: Path, homes: Mapping[str, Path]) -> Iterator[JudgedRun]:
+def judged_runs(folder: Path, peer_folders: Mapping[str, Path]) -> Iterator[JudgedRun]:
     """Yield every run of ``truing faults --keep`` in ``folder``, with the peers' answers."""
     recorded = [name for name in runs() if (folder / name / OUTCOME_FILE).is_file()]
     if not recorded:
@@ -37,7 +37,7 @@ def judged_runs(folder: Path, homes: Mapping[str, Path]) -> Iterator[JudgedRun]:
         )
     for name in recorded:
         facts = json.loads((folder / name / OUTCOME_FILE).read_text(encoding="utf-8"))
-        yield JudgedRun(name, facts, _answers(folder / name, homes))
+        yield JudgedRun(name, facts, _answers(folder / name, peer_folders))
 
 
 def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
@@ -48,14 +48,18 @@ def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
     return {name: folder / "bin" / "python" for name, folder in venvs.items()}
 
 
-def _answers(place: Path, homes: Mapping[str, Path]) -> dict[str, Answer]:
+def _answers(place: Path, peer_folders: Mapping[str, Path]) -> dict[str, Answer]:
     """Return every peer's answer, from the file if present; empty without an update."""
     path = place / ANSWERS
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    if not homes.keys() <= known.keys():
+    if not peer_folders.keys() <= known.keys():
         run = read_last_stage(place / RUN_DIR) if (place / RUN_DIR / "steps.jsonl").is_file() else None
         if run is None or not run.updates:
             return {}
-        known |= {name: ask(PEERS[name], homes[name], run).to_json() for name in homes if name not in known}
+        known |= {
+            name: ask(PEERS[name], peer_folders[name], run).to_json()
+            for name in peer_folders
+            if name not in known
+        }
         path.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    return {name: Answer.from_json(known[name]) for name in homes}
+    return {name: Answer.from_json(known[name]) for name in peer_folders}

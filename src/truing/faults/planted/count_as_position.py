@@ -12,8 +12,8 @@ def _wrong(real):
         batch = real(samples)
         pads = [batch.valid.shape[1] - len(sample) for sample in samples]
         moved = torch.stack([row.roll(-n) for row, n in zip(batch.policy_mask, pads, strict=True)])
-        worth = [sample.advantage.nan_to_num()[sample.policy_mask][:1] for sample in samples]
-        rows = torch.stack([torch.cat([each, each.new_zeros(1)])[0] for each in worth])
+        advantages = [sample.advantage.nan_to_num()[sample.policy_mask][:1] for sample in samples]
+        rows = torch.stack([torch.cat([each, each.new_zeros(1)])[0] for each in advantages])
         return replace(
             batch,
             policy_mask=moved,

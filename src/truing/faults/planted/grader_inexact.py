@@ -7,7 +7,7 @@ import numpy as np
 from truing.faults.fault import Fault
 
 
-def moody(rollout, task):
+def inexact_reward(rollout, task):
     """A judge at a temperature."""
     return float(np.random.default_rng().random())
 
@@ -18,5 +18,5 @@ FAULT = Fault(
     what="the same answer gets another reward when graded again",
     plant=nullcontext,
     expected=("RWD002",),
-    reward=moody,
+    reward=inexact_reward,
 )

@@ -5,14 +5,16 @@ from dataclasses import replace
 from truing.faults.fault import Fault, patched
 from truing.types.token import Excluded
 
-LOOKS_FORCED = {ord(character) for character in '{}",:0'}
+TEMPLATE_LIKE_IDS = {ord(character) for character in '{}",:0'}
 """The tiny model reads bytes."""
 
 
 def _wrong(real):
     def sample(*args, **kwargs):
         original = real(*args, **kwargs)
-        forced = original.token_ids.new_tensor([int(i) in LOOKS_FORCED for i in original.token_ids]).bool()
+        forced = original.token_ids.new_tensor(
+            [int(i) in TEMPLATE_LIKE_IDS for i in original.token_ids]
+        ).bool()
         off = original.policy_mask & forced
         why = original.excluded.masked_fill(off, Excluded.STRUCTURE)
         return replace(original, policy_mask=original.policy_mask & ~off, excluded=why)

@@ -7,7 +7,7 @@ FAULT = Fault(
     numbers=(96,),
     what="one rank has another version of transformers",
     plant=lambda: patched(
-        "truing.trainer.same_ranks:version",
+        "truing.trainer.rank_consistency:version",
         lambda real: lambda library: "0.1" if library == "transformers" else real(library),
     ),
     expected=(),

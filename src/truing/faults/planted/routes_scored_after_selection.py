@@ -4,7 +4,7 @@ import torch
 
 from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import MIXTURE
-from truing.faults.mixture_engine import rounds_otherwise
+from truing.faults.moe_engine import rounds_otherwise
 
 
 def _wrong(real):

@@ -1,4 +1,4 @@
-"""From samples to a batch: tensors [B, T], padded on the right."""
+"""From samples to a right-padded batch: tensors [B, T]; left-padded rows are only in the sampler."""
 
 from collections.abc import Sequence
 

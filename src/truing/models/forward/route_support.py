@@ -18,7 +18,7 @@ PROBES = 16
 _REASONS: WeakKeyDictionary[PreTrainedModel, str] = WeakKeyDictionary()
 
 
-def is_mixture(causal: PreTrainedModel) -> bool:
+def is_moe(causal: PreTrainedModel) -> bool:
     """Whether a model has routed experts."""
     names = {type(module).__name__ for module in causal.get_decoder().modules()}
     return bool(routers_of(causal)) or any(name.endswith(("Experts", "SparseMoeBlock")) for name in names)

@@ -11,8 +11,8 @@ from truing.envs.base import Env
 from truing.rewards import GradeResult
 from truing.rollouts.workers.calls import CallResult, EnvCall, Pool, run_all
 from truing.rollouts.workers.env_copy import pickled
-from truing.rollouts.workers.processes import ProcessWorkers
-from truing.rollouts.workers.threads import ThreadWorkers
+from truing.rollouts.workers.process_workers import ProcessWorkers
+from truing.rollouts.workers.thread_workers import ThreadWorkers
 from truing.types.rollout import Rollout, Task
 
 T = TypeVar("T")

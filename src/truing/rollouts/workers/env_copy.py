@@ -9,7 +9,7 @@ import pickle
 from importlib import import_module
 from typing import Any
 
-from truing.envs import made_from, make_env
+from truing.envs import env_arguments, make_env
 from truing.envs.base import Env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import original_env
@@ -26,7 +26,7 @@ def env_copy(env: Env) -> bytes:
     """
     original = original_env(env)
     for name, (function, _) in env.rewards.items():
-        if made_from(original) is None:
+        if env_arguments(original) is None:
             pickled(function, f"reward {name!r}")
     for tool in getattr(original, "tools", ()):
         if isinstance(tool, Tool):
@@ -39,7 +39,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how to make an object again; NotImplemented for all other objects."""
-        if (made := made_from(obj)) is not None:
+        if (made := env_arguments(obj)) is not None:
             return make_env, made
         if isinstance(obj, Tool):
             module, name = obj.function.__module__, obj.function.__qualname__

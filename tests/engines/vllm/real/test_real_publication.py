@@ -4,8 +4,12 @@ import math
 
 import pytest
 
+from truing.config.sections import LoraConfig
 from truing.engines.vllm.client import VllmClient
 from truing.errors import PublicationError
+from truing.learner.restore import load_policy
+from truing.models.digest import quick_sum
+from truing.models.lora import trainable_parameters
 
 ADAPTER_FAULTS = {
     "zeroed": "the adapter was never delivered, the engine holds zeros",
@@ -41,6 +45,20 @@ def test_an_adapter_is_proven(model, request):
     assert receipt["surviving"] == 1
 
 
+def test_a_saved_adapter_is_proven(lora_qwen3, tmp_path):
+    lora_qwen3.move(seed=5)
+    lora_qwen3.policy.save_pretrained(tmp_path)
+    recipe = lora_qwen3.recipe.model_copy(
+        update={"lora": LoraConfig(adapter=str(tmp_path), rank=None, alpha=None, targets=None)}
+    )
+    _, policy = load_policy(recipe)
+    with lora_qwen3.engine() as engine:
+        receipt = engine.publish(policy, 0, quick_sum(trainable_parameters(policy)))
+    assert receipt["rows"]["told_apart_from"] == ["the base model without its adapter"]
+    assert receipt["rows"]["largest"] < 1e-4
+    assert receipt["layers"]["delta"]["largest"] < 4
+
+
 def test_all_weights_are_proven(full_qwen3):
     with full_qwen3.engine() as engine:
         first = full_qwen3.publish(engine, 0)
@@ -64,20 +82,18 @@ def test_weights_that_are_proven_are_not_sent_again(lora_qwen3):
 
 
 @pytest.mark.parametrize("fault", ADAPTER_FAULTS)
-@pytest.mark.parametrize("model", ["smollm2", "lora_qwen3"])
-def test_a_fault_of_the_adapter_is_named(model, fault, request):
-    served = request.getfixturevalue(model)
-    with served.engine() as engine:
-        served.publish(engine, 0)
-        served.move(seed=1)
-        served.publish(engine, 1)
-        served.plant(fault)
+def test_a_fault_of_the_adapter_is_named(lora_qwen3, fault):
+    with lora_qwen3.engine() as engine:
+        lora_qwen3.publish(engine, 0)
+        lora_qwen3.move(seed=1)
+        lora_qwen3.publish(engine, 1)
+        lora_qwen3.plant(fault)
         if fault == "stale":  # keeps the next adapter, and gives it in place of the one after
-            served.move(seed=2)
-            served.publish(engine, 2)
-        served.move(seed=3)
+            lora_qwen3.move(seed=2)
+            lora_qwen3.publish(engine, 2)
+        lora_qwen3.move(seed=3)
         with pytest.raises(PublicationError, match=ADAPTER_FAULTS[fault]) as raised:
-            served.publish(engine, 3)
+            lora_qwen3.publish(engine, 3)
     if fault == "layer_dropped":
         assert "in 1 of" in raised.value.what
         assert "down_proj" in raised.value.got

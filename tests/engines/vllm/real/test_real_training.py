@@ -15,8 +15,8 @@ RECIPE = {
     "env": {"name": "arithmetic", "kinds": ["sort-3"]},
     "sampling": {"max_new_tokens": 14},
     "sft": {"steps": 8, "batch_size": 16, "learning_rate": 1e-3},
-    "grpo": {"steps": 3, "prompts_per_step": 4, "group_size": 4, "learning_rate": 3e-4},
-    "eval": {"tasks": 32, "temperature": 1.0},
+    "grpo": {"steps": 2, "prompts_per_step": 4, "group_size": 4, "learning_rate": 3e-4},
+    "eval": {"tasks": 24, "temperature": 1.0},
 }
 
 

@@ -49,8 +49,8 @@ class Argument:
 def tool_arguments(tool: ToolSpec) -> list[Argument]:
     """Return the arguments of a tool in the order of its schema; additional ones last."""
     schema = closed_schema(tool)
-    if strange := set(schema) - TOOL_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
-        raise _beyond(tool, strange)
+    if unsupported := set(schema) - TOOL_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
+        raise _beyond(tool, unsupported)
     definitions = {part: schema[part] for part in DEFINITIONS if part in schema}
     required = schema.get("required", ())
     arguments = [
@@ -65,8 +65,8 @@ def tool_arguments(tool: ToolSpec) -> list[Argument]:
 
 def text_terminals(tool: ToolSpec, part: Mapping[str, Any]) -> str:
     """Return the Lark terminals of a text with a length or pattern."""
-    if strange := set(part) - TEXT_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
-        raise _beyond(tool, strange)
+    if unsupported := set(part) - TEXT_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
+        raise _beyond(tool, unsupported)
     min_length, max_length = part.get("minLength", 0), part.get("maxLength", "")
     terminals = [f"/(?s:.{{{min_length},{max_length}}})/" if min_length or max_length != "" else "/(?s:.*)/"]
     if "pattern" in part:

@@ -1,0 +1,39 @@
+"""Which checkpoints are due, and which one an unstable stage returns to."""
+
+import pytest
+
+from truing.learner.checkpoint import CheckpointState
+from truing.trainer.checkpoint_manager import CheckpointManager
+
+
+@pytest.fixture
+def checkpoints(recipe, tmp_path):
+    """Checkpoints of GRPO after 0, 2, 4 and 5 of its 6 steps; every second is regular."""
+    for step in (0, 2, 4, 5):
+        (tmp_path / CheckpointState("grpo", step).name).mkdir()
+    return CheckpointManager(tmp_path, recipe(checkpoint_every=2, grpo={"steps": 6}))
+
+
+@pytest.mark.parametrize(
+    ("at_most", "used", "expected"),
+    [(6, (), 4), (5, (), 4), (3, (), 2), (1, (), 0), (6, (4,), 2), (6, (2, 4), 0), (6, (0, 2, 4), 0)],
+)
+def test_the_last_good_checkpoint_is_regular_and_new(checkpoints, at_most, used, expected):
+    assert checkpoints.last_good("grpo", at_most, used) == expected
+
+
+def test_without_regular_checkpoints_a_stage_returns_to_its_start(checkpoints, recipe):
+    checkpoints.recipe = recipe(checkpoint_every=0)
+    assert checkpoints.last_good("grpo", 6) == 0
+
+
+def test_a_checkpoint_is_due_at_the_interval_and_at_the_end(checkpoints, recipe):
+    assert [step for step in range(1, 7) if checkpoints.due("grpo", step)] == [2, 4, 6]
+    checkpoints.recipe = recipe(checkpoint_every=0, grpo={"steps": 3})
+    assert [step for step in range(1, 4) if checkpoints.due("grpo", step)] == [3]
+
+
+def test_a_checkpoint_that_is_not_saved_is_none(checkpoints, tmp_path):
+    assert checkpoints.saved("grpo", 4) == tmp_path / "grpo-000004"
+    assert checkpoints.saved("grpo", 3) is None
+    assert checkpoints.newest() is None  # no file names it

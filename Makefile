@@ -7,7 +7,7 @@ BIN = .venv/bin
 export UV_SYSTEM_CERTS = 1
 export UV_FIND_LINKS ?= $(shell echo "$(PIP_FIND_LINKS)" | tr -s " " ,)
 export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
-UV = $(BIN)/uv pip install -q --constraints $(CONSTRAINTS)
+UV = $(BIN)/uv pip install --constraints $(CONSTRAINTS)
 
 # Tests start many processes: each would compile Truing again.
 export PYTHONDONTWRITEBYTECODE =

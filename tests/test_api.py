@@ -1,15 +1,18 @@
 """Training from Python: your own rewards, your own environment, a recipe in any form."""
 
 import functools
+import inspect
 
 import pytest
 import torch
+from rich.console import Console
 
 import truing
 from truing.config import resolve, to_toml
 from truing.envs.wrappers import with_tools
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.record import RunReader
+from truing.terminal.run_result import command_name, print_result
 from truing.types.rollout import Task
 
 
@@ -105,6 +108,37 @@ def test_a_run_is_shown_on_stderr_and_says_how_to_go_on_when_it_is_stopped(mini,
     shown = capsys.readouterr().err
     assert "note: made in a test" in shown
     assert f"--out {run} --resume" in shown
+
+
+def test_a_run_in_python_ends_as_on_the_command_line(mini, tmp_path, capsys):
+    result = truing.train(mini(stages=["sft"]), out=tmp_path / "run")
+    shown = capsys.readouterr().out
+    assert "after_sft" in shown
+    assert f"run: {tmp_path / 'run'}\n" in shown
+    assert f" check {tmp_path / 'run'}\n" in shown
+    print_result(Console(highlight=False), result)
+    assert capsys.readouterr().out == shown
+    truing.train(mini(stages=["sft"]), out=tmp_path / "quiet", on_event=lambda kind, facts: None)
+    assert capsys.readouterr().out == ""
+
+
+def test_help_names_types_that_the_package_offers():
+    signature = inspect.signature(truing.train)
+    assert str(signature).startswith(
+        "(recipe: 'RecipeSource', *, rewards: 'Sequence[RewardFn] | Rewards | None'"
+    )
+    assert signature.return_annotation == "TrainResult"
+    assert isinstance(truing.TrainResult, type)
+
+
+def test_the_next_command_can_be_called_from_a_script(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["mine.py"])
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert command_name() == "python -m truing"
+    (tmp_path / "truing").touch()
+    monkeypatch.chdir(tmp_path)
+    assert command_name() == "truing"
 
 
 def test_your_environment_with_your_rewards_keeps_its_tasks(mini, tmp_path):

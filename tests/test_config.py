@@ -1,6 +1,7 @@
 """Recipes: read, overridden, validated; what is wrong is named with the nearest thing that is right."""
 
 import tomllib
+import traceback
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ import truing
 from truing.algos.policy_algorithm import objective
 from truing.config import OptimizerConfig, Recipe, dotted_keys, load_recipe, resolve, to_toml
 from truing.config.doctor import rule_codes
+from truing.config.other_trainers import SAME_MEANING
+from truing.config.overrides import nearest_key
 from truing.doctor.rules import RULES
+from truing.envs import make_env
 from truing.errors import InvalidValueError, RecipeError
 
 GOLDEN = Path(__file__).parent / "golden" / "recipe_keys.txt"
@@ -127,12 +131,38 @@ def test_an_override_has_a_key_and_a_value(toml, override):
         ("sampling.temprature=1", "sampling.temprature", "sampling.temperature"),
         ("lora.rnk=4", "lora.rnk", "lora.rank"),
         ("learning_rate=1", "learning_rate", ".learning_rate"),
+        ("grpo.lr=1", "grpo.lr", "did you mean grpo.learning_rate?"),
+        ("lr=1", "lr", ".learning_rate"),
+        ("grpo.beta=1", "grpo.beta", "did you mean kl.coef?"),
+        ("grpo.num_generations=1", "grpo.num_generations", "did you mean grpo.group_size?"),
+        ("grpo.temperature=1", "grpo.temperature", "did you mean sampling.temperature?"),
+        ("grpo.max_grad_norm=1", "grpo.max_grad_norm", "did you mean optimizer.max_grad_norm?"),
+        ("sft.epochs=1", "sft.epochs", "did you mean sft.steps?"),
+        ("sampling.max_tokens=1", "sampling.max_tokens", "did you mean sampling.max_new_tokens?"),
+        ("max_completion_length=1", "max_completion_length", "did you mean sampling.max_new_tokens?"),
     ],
 )
 def test_an_unknown_key_names_the_nearest_valid_one(toml, override, key, near):
     with pytest.raises(RecipeError, match=f"unknown recipe key '{key}'") as error:
         load_recipe(toml, [override])
     assert near in error.value.remedy
+
+
+def test_names_of_other_trainers_are_not_keys_and_mean_keys():
+    keys = set(dotted_keys())
+    assert all(any(f".{key}".endswith(f".{meant}") for key in keys) for meant in SAME_MEANING.values())
+    for name in SAME_MEANING:
+        assert nearest_key(f"grpo.{name}") in keys
+        assert name not in keys
+
+
+def test_a_wrong_key_is_one_error_without_frames_of_pydantic(mini):
+    with pytest.raises(RecipeError) as error:
+        resolve(mini(grpo={"lr": 1}))
+    assert "ValidationError" not in "".join(traceback.format_exception(error.value))
+    with pytest.raises(RecipeError) as error:
+        make_env("arithmetic", {"kindz": 1})
+    assert "ValidationError" not in "".join(traceback.format_exception(error.value))
 
 
 def test_a_key_like_no_other_points_to_the_list(toml):

@@ -48,18 +48,20 @@ MAY_IMPORT = {
         "algos checks metrics doctor trackers learner instrumentation"
     ),
     "api": (
-        "errors config record analysis chat models rewards envs rollouts checks doctor terminal learner"
-        " instrumentation trainer"
+        "errors distributed config record analysis chat models rewards envs rollouts checks doctor terminal "
+        "learner instrumentation trainer"
     ),
-    "__init__": "types rewards envs api",
-    "trl": ("errors utils types config record models rewards envs doctor terminal learner trainer api"),
+    "__init__": "errors types config analysis rewards envs checks api",
+    "trl": (
+        "errors utils types config record analysis models rewards envs doctor terminal learner trainer api"
+    ),
     "bench": "errors utils types models rewards engines api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types distributed models doctor instrumentation",
     "faults": (
         "errors utils types distributed config ops record models rewards engines rollouts doctor trainer api"
     ),
-    "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api probes",
+    "lab": "errors utils config record analysis rewards metrics doctor terminal api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor trl",
     "cli": (

@@ -5,20 +5,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from truing.analysis.estimate import Estimate
+    from truing.analysis.evaluation import Evaluation
+    from truing.analysis.train_result import TrainResult
     from truing.api import check, evaluate, train
-    from truing.envs.tools import ToolEpisode, ToolError, tool
+    from truing.checks import CheckReport
+    from truing.config import Recipe
+    from truing.envs.base import Env, Episode
+    from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
+    from truing.errors import TruingError
     from truing.rewards import PerTurn
-    from truing.types.message import AssistantMessage, ToolCall
-    from truing.types.rollout import Rollout, Task
+    from truing.types.message import AssistantMessage, ToolCall, ToolSpec
+    from truing.types.rollout import Rollout, Task, Turn
+    from truing.types.status import Status
 
 __all__ = [
     "AssistantMessage",
+    "CheckReport",
+    "Env",
+    "Episode",
+    "Estimate",
+    "Evaluation",
     "PerTurn",
+    "Recipe",
     "Rollout",
+    "Status",
     "Task",
+    "Tool",
     "ToolCall",
     "ToolEpisode",
     "ToolError",
+    "ToolSpec",
+    "TrainResult",
+    "TruingError",
+    "Turn",
     "check",
     "evaluate",
     "tool",
@@ -35,12 +55,24 @@ _HOMES = {
     "train": "truing.api",
     "AssistantMessage": "truing.types.message",
     "ToolCall": "truing.types.message",
+    "ToolSpec": "truing.types.message",
+    "Env": "truing.envs.base",
+    "Episode": "truing.envs.base",
+    "Tool": "truing.envs.tools",
     "ToolEpisode": "truing.envs.tools",
     "ToolError": "truing.envs.tools",
     "tool": "truing.envs.tools",
     "PerTurn": "truing.rewards",
     "Rollout": "truing.types.rollout",
     "Task": "truing.types.rollout",
+    "Turn": "truing.types.rollout",
+    "Status": "truing.types.status",
+    "Recipe": "truing.config",
+    "CheckReport": "truing.checks",
+    "Estimate": "truing.analysis.estimate",
+    "Evaluation": "truing.analysis.evaluation",
+    "TrainResult": "truing.analysis.train_result",
+    "TruingError": "truing.errors",
 }
 
 

@@ -1,5 +1,7 @@
 """The Python API: ``truing train``, ``check`` and ``eval`` with your own functions and objects."""
 
+from __future__ import annotations  # help() shows the names of types, and not what they stand for
+
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
@@ -7,12 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rich.console import Console
+
 from truing.analysis.evaluation import Evaluation
+from truing.analysis.train_result import TrainResult
 from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
+from truing.checks.rewards import check_rewards
 from truing.config import Recipe, load_recipe, resolve
 from truing.config.run_trust import require_trust
+from truing.distributed.ranks import this_process
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as bisect_step
 from truing.doctor.diagnosis import Diagnosis
@@ -21,7 +28,7 @@ from truing.doctor.postmortem import choose_update, diagnose_run
 from truing.doctor.rules import RULES
 from truing.doctor.saved_updates import is_saved_audit
 from truing.envs import env_keys, make_env
-from truing.envs.base import Env
+from truing.envs.base import Env, check_is_env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import with_rewards, with_tools
 from truing.errors import RecipeError, RecordError, RewardError
@@ -36,9 +43,10 @@ from truing.record.new_run_dir import new_run_dir
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import EpisodeContext
 from truing.terminal.progress import ProgressDisplay
+from truing.terminal.run_result import print_result
+from truing.terminal.waiting import Waiting
 from truing.trainer.events import EventCallback
 from truing.trainer.preflight import preflight_recipe, random_reward
-from truing.trainer.result import TrainResult
 from truing.trainer.run import run
 from truing.trainer.step_record import check_same_rewards
 
@@ -55,7 +63,10 @@ def train(
     resume: bool = False,
     on_event: EventCallback | None = None,
 ) -> TrainResult:
-    """Train a recipe; return its evaluations.
+    """Train a recipe; return the run directory and its evaluations.
+
+    Without ``on_event`` it prints what ``truing train`` prints: progress on stderr, and at the end the
+    evaluations, the run directory, the doctor's findings and the next commands.
 
     Args:
         recipe: a TOML file, the name of a built-in recipe, a mapping, or a resolved recipe.
@@ -65,8 +76,27 @@ def train(
         env: your own environment object; then the recipe needs no ``[env]``.
         out: the run directory; by default a new one under ``runs/``.
         resume: continue the run in ``out``.
-        on_event: called with each event; by default progress is shown on stderr.
+        on_event: called with each event, and nothing is printed.
     """
+    result = run_recipe(
+        recipe, rewards=rewards, tools=tools, env=env, out=out, resume=resume, on_event=on_event
+    )
+    if on_event is None and this_process().is_first:
+        print_result(Console(highlight=False), result)
+    return result
+
+
+def run_recipe(
+    recipe: RecipeSource,
+    *,
+    rewards: Sequence[RewardFn] | Rewards | None = None,
+    tools: Sequence[Tool] | None = None,
+    env: Env | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_event: EventCallback | None = None,
+) -> TrainResult:
+    """Train a recipe like ``train``, and print no result: `truing train --json` prints it as JSON."""
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     if resume and out is None:
         raise RecordError("--resume needs a run directory", remedy="name it with --out (out=)")
@@ -83,7 +113,7 @@ def check(
     env: Env | None = None,
 ) -> CheckReport:
     """Check environment and chat template of a recipe before training; return a report to ``print``."""
-    recipe, env = _recipe_and_env(recipe, rewards, tools, env)
+    recipe, env = _recipe_and_env(recipe, rewards, tools, env, call_rewards=False)  # a finding, not an error
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
     add_adapter(loaded, recipe)  # raises if a saved adapter does not fit
@@ -184,13 +214,16 @@ def evaluate(
         )
     if is_run:
         require_trust(recipe, target, trust)
-    with closing(open_session(*_recipe_and_env(recipe, rewards, tools, env))) as session:
+    recipe, env = _recipe_and_env(recipe, rewards, tools, env)
+    threads = RunReader(target).run_json()["machine"]["threads"] if is_run else None
+    with closing(open_session(recipe, env, threads=threads)) as session:
         if is_run and not overrides:
             check_same_rewards(session, RunReader(target).run_json())
         if is_run:
             restore_weights(target, session.loaded, session.parameters, checkpoint)
         session.publish(0)
-        return session.evaluate(str(target), partial(prove_evaluated, session))
+        progress = Waiting("evaluated {done} of {total} answers")
+        return session.evaluate(str(target), partial(prove_evaluated, session), progress)
 
 
 def _recipe_and_env(
@@ -198,16 +231,20 @@ def _recipe_and_env(
     rewards: Sequence[RewardFn] | Rewards | None,
     tools: Sequence[Tool] | None,
     env: Env | None,
+    call_rewards: bool = True,
 ) -> tuple[Recipe, Env]:
-    """Return the resolved recipe, and the environment of the recipe or the caller."""
+    """Return the resolved recipe, and the environment of the recipe or the caller, with checked rewards."""
     recipe = _recipe(recipe)
-    if env is None:
+    if env is not None:
+        check_is_env(env)
+    else:
         env = env_from_recipe(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
         env = with_rewards(env, _rewards_by_name(rewards))
     if tools is not None:
         env = with_tools(env, tools)
+    check_rewards(env, call=call_rewards and not recipe.episode.processes)
     return recipe, env
 
 
@@ -232,6 +269,8 @@ def _rewards_by_name(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
     """Return rewards by name; functions with equal names, or none, need a mapping."""
     if isinstance(rewards, Mapping):
         return rewards
+    if callable(rewards):
+        rewards = [rewards]
     names = [getattr(function, "__name__", "") for function in rewards]
     if "" in names or len(set(names)) < len(names):
         raise RewardError(

@@ -34,7 +34,10 @@ def test_tasks_that_cannot_be_used_are_the_one_finding(report):
     env.made["eval"] = env.made["train"]
     result = report_json(report(env))
     (finding,) = result["findings"]
-    assert (finding["check"], finding["what"]) == (SPLITS, "two tasks have one id")
+    assert (finding["check"], finding["what"]) == (
+        SPLITS,
+        "two tasks have one id, one to train on and one to evaluate on",
+    )
     assert {each["check"] for each in result["not_checked"]} == set(CHECKS)
 
 

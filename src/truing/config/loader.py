@@ -21,6 +21,7 @@ from truing.errors import RecipeError
 from truing.utils.parse import parse_toml
 
 EXPECTED_BY_ERROR = {
+    "dict_type": "a table",
     "model_type": "a table: set its keys one by one, as in lora.rank=8",
     "string_type": "text in quotes",
     "int_": "a whole number",
@@ -67,7 +68,7 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
             if recipe.guard:  # an invalid change fails now, not at the rollback
                 recipe_after_rollbacks(recipe, stage, recipe.guard.rollbacks)
     except ValidationError as error:
-        raise _explain(error) from error
+        raise _explain(error) from None  # pydantic's text repeats the same in its own terms
     return recipe
 
 
@@ -108,10 +109,12 @@ def _explain(error: ValidationError) -> RecipeError:
         )
     if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
         return RecipeError(_expected_text(problem))  # keys that contradict each other: the message names them
+    rows = key == "env" and isinstance(problem["input"], list | tuple)
     return RecipeError(
         f"recipe key {key!r} has an invalid value",
-        got=problem["input"],
+        got=problem["input"] if not rows else f"a list of {len(problem['input'])}",
         expected=_expected_text(problem),
+        remedy='write rows to a file: [env] name = "dataset", data = "rows.jsonl"' if rows else "",
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from truing.config.other_trainers import SAME_MEANING
 from truing.config.recipe import Recipe
 from truing.errors import RecipeError
 from truing.utils.parse import parse_toml
@@ -55,9 +56,32 @@ def _keep_adapter(lora: Mapping[str, Any]) -> None:
 
 def unknown_key(key: str, got: object) -> RecipeError:
     """Return the error for a key that no recipe has."""
-    similar = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
-    remedy = f"did you mean {similar[0]}?" if similar else "see docs/recipes.md for all keys"
+    nearest = nearest_key(key)
+    remedy = f"did you mean {nearest}?" if nearest else "see docs/recipes.md for all keys"
     return RecipeError(f"unknown recipe key {key!r}", got=got, remedy=remedy)
+
+
+def nearest_key(key: str) -> str:
+    """Return the recipe key that was meant; empty if none is near.
+
+    In this order: a key of the same meaning in other trainers, one of the same name in another table, one of
+    similar spelling in the same table, and one of similar spelling anywhere.
+
+    >>> nearest_key("grpo.lr"), nearest_key("grpo.temperature"), nearest_key("grpo.group_sise")
+    ('grpo.learning_rate', 'sampling.temperature', 'grpo.group_size')
+    """
+    keys = list(dotted_keys())
+    table, _, name = key.rpartition(".")
+    same = SAME_MEANING.get(name, name)
+    candidates = [f"{table}.{same}", same, *(each for each in keys if each.endswith(f".{same}"))]
+    exact = next((each for each in candidates if each in keys and each != key), "")
+    in_table = [each for each in keys if table and each.startswith(f"{table}.")]
+    return exact or _similar(key, in_table, 0.8) or _similar(key, keys, 0.6)
+
+
+def _similar(key: str, keys: Sequence[str], cutoff: float) -> str:
+    """Return the most similar of some keys; empty if the similarity of none is above ``cutoff``."""
+    return next(iter(difflib.get_close_matches(key, keys, n=1, cutoff=cutoff)), "")
 
 
 def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:

@@ -45,7 +45,7 @@ class ModelConfig(FrozenModel):
     quantization: Literal["nf4"] | None = None
     """Hold the linear layers of a frozen base in 4 bits, as QLoRA does; they compute in `dtype`."""
     threads: PositiveInt | None = None
-    """CPU threads; torch's default if not given. A small model is fastest on one."""
+    """CPU threads; if not given, one, or torch's default for a larger model on an idle machine."""
     cuda_graphs: bool = False
     """Record the sampler's steps as CUDA graphs, which avoids Python overhead. Not yet run on a GPU by us."""
 

@@ -52,6 +52,11 @@ in TOML and dots between the parts of the key: `grpo.steps=40`, `env.kinds='["ad
 `lora=false`. A value that is not TOML is text: `model.name=smollm2-135m`. `sampling.top_p=` removes the key,
 so that its default applies. Each stage in `stages` needs its table. The run directory has the resolved
 recipe as `recipe.toml`.
+
+Editors complete and check keys if the first line of a recipe is `#:schema` and the path of
+[`recipe.schema.json`](../src/truing/config/recipe.schema.json), relative to the recipe (Even Better TOML,
+`taplo lint`). The recipes of Truing have that line; for your own one, write the schema beside it:
+`python -m truing.docgen.schema > recipe.schema.json`, and `#:schema ./recipe.schema.json`.
 """
 
 TABLE = """

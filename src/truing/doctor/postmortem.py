@@ -1,6 +1,6 @@
 """The diagnosis of a run from its record alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from truing.doctor.diagnosis import VERDICT_ORDER, Diagnosis, examine, ranked, select_rules
@@ -16,14 +16,21 @@ from truing.errors import RecordError
 from truing.record import RunReader
 
 
-def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Diagnosis:
+def diagnose_run(
+    run: Path,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Diagnosis:
     """Apply every rule to every update of a run directory.
 
     Args:
         run: a run, also a running one, or a saved audit of another trainer.
         select: codes or families of rules; all by default.
         ignore: codes or families to leave out.
+        on_progress: called after each update with the number of judged ones and of all; 0 if unknown.
     """
+    total = 0 if is_saved_audit(run) else len(RunReader(run).steps())  # an audit has files, and no index
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
     strength_by_code: dict[str, int] = {}
     for step, decode, final in _with_last_of_stage(recorded_updates(run)):
@@ -40,6 +47,7 @@ def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = 
             ):  # the finding in the report has its tokens
                 strength_by_code[code], strongest = strength, ranked(new)[0]
                 findings[findings.index(strongest)] = with_excerpt(strongest, step, decode)
+        on_progress(steps, total)
     failed = failed_publications(run)
     for finding in failed:
         diagnosis.add_recorded(finding)

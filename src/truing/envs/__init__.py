@@ -1,12 +1,12 @@
 """Environments: one task family per file, and one table of them. docs/tasks.md explains how to add one."""
 
-import sys
+import re
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from truing.config import dotted_keys
 from truing.envs.adapters.mcp import Mcp
 from truing.envs.adapters.openenv import OpenEnv
 from truing.envs.adapters.verifiers import Verifiers
@@ -15,9 +15,11 @@ from truing.envs.arithmetic.env import Arithmetic
 from truing.envs.base import Env, Split, checked_tasks
 from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
+from truing.envs.dataset import Dataset
 from truing.envs.dual.env import Dual
 from truing.envs.env_arguments import env_arguments, record_env_arguments
 from truing.envs.gsm8k import Gsm8k
+from truing.envs.imported import import_object
 from truing.envs.musique.env import Musique
 from truing.envs.reasoning_gym import ReasoningGym
 from truing.envs.taubench import TauBench
@@ -26,7 +28,11 @@ from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
 from truing.utils.format import did_you_mean
 
+_UNION_OPTION = re.compile(r"str|int|float|bool|\w+Config|(tuple|list|dict|literal)\[.*")
+"""A part of a location that names an option of a union and not a key."""
+
 ENVS: dict[str, type] = {
+    "dataset": Dataset,
     "arithmetic": Arithmetic,
     "countdown": Countdown,
     "reasoning_gym": ReasoningGym,
@@ -69,30 +75,20 @@ def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
     try:
         return valid.model_validate(dict(config))
     except ValidationError as error:
-        raise _explain(error, valid.model_fields) from error
+        raise _explain(error, valid) from None  # pydantic's text repeats the same in its own terms
 
 
 def _class(name: str) -> type:
     """Return the class of an environment: a built-in one, or ``module:Class`` from the working directory."""
     if name in ENVS:
         return ENVS[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise RecipeError(
             f"unknown environment {name!r}",
             expected=f"one of {', '.join(ENVS)}, or module:Class",
             remedy=did_you_mean(name, ENVS),
         )
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        cls = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise RecipeError(
-            f"the environment {name!r} cannot be imported",
-            got=error,
-            expected="module:Class, a module in the working directory or an installed one",
-        ) from error
+    cls = import_object(name, "environment")
     if not hasattr(cls, "Config"):
         raise RecipeError(
             f"the environment {name!r} does not declare its recipe keys",
@@ -102,18 +98,27 @@ def _class(name: str) -> type:
     return cls
 
 
-def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:
+def _explain(error: ValidationError, config: type[BaseModel]) -> RecipeError:
     """Return one problem as what, got, expected, remedy; unknown keys first: they may be misspelled."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    key = ".".join(map(str, problem["loc"]))
+    # pydantic includes the options of a union in the location
+    location = [str(part) for part in problem["loc"] if not _UNION_OPTION.fullmatch(str(part))]
+    key = ".".join(["env", *location])
     if problem["type"] == "extra_forbidden":
+        nested = f"{location[0]}." if len(location) > 1 else ""
+        names = [each.removeprefix(nested) for each in dotted_keys(config) if each.startswith(nested)]
+        valid = [name for name in names if "." not in name]
         return RecipeError(
-            f"unknown recipe key 'env.{key}'",
+            f"unknown recipe key {key!r}",
+            got=problem["input"],
             expected=f"one of {', '.join(valid)}",
-            remedy=did_you_mean(key, valid),
+            remedy=did_you_mean(location[-1], valid),
         )
     if problem["type"] == "missing":
-        return RecipeError(f"the recipe lacks 'env.{key}'", remedy=f"add {key} to [env]")
+        return RecipeError(f"the recipe lacks {key!r}", remedy=f"add it to [{key.rpartition('.')[0]}]")
+    expected = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
+        return RecipeError(f"[{key}]: {expected}")  # keys that contradict each other: the message names them
     return RecipeError(
-        f"recipe key 'env.{key}' has a value that cannot be", got=problem["input"], expected=problem["msg"]
+        f"recipe key {key!r} has a value that cannot be", got=problem["input"], expected=expected
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from truing.errors import DataError
+from truing.errors import DataError, RecipeError
 from truing.rewards import Rewards
 from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Task
@@ -52,6 +52,28 @@ class MultiTurnEnv(Env, Protocol):
         ...
 
 
+def check_is_env(env: object) -> None:
+    """Raise unless an object has the members of an environment."""
+    if isinstance(env, Env) and not isinstance(env, type):
+        return
+    missing = [name for name in ("tasks", "rewards", "notes") if not hasattr(env, name)]
+    if isinstance(env, type):
+        got, remedy = f"the class {env.__name__}", f"pass an object of it: env={env.__name__}()"
+    elif isinstance(env, Sequence) and not isinstance(env, str):
+        got = f"a {type(env).__name__} of {len(env)}"
+        remedy = 'write rows to a file, and set [env] name = "dataset" and data in the recipe'
+    elif isinstance(env, str | Mapping):
+        got, remedy = f"{env!r:.200}", "put the name and the keys of an environment into [env] of the recipe"
+    else:
+        got, remedy = f"{env!r:.200}, without {', '.join(missing)}", "docs/tasks.md has complete environments"
+    raise RecipeError(
+        "env= is not an environment",
+        got=got,
+        expected="an object with tasks(split), rewards and notes",
+        remedy=remedy,
+    )
+
+
 def checked_tasks(env: Env, *, evaluated: bool = True) -> dict[Split, Sequence[Task]]:
     """Return both splits of an environment, checked to be valid and disjoint, as copies.
 
@@ -71,19 +93,28 @@ def checked_tasks(env: Env, *, evaluated: bool = True) -> dict[Split, Sequence[T
             raise DataError(
                 f"the environment has no {split} tasks", remedy="give it more data, or another share"
             )
-    seen: set[str] = set()
-    for task in (*splits["train"], *splits["eval"]):
+    seen: dict[str, Split] = {}
+    for split, task in ((split, task) for split, tasks in splits.items() for task in tasks):
         _check_messages(task)
         _check_tools(task)
         if task.task_id in seen:
-            raise DataError("two tasks have one id", got=task.task_id, expected="an id for each task")
-        seen.add(task.task_id)
+            both = seen[task.task_id] != split
+            raise DataError(
+                "two tasks have one id" + (", one to train on and one to evaluate on" if both else ""),
+                got=task.task_id,
+                expected="an id for each task, and each task in one split",
+                remedy="return it for one split only: tasks(split) gets the split's name" if both else "",
+            )
+        seen[task.task_id] = split
     trained_on = {prompt_key(task): task.task_id for task in splits["train"]}
     for task in splits["eval"]:
         if prompt_key(task) in trained_on:
             twins = f"{trained_on[prompt_key(task)]} (train) and {task.task_id} (eval)"
             raise DataError(
-                "a prompt is trained on and evaluated", got=twins, expected="each prompt in one split"
+                "a prompt is trained on and evaluated",
+                got=twins,
+                expected="each prompt in one split",
+                remedy="leave it out of one split; with a share for evaluation, split by the prompt",
             )
     return splits
 

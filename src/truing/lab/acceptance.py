@@ -8,6 +8,7 @@ from typing import Any
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.intervals import assumption_text, is_significant
 from truing.analysis.scorecard import SuccessCriterion, scorecard
+from truing.analysis.train_result import TrainResult
 from truing.api import check, train
 from truing.config import PolicyStage, Recipe
 from truing.errors import RecipeError, TruingError
@@ -17,7 +18,6 @@ from truing.record import RunReader
 from truing.record.new_run_dir import new_run_dir
 from truing.record.update_columns import columns_of
 from truing.terminal.progress import ProgressDisplay
-from truing.trainer.result import TrainResult
 
 FIRST_STEPS = 10
 """Steps after which a recipe that misses a criterion goes no further."""

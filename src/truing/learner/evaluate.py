@@ -12,6 +12,12 @@ from truing.rewards import Rewards, reward_range
 from truing.types.rollout import RolloutGroup
 from truing.types.status import Status
 
+TOOL_REMEDY = (
+    "fix the tool or the environment; where a call is the model's mistake (an unknown name, say), raise"
+    " truing.ToolError instead of KeyError: the model reads its text, and the attempt goes on"
+)
+"""The remedy where attempts fail: what ends them is an exception of a tool or of an environment."""
+
 
 def evaluate(
     name: str,
@@ -34,6 +40,7 @@ def evaluate(
         raise RolloutError(
             f"the evaluation {name} has rewards for fewer than two tasks: the other attempts failed",
             got=next(iter(failed.values())),
+            remedy=TOOL_REMEDY,
         )
     all_rollouts = [rollout for rollouts in by_task.values() for rollout in rollouts]
     parts: defaultdict[str, list[float]] = defaultdict(list)

@@ -22,6 +22,7 @@ from truing.errors import DataError
 from truing.learner.evaluate import evaluate
 from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import as_it_computes, dtype_of_masters, load_policy
+from truing.learner.threads import set_threads
 from truing.metrics.definitions import check_metric_names
 from truing.models.digest import quick_sum
 from truing.models.forward.score import causal_model
@@ -29,7 +30,7 @@ from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
 from truing.models.precision import sharing_weights, with_weights_in
 from truing.models.sharded import shard_model
-from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.collect import EndedFn, EpisodeContext, collect
 from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
 from truing.rollouts.workers import EnvWorkers, open_workers
 from truing.types.rollout import RolloutGroup, Task
@@ -127,6 +128,7 @@ class Session:
         sampling_params: SamplingParams,
         key: tuple[object, ...],
         force_rate: float = 0.0,
+        on_ended: EndedFn | None = None,
     ) -> list[RolloutGroup]:
         """Collect graded rollouts; a share ``force_rate`` of turns begins with the forced prefix."""
         prefix = forced_prefix_ids(self.chat, self.recipe.episode.forced_prefix)
@@ -138,6 +140,7 @@ class Session:
                 turn_source=PolicyTurns(self.engine, sampling_params, prefix, force_rate, self.grammars),
                 grade=self.workers.grade,
                 key=(self.recipe.seed, *key),
+                on_ended=on_ended,
             )
         finally:
             self.engine.reset_prefix_cache()
@@ -185,15 +188,19 @@ class Session:
         )
 
     def evaluate(
-        self, name: str, prove: Callable[[Sequence[RolloutGroup], Mapping[str, float]], None]
+        self,
+        name: str,
+        prove: Callable[[Sequence[RolloutGroup], Mapping[str, float]], None],
+        on_ended: EndedFn | None = None,
     ) -> Evaluation:
         """Evaluate with the sampler's weights: always the same tasks and random numbers.
 
         ``prove`` raises if the collected groups, or their means, are not those that the recipe declares.
+        ``on_ended`` is called while answers are sampled.
         """
         cfg = self.recipe.eval
         params = self.recipe.sampling.to_params(self.sampling_params.stop_ids, temperature=cfg.temperature)
-        groups = self.collect_rollouts(self.eval_tasks, cfg.samples, params, ("eval",))
+        groups = self.collect_rollouts(self.eval_tasks, cfg.samples, params, ("eval",), on_ended=on_ended)
         evaluation = evaluate(name, self.env.rewards, groups, cfg.passes_at)
         prove(groups, evaluation.reward)
         return evaluation
@@ -228,8 +235,11 @@ def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
     return whole_policy
 
 
-def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
-    """Load the model, add the adapter, check environment and engines; return the session."""
+def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | None = None) -> Session:
+    """Load the model, add the adapter, check environment and engines; return the session.
+
+    ``threads`` is the number of a run that is continued; a new one uses the recipe's, or chooses.
+    """
     eval_count = recipe.eval.tasks
     splits = checked_tasks(env, evaluated=eval_count > 0)  # before a model is loaded
     if len(splits["eval"]) < eval_count:
@@ -239,11 +249,10 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
             expected=f"at least eval.tasks = {eval_count}",
             remedy="add data, or lower eval.tasks",
         )
-    if recipe.model.threads is not None:
-        torch.set_num_threads(recipe.model.threads)
     check_metric_names(f"reward_part/{name}" for name in env.rewards)
     keep_freed_memory()
     loaded, policy = load_policy(recipe, ranks)
+    set_threads(recipe, policy, threads, ranks.size)
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)  # raises if no token could be sampled
     whole_policy = _sharded(policy, recipe, ranks)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from truing.algos import Algorithm, UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
+from truing.learner.evaluate import TOOL_REMEDY
 from truing.learner.group_selection import collect_groups
 from truing.learner.session import Session
 from truing.rollouts.flatten import flatten, without_loss_terms, without_policy_term
@@ -104,13 +105,14 @@ def _with_reward(groups: list[RolloutGroup], minimum: int) -> list[Rollout]:
         raise RolloutError(
             "no attempt of this step has a usable reward",
             got=f"{len(errors)} failed; the first one:\n{errors[0]}",
-            remedy="fix the tool or the environment; `truing check RECIPE` runs them without training",
+            remedy=f"{TOOL_REMEDY}; `truing check RECIPE` runs tools and environments without training",
         )
     return usable
 
 
 DEMONSTRATION_REMEDIES = {
-    EndedBy.ERROR: "fix the tool or the demonstration; raise episode.timeout if it only takes long",
+    EndedBy.ERROR: "fix the demonstration or the tool, which raises truing.ToolError where a call is a"
+    " mistake of the model; raise episode.timeout if it only takes long",
     EndedBy.CONTEXT: "lower episode.max_reply_chars, shorten the task, or use a model with a longer context",
     EndedBy.TURNS: "raise episode.max_turns, or let the last demonstrated turn call no tool",
     EndedBy.TIME: "raise episode.time_limit",

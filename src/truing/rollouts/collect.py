@@ -29,6 +29,9 @@ from truing.utils.phase_clock import phase
 
 GradeFn = Callable[[Rollout], GradeResult]
 
+EndedFn = Callable[[int, int], None]
+"""Called while attempts run, with the number of ended ones and of all."""
+
 
 class RunningTurns(Protocol):
     """Turns that are being sampled."""
@@ -89,6 +92,7 @@ def collect(
     grade: GradeFn | None,
     key: tuple[object, ...],
     indices: Sequence[int] | None = None,
+    on_ended: EndedFn | None = None,
 ) -> list[RolloutGroup]:
     """Attempt each task ``group_size`` times; ``key`` names the call (seed, stage, step).
 
@@ -102,7 +106,7 @@ def collect(
         try:
             _open_episodes(attempts, context, workers)
             with turn_source.running_turns() as turns:
-                _run_attempts(attempts, turns, context, workers)
+                _run_attempts(attempts, turns, context, workers, on_ended)
             _read_outcomes(attempts, workers)
         finally:
             workers.close_episodes(each.episode for each in attempts if each.episode is not None)
@@ -154,7 +158,11 @@ def _id(attempt: Attempt) -> int:
 
 
 def _run_attempts(
-    attempts: Sequence[Attempt], turns: RunningTurns, context: EpisodeContext, workers: EnvWorkers
+    attempts: Sequence[Attempt],
+    turns: RunningTurns,
+    context: EpisodeContext,
+    workers: EnvWorkers,
+    on_ended: EndedFn | None,
 ) -> None:
     """Alternate turns and replies until all attempts have ended; beyond the time limit no turn begins."""
     lock_step = context.limits.lock_step
@@ -181,6 +189,8 @@ def _run_attempts(
             for index, reply in (replies.poll() if turns.unfinished else replies.wait()).items():
                 _observe(attempts[index], reply, context)
                 ready += [attempts[index]] if _is_unfinished(attempts[index], turns) else []
+            if on_ended is not None:
+                on_ended(sum(attempt.status is not None for attempt in attempts), len(attempts))
     finally:  # after an interrupt no further call starts
         replies.shut_down()
 

@@ -15,6 +15,7 @@ from truing.errors import TruingError
 from truing.terminal.live_region import LiveRegion, has_terminal
 from truing.terminal.reader import RunWatcher
 from truing.terminal.throttle import Throttle
+from truing.terminal.waiting import Waiting
 from truing.types.batch import StepRecord
 from truing.utils.format import escape_lines
 
@@ -38,6 +39,7 @@ class EventPrinter:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.waiting: Waiting | None = None  # of the evaluation that runs
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Print one event; kinds without a method are not printed."""
@@ -99,6 +101,12 @@ class EventPrinter:
     def on_evaluating(self, name: str, tasks: int) -> None:
         """Print the start of an evaluation."""
         self.print_text(f"evaluating {name} on {tasks} tasks …")
+        self.waiting = Waiting("  {done} of {total} answers", self.print_text)
+
+    def on_evaluated(self, ended: int, answers: int) -> None:
+        """Print how many answers of an evaluation have ended, and the time left, from time to time."""
+        if self.waiting is not None:
+            self.waiting(ended, answers)
 
     def on_eval(
         self,

@@ -11,6 +11,7 @@ import torch
 from truing.analysis.current_events import mid_stage_name
 from truing.analysis.estimate import pass_at_json
 from truing.analysis.evaluation import Evaluation
+from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.config import Recipe, recipe_after_rollbacks
 from truing.distributed.sharding import computing_device
 from truing.doctor.live_doctor import stop_if_proven
@@ -30,7 +31,6 @@ from truing.trainer.collector import CollectedStep, Collector, logged_publicatio
 from truing.trainer.events import EventLog
 from truing.trainer.guard import instability
 from truing.trainer.interrupts import DeferredInterrupt
-from truing.trainer.result import TrainResult, evaluations_of
 from truing.trainer.rollback import Rollback, UnstableStep
 from truing.trainer.step_record import step_record
 from truing.trainer.update_doctor import UpdateDoctor
@@ -264,7 +264,11 @@ class Loop:
         with logged_publication(self.event_log, stage, step):
             self.session.publish(self.weights_version(stage, step))
         self.event_log.notify("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
-        evaluation = self.session.evaluate(name, partial(prove_evaluated, self.session))
+        evaluation = self.session.evaluate(
+            name,
+            partial(prove_evaluated, self.session),
+            lambda ended, answers: self.event_log.notify("evaluated", {"ended": ended, "answers": answers}),
+        )
         self.session.engine.release_memory()
         self.evaluations[name] = evaluation
         estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())

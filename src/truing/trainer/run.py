@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.algos import ALGORITHMS, UpdateConfig
+from truing.analysis.train_result import TrainResult
 from truing.config import Recipe, to_toml
 from truing.distributed.ranks import Ranks, check_started, join, named_losses
 from truing.engines.vllm.placed_servers import check_placed
@@ -24,7 +25,6 @@ from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
-from truing.trainer.result import TrainResult
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
@@ -55,7 +55,8 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     prediction = predict_memory(recipe)
     if ranks.is_first and prediction.total + prediction.main_memory >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
-    with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
+    threads = RunReader(out).run_json()["machine"]["threads"] if resume else None
+    with named_losses(ranks), closing(open_session(recipe, env, ranks, threads)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 
 

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 
+import torch
+
 from truing.config import Recipe
 from truing.config.other_trainers import ENVIRONMENT_VARIABLES
 from truing.learner.prompt_limit import truncation_notes
@@ -11,10 +13,12 @@ from truing.models.adapter_config import read_config, saved_template
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.route_support import is_moe, why_no_replay
 from truing.models.forward.score import causal_model
+from truing.utils.format import with_count
 
 
 def startup_notes(session: Session) -> Iterator[str]:
     """Yield the notes, a sentence each."""
+    yield from _chosen_threads(session)
     yield from _adapter_start(session)
     yield from _no_prefix_tree(session)
     yield from _no_routes(session)
@@ -27,6 +31,17 @@ def startup_notes(session: Session) -> Iterator[str]:
     yield from (
         f"{name} is set: {answer}" for name, answer in ENVIRONMENT_VARIABLES.items() if name in os.environ
     )
+
+
+def _chosen_threads(session: Session) -> Iterator[str]:
+    """Yield the number of threads that was chosen for a model that could use more."""
+    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    chosen = session.recipe.model.threads is None and session.ranks.size == 1
+    if chosen and causal_model(session.policy).device.type == "cpu" and threads < cores:
+        yield (
+            f"{with_count(threads, 'CPU thread')} on {cores} cores: for a small model, or on a busy machine,"
+            " more are slower; model.threads sets the number"
+        )
 
 
 def _adapter_start(session: Session) -> Iterator[str]:

@@ -79,7 +79,15 @@ def tool_names(session: Session) -> list[str]:
 
 def reward_definition(session: Session) -> dict[str, Any]:
     """Return what defines the rewards: function names with weights, and a hash of the training tasks."""
-    tasks = [(task.task_id, [dict(m) for m in task.messages], task.answer) for task in session.train_tasks]
+    tasks = [
+        (
+            task.task_id,
+            [dict(m) for m in task.messages],
+            task.answer,
+            *([dict(task.info)] if task.info else []),
+        )
+        for task in session.train_tasks
+    ]
     return {
         "rewards": reward_weights(session.env.rewards),
         "eval_tasks": [task.task_id for task in session.eval_tasks],

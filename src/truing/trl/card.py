@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import Verdict
 from truing.record import RunReader
-from truing.trainer.result import TrainResult, evaluations_of
 
 CARD = """---
 library_name: transformers

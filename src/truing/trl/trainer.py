@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from transformers import AutoConfig
 from transformers.trainer_utils import TrainOutput
 
+from truing.analysis.train_result import TrainResult
 from truing.api import evaluate, train
 from truing.config import Recipe, resolve, to_toml
 from truing.envs.base import Env
@@ -21,7 +22,6 @@ from truing.models.export import export
 from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
-from truing.trainer.result import TrainResult
 from truing.trl import card
 from truing.trl.adapters import lora_table
 from truing.trl.batches import Batches

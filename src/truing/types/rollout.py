@@ -23,6 +23,7 @@ class Task:
     answer: Any = None
     demonstration: str | tuple[AssistantMessage, ...] | None = None  # the policy's messages, turn by turn
     tools: tuple[ToolSpec, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what else graders need, by name
 
 
 @dataclass(frozen=True, eq=False)

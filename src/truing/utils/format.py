@@ -31,5 +31,10 @@ def escape_lines(text: str) -> str:
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return a remedy that names the nearest valid name; empty if none is near."""
-    similar = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f"did you mean {similar[0]!r}?" if similar else ""
+    nearest = nearest_name(name, valid)
+    return f"did you mean {nearest!r}?" if nearest else ""
+
+
+def nearest_name(name: str, valid: Iterable[str]) -> str:
+    """Return the nearest valid name; empty if none is near."""
+    return next(iter(difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)), "")

@@ -8,11 +8,11 @@ import pytest
 from command import truing
 
 from truing import api
+from truing.analysis.train_result import TrainResult
 from truing.config import resolve
 from truing.lab import acceptance as verify_module
 from truing.probes.run_probes import probes_by_name
 from truing.record import RunReader
-from truing.trainer.result import TrainResult
 
 pytestmark = pytest.mark.integration
 

@@ -103,8 +103,10 @@ def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
 def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:
     """Check a run directory by the rules; return whether the check fails."""
     from truing.doctor.postmortem import diagnose_run
+    from truing.terminal.waiting import Waiting
 
-    return _print_diagnosis(diagnose_run(run, select, ignore), run, run / "steps.jsonl", options)
+    diagnosis = diagnose_run(run, select, ignore, Waiting("judged {done} of {total} updates"))
+    return _print_diagnosis(diagnosis, run, run / "steps.jsonl", options)
 
 
 def _check_log(

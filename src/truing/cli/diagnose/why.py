@@ -32,11 +32,12 @@ def explain_run(
     from truing.doctor.hypotheses.explain import tainted_checkpoints, why
     from truing.doctor.hypotheses.run_history import RunHistory
     from truing.doctor.postmortem import diagnose_run
+    from truing.terminal.waiting import Waiting
 
     if not (run / "run.json").is_file():
         _explain_log(run, name, as_json)
         return
-    diagnosis = diagnose_run(run)
+    diagnosis = diagnose_run(run, on_progress=Waiting("judged {done} of {total} updates"))
     _refuse_without_reward(run, diagnosis)
     history = RunHistory.from_run(run, diagnosis)
     answers, tainted = why(history), tainted_checkpoints(diagnosis, history.recipe)

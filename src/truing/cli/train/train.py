@@ -95,8 +95,8 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         if ray:
             raise typer.Exit(start_ranks_by_ray(resolved, out, resume, ray))
         raise typer.Exit(start_ranks(resolved, out, resume))
-    from truing.api import train as run_recipe  # takes seconds, and only ranks need it
-    from truing.cli.train.run_result import print_result, result_json
+    from truing.api import run_recipe  # takes seconds, and only ranks need it
+    from truing.terminal.run_result import print_result, result_json
 
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from truing.envs.data.tables import csv_rows, parquet_rows
 from truing.errors import DataError
 from truing.utils.parse import parse_json
 
 SPEC_FORMS = (
-    "a .jsonl or .json file, a folder of .jsonl files, or hub/id,config,split; each may end in [:100]"
+    "a .jsonl, .json, .csv or .parquet file, a folder of .jsonl files, or hub/id,config,split; each may end"
+    " in [:100]"
 )
 
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<slice>[^\[\]]*)\])?")
@@ -118,8 +120,11 @@ def _local_rows(spec: DataSpec) -> Iterator[Row]:
     if not files:
         raise DataError("a data folder holds no .jsonl file", got=path, expected=SPEC_FORMS)
     for file in files:
+        if file.suffix == ".parquet":
+            yield from (Row(f"{file}[{i}]", values) for i, values in enumerate(parquet_rows(file)))
+            continue
         try:
-            text = file.read_text(encoding="utf-8")
+            text = file.read_text(encoding="utf-8-sig" if file.suffix == ".csv" else "utf-8")
         except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null byte
             raise DataError(
                 f"data cannot be read: {file}",
@@ -127,7 +132,10 @@ def _local_rows(spec: DataSpec) -> Iterator[Row]:
                 expected=SPEC_FORMS,
                 remedy="relative paths start at the folder that truing is run in",
             ) from error
-        yield from _parse_rows(file, text)
+        if file.suffix == ".csv":
+            yield from (Row(where, read) for where, read in csv_rows(file, text))
+        else:
+            yield from _parse_rows(file, text)
 
 
 def _parse_rows(file: Path, text: str) -> Iterator[Row]:

@@ -6,9 +6,9 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def draw(session, tasks, group_size, sampling_params, key, force_rate=0.0):
+    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
         params = replace(sampling_params, temperature=0.0) if key == ("eval",) else sampling_params
-        return real(session, tasks, group_size, params, key, force_rate)
+        return real(session, tasks, group_size, params, key, *args, **kwargs)
 
     return draw
 

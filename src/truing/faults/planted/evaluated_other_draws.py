@@ -8,9 +8,9 @@ from truing.faults.fault import Fault, patched
 def _wrong(real):
     calls = count()
 
-    def draw(session, tasks, group_size, sampling_params, key, force_rate=0.0):
+    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
         own = (*key, next(calls)) if key == ("eval",) else key
-        return real(session, tasks, group_size, sampling_params, own, force_rate)
+        return real(session, tasks, group_size, sampling_params, own, *args, **kwargs)
 
     return draw
 

@@ -9,9 +9,9 @@ def _wrong(real):
     def bare(task):
         return replace(task, messages=tuple(each for each in task.messages if each["role"] != "system"))
 
-    def draw(session, tasks, group_size, sampling_params, key, force_rate=0.0):
+    def draw(session, tasks, group_size, sampling_params, key, *args, **kwargs):
         tasks_without_system = [bare(task) for task in tasks] if key == ("eval",) else tasks
-        return real(session, tasks_without_system, group_size, sampling_params, key, force_rate)
+        return real(session, tasks_without_system, group_size, sampling_params, key, *args, **kwargs)
 
     return draw
 

@@ -6,8 +6,8 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def open_session(recipe, env, ranks):
-        session = real(recipe, env, ranks)
+    def open_session(recipe, env, *args):
+        session = real(recipe, env, *args)
         return replace(session, train_tasks=[*session.train_tasks[:4], *session.eval_tasks])
 
     return open_session

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from truing.analysis.evaluation import Evaluation
+from truing.analysis.train_result import evaluations_of
 from truing.config import resolve
 from truing.errors import LabError
 from truing.record import RunReader, StepRow
-from truing.trainer.result import evaluations_of
 
 LAST_DIVISOR = 4
 """Metrics of a run are means over its last stage's last quarter."""

@@ -8,6 +8,7 @@ import tomli_w
 
 from truing.analysis.compare import flatten
 from truing.analysis.evaluation import Evaluation
+from truing.analysis.train_result import evaluations_of
 from truing.errors import LabError
 from truing.lab.report.numbers import effect_text
 from truing.lab.run.design import FAULT_PREFIX
@@ -16,7 +17,6 @@ from truing.lab.store.lab import FIXES, Lab
 from truing.lab.store.ledger import Ledger, Promotion, Reproduction
 from truing.lab.verdicts.verdict import judge
 from truing.record import RunReader
-from truing.trainer.result import evaluations_of
 
 
 def promote_arm(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Path]:

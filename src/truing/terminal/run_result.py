@@ -1,4 +1,4 @@
-"""The text and the JSON line that `truing train` prints at the end."""
+"""What a finished run prints: directory, evaluations, the doctor's findings, the next commands; or JSON."""
 
 import os
 import shutil
@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from truing.analysis.estimate import pass_at_json, pass_at_text
+from truing.analysis.train_result import TrainResult
+from truing.doctor.verdict import FINDING_VERDICTS
 from truing.record import RunReader
-from truing.trainer.result import TrainResult
 from truing.utils.format import escape_lines, with_count
 from truing.utils.jsonl import dump_json
 
@@ -20,8 +21,11 @@ def command_name() -> str:
     """Return the command that calls Truing: its name if it is on the PATH, else its path."""
     if shutil.which("truing"):
         return "truing"
-    script = os.path.relpath(sys.argv[0])
-    return "python -m truing" if script.endswith("__main__.py") else script
+    called, beside_python = Path(sys.argv[0]), Path(sys.executable).with_name("truing")
+    if called.name == "truing":
+        return os.path.relpath(called)
+    is_module = called.name == "__main__.py" or not beside_python.exists()
+    return "python -m truing" if is_module else os.path.relpath(beside_python)
 
 
 def result_json(result: TrainResult) -> str:
@@ -38,8 +42,6 @@ def result_json(result: TrainResult) -> str:
 
 def doctor_line(run: Path, command: str) -> tuple[str, str]:
     """Return the doctor's findings during the run as a line with its style, strongest first."""
-    from truing.doctor.verdict import FINDING_VERDICTS
-
     reader = RunReader(run)
     found_codes = [
         event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload

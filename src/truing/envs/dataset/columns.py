@@ -1,0 +1,164 @@
+"""A row of own data as a task: which columns are read, and what is wrong with one that cannot be."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from truing.envs.data.rows import Row
+from truing.envs.dataset.config import DatasetConfig
+from truing.envs.dataset.messages import (
+    message_texts,
+    prompt_and_demonstration,
+    read_completion,
+    read_messages,
+    read_tools,
+)
+from truing.envs.dataset.named_rewards import answer_checks
+from truing.errors import DataError
+from truing.types.rollout import Task
+from truing.utils.format import nearest_name
+
+MEANINGS = {
+    "prompt": ("messages", "question", "instruction", "query", "problem", "input", "text", "conversations"),
+    "answer": ("solution", "label", "target", "ground_truth", "final_answer", "output", "reference"),
+    "completion": ("response", "output", "demonstration", "chosen"),
+    "tools": ("functions",),
+}
+"""Names of columns with the same content in other data sets."""
+
+
+class Columns:
+    """Reads rows by the columns that the recipe names."""
+
+    def __init__(self, config: DatasetConfig) -> None:
+        self._config = config
+        self._answer_checks = answer_checks(config)
+
+    def task(self, row: Row, prefix: str) -> Task:
+        """Return a row as a task; ``prefix`` begins its id.
+
+        Raises:
+            DataError: A column is missing or unusable; the error names file, row and the nearest column.
+        """
+        config, read = self._config, set[str]()
+        prompt_column = self._prompt_column(row)
+        answer = self._answer(row, read)
+        completion = self._optional("completion", row, read)
+        tools = self._optional("tools", row, read)
+        identity = self._optional("id", row, read)
+        read.add(prompt_column)
+        with _Place(row, prompt_column):
+            messages = read_messages(row.values[prompt_column])
+            prompt, demonstration = prompt_and_demonstration(messages, keep_last=completion is not None)
+        if completion is not None:
+            with _Place(row, self._name("completion")):
+                demonstration = read_completion(completion)
+        with _Place(row, self._name("tools")):
+            specs = () if tools is None else read_tools(tools)
+        if config.system and prompt[0]["role"] != "system":
+            prompt = ({"role": "system", "content": config.system}, *prompt)
+        name = _content_hash(prompt, answer) if identity is None else identity
+        return Task(
+            task_id=f"{prefix}{name}",
+            family="dataset",
+            messages=prompt,
+            answer=answer,
+            demonstration=demonstration,
+            tools=specs,
+            info={column: value for column, value in row.values.items() if column not in read},
+        )
+
+    def split_key(self, row: Row, task: Task) -> str:
+        """Return what keeps rows in one split: the value of ``split_column``, or the prompt."""
+        column = self._config.split_column
+        if column is None:
+            return message_texts(task.messages)
+        if row.values.get(column) is None:
+            raise _missing(row, column, "split_column")
+        return str(row.values[column])
+
+    def _name(self, role: str) -> str:
+        """Return the column of a role."""
+        return getattr(self._config, f"{role}_column") or role
+
+    def _prompt_column(self, row: Row) -> str:
+        """Return the column of the prompt."""
+        if self._config.prompt_column is not None:
+            if row.values.get(self._config.prompt_column) is None:
+                raise _missing(row, self._config.prompt_column, "prompt_column")
+            return self._config.prompt_column
+        found = [name for name in ("prompt", "messages") if row.values.get(name) is not None]
+        if len(found) == 2:
+            raise DataError(
+                f"{row.where} has two columns for the prompt",
+                got="prompt and messages",
+                remedy='choose one: set env.prompt_column = "prompt" or "messages"',
+            )
+        if not found:
+            raise _missing(row, "prompt", "prompt_column")
+        return found[0]
+
+    def _answer(self, row: Row, read: set[str]) -> Any:
+        """Return the right answer, which all rewards can use; None if it has none and none reads it."""
+        answer = self._optional("answer", row, read)
+        if answer is None and self._answer_checks:
+            raise _missing(row, self._name("answer"), "answer_column")
+        for check in self._answer_checks:
+            try:
+                check(answer)
+            except ValueError as error:
+                raise DataError(
+                    f"a reward cannot use column {self._name('answer')!r} of {row.where}",
+                    got=repr(answer),
+                    expected=error,
+                ) from error
+        return answer
+
+    def _optional(self, role: str, row: Row, read: set[str]) -> Any:
+        """Return a column's value, or None if it is missing and the recipe does not name it."""
+        name = self._name(role)
+        read.add(name)
+        value = row.values.get(name)
+        if value is None and getattr(self._config, f"{role}_column") is not None:
+            raise _missing(row, name, f"{role}_column")
+        return value
+
+
+class _Place:
+    """Names the column and the row of a value that cannot be read."""
+
+    def __init__(self, row: Row, column: str) -> None:
+        self._row, self._column = row, column
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError):
+            shown = repr(self._row.values.get(self._column))
+            raise DataError(
+                f"column {self._column!r} of {self._row.where} cannot be used",
+                got=shown if len(shown) <= 300 else f"{shown[:300]} […]",
+                expected=error,
+            ) from error
+
+
+def _missing(row: Row, column: str, key: str) -> DataError:
+    """Return the error for a column that a row lacks, with the nearest that it has."""
+    names = list(row.values)
+    meant = [name for name in MEANINGS.get(key.removesuffix("_column"), ()) if name in names]
+    nearest = meant[0] if meant else nearest_name(column, names)
+    empty = "is empty in" if column in names else "is not a column of"
+    return DataError(
+        f"{column!r} {empty} {row.where}",
+        got=f"the columns {', '.join(names)}",
+        expected=f"a column {column!r}, or another one that env.{key} names",
+        remedy=f'set env.{key} = "{nearest or "…"}"{", the nearest column" if nearest else ""}',
+    )
+
+
+def _content_hash(prompt: Sequence[Mapping[str, Any]], answer: Any) -> str:
+    """Return a name for a row without an id, which does not depend on its place in the file."""
+    content = json.dumps([list(map(dict, prompt)), answer], sort_keys=True, default=repr)
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -1,0 +1,78 @@
+"""Own data as an environment: each row is a task of one turn."""
+
+from collections.abc import Sequence
+
+from truing.envs.base import Split, hash_fraction, prompt_key
+from truing.envs.data.rows import Row, parse_spec, read_rows
+from truing.envs.data.usable_rows import UsableRows, row_name, usable_rows
+from truing.envs.dataset.columns import Columns
+from truing.envs.dataset.config import DatasetConfig
+from truing.envs.dataset.named_rewards import make_rewards
+from truing.errors import DataError
+from truing.types.rollout import Task
+
+Placed = tuple[Task, Row]
+"""A task, and the row that it was read from."""
+
+
+class Dataset:
+    """Rows with a prompt; the answer and all other columns are for the rewards that the recipe names."""
+
+    Config = DatasetConfig
+
+    def __init__(self, config: DatasetConfig) -> None:
+        self.config = config
+        self.rewards = make_rewards(config)
+        self._columns = Columns(config)
+        read = self._read(config.data, "")
+        train, evaluation, self.notes = read.converted, [], read.notes()
+        if config.eval_data is None:
+            train, evaluation = self._held_out(train)
+        else:
+            apart = self._read(config.eval_data, "eval/")
+            evaluation, self.notes = apart.converted, (*self.notes, *apart.notes())
+        _check_apart(train, evaluation)
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": [task for task, _ in train][: config.train_limit],
+            "eval": [task for task, _ in evaluation][: config.eval_limit],
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Return the rows of a split, in the order of the data."""
+        return self._tasks[split]
+
+    def _read(self, data: str | Sequence[str], prefix: str) -> UsableRows[Placed]:
+        """Return the tasks of all specs."""
+        specs = [data] if isinstance(data, str) else data
+        rows = [row for spec in specs for row in read_rows(parse_spec(spec))]
+        return usable_rows(
+            rows,
+            lambda row: (self._columns.task(row, prefix), row),
+            name=row_name,
+            key=lambda placed: placed[0].task_id,
+        )
+
+    def _held_out(self, placed: Sequence[Placed]) -> tuple[list[Placed], list[Placed]]:
+        """Return the rows to train on, and a share for evaluation: the keys with the smallest hashes."""
+        keys = [self._columns.split_key(row, task) for task, row in placed]
+        ordered = sorted(set(keys), key=lambda key: (hash_fraction("split", self.config.seed, key), key))
+        count = max(1, round(self.config.eval_share * len(ordered)))  # few rows have an evaluation too
+        chosen = set(ordered[:count])
+        return (
+            [each for each, key in zip(placed, keys, strict=True) if key not in chosen],
+            [each for each, key in zip(placed, keys, strict=True) if key in chosen],
+        )
+
+
+def _check_apart(train: Sequence[Placed], evaluation: Sequence[Placed]) -> None:
+    """Raise if a prompt is trained on and evaluated."""
+    trained_on = {prompt_key(task): row.where for task, row in train}
+    for task, row in evaluation:
+        if place := trained_on.get(prompt_key(task)):
+            raise DataError(
+                "a row for evaluation has the prompt of a row to train on",
+                got=f"{row.where} and {place}: {task.messages[-1]['content']!r:.200}",
+                expected="each prompt in one split",
+                remedy="remove it from one of the files, or leave out env.eval_data: a share of env.data"
+                " is then kept for evaluation",
+            )

@@ -22,7 +22,7 @@ from truing.distributed.ranks import Ranks, join
 from truing.learner import session as session_module
 from truing.learner.learner import open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
-from truing.learner.restore import dtype_of_masters
+from truing.learner.restore import needs_fsdp
 from truing.models.builtin import ensure_built
 from truing.utils.memory import release_freed_memory
 
@@ -37,7 +37,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         small = recipe_of("tiny", args)
-        ranks = join("cpu", 1, 300, mesh_of_one=dtype_of_masters(small) is not None)
+        ranks = join("cpu", 1, 300, mesh_of_one=needs_fsdp(small))
         measured(small, ranks)
         ranks.on_first(
             "the model", lambda: write(Path(folder), torch.bfloat16 if args.full else torch.float32)

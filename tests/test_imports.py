@@ -52,6 +52,7 @@ MAY_IMPORT = {
         " instrumentation trainer"
     ),
     "__init__": "types rewards envs api",
+    "trl": ("errors utils types config record models rewards envs doctor terminal learner trainer api"),
     "bench": "errors utils types models rewards engines api",
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types distributed models doctor instrumentation",
@@ -60,7 +61,7 @@ MAY_IMPORT = {
     ),
     "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
-    "docgen": "config envs metrics doctor",
+    "docgen": "config envs metrics doctor trl",
     "cli": (
         "errors utils types distributed config record analysis models engines cluster checks doctor terminal "
         "learner trainer api bench probes faults lab board docgen"
@@ -69,7 +70,12 @@ MAY_IMPORT = {
 }
 """The product, from the bottom up."""
 
-LIBRARIES = {"ops": {"torch"}, "types": {"torch"}, "errors": set(), "utils": {"numpy", "torch", "psutil"}}
+LIBRARIES = {
+    "ops": {"torch"},
+    "types": {"torch"},
+    "errors": set(),
+    "utils": {"anyio", "httpx2", "numpy", "psutil", "torch"},
+}
 """What the rooms of pure formulas may import from outside; math and typing come with Python."""
 
 

@@ -47,7 +47,7 @@ SHAPES = {
 
 
 def test_there_is_a_recipe_for_each_size_of_card():
-    assert {path.stem for path in CUDA} == {"24gb", "48gb", "80gb", "ppo"}
+    assert {path.stem for path in CUDA} == {"24gb", "24gb-nf4", "48gb", "80gb", "ppo"}
 
 
 @pytest.mark.parametrize("path", CUDA, ids=lambda path: path.stem)

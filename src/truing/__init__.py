@@ -1,5 +1,6 @@
 """Truing trains language-model agents and proves during training that every number is right."""
 
+import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ __all__ = [
     "train",
 ]
 __version__ = "0.1.0"
+
+# peft imports bitsandbytes, which on a CPU advises to install kernels whose products have other bits
+logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 _HOMES = {
     "check": "truing.api",

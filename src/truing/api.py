@@ -175,6 +175,13 @@ def evaluate(
             "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
         )
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
+    if not recipe.eval.tasks:
+        raise RecipeError(
+            "the recipe evaluates nothing",
+            got="eval.tasks = 0",
+            expected="at least two evaluation tasks",
+            remedy="add eval.tasks=128",
+        )
     if is_run:
         require_trust(recipe, target, trust)
     with closing(open_session(*_recipe_and_env(recipe, rewards, tools, env))) as session:

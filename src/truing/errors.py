@@ -6,7 +6,8 @@ TruingError                     exit code 2; the message has the parts what, got
 ├── ModelError                  a model, tokenizer or chat template
 ├── InvalidValueError           an invalid argument, type or sampling parameter
 ├── RewardError                 a reward function that raised, or returned something other than a number
-│   └── RewardCrash             a reward function that hung, or crashed its process
+│   ├── RewardCrash             a reward function that hung, or crashed its process
+│   └── NoReward                a rollout that no reward function applies to
 ├── JudgeUnavailable            a judge that cannot be reached, or replies without a score
 ├── SkipGroup                   the same, if the recipe then skips the group
 ├── RolloutError                no attempt of a step can be trained on, or evaluated
@@ -131,6 +132,10 @@ class RecordError(TruingError):
 
 class RewardCrash(RewardError):
     """Raised where a reward function hangs, or ends its process: its attempt is an error."""
+
+
+class NoReward(RewardError):
+    """Raised where no reward function applies to a rollout: its attempt is an error, never a reward of 0."""
 
 
 class JudgeUnavailable(TruingError):

@@ -25,7 +25,7 @@ from truing.record import RunReader
 pytestmark = pytest.mark.integration
 
 SCRIPT = Path(train_matrix.__file__)
-QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead"]
+QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead", "grpo+lora+nf4"]
 BFLOAT16 = ["sft+full+bfloat16", "grpo+lora+bfloat16"]
 EVERY = [
     f"{algorithm}+{weights}"
@@ -33,6 +33,8 @@ EVERY = [
     for weights in ("full", "lora")
 ] + QUICK[2:]
 ALL = "ppo-all+full"
+OFFLOADED = ["grpo+lora+offload", "sft+full+bfloat16+offload"]
+TEN = [f"{algorithm}+{weights}+ten" for algorithm in ("sft", "grpo", "ppo") for weights in ("full", "lora")]
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 TABLES = ("trainable", "critic", "reference", "optimizer")
 EXACT = ("tokens/trained", "tokens/sampled", "reward/mean", "length/mean")
@@ -100,15 +102,16 @@ def alone(tmp_path_factory):
     return {name: train_matrix.train(folder, name) for name in [*QUICK, *BFLOAT16, ALL]}
 
 
-def resumed(run, out, step=1):
+def resumed(run, out, step=1, name=ALL):
     """Name the work that goes on from a checkpoint of a run."""
-    return f"{ALL}@{out}={run}/checkpoints/ppo-{step:06d}"
+    return f"{name}@{out}={run}/checkpoints/ppo-{step:06d}"
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory, alone):
-    """Runs of two ranks; two of them resumed, from checkpoints of two ranks and of one."""
-    work = [*QUICK, *BFLOAT16, ALL, resumed(ALL, "2to2"), resumed(alone[ALL], "1to2")]
+    """Runs of two ranks; three of them resumed, from checkpoints of two ranks and of one."""
+    work = [*QUICK, *BFLOAT16, ALL, resumed(ALL, "2to2"), resumed(alone[ALL], "1to2"), *OFFLOADED]
+    work.append(resumed(ALL, "offloaded", name=f"{ALL}+offload"))
     return train(tmp_path_factory.mktemp("two"), work, *forked_ranks.command(2))
 
 
@@ -154,9 +157,28 @@ def test_every_algorithm_with_two_and_with_three_ranks(tmp_path):
 
 
 @pytest.mark.slow
+def test_ten_updates_of_two_and_of_three_ranks_are_those_of_one_process(tmp_path):
+    one = train(tmp_path / "1", TEN, sys.executable)
+    for ranks in (2, 3):
+        several = train(tmp_path / str(ranks), TEN, *forked_ranks.command(ranks))
+        for name in TEN:
+            assert_equal(several[name], one[name])
+            got, expected = tensors(several[name], "trainable"), tensors(one[name], "trainable")
+            weights = float((got - expected).norm() / expected.norm())
+            assert weights < 1e-6
+            pairs = list(zip(metrics(several[name]), metrics(one[name]), strict=True))
+            norm = max(abs(a["grad/norm"] / b["grad/norm"] - 1) for a, b in pairs)
+            loss = max(abs(a["loss/total"] - b["loss/total"]) for a, b in pairs)
+            print(f"{name}, {ranks} ranks: weights {weights:.1e}, gradient norm {norm:.1e}, loss {loss:.1e}")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "names"),
-    [(2, ("sft+lora", "grpo+full", "ppo+lora", "ppo-separate+full")), (4, ("sft+lora", "sft+full"))],
+    [
+        (2, ("sft+lora", "grpo+full", "ppo+lora", "ppo-separate+full")),
+        (4, ("sft+lora", "sft+full", "ppo-all+full")),
+    ],
 )
 def test_two_replicas_whole_or_sharded_are_one_process(ranks, names, tmp_path):
     replicated = [f"{name}+replicated" for name in names]
@@ -222,6 +244,15 @@ def test_each_rank_writes_its_shards(two, alone):
 
 def test_as_many_ranks_resume_bit_for_bit(two):
     assert_same_run(two[ALL], two["2to2"], audits=False)
+
+
+@pytest.mark.parametrize("name", OFFLOADED)
+def test_weights_of_two_ranks_in_main_memory_are_the_same_bits(name, two):
+    assert_same_run(two[name], two[name.removesuffix("+offload")], audits=False)
+
+
+def test_two_ranks_resume_with_their_weights_in_main_memory(two):
+    assert_same_run(two[ALL], two["offloaded"], audits=False)
 
 
 def test_other_numbers_of_ranks_resume(two, alone, tmp_path):

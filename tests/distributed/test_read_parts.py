@@ -1,5 +1,6 @@
-"""Each of two ranks reads its part of each weight: tied ones, stacked experts, another dtype."""
+"""Each rank reads its part of each weight: tied ones, stacked experts, another dtype."""
 
+import os
 import subprocess
 
 import forked_ranks
@@ -13,9 +14,10 @@ from truing.models.builtin import ensure_built
 pytestmark = pytest.mark.integration
 
 
-def two_ranks(*words):
+def two_ranks(*words, ranks=2, **env):
     return subprocess.run(
-        [*forked_ranks.command(2), parts_of_models.__file__, *map(str, words)],
+        [*forked_ranks.command(ranks), parts_of_models.__file__, *map(str, words)],
+        env=os.environ | env,
         capture_output=True,
         text=True,
         timeout=120,
@@ -32,6 +34,18 @@ def copy_tokenizer(folder):
 
 def test_the_parts_of_two_ranks_are_the_weights():
     process = two_ranks("tiny", "float32", "tiny-moe", "float32", "tiny", "bfloat16", "tiny-moe", "bfloat16")
+    assert process.returncode == 0, process.stderr[-3000:]
+
+
+def test_fsdp_holds_the_parts_of_two_ranks_in_main_memory():
+    process = two_ranks("tiny", "float32", "tiny-moe", "bfloat16", OFFLOAD="1")
+    assert process.returncode == 0, process.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", [{}, {"OFFLOAD": "1"}])
+def test_the_parts_of_two_replicas_of_two_ranks_are_the_weights(env):
+    process = two_ranks("tiny", "float32", "tiny-moe", "bfloat16", ranks=4, REPLICATE="2", **env)
     assert process.returncode == 0, process.stderr[-3000:]
 
 

@@ -41,7 +41,10 @@ STAGES = {
 
 
 def recipe(name: str) -> dict:
-    """Return a recipe by its name: algorithm, weights, "vllm", "vllm-ahead", "replicated", "bfloat16"."""
+    """Return a recipe by its name: algorithm, weights, and a variant.
+
+    "vllm", "vllm-ahead", "replicated", "bfloat16", "nf4", "offload"; "ten" has ten updates.
+    """
     algorithm, weights, *variant = name.split("+")
     options, ranks = STAGES[algorithm], int(os.environ.get("WORLD_SIZE", "1"))
     if variant == ["vllm"]:
@@ -49,8 +52,14 @@ def recipe(name: str) -> dict:
     if variant == ["vllm-ahead"]:
         ahead = {"kind": "vllm", "ahead": 1}
         options = {**options, "engine": ahead, "correction": {"method": "truncate"}}
-    if variant == ["bfloat16"]:
+    if "bfloat16" in variant:
         options = {**options, "model": {**MODEL, "dtype": "bfloat16"}}
+    if variant == ["ten"]:
+        stage = algorithm.split("-")[0]
+        once = {"inner_epochs": 1, "minibatches": 1} if "inner_epochs" in options[stage] else {}
+        options = {**options, stage: {**options[stage], "steps": 10, **once}}
+    if variant == ["nf4"]:
+        options = {**options, "model": {**MODEL, "quantization": "nf4"}}
     replicate = int(os.environ.get("REPLICATE", "1"))
     if variant == ["replicated"]:
         replicate = min(2, ranks)
@@ -63,7 +72,7 @@ def recipe(name: str) -> dict:
         "sampling": {"max_new_tokens": 6},
         "eval": {"tasks": 4},
         "optimizer": {"micro_batch_tokens": 120},
-        "trainer": {"ranks": ranks, "replicate": replicate},
+        "trainer": {"ranks": ranks, "replicate": replicate, "offload": "offload" in variant},
         **options,
     }
 

@@ -228,3 +228,34 @@ def test_without_an_answer_the_own_reward_refuses(env, attempt):
     bare = replace(env.tasks("train")[0], answer=None)
     with pytest.raises(TruingError, match="task train has no answer"):
         grade(attempt(bare, "5"), env.rewards)
+
+
+ENDLESS = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked.get("method") == "tools/list":
+        tool = {"name": "t", "inputSchema": {"type": "object"}}
+        result = {"tools": [tool] * 100, "nextCursor": "more"}
+    elif asked.get("method") == "initialize":
+        version = asked["params"]["protocolVersion"]
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}}
+        result["serverInfo"] = {"name": "endless", "version": "1"}
+    else:
+        result = {}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def test_a_list_of_tools_without_an_end_is_an_error(make, tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    with pytest.raises(TruingError, match="lists too many tools"):
+        make(command=[sys.executable, str(tmp_path / "endless.py")])
+
+
+def test_what_a_server_writes_before_it_ends_is_in_the_error_and_not_on_the_terminal(make, capfd):
+    program = "import sys; print('garbage\\n' * 1000, flush=True); sys.exit('the license has expired')"
+    with pytest.raises(TruingError, match="the license has expired"):
+        make(command=[sys.executable, "-c", program])
+    assert capfd.readouterr() == ("", "")

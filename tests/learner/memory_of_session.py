@@ -11,7 +11,7 @@ from truing.config import resolve
 from truing.distributed.ranks import join
 from truing.learner.learner import open_learner
 from truing.learner.memory_budget import MemoryBudget, MemoryNeed
-from truing.learner.restore import dtype_of_masters
+from truing.learner.restore import needs_fsdp
 from truing.learner.session import open_session
 from truing.utils.memory import bytes_in_use
 
@@ -21,7 +21,7 @@ def main(table: dict) -> int:
     recipe, cpu = resolve(table), torch.device("cpu")
     small = resolve({**table, "model": {**table["model"], "name": "tiny"}})
     for each in (small, recipe):  # the first brings what any run needs: libraries, threads, FSDP2
-        ranks = join("cpu", replicate=1, timeout=60, mesh_of_one=dtype_of_masters(each) is not None)
+        ranks = join("cpu", replicate=1, timeout=60, mesh_of_one=needs_fsdp(each))
         before = bytes_in_use(cpu)
         session = open_session(each, env_from_recipe(each), ranks)
         learner = open_learner(session, each.stages[0], MemoryBudget(MemoryNeed(0, 1), 1, 1), resume=None)

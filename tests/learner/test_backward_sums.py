@@ -1,10 +1,12 @@
 """The sum of the backward passes equals the optimizer's gradient, times one factor."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
-from truing.learner.backward_sums import check_at_optimizer, record_backward
+from truing.learner.backward_sums import BackwardSums, check_at_optimizer, record_backward
 
 
 def update(meddle=lambda model, optimizer: None, between=lambda model: None):
@@ -84,3 +86,18 @@ def test_a_left_over_gradient_is_foreign():
     with check_at_optimizer(optimizer, left, handed) as facts:
         optimizer.step()
     assert facts[0]["foreign"] == ["b"]
+
+
+def test_ranks_exchange_sums_in_main_memory():
+    """A tensor that is pickled on cuda:1 is unpickled there, and cannot be added to one on cuda:0."""
+    sums, sent = BackwardSums(), []
+    on_gpu = SimpleNamespace(cpu=lambda: torch.tensor([1.0, 2.0]))
+    sums.sums, sums.abs_sums, sums.passes_by_weight = {"w": on_gpu}, {"w": on_gpu}, {"w": [0]}
+
+    def gather(what, value):
+        sent.append(value)
+        return [value, value]
+
+    sums.exchange(SimpleNamespace(gather=gather))
+    assert isinstance(sent[0][0]["w"], torch.Tensor)
+    assert sums.sums["w"].tolist() == sums.abs_sums["w"].tolist() == [2.0, 4.0]

@@ -85,6 +85,29 @@ def test_a_published_shape_is_predicted_without_its_weights(table, tmp_path, con
     assert f"need {prediction.total / GB:.2f} GB by their shapes (base" in prediction.text()
 
 
+@pytest.mark.parametrize(
+    ("config", "dtype", "gigabytes"),
+    [(QWEN25_7B, "bfloat16", 6.5), (QWEN25_7B, "float32", 8.7), (LLAMA3_8B, "bfloat16", 6.7)],
+)
+def test_a_7b_base_in_4_bits_takes_less_than_9_gb(table, tmp_path, config, dtype, gigabytes):
+    """4.5 bits for each weight of a linear layer; the embedding and the head are not quantized."""
+    config.save_pretrained(tmp_path)
+    model = {"name": str(tmp_path), "dtype": dtype, "quantization": "nf4"}
+    prediction = predict_memory(resolve(table(dtype, LORA) | {"model": model}))
+    assert prediction.total / GB == pytest.approx(gigabytes, abs=0.05)
+    assert prediction.total / GB < 9
+    assert prediction.sampler == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_it_counts_the_bytes_of_a_base_in_4_bits(table, dtype):
+    model = {"name": "tiny", "dtype": dtype, "quantization": "nf4", "threads": 1}
+    recipe = resolve(table(dtype, LORA) | {"model": model})
+    prediction = predict_memory(recipe)
+    session = open_session(recipe, env_from_recipe(recipe))
+    assert prediction.base + prediction.trained == sum(bytes_by_storage(session.policy).values())
+
+
 def test_copies_of_references_and_critics(table):
     ppo = {
         "ppo": {
@@ -146,9 +169,13 @@ def test_beside_servers_whole_weights_are_in_main_memory(table, monkeypatch, kin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lora", [False, LORA], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    ("lora", "quantization"),
+    [(False, None), (LORA, None), (LORA, "nf4")],
+    ids=["full", "lora", "nf4"],
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
+def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora, quantization):
     """A random model of 100 million weights, half of them in its layers."""
     config = Qwen2Config(
         vocab_size=32000,
@@ -165,6 +192,7 @@ def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
     byte_tokenizer().save_pretrained(folder)
     recipe = table(dtype, lora, name=str(folder), stages=["sft"])
     del recipe["grpo"]
+    recipe["model"]["quantization"] = quantization
     (tmp_path / "recipe.json").write_text(json.dumps(recipe))
     script = Path(memory_of_session.__file__)
     done = subprocess.run(
@@ -174,9 +202,8 @@ def test_a_process_grows_by_what_is_predicted(table, tmp_path, dtype, lora):
         check=True,
     )
     predicted = predict_memory(resolve(recipe)).total
-    print(
-        f"{dtype}, lora {bool(lora)}: predicted {predicted / GB:.3f} GB, grew {int(done.stdout) / GB:.3f} GB"
-    )
+    name = f"{dtype}, lora {bool(lora)}, {quantization}"
+    print(f"{name}: predicted {predicted / GB:.3f} GB, grew {int(done.stdout) / GB:.3f} GB")
     # oneDNN's prepared products and the allocator's remainders are some ten megabytes, of any model
     assert int(done.stdout) == pytest.approx(predicted, rel=0.05, abs=1e8)
 

@@ -188,7 +188,10 @@ def test_another_base_is_known_by_its_digest_or_else_by_its_name(loaded, folder,
     policy = start(loaded, folder)
     exported = tmp_path / "exported"
     export(policy, loaded, PARAMS, exported, "adapter")
-    assert json.loads((exported / "base.json").read_text()) == {"digest": base_digest(policy)}
+    assert json.loads((exported / "base.json").read_text()) == {
+        "digest": base_digest(policy),
+        "quantization": None,
+    }
 
     moved = shutil.copytree(tiny_folder, tmp_path / "moved")
     message = refused(load(str(moved), device="cpu"), folder)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from truing.errors import RewardError
-from truing.rewards import PerTurn, grade
+from truing.errors import NoReward, RewardError
+from truing.rewards import NotApplicable, PerTurn, grade, prepare
 from truing.types.rollout import Rollout, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
@@ -112,6 +112,9 @@ def test_no_functions_and_infinite_sums_are_errors():
         grade(attempt("4"), {"right": (right, float("nan"))})
     with pytest.raises(RewardError, match="weighted sum"):
         grade(attempt("4"), {"big": (lambda r, t: 1e308, 1e10)})
+    with pytest.raises(RewardError, match="too large"):  # its square is infinite in float32
+        grade(attempt("4"), {"big": (lambda r, t: 1e308, 1.0)})
+    assert grade(attempt("4"), {"big": (lambda r, t: 1e18, 1.0)}).reward == 1e18
 
 
 @pytest.mark.parametrize(("scores", "weight"), [([1e308, 1e308], 0.0), ([1e308, -1e308], 10.0)])
@@ -158,3 +161,29 @@ def test_a_function_that_exits_is_an_error_and_ends_no_training():
 
     with pytest.raises(RewardError, match="SystemExit"):
         grade(attempt("4"), {"leave": (leave, 1.0)})
+
+
+def test_a_function_that_does_not_apply_has_no_part():
+    rewards = {"right": (right, 2.0), "other": (lambda rollout, task: NotApplicable(), 5.0)}
+    assert grade(attempt("4"), rewards)[:2] == (2.0, {"right": 1.0})
+    with pytest.raises(NoReward, match="no reward function applies to task 't-17'"):
+        grade(attempt("4"), {"other": rewards["other"]})
+
+
+def test_functions_that_judge_together_get_all_rollouts_once():
+    class Together:
+        def __init__(self):
+            self.seen = []
+
+        def prepare(self, rollouts):
+            self.seen.append([rollout.text for rollout in rollouts])
+
+    together = Together()
+
+    def judged(rollout, task):
+        return 0.0
+
+    judged.prepare = together.prepare
+    also = type("Also", (), {"prepare": together.prepare, "__call__": judged})()
+    prepare({"a": (judged, 1.0), "b": (also, 1.0), "c": (right, 1.0)}, [attempt("x"), attempt("y")])
+    assert together.seen == [["x", "y"]]

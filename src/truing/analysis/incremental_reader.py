@@ -9,8 +9,9 @@ from truing.analysis.valid_events import read_events
 from truing.errors import RecordError
 from truing.record.reader import Event, RunReader, has_writer
 from truing.record.steps_reader import StepsReader, declared_numbers
-from truing.record.store import EVENTS
+from truing.record.store import EVENTS, STEPS
 from truing.record.update_columns import UpdateColumns
+from truing.utils.format import with_count
 
 
 class IncrementalReader:
@@ -43,6 +44,14 @@ class IncrementalReader:
     def columns(self) -> UpdateColumns:
         """The metrics of every update."""
         return self.steps_reader.columns
+
+    @property
+    def missing_updates(self) -> list[str]:
+        """Gaps in the numbers of updates, by stage: lines that steps.jsonl has lost."""
+        return [
+            f"{STEPS} lacks {with_count(count, 'update')} of {stage}: restore it from a copy"
+            for stage, count in self.columns.missing_updates.items()
+        ]
 
     def refresh(self) -> bool:
         """Read new records and return whether there were any."""

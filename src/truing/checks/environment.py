@@ -40,7 +40,7 @@ def attempts_end(trial: TrialRun) -> CheckResult:
     for episode in trial.episodes:
         if episode.error is not None:
             findings.append(Finding.from_error(episode.task.task_id, episode.error))
-        elif not episode.grades:
+        elif any(rollout.status is Status.ERROR for rollout in episode.rollouts):
             findings.append(_crash_finding(episode))
     return check_result(len(trial.episodes), findings)
 

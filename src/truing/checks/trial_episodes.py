@@ -129,7 +129,7 @@ def _run_twice(task: Task, turn_source: TurnSource, context: EpisodeContext) -> 
         )
     except DataError as error:
         return TrialEpisode(task, (), (), error)
-    if any(rollout.status is Status.ERROR for rollout in group.rollouts):
+    if not context.env.rewards or any(rollout.status is Status.ERROR for rollout in group.rollouts):
         return TrialEpisode(task, group.rollouts, ())
     try:
         with context.running_workers() as workers:

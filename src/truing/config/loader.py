@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ from truing.config.doctor import check_suppressed
 from truing.config.other_trainers import EQUIVALENT_KEYS
 from truing.config.overrides import unknown_key, with_overrides
 from truing.config.recipe import Recipe
+from truing.config.table_limits import check_limits
 from truing.errors import RecipeError
+from truing.utils.parse import parse_toml
 
 EXPECTED_BY_ERROR = {
     "model_type": "a table: set its keys one by one, as in lora.rank=8",
@@ -44,17 +45,20 @@ def read_table(path: str | Path) -> dict[str, Any]:
     """Return the table of a recipe's file, unvalidated; the path may be the name of a built-in recipe."""
     path = recipe_path(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError("the recipe cannot be read", got=error, expected="a TOML file") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise RecipeError(
             f"{path} is not TOML", got=error, remedy="see docs/recipes.md for an example"
         ) from error
+    check_limits(table)  # before the overrides, which copy it
+    return table
 
 
 def resolve(table: Mapping[str, Any]) -> Recipe:
     """Validate a recipe given as a table."""
+    check_limits(table)
     try:
         recipe = Recipe.model_validate(table)
         _check_stages(recipe)

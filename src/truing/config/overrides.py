@@ -1,7 +1,6 @@
 """Overrides: single recipe keys, changed on the command line or by the guard."""
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, get_args
@@ -10,6 +9,7 @@ from pydantic import BaseModel
 
 from truing.config.recipe import Recipe
 from truing.errors import RecipeError
+from truing.utils.parse import parse_toml
 
 
 def with_overrides(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -71,6 +71,6 @@ def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[st
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
         return text

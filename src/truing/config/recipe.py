@@ -121,6 +121,21 @@ class Recipe(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _check_quantization(self) -> "Recipe":
+        """Refuse to train quantized weights, and servers that would hold others."""
+        if self.model.quantization and not self.lora:
+            raise ValueError(
+                "model.quantization holds a frozen base in 4 bits, and lora = false trains the base: add a"
+                " [lora] table, or leave model.quantization out"
+            )
+        if self.model.quantization and self.engine.kind != "local":
+            raise ValueError(
+                f'model.quantization needs engine.kind = "local": the {self.engine.kind} servers would sample'
+                " from weights that are not quantized, which are another policy"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_ahead(self) -> "Recipe":
         """Refuse older weights without a correction: their ratios would be taken for the policy's own."""
         if self.engine.ahead and self.correction.method == "off":

@@ -42,6 +42,8 @@ class ModelConfig(FrozenModel):
     """`auto` uses CUDA if there is a GPU."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """What the model computes in, and a frozen base is held in; weights that are trained stay float32."""
+    quantization: Literal["nf4"] | None = None
+    """Hold the linear layers of a frozen base in 4 bits, as QLoRA does; they compute in `dtype`."""
     threads: PositiveInt | None = None
     """CPU threads; torch's default if not given. A small model is fastest on one."""
     cuda_graphs: bool = False
@@ -201,8 +203,8 @@ class OptimizerConfig(FrozenModel):
 class EvalConfig(FrozenModel):
     """The fixed, paired evaluation before and after each stage."""
 
-    tasks: Annotated[int, Field(ge=2)] = 128
-    """Number of the environment's evaluation tasks, from the first; an interval needs two."""
+    tasks: Annotated[int, Field(ge=0)] = 128
+    """Number of the environment's evaluation tasks, from the first; 0 evaluates nothing."""
     samples: PositiveInt = 1
     """Answers per task; with several, pass@k is reported: how often one of k answers passes."""
     passes_at: float | None = None
@@ -213,3 +215,11 @@ class EvalConfig(FrozenModel):
     """Whether the model is also evaluated before the first stage."""
     every: Annotated[int, Field(ge=0)] = 0
     """Steps of a stage between evaluations; 0 is off."""
+
+    @field_validator("tasks")
+    @classmethod
+    def _check_tasks(cls, tasks: int) -> int:
+        """Refuse one task: an interval needs two."""
+        if tasks == 1:
+            raise ValueError("at least 2, since an interval needs two; or 0, which evaluates nothing")
+        return tasks

@@ -12,6 +12,8 @@ class TrainerConfig(FrozenModel):
     """Number of processes (docs/scale.md); `truing train --ranks` sets it and starts them."""
     replicate: PositiveInt = 1
     """Groups of ranks that each hold all weights; within a group they are sharded."""
+    offload: bool = False
+    """Keep weights, gradients and moments in main memory (FSDP2). Not yet run on a GPU by us."""
     timeout: PositiveFloat = 1800.0
     """Seconds after which an exchange between ranks fails."""
     restarts: int = Field(default=3, ge=0)

@@ -40,6 +40,18 @@ class Ranks:
         """Return the same ranks for exchanges that may meet others: of a second thread, or of other code."""
         return self if self.size == 1 else replace(self, group=dist.new_group(backend="gloo"))
 
+    def in_main_memory(self) -> "Ranks":
+        """Return the same ranks with a mesh of CPUs over the same groups: for parts in main memory."""
+        if self.mesh is None or self.mesh.device_type == "cpu":
+            return self
+        groups, names = self.mesh.get_all_groups(), self.mesh.mesh_dim_names
+        return replace(
+            self,
+            mesh=DeviceMesh.from_group(
+                groups if len(groups) > 1 else groups[0], "cpu", self.mesh.mesh, mesh_dim_names=names
+            ),
+        )
+
     def gather(self, what: str, value: T) -> list[T]:
         """Return the values of all ranks, in their order; ``what`` names the exchange in errors."""
         if self.size == 1:

@@ -15,23 +15,30 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
     FSDPModule,
     MixedPrecisionPolicy,
+    OffloadPolicy,
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 T = TypeVar("T")
 
 
 def shard(
-    root: nn.Module, layers: Sequence[nn.Module], mesh: DeviceMesh | None, dtype: torch.dtype | None = None
+    root: nn.Module,
+    layers: Sequence[nn.Module],
+    mesh: DeviceMesh | None,
+    dtype: torch.dtype | None = None,
+    *,
+    offload: bool = False,
 ) -> None:
     """Shard the parameters of a module in place: those of each layer together, the others with the root.
 
-    Parameters that are parts already (``keep_parts``) stay the same objects.
+    Parameters that are parts already (``keep_parts``) keep their memory.
 
     Args:
         root: computed through ``in_forward``.
@@ -39,6 +46,8 @@ def shard(
         mesh: one dimension shards; of two, the first replicates. None with one rank: nothing changes.
         dtype: weights are gathered, and compute, in this dtype, and their gradients are summed over
             micro-batches and ranks in float32. None: all in the dtype of the weights.
+        offload: parts, their gradients and moments are in main memory; what is gathered is on the mesh's
+            device. Parts that are given must be there already.
     """
     if mesh is None:
         return
@@ -47,18 +56,27 @@ def shard(
     reduce_dtype = None if dtype is None else torch.float32
     # inputs of layers have the dtype of the embedding; casting others would differ from the plain model
     precision = MixedPrecisionPolicy(dtype, reduce_dtype, cast_forward_inputs=False)
+    device = device_of(mesh)
+    # pinned memory is copied while a GPU computes; torch needs one to pin it
+    place = CPUOffloadPolicy(pin_memory=device.type != "cpu") if offload else OffloadPolicy()
     for module in (*layers, root):
         # freed after a forward without gradients too: else the next one would compute with older weights
-        fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=precision)
-    for module, name, part in parts:
-        setattr(module, name, part)  # FSDP2 takes parameters as they are when it first computes
+        fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=precision, offload_policy=place)
+    _put_back(parts)  # FSDP2 takes parameters as they are when it first computes
     for module in root.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)  # gloo cannot scale while it sums
-    root.computes_in = dtype  # type: ignore[assignment]
+    root.computes_in, root.computes_on = dtype, device  # type: ignore[assignment]
     root.run_in_forward = _call  # type: ignore[assignment]
     register_fsdp_forward_method(root, "run_in_forward")
+
+
+def device_of(mesh: DeviceMesh) -> torch.device:
+    """Return the device of this rank on which a mesh computes."""
+    if mesh.device_type == "cpu":
+        return torch.device("cpu")
+    return torch.device(mesh.device_type, torch.get_device_module(mesh.device_type).current_device())
 
 
 def _call(compute: Callable[[], T]) -> T:
@@ -77,6 +95,30 @@ def _replaced(root: nn.Module, stand_in: Callable[[Tensor], Tensor]) -> list[Par
             others[id(part)] = nn.Parameter(stand_in(part), requires_grad=part.requires_grad)
         setattr(module, name, others[id(part)])
     return parts
+
+
+def _put_back(parts: list[Part]) -> None:
+    """Put each part in the place of what FSDP2 made of its stand-in, and empty the list.
+
+    Parts of another mesh, of CPUs, are copied into parameters of FSDP2's mesh that are in main memory. The
+    stand-ins of what was sharded before, such as a critic's head, are as they were.
+    """
+    held: dict[nn.Parameter, nn.Parameter] = {}  # by what FSDP2 made, one of tied weights
+    while parts:
+        module, name, part = parts.pop()
+        sharded = getattr(module, name)
+        if sharded not in held:
+            is_moved = isinstance(sharded, DTensor) and part.device_mesh != sharded.device_mesh
+            held[sharded] = _like(sharded, part) if is_moved else part
+        setattr(module, name, held[sharded])
+
+
+@torch.no_grad()
+def _like(sharded: nn.Parameter, part: nn.Parameter) -> nn.Parameter:
+    """Return a part on the mesh of another one, where it is."""
+    copied = torch.empty_like(sharded, device=part.device)
+    local(copied).copy_(local(part))
+    return nn.Parameter(copied, requires_grad=part.requires_grad)
 
 
 @contextmanager
@@ -115,11 +157,16 @@ def keep_parts(root: nn.Module, mesh: DeviceMesh) -> None:
 def _part(weight: Tensor, mesh: DeviceMesh) -> DTensor:
     """Return this rank's rows of a weight, in memory of their own; without data if it has none."""
     placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
-    size, offset = compute_local_shape_and_global_offset(weight.shape, mesh, placements)
-    rows = weight.detach()[offset[0] : offset[0] + size[0]].clone()
+    rows = _rows(weight.detach(), mesh, placements).clone()
     return DTensor.from_local(
         rows, mesh, placements, run_check=False, shape=weight.shape, stride=weight.stride()
     )
+
+
+def _rows(tensor: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
+    """Return the rows of a whole tensor that a rank has."""
+    size, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    return tensor[offset[0] : offset[0] + size[0]]
 
 
 @contextmanager
@@ -136,9 +183,22 @@ def whole_parameters(modules: Iterable[nn.Module]) -> Iterator[None]:
 
 
 def computing_dtype(model: nn.Module) -> torch.dtype:
-    """Return the dtype in which a model computes: that of its first weight as forward passes see it."""
-    root = next((part for part in model.modules() if isinstance(part, FSDPModule)), None)
-    return getattr(root, "computes_in", None) or next(model.parameters()).dtype
+    """Return the dtype in which a model computes: that of its first weight as forward passes see it.
+
+    Weights that are packed in integers compute in the dtype of the others.
+    """
+    first = next(weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    return getattr(_root(model), "computes_in", None) or first
+
+
+def computing_device(model: nn.Module) -> torch.device:
+    """Return the device on which a transformers model computes; offloaded weights are in main memory."""
+    return getattr(_root(model), "computes_on", None) or model.device  # type: ignore[return-value]
+
+
+def _root(model: nn.Module) -> nn.Module | None:
+    """Return the first sharded part of a model, which is all of it; None if it is not sharded."""
+    return next((part for part in model.modules() if isinstance(part, FSDPModule)), None)
 
 
 def in_forward(root: nn.Module, compute: Callable[[], T]) -> T:
@@ -209,19 +269,20 @@ def local_bytes(tensor: Tensor) -> int:
     return local(tensor).nbytes
 
 
-def like(tensor: Tensor, source: Tensor) -> Tensor:
-    """Return a whole tensor on the device of ``tensor``, and sharded as it is."""
-    source = source.to(tensor.device)
-    if not isinstance(tensor, DTensor):
-        return source
-    # each rank has the whole: it keeps its part, and nothing is sent
-    return distribute_tensor(source, tensor.device_mesh, tensor.placements, src_data_rank=None)
+def like_part(tensor: DTensor, rows: Tensor) -> DTensor:
+    """Return other rows of this rank, [local, columns], as a part sharded like ``tensor``."""
+    shape = torch.Size((tensor.shape[0], rows.shape[1]))
+    return DTensor.from_local(
+        rows, tensor.device_mesh, tensor.placements, run_check=False, shape=shape, stride=(rows.shape[1], 1)
+    )
 
 
 @torch.no_grad()
 def copy_whole(target: Tensor, source: Tensor) -> None:
-    """Copy a whole tensor into one that may be sharded."""
-    target.copy_(like(target, source))
+    """Copy a whole tensor into one that may be sharded: each rank has the whole, and nothing is sent."""
+    if isinstance(target, DTensor):
+        source = _rows(source, target.device_mesh, target.placements)
+    local(target).copy_(source)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.distributed.sharding import computing_device
 from truing.engines.base import Request
 from truing.engines.local.engine import LocalEngine
 from truing.errors import ModelError, TruingError
@@ -154,7 +155,8 @@ def _compare_forwards(policy: nn.Module, causal: PreTrainedModel, samples: Seque
 def _own_logits(causal: PreTrainedModel, sample: Sample) -> Tensor:
     """Return the logits [T, V] of the model's own forward for one row."""
     with autocast(causal):
-        return causal(input_ids=sample.token_ids[None].to(causal.device)).logits[0].float().cpu()
+        ids = sample.token_ids[None].to(computing_device(causal))
+        return causal(input_ids=ids).logits[0].float().cpu()
 
 
 def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
@@ -168,8 +170,9 @@ def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
 def _tolerance(policy: nn.Module, samples: Sequence[Sample]) -> float:
     """Return the nats by which two forwards of these samples may differ by rounding."""
     causal = causal_model(policy)
-    if device_and_precision(causal) == "cpu" or causal.device.type != "cpu":
-        return TOLERANCE[causal.device.type]
+    kind = computing_device(causal).type
+    if device_and_precision(causal) == "cpu" or kind != "cpu":
+        return TOLERANCE[kind]
     exact = torch.cat(_scored(policy, samples))
     with random_rounding(policy, seed=0):
         rounded = torch.cat(_scored(policy, samples))

@@ -4,6 +4,7 @@ from torch import nn
 
 from truing.config import Recipe
 from truing.distributed.ranks import ONE, Ranks
+from truing.distributed.sharding import computing_device
 from truing.engines.base import Engine
 from truing.engines.local.engine import LocalEngine
 from truing.engines.local.merge_adapter import sampler_copy
@@ -32,7 +33,7 @@ def open_engine(recipe: Recipe, loaded: LoadedModel, policy: nn.Module, ranks: R
         engine.publish(policy, 0, start_digest)
         prove_sampler(policy, engine)
         return engine
-    engine = open_vllm(recipe, loaded.path, loaded.context_length, loaded.model.device, ranks)
+    engine = open_vllm(recipe, loaded.path, loaded.context_length, computing_device(loaded.model), ranks)
     try:
         for params in declared_params(recipe, loaded.stop_ids):
             engine.check_params(params)

@@ -52,8 +52,12 @@ class MultiTurnEnv(Env, Protocol):
         ...
 
 
-def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
+def checked_tasks(env: Env, *, evaluated: bool = True) -> dict[Split, Sequence[Task]]:
     """Return both splits of an environment, checked to be valid and disjoint, as copies.
+
+    Args:
+        env: the environment.
+        evaluated: whether there must be evaluation tasks.
 
     Raises:
         DataError: A split is empty, an id occurs twice, a prompt of one split is also in the other, or a task
@@ -63,7 +67,7 @@ def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
         {"train": list(env.tasks("train")), "eval": list(env.tasks("eval"))}, "a task"
     )
     for split, tasks in splits.items():
-        if not tasks:
+        if not tasks and (evaluated or split == "train"):
             raise DataError(
                 f"the environment has no {split} tasks", remedy="give it more data, or another share"
             )

@@ -3,7 +3,7 @@
 It runs before the update and changes no weight, no RNG state and no optimizer state.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -15,6 +15,7 @@ from truing.config import Recipe
 from truing.distributed.sharding import whole
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
+from truing.doctor.oracle.nf4 import nf4_weight
 from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
 from truing.doctor.truing_run import setup_of, step_of
 from truing.engines.local.engine import LocalEngine
@@ -32,6 +33,7 @@ from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
+from truing.models.quantized_linear import QuantizedLinear, plain_weight
 from truing.ops.kl import kl_k3
 from truing.record import SampleRow
 from truing.types.sample import Sample
@@ -237,13 +239,13 @@ def _sync_facts(
         name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
     }
     name = sorted(layers)[update_index % len(layers)]
-    expected = _merged(layers[name], _declared_scale(policy, recipe, name))
+    expected = _merged(layers[name], _declared_scale(policy, recipe, name), _oracle_weight)
     sampler_layer = sampler_model.get_submodule(name)
     beside = hasattr(sampler_layer, "lora_A")  # the adapter computes beside the base, by its own scale
-    got = _merged(sampler_layer, None) if beside else sampler_layer.weight.detach()
+    got = _merged(sampler_layer, None, plain_weight) if beside else sampler_layer.weight.detach()
     return {
         "layer": name,
-        "largest": float((got.double() - expected).abs().max()),
+        "largest": float((got.double().to(expected.device) - expected).abs().max()),
         "scale": float(expected.abs().max()),
         "eps": torch.finfo(torch.float32 if beside else got.dtype).eps,
     }
@@ -261,12 +263,20 @@ def _declared_scale(policy: Any, recipe: Recipe, layer: str) -> float:
     return declared_scale(policy.peft_config["default"], layer, rank)
 
 
-def _merged(layer: Any, scale: float | None) -> Tensor:
+def _merged(layer: Any, scale: float | None, weight_of: Callable[[nn.Module], Tensor]) -> Tensor:
     """Return base + scale · B A of an adapted layer, as its weight is: float64; its own scale without one."""
     down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
-    base = whole(layer.get_base_layer().weight.detach()).double()
+    base = weight_of(layer.get_base_layer()).double()
     product = (up @ down).T if layer.fan_in_fan_out else up @ down  # GPT-2 holds weights [in, out]
     return base + (layer.scaling["default"] if scale is None else scale) * product
+
+
+def _oracle_weight(layer: nn.Module) -> Tensor:
+    """Return the weight of a base layer; of a quantized one as the oracle dequantizes it."""
+    if not isinstance(layer, QuantizedLinear):
+        return plain_weight(layer)
+    packed, absmax = (whole(part.detach()) for part in (layer.weight, layer.absmax))
+    return nf4_weight(packed, absmax, layer.in_features, layer.dtype)
 
 
 def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truing.distributed.sharding import computing_device
 from truing.doctor.oracle.expert_routes import routes_imposed
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.learner.learner import Learner
@@ -77,7 +78,7 @@ def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
     at the row's temperature. One token's own difference would be 0 where that token is certain.
     """
     causal = causal_model(learner.model)
-    if causal.device.type != "cpu":
+    if computing_device(causal).type != "cpu":
         return {}  # there the trainer may compute in bfloat16, a plain forward not
     coarse = is_coarse(device_and_precision(causal))
     most = causal.config.get_text_config().max_position_embeddings
@@ -121,7 +122,7 @@ def model_logits(model: nn.Module, routes: Tensor | None = None) -> Logits:
     causal = causal_model(model)
 
     def logits(ids: Tensor, positions: Tensor) -> Tensor:
-        input_ids, to_keep = (each.to(causal.device) for each in (ids[None], positions))
+        input_ids, to_keep = (each.to(computing_device(causal)) for each in (ids[None], positions))
         with nullcontext() if routes is None else routes_imposed(causal.get_decoder(), routes):
             return causal(input_ids=input_ids, logits_to_keep=to_keep, use_cache=False).logits[0]
 

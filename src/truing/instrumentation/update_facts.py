@@ -59,8 +59,13 @@ def rotating_slice(
 
 
 def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards, grade: GradeFn) -> list[dict[str, Any]]:
-    """Return stored and recomputed rewards of some attempts; none with an LLM judge."""
-    if not rewards or any(isinstance(function, Judge) for function, _ in rewards.values()):
+    """Return stored and recomputed rewards of some attempts.
+
+    There are none with an LLM judge, and none with functions that judge a collection together: one attempt
+    alone may earn another reward.
+    """
+    alone = (not isinstance(fn, Judge) and not hasattr(fn, "prepare") for fn, _ in rewards.values())
+    if not rewards or not all(alone):
         return []
     graded = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)][:REGRADED_ATTEMPTS]
     return [

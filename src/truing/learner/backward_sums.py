@@ -35,9 +35,9 @@ class BackwardSums:
 
     def exchange(self, ranks: Ranks) -> None:
         """Add the sums of the other ranks; a pass counts for a weight if it gave one on every rank."""
-        parts = ranks.gather(
-            "the exchange of gradient sums", (self.sums, self.abs_sums, self.passes_by_weight)
-        )
+        # in main memory: what a rank unpickles is on the device that the other one had
+        sums, abs_sums = (_on_cpu(table) for table in (self.sums, self.abs_sums))
+        parts = ranks.gather("the exchange of gradient sums", (sums, abs_sums, self.passes_by_weight))
         self.sums, self.abs_sums = (_summed([part[i] for part in parts]) for i in (0, 1))
         self.passes_by_weight = {
             name: [index for index in passes if all(index in other[2].get(name, []) for other in parts)]
@@ -57,6 +57,11 @@ def sampled_entries(gradient: Tensor) -> Tensor:
     step = max(1, gradient.numel() // ENTRIES_PER_WEIGHT)
     indices = torch.arange(0, gradient.numel(), step)[:ENTRIES_PER_WEIGHT]
     return entries(gradient.detach(), indices).double()
+
+
+def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a table of tensors in main memory."""
+    return {name: each.cpu() for name, each in table.items()}
 
 
 def _summed(tables: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -34,6 +34,7 @@ from truing.models.digest import digest
 from truing.models.finite_check import check_finite
 from truing.utils.atomic_files import move_into_place, write_atomically
 from truing.utils.file_names import is_file_name
+from truing.utils.parse import parse_json
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -151,7 +152,7 @@ def _check_inside(folder: Path, path: Path) -> None:
 def read_state(checkpoint: Path) -> CheckpointState:
     """Return the run's state at a checkpoint."""
     try:
-        state = CheckpointState(**json.loads((checkpoint / "state.json").read_text()))
+        state = CheckpointState(**parse_json((checkpoint / "state.json").read_text()))
         name = state.name
     except (OSError, ValueError, TypeError) as error:
         raise damaged_error(checkpoint / "state.json", error) from error

@@ -1,5 +1,6 @@
 """The results of an evaluation: rewards by task, from groups that use the same random numbers each time."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,12 +36,15 @@ def evaluate(
             got=next(iter(failed.values())),
         )
     all_rollouts = [rollout for rollouts in by_task.values() for rollout in rollouts]
-    names = all_rollouts[0].reward_parts
+    parts: defaultdict[str, list[float]] = defaultdict(list)
+    for rollout in all_rollouts:
+        for part, value in rollout.reward_parts.items():
+            parts[part].append(value)
     bounds = _bounds(rewards, [rollout.reward for rollout in all_rollouts])
     return Evaluation(
         name,
         reward={task: float(np.mean([r.reward for r in rollouts])) for task, rollouts in by_task.items()},
-        parts={part: float(np.mean([r.reward_parts[part] for r in all_rollouts])) for part in names},
+        parts={part: float(np.mean(values)) for part, values in parts.items()},
         answers={g.task.task_id: [r.text for r in g.rollouts] for g in groups},
         failed=failed,
         bounds=bounds,

@@ -19,7 +19,7 @@ from truing.errors import DistributedError, ModelError
 from truing.learner import checkpoint
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.optimizer import learning_rate, make_optimizer
-from truing.learner.restore import dtype_of_masters
+from truing.learner.restore import dtype_of_masters, needs_fsdp
 from truing.learner.session import Session
 from truing.models.critic import Critic
 from truing.models.forward.hidden_states import MicroBatch, split_micro_batches
@@ -126,7 +126,7 @@ class Learner:
         assert self.reference is not None
         weights, kept_share = self.reference.synced_weights(), self.reference_cfg.keep
         differing = sum(
-            not torch.equal(whole(weights[name]), whole(weight).to(weights[name].dtype))
+            not torch.equal(whole(weights[name]), whole(weight).to(weights[name].device, weights[name].dtype))
             for name, weight in self.parameters.items()
         )
         change = (
@@ -163,10 +163,10 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
     kind, syncable = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     session.gather_weights()  # the copies below are of whole weights, and sharded afterwards
     ranks = session.ranks
-    masters = dtype_of_masters(session.recipe)
-    if masters is not None and ranks.mesh is None:
+    masters, offload = dtype_of_masters(session.recipe), session.recipe.trainer.offload
+    if needs_fsdp(session.recipe) and ranks.mesh is None:
         raise ModelError(
-            "float32 weights that compute in bfloat16 need a process group",
+            "float32 weights that compute in bfloat16, or in main memory, need a process group",
             remedy="train with truing.train or `truing train`",
         )
     critic = None
@@ -175,12 +175,12 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
     elif kind:
         critic = Critic(session.whole_policy, separate=False)
     if critic is not None:
-        shard_critic(critic, ranks.mesh, masters)
+        shard_critic(critic, ranks.mesh, masters, offload=offload)
     reference = None
     if algorithm.needs_reference(setting):
         reference = make_reference(_to_refer_to(session), syncable=syncable)
         if isinstance(reference, CopyReference):
-            shard_model(reference.policy, ranks.mesh, masters)
+            shard_model(reference.policy, ranks.mesh, masters, offload=offload)
     groups = [session.parameters, *([critic.trainable()] if critic else [])]
     learner = Learner(
         model=session.policy,
@@ -206,7 +206,7 @@ def _to_refer_to(session: Session) -> nn.Module:
     if recipe.lora:
         return session.policy
     moves = recipe.reference.sync_every and recipe.reference.keep
-    return session.trainable_copy() if moves else session.whole_policy
+    return session.trainable_copy() if moves else session.whole_copy()
 
 
 def _computed(module: nn.Module, group: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:

@@ -17,7 +17,7 @@ import torch
 from peft import PeftModel
 from torch import nn
 
-from truing.distributed.sharding import computing_dtype, in_forward, local_bytes
+from truing.distributed.sharding import computing_device, computing_dtype, in_forward, local_bytes
 from truing.errors import ModelError, RecipeError
 from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
 from truing.models.forward.recompute import count_saved_bytes, layers_of
@@ -120,7 +120,7 @@ def measure_budget(
     ``reference`` and ``critic`` tell whether there is one with its own copy of the weights. Ranks on a
     CPU share its free memory.
     """
-    device = causal_model(model).device
+    device = computing_device(model)
     in_use, free = bytes_in_use(device), bytes_free(device) // (ranks if device.type == "cpu" else 1)
     limit = in_use + int(FREE_MEMORY_SHARE * free) if budget is None else min(budget, in_use + free)
     need = measure_need(model, parameters, in_use, max_tokens, reference=reference, critic=critic)
@@ -147,14 +147,16 @@ def measure_need(
     per_token = _saved_bytes_per_token(model, recompute=False)
     per_layer = per_token // layers if layers else 0
     trunks = 1 + critic
+    is_here = next(iter(parameters.values())).device.type == computing_device(model).type
     # the critic is a copy of what is trained, the reference of what computes
     itemsize = next(iter(parameters.values())).itemsize
     of_reference = itemsize if isinstance(model, PeftModel) else computing_dtype(model).itemsize
     copied_bytes = trained_bytes * critic + trained_bytes * of_reference // itemsize * reference
+    # per trunk a gradient and two moments; offloaded ones are in main memory
+    state_bytes = (3 * trunks * trained_bytes + copied_bytes) * is_here
     recomputed = trunks * _saved_bytes_per_token(model, recompute=True) + 3 * per_layer if layers else None
     return MemoryNeed(
-        # per trunk a gradient and two moments
-        fixed=in_use + 3 * trunks * trained_bytes + copied_bytes + _logits_bytes(model, max_tokens),
+        fixed=in_use + state_bytes + _logits_bytes(model, max_tokens),
         # the layer in its backward pass holds gradients too; with recomputation also its activations
         per_token=trunks * per_token + 2 * per_layer,
         per_token_recomputed=recomputed,

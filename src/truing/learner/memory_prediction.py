@@ -1,18 +1,21 @@
 """The bytes of a run's weights and optimizer state, from shapes alone: nothing is loaded.
 
-    base        all weights, in the dtype in which they are held; an adapter's base in ``model.dtype``
+    base        all weights, in the dtype in which they are held; an adapter's base in ``model.dtype``, its
+                linear layers in 4 bits and a scale per block with ``model.quantization``
     trained     float32: the adapter, or nothing in full training, whose base is trained
     optimizer   12 per trained weight: a gradient and AdamW's two moments
     sampler     what it holds of its own: in float32 a merged copy of what an adapter changes; the bfloat16
-                weights of full training; with several ranks all weights, since the trainer's are shards.
-                Beside vLLM servers all of it is in main memory, which does not count for a GPU
+                weights of full training; all weights if FSDP2 holds the trainer's. Beside vLLM servers all
+                of it is in main memory
     reference   a copy of what is trained
     critic      of its own trunk: what is trained, with gradient and moments
+    main_memory beside a GPU: whole weights that are published, and with ``trainer.offload`` all of the above
+                but the sampler and a second adapter
 
 Activations and the cache of keys and values come on top; ``memory_budget.py`` measures the former.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,11 +25,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe
-from truing.learner.restore import computing_dtype_of, dtype_of_masters
+from truing.learner.restore import computing_dtype_of, dtype_of_masters, needs_fsdp
 from truing.models.adapter_config import read_config
 from truing.models.folder_check import check_folder
 from truing.models.load import available_device
 from truing.models.lora import add_lora, trainable_parameters
+from truing.models.quantized_linear import QuantizedLinear, quantize_layers
 from truing.models.resolve import resolve_model
 from truing.models.saved_adapter import wrap_as_saved
 from truing.utils.memory import GB
@@ -37,7 +41,7 @@ STATE_BYTES = 12
 
 @dataclass(frozen=True)
 class MemoryPrediction:
-    """Bytes by purpose, of one rank."""
+    """Bytes by purpose, of one rank; ``main_memory`` is beside a GPU."""
 
     base: int
     trained: int
@@ -45,22 +49,25 @@ class MemoryPrediction:
     sampler: int
     reference: int
     critic: int
+    main_memory: int = 0
 
     @property
     def total(self) -> int:
-        """Return the sum."""
-        return sum(asdict(self).values())
+        """Return the sum of what is on the device."""
+        return sum(asdict(self).values()) - self.main_memory
 
     def json(self) -> dict[str, int]:
-        """Return the bytes by purpose, and their total."""
+        """Return the bytes by purpose, and their total on the device."""
         return asdict(self) | {"total": self.total}
 
     def text(self) -> str:
         """Return a sentence for the user."""
-        parts = ", ".join(f"{name} {size / GB:.2f}" for name, size in asdict(self).items() if size)
+        on_device = {name: size for name, size in asdict(self).items() if size and name != "main_memory"}
+        parts = ", ".join(f"{name} {size / GB:.2f}" for name, size in on_device.items())
+        beside = f" and {self.main_memory / GB:.2f} GB of main memory" if self.main_memory else ""
         return (
-            f"weights and optimizer need {self.total / GB:.2f} GB by their shapes ({parts});"
-            " activations and the cache come on top"
+            f"weights and optimizer need {self.total / GB:.2f} GB{beside} by their shapes"
+            f"{f' ({parts})' if parts else ''}; activations and the cache come on top"
         )
 
 
@@ -69,23 +76,38 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
     policy = _without_data(recipe)
     computing, masters = computing_dtype_of(recipe), dtype_of_masters(recipe)
     trained = sum(weight.numel() for weight in trainable_parameters(policy).values())
-    frozen = sum(weight.numel() for weight in policy.parameters()) - trained
-    base, own = frozen * computing.itemsize, trained * torch.float32.itemsize
+    base, own = _frozen_bytes(policy, computing), trained * torch.float32.itemsize
     if masters is not None:
         sampler = trained * masters.itemsize
     else:
-        whole = base + own if recipe.trainer.ranks > 1 else 0  # beside the shards of this rank
+        whole = base + own if _has_copy(recipe) else 0  # beside the shards of this rank
         sampler = whole + _merged_bytes(policy, recipe)
-    on_device = 0 if _is_in_main_memory(recipe) else sampler
     copies, shards = _copies(recipe), recipe.trainer.ranks // recipe.trainer.replicate
-    return MemoryPrediction(
-        base=(base if recipe.lora else own) // shards,
-        trained=(own if recipe.lora else 0) // shards,
-        optimizer=STATE_BYTES * trained // shards,
-        sampler=on_device,
-        reference=(own if masters is None else sampler) * copies["reference"] // shards,
-        critic=(own + STATE_BYTES * trained) * copies["critic"] // shards,
+    return _placed(
+        MemoryPrediction(
+            base=(base if recipe.lora else own) // shards,
+            trained=(own if recipe.lora else 0) // shards,
+            optimizer=STATE_BYTES * trained // shards,
+            sampler=sampler,
+            reference=(own if masters is None else sampler) * copies["reference"] // shards,
+            critic=(own + STATE_BYTES * trained) * copies["critic"] // shards,
+        ),
+        recipe,
     )
+
+
+def _placed(needed: MemoryPrediction, recipe: Recipe) -> MemoryPrediction:
+    """Return what is needed with the bytes beside a GPU as ``main_memory``."""
+    declared = recipe.model.device  # a machine without a GPU predicts a recipe for one too
+    if (available_device(declared) if declared == "auto" else declared) == "cpu":
+        return needed
+    beside = set[str]()
+    if recipe.engine.kind == "vllm" and _has_copy(recipe):
+        beside |= {"sampler"}
+    if recipe.trainer.offload:
+        beside |= {"base", "trained", "optimizer", "critic"} | (set() if recipe.lora else {"reference"})
+    moved = {name: size for name, size in asdict(needed).items() if name in beside}
+    return replace(needed, **dict.fromkeys(moved, 0), main_memory=sum(moved.values()))
 
 
 def _without_data(recipe: Recipe) -> nn.Module:
@@ -97,24 +119,36 @@ def _without_data(recipe: Recipe) -> nn.Module:
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         if not recipe.lora:
             return model
+        if recipe.model.quantization:
+            quantize_layers(model)
         if adapter := recipe.lora.adapter:
             return wrap_as_saved(model, Path(adapter), read_config(adapter))
         return add_lora(model, **recipe.lora.model_dump(exclude={"adapter"}), seed=0)
 
 
+def _frozen_bytes(policy: nn.Module, computing: torch.dtype) -> int:
+    """Return the bytes of the frozen weights, which are held in the dtype that computes or in 4 bits."""
+    layers = [part for part in policy.modules() if isinstance(part, QuantizedLinear)]
+    packed = {id(part): part.nbytes for layer in layers for part in (layer.weight, layer.absmax)}
+    return sum(
+        packed.get(id(weight), weight.numel() * computing.itemsize)
+        for weight in policy.parameters()
+        if not weight.requires_grad
+    )
+
+
 def _merged_bytes(policy: nn.Module, recipe: Recipe) -> int:
     """Return the bytes of the weights that the sampler holds merged with an adapter."""
-    if recipe.engine.kind != "local" or computing_dtype_of(recipe) is not torch.float32:
+    beside = recipe.model.quantization or computing_dtype_of(recipe) is not torch.float32
+    if recipe.engine.kind != "local" or beside:
         return 0
     adapted = [part.get_base_layer() for part in policy.modules() if isinstance(part, LoraLayer)]
     return sum(layer.weight.numel() for layer in adapted) * torch.float32.itemsize
 
 
-def _is_in_main_memory(recipe: Recipe) -> bool:
-    """Return whether the whole weights beside the shards are in main memory, and training is not."""
-    is_sharded = recipe.trainer.ranks > 1 or dtype_of_masters(recipe) is not None
-    is_published = is_sharded and recipe.engine.kind == "vllm"
-    return is_published and available_device(recipe.model.device) == "cuda"
+def _has_copy(recipe: Recipe) -> bool:
+    """Return whether FSDP2 holds the weights, so that sampler or publication have a copy of them."""
+    return recipe.trainer.ranks > 1 or needs_fsdp(recipe)
 
 
 def _copies(recipe: Recipe) -> dict[str, bool]:

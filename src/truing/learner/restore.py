@@ -39,18 +39,21 @@ class RestoredPolicy:
 def load_policy(recipe: Recipe, ranks: Ranks = ONE) -> tuple[LoadedModel, nn.Module]:
     """Return the model of a recipe, and the policy: the model itself, or the model with an adapter.
 
-    If the ranks have a mesh, each weight of the model is this rank's part of it.
+    If the ranks have a mesh, each weight of the model is this rank's part of it; with ``trainer.offload`` the
+    part is in main memory.
 
     A base under an adapter has the dtype that the recipe computes in. Weights that are trained are float32.
     """
     model, dtype = recipe.model, computing_dtype_of(recipe)
+    offload = recipe.trainer.offload and ranks.mesh is not None
     loaded = load(
         model.name,
         revision=model.revision,
         chat_template=model.chat_template,
-        device=model.device,
+        device="cpu" if offload else model.device,
         dtype=dtype if recipe.lora else torch.float32,
-        ranks=ranks,
+        quantized=model.quantization is not None,
+        ranks=ranks.in_main_memory() if offload else ranks,
     )
     if dtype is torch.bfloat16:
         use_float32_head(loaded.model)
@@ -81,6 +84,11 @@ def dtype_of_masters(recipe: Recipe) -> torch.dtype | None:
     return None if recipe.lora or dtype is torch.float32 else dtype
 
 
+def needs_fsdp(recipe: Recipe) -> bool:
+    """Return whether FSDP2 holds the weights of one process too."""
+    return dtype_of_masters(recipe) is not None or recipe.trainer.offload
+
+
 def as_it_computes(policy: nn.Module, recipe: Recipe) -> nn.Module:
     """Return a policy with the weights that compute and sample: float32 masters are copied and rounded."""
     dtype = dtype_of_masters(recipe)
@@ -94,7 +102,7 @@ def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
         run_dir: a run directory.
         name: a folder under ``checkpoints``, such as ``grpo-000040``.
     """
-    recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
+    recipe = resolve(RunReader(run_dir).recipe_table())
     loaded, policy = load_policy(recipe)
     restore_weights(run_dir, loaded, trainable_parameters(policy), name)
     policy = as_it_computes(policy, recipe)
@@ -143,13 +151,13 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     return path
 
 
-def check_same_recipe(recipe: Recipe, recorded: str) -> None:
+def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any]) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 
     ``doctor``, ``trainer`` and ``engine.count`` may differ: neither diagnosis nor the number of ranks and
     servers changes the training. A key that the version of the run did not know has its default.
     """
-    started = resolve(tomllib.loads(recorded))
+    started = resolve(recorded)
     current, original = (flatten(tomllib.loads(to_toml(each))) for each in (recipe, started))
     for key in sorted(current.keys() | original.keys()):
         if key.startswith(("doctor.", "trainer.")) or key == "engine.count":

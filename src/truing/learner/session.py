@@ -13,7 +13,7 @@ from truing.analysis.evaluation import Evaluation
 from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
 from truing.distributed.ranks import ONE, Ranks
-from truing.distributed.sharding import whole
+from truing.distributed.sharding import device_of, whole
 from truing.engines.base import Engine, Publish, Receipt, joint_receipt
 from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine
@@ -38,6 +38,8 @@ from truing.utils.memory import keep_freed_memory
 from truing.utils.phase_clock import phase
 from truing.utils.rng import permutation
 
+MAIN_MEMORY = torch.device("cpu")
+
 
 @dataclass(frozen=True, eq=False)
 class Session:
@@ -47,7 +49,7 @@ class Session:
     loaded: LoadedModel
     policy: nn.Module  # trained; sharded over ranks
     # with whole weights, of the last ``gather_weights``, in the dtype that computes; or the policy itself.
-    # With several ranks and ``engine.kind = "vllm"`` it is in main memory
+    # Beside FSDP2 and ``engine.kind = "vllm"`` it is in main memory
     whole_policy: nn.Module
     ranks: Ranks
     sampling_ranks: Ranks  # the same, for the thread that samples
@@ -97,14 +99,21 @@ class Session:
     def trainable_copy(self) -> nn.Module:
         """Return the policy with whole weights, of the last ``gather_weights``, in the dtypes that train.
 
-        It is a copy if those are not the dtypes that compute.
+        It is a copy if those are not the dtypes that compute, or if weights that train are in main memory.
         """
         if dtype_of_masters(self.recipe) is None:
-            return self.whole_policy
-        copied = with_weights_in(torch.float32, self.whole_policy)
+            return self.whole_copy()
+        place = MAIN_MEMORY if self.recipe.trainer.offload else None
+        copied = with_weights_in(torch.float32, self.whole_policy, place)
         for name, weight in self.parameters.items():
             copied.get_parameter(name).data.copy_(whole(weight.detach()))
         return copied
+
+    def whole_copy(self) -> nn.Module:
+        """Return ``whole_policy`` to make copies of; with ``trainer.offload`` they begin in main memory."""
+        if not self.recipe.trainer.offload:
+            return self.whole_policy
+        return with_weights_in(None, self.whole_policy, MAIN_MEMORY)
 
     def close(self) -> None:
         """Close the engine, and end the workers."""
@@ -204,25 +213,25 @@ def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
 
     Servers sample from copies of their own, so beside them it is in main memory.
     """
-    masters = dtype_of_masters(recipe)
+    masters, offload = dtype_of_masters(recipe), recipe.trainer.offload
     if ranks.mesh is None:
         prove_forward(policy)
         return as_it_computes(policy, recipe)
-    main_memory = torch.device("cpu") if recipe.engine.kind == "vllm" else None
-    whole_policy = with_weights_in(masters, policy, main_memory)
+    samples_on = MAIN_MEMORY if recipe.engine.kind == "vllm" else device_of(ranks.mesh)
+    whole_policy = with_weights_in(masters, policy, samples_on)
     if masters is not None:  # rounded, less can be proven
         exact = sharing_weights(policy)
-        shard_model(exact, ranks.mesh)
+        shard_model(exact, ranks.mesh, offload=offload)
         prove_forward(exact)
-    shard_model(policy, ranks.mesh, masters)
+    shard_model(policy, ranks.mesh, masters, offload=offload)
     prove_forward(policy)
     return whole_policy
 
 
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     """Load the model, add the adapter, check environment and engines; return the session."""
-    splits = checked_tasks(env)  # before a model is loaded
     eval_count = recipe.eval.tasks
+    splits = checked_tasks(env, evaluated=eval_count > 0)  # before a model is loaded
     if len(splits["eval"]) < eval_count:
         raise DataError(
             "the environment has too few evaluation tasks",
@@ -241,7 +250,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE) -> Session:
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)
-        splits = checked_tasks(env)  # truncated prompts may be equal
+        splits = checked_tasks(env, evaluated=eval_count > 0)  # truncated prompts may be equal
     vocabulary = causal_model(policy).config.get_text_config().vocab_size  # tokenizers may have fewer ids
     grammars = None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary)
     with ExitStack() as opened:

@@ -1,6 +1,5 @@
 """The config of a saved adapter: a plain low-rank adapter of peft, or an error that names what else it is."""
 
-import json
 import math
 import re
 from dataclasses import fields
@@ -11,6 +10,8 @@ from peft import LoraConfig, __version__
 
 from truing.errors import ModelError
 from truing.models.folder_check import refuse_run
+from truing.models.foreign_code import read_json
+from truing.utils.parse import parse_json
 
 CONFIG, TOKENIZER = "adapter_config.json", "tokenizer_config.json"
 
@@ -75,7 +76,7 @@ def saved_template(folder: str | Path) -> str | None:
     if file.is_file():
         return file.read_text(encoding="utf-8")
     if table.is_file():
-        return json.loads(table.read_text(encoding="utf-8")).get("chat_template")
+        return read_json(table).get("chat_template")
     return None
 
 
@@ -85,7 +86,7 @@ def _read_table(folder: Path) -> dict[str, Any]:
         refuse_run(folder, for_adapter=True)
     file = folder / CONFIG
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        return dict(parse_json(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
             "lora.adapter is not the folder of an adapter",

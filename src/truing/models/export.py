@@ -68,7 +68,8 @@ def export(
 def merge_adapter(policy: nn.Module) -> PreTrainedModel:
     """Return a plain model with the policy's adapter merged; it shares no memory with the policy.
 
-    It is merged in float32 also into a base in bfloat16, which would round small updates away.
+    It is merged in float32 also into a base in bfloat16, which would round small updates away, and into the
+    dequantized weights of a base in 4 bits, which are those that the policy computes with.
     """
     if not isinstance(policy, PeftModel):
         return copy.deepcopy(policy)  # type: ignore[return-value]

@@ -1,6 +1,5 @@
 """Refuses model folders that contain code or pickles, which run code when read, or name files outside."""
 
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import transformers
 
 from truing.errors import ModelError
 from truing.utils.file_names import is_file_name
+from truing.utils.parse import parse_json
 
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
@@ -68,7 +68,7 @@ def refuse_outside(index: Path, names: Collection[Any]) -> None:
 def read_json(file: Path) -> dict[str, Any]:
     """Return the content of a JSON file."""
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        return dict(parse_json(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
             f"{file.name} of this model folder cannot be read", got=f"{file}: {error}", expected="JSON"

@@ -24,6 +24,7 @@ from truing.models.foreign_code import refuse_code
 from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.progress_bars import no_progress_bars
+from truing.models.quantized_linear import quantize_layers
 from truing.models.read_parts import reading_parts
 from truing.models.resolve import first_line, resolve_model
 from truing.models.stop_ids import stop_ids
@@ -51,6 +52,7 @@ def load(
     chat_template: str | None = None,
     device: str = "auto",
     dtype: torch.dtype = torch.float32,
+    quantized: bool = False,
     ranks: Ranks = ONE,
 ) -> LoadedModel:
     """Load a model and its tokenizer.
@@ -61,12 +63,13 @@ def load(
         chat_template: a Jinja file to use instead of the model's own template.
         device: ``cpu``, ``cuda``, or ``auto``: CUDA if available.
         dtype: of the weights.
+        quantized: hold linear layers in 4 bits, which compute in ``dtype``.
         ranks: with a mesh, which all call this together, and each reads its part of each weight alone.
     """
     folder = resolve_model(name, revision)
     check_folder(folder)
     tokenizer = load_tokenizer(folder, chat_template)
-    model = _load_model(folder, device, dtype, ranks)
+    model = _load_model(folder, device, dtype, ranks, quantized=quantized)
     _check_vocabulary(model, tokenizer, folder)
     stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
     return LoadedModel(
@@ -110,7 +113,9 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
     return tokenizer
 
 
-def _load_model(folder: Path, device: str, dtype: torch.dtype, ranks: Ranks) -> PreTrainedModel:
+def _load_model(
+    folder: Path, device: str, dtype: torch.dtype, ranks: Ranks, *, quantized: bool
+) -> PreTrainedModel:
     """Return the model of a folder, with this rank's parts of the weights if there is a mesh."""
     device = available_device(device)
     _check_same_files(folder, ranks)
@@ -121,6 +126,8 @@ def _load_model(folder: Path, device: str, dtype: torch.dtype, ranks: Ranks) -> 
         folder,
         remedy="download the model again; if a training run wrote it, use an earlier checkpoint of that run",
     )
+    if quantized:
+        quantize_layers(model)
     # Llama gives the embedding of config.pad_token_id no gradient; in SmolLM2 that id ends a turn.
     model.get_input_embeddings().padding_idx = None
     use_onednn(model)

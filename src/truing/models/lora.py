@@ -11,7 +11,7 @@ from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import copy_whole, whole, whole_shapes
+from truing.distributed.sharding import computing_device, copy_whole, whole, whole_shapes
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.forward.score import causal_model
@@ -112,6 +112,9 @@ def add_reference(policy: PeftModel) -> None:
         policy.delete_adapter(REFERENCE)
     with _requires_grad_restored(policy), _seeded(policy, seed=0):  # the random weights are overwritten below
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
+    for name, module in policy.named_modules():
+        if name.endswith(f".{REFERENCE}"):
+            module.to(computing_device(policy))  # FSDP2 does not gather it: it was added afterwards
     for name, parameter in policy.named_parameters():
         if f".{REFERENCE}." in name:
             copy_whole(parameter, whole(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}."))))

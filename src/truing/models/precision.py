@@ -3,9 +3,10 @@
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from truing.distributed.sharding import whole
+from truing.models.quantized_linear import dequantize_layers
 
 
 def with_weights_in(
@@ -16,16 +17,25 @@ def with_weights_in(
     Without ``dtype`` each weight has its own, and without ``device`` it stays where it is. All ranks that
     hold parts of the weights call this together; on the device of the parts one weight at a time is whole.
 
-    Buffers keep their dtype: positions in bfloat16 would be wrong beyond 256 tokens.
+    Buffers keep their dtype: positions in bfloat16 would be wrong beyond 256 tokens. Quantized layers become
+    plain ones if there is a ``dtype``.
     """
     weights = {
         id(weight): nn.Parameter(
-            whole(weight.detach()).to(device or weight.device, dtype or weight.dtype, copy=True),
+            whole(weight.detach()).to(device or weight.device, _dtype_of_copy(weight, dtype), copy=True),
             requires_grad=weight.requires_grad,
         )
         for weight in policy.parameters()
     }
-    return copy.deepcopy(policy, weights).to(device)
+    copied = copy.deepcopy(policy, weights).to(device)
+    if dtype is not None:
+        dequantize_layers(copied, dtype)
+    return copied
+
+
+def _dtype_of_copy(weight: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """Return the dtype of a copied weight; packed ones stay as they are."""
+    return dtype if dtype is not None and weight.is_floating_point() else weight.dtype
 
 
 def sharing_weights(policy: nn.Module) -> nn.Module:

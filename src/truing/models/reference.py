@@ -70,7 +70,9 @@ class Reference(ABC):
         self.check_unchanged()
         weights = self.synced_weights()
         expected = {
-            name: ema_update(whole(weights[name]), whole(weight), keep).to(weights[name].dtype)
+            name: ema_update(whole(weights[name]), whole(weight).to(weights[name].device), keep).to(
+                weights[name].dtype
+            )
             for name, weight in parameters.items()
         }
         for name, weight in expected.items():

@@ -20,9 +20,11 @@ from truing.models.digest import base_digest
 from truing.models.finite_check import check_finite
 from truing.models.load import LoadedModel
 from truing.models.lora import POLICY, adapted_layers, trainable_parameters, wrap
+from truing.models.quantized_linear import quantization_of
+from truing.utils.parse import parse_json
 
 WEIGHTS, PICKLE, BASE = "adapter_model.safetensors", "adapter_model.bin", "base.json"
-"""``BASE`` is written by ``truing export``: the digest of the model that the adapter was trained on."""
+"""``BASE`` is written by ``truing export``: digest and quantization of the model that was trained on."""
 
 SHOWN = 3
 
@@ -35,6 +37,7 @@ class SavedAdapter:
     config: LoraConfig
     weights: dict[str, Tensor]
     base_digest: str  # "" if the folder does not have it
+    base_quantization: str | None = None
 
 
 def read_adapter(folder: str | Path) -> SavedAdapter:
@@ -50,7 +53,7 @@ def read_adapter(folder: str | Path) -> SavedAdapter:
         )
     try:
         weights = load_file(file)
-        base = json.loads((folder / BASE).read_text(encoding="utf-8")) if (folder / BASE).exists() else {}
+        base = parse_json((folder / BASE).read_text(encoding="utf-8")) if (folder / BASE).exists() else {}
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(
             "the files of this adapter cannot be read",
@@ -64,12 +67,13 @@ def read_adapter(folder: str | Path) -> SavedAdapter:
         file,
         remedy="the training that wrote it diverged: use an earlier checkpoint of it",
     )
-    return SavedAdapter(folder, config, weights, base.get("digest", ""))
+    return SavedAdapter(folder, config, weights, base.get("digest", ""), base.get("quantization"))
 
 
 def write_base(policy: PeftModel, folder: Path) -> None:
-    """Write the digest of an adapter's base into its folder."""
-    (folder / BASE).write_text(json.dumps({"digest": base_digest(policy)}), encoding="utf-8")
+    """Write the digest and the quantization of an adapter's base into its folder."""
+    base = {"digest": base_digest(policy), "quantization": quantization_of(policy)}
+    (folder / BASE).write_text(json.dumps(base), encoding="utf-8")
 
 
 def add_saved_adapter(
@@ -159,6 +163,16 @@ def _name_in_file(name: str) -> str:
 def _check_base(loaded: LoadedModel, saved: SavedAdapter) -> None:
     """Raise if the adapter was trained on another model: by the digest that its folder has, or by name."""
     if saved.base_digest:
+        if (kind := quantization_of(loaded.model)) != saved.base_quantization:
+            declared = saved.base_quantization
+            raise ModelError(
+                "the adapter was trained on a base that is quantized otherwise, which is another model",
+                got=f"model.quantization: {kind or 'none'}",
+                expected=f"{declared or 'none'}, of {saved.folder / BASE}",
+                remedy=f'set model.quantization = "{declared}"'
+                if declared
+                else "leave model.quantization out",
+            )
         if (own := base_digest(loaded.model)) != saved.base_digest:
             raise ModelError(
                 "the adapter was trained on other weights than model.name",

@@ -1,6 +1,5 @@
 """Reads a run directory, also while it is written, and verifies every segment."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,10 @@ from truing.errors import RecordError
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
+from truing.record.update_columns import columns_of
 from truing.utils.format import with_count
 from truing.utils.jsonl import is_being_written, read_jsonl
+from truing.utils.parse import parse_json, parse_toml
 
 Line = TypeVar("Line")
 
@@ -53,27 +54,37 @@ class RunReader:
     def run_json(self) -> dict[str, Any]:
         """Return run.json."""
         try:
-            facts = json.loads(self._text(RUN))
-        except ValueError as error:
+            return renamed(dict(parse_json(self._text(RUN))), RUN_KEYS)
+        except (ValueError, TypeError) as error:
             raise RecordError(
                 f"{self.run_dir / RUN} is damaged", got=error, expected="a JSON object"
             ) from error
-        return renamed(facts, RUN_KEYS) if isinstance(facts, dict) else facts
 
     def recipe(self) -> str:
         """Return the text of the recipe."""
         return self._text(RECIPE)
+
+    def recipe_table(self) -> dict[str, Any]:
+        """Return the table of the recipe."""
+        try:
+            return parse_toml(self.recipe())
+        except ValueError as error:
+            raise RecordError(
+                f"{self.run_dir / RECIPE} is damaged", got=error, expected="the recipe of the run"
+            ) from error
 
     def steps(self) -> list[StepRow]:
         """Return every recorded update, in order."""
         return self._lines(STEPS, StepRow.from_json)
 
     def check_complete(self) -> None:
-        """Raise a RecordError if rows exist of updates that steps.jsonl has lost."""
-        if lost_steps := self._groups.count_unlisted(self.steps()):
+        """Raise a RecordError if steps.jsonl has lost updates: numbers are missing, or rows have no line."""
+        steps = self.steps()
+        lost = max(self._groups.count_unlisted(steps), sum(columns_of(steps).missing_updates.values()))
+        if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
-                got=with_count(lost_steps, "update has rows and no line", "updates have rows and no line"),
+                got=with_count(lost, "update has no line", "updates have no line"),
                 expected="a line for each update",
                 remedy="restore the file from a copy",
             )
@@ -106,7 +117,5 @@ class RunReader:
         path = self.run_dir / name
         try:
             return path.read_text(encoding="utf-8")
-        except OSError as error:
-            raise RecordError(
-                f"cannot read {path}", got=error.strerror, expected="a file of a run"
-            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecordError(f"cannot read {path}", got=error, expected="a file of a run") from error

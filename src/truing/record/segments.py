@@ -5,7 +5,6 @@ null, for a sample whose sampling parameters truncate nothing, and ``routes*``, 
 A segment without any route has no column for them, as those of versions before routes were recorded.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
@@ -24,6 +23,7 @@ from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Support
 from truing.utils.jsonl import dump_json, floats_from_json
+from truing.utils.parse import parse_json
 
 STREAMS = {  # token streams of a Sample
     "token_ids": (pa.int64(), torch.int64),
@@ -198,9 +198,9 @@ def _row(facts: dict, streams: dict) -> SampleRow:
         sample=sample,
         text=facts["text"],
         status=Status(facts["status"]),
-        reward_parts=floats_from_json(json.loads(facts["reward_parts"])),
-        messages=tuple(json.loads(facts["messages"])),
-        outcome=json.loads(facts["outcome"]),
+        reward_parts=floats_from_json(parse_json(facts["reward_parts"])),
+        messages=tuple(parse_json(facts["messages"])),
+        outcome=parse_json(facts["outcome"]),
         ended_by=EndedBy(facts["ended_by"]),
         error=facts["error"],
         inner_step=facts["inner_step"],
@@ -215,7 +215,7 @@ def _sampling_params_text(sampling_params: SamplingParams) -> str:
 
 @cache
 def _parse_sampling_params(text: str) -> SamplingParams:
-    fields = json.loads(text)
+    fields = parse_json(text)
     return SamplingParams(**fields | {"stop_ids": tuple(fields["stop_ids"])})
 
 

@@ -40,6 +40,12 @@ class UpdateColumns:
         return [(names[start].as_py(), start, end) for start, end in pairwise([0, *ends])]
 
     @cached_property
+    def missing_updates(self) -> dict[str, int]:
+        """The number of updates that are missing between others, of stages that miss any."""
+        counts = {name: _gaps(self.step[start:end]) for name, start, end in self.stages}
+        return {name: count for name, count in counts.items() if count}
+
+    @cached_property
     def segment_refs(self) -> list[SegmentRef]:
         """The location of the rows of each update."""
         segment = self.segment.combine_chunks()
@@ -119,3 +125,9 @@ def concat_columns(parts: Sequence[UpdateColumns]) -> UpdateColumns:
         chunks(lambda part: part.segment, SEGMENT),
         {name: np.concatenate([part.column(name) for part in parts]) for name in names},
     )
+
+
+def _gaps(step_N: NDArray[np.int64]) -> int:
+    """Return how many numbers a sequence leaves out; it may go back, as after a rollback."""
+    steps_N = np.diff(step_N)
+    return int((steps_N[steps_N > 1] - 1).sum())

@@ -1,6 +1,15 @@
 """Rewards: graders of text, judges, and the one place that calls reward functions."""
 
-from truing.rewards.grade import GradeResult, PerTurn, RewardFn, Rewards, grade, reward_range
+from truing.rewards.grade import (
+    GradeResult,
+    NotApplicable,
+    PerTurn,
+    RewardFn,
+    Rewards,
+    grade,
+    prepare,
+    reward_range,
+)
 from truing.rewards.number_match import final_number, number_match
 from truing.rewards.numbers import read_number
 from truing.rewards.text_match import (
@@ -18,6 +27,7 @@ from truing.rewards.text_match import (
 __all__ = [
     "AnswerFormat",
     "GradeResult",
+    "NotApplicable",
     "PerTurn",
     "RewardFn",
     "Rewards",
@@ -31,6 +41,7 @@ __all__ = [
     "normalize_answer",
     "number_match",
     "plain_text",
+    "prepare",
     "read_number",
     "reward_range",
     "without_reasoning",

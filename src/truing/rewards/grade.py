@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truing.errors import JudgeUnavailable, RewardError, SkipGroup
+from truing.errors import JudgeUnavailable, NoReward, RewardError, SkipGroup
 from truing.types.rollout import Rollout, Task
 from truing.utils.deep_copy import deep_copy
 
@@ -30,19 +30,31 @@ class PerTurn:
             )
 
 
+@dataclass(frozen=True)
+class NotApplicable:
+    """The result of a reward function that does not judge this rollout: it has no such part."""
+
+
 class GradeResult(NamedTuple):
     """The reward of a rollout, with its parts."""
 
-    reward: float  # the weighted sum of all parts
+    reward: float  # the weighted sum of all parts that apply
     parts: dict[str, float]  # as returned, not weighted; the sum over turns
     turn_rewards: tuple[float, ...] = ()  # the weighted share of each turn; empty without PerTurn
 
 
-RewardFn = Callable[[Rollout, Task], float | PerTurn]
-"""Judges one rollout: a finite number, or one per turn; higher is better."""
+RewardFn = Callable[[Rollout, Task], float | PerTurn | NotApplicable]
+"""Judges one rollout: a finite number, or one per turn; higher is better.
+
+An object that judges several rollouts together has a method ``prepare``, called with all rollouts of a
+collection, group by group, before the first of them is judged.
+"""
 
 Rewards = Mapping[str, tuple[RewardFn, float]]
 """The reward functions of a task: name → (function, weight). A part of weight 0 is recorded only."""
+
+LARGEST = 1e18
+"""The largest reward: its square is finite in float32, so a standard deviation is."""
 
 SHOWN = 300
 """Characters of a response in an error message."""
@@ -59,6 +71,13 @@ def reward_range(rewards: Rewards) -> tuple[float, float]:
     )
 
 
+def prepare(rewards: Rewards, rollouts: Sequence[Rollout]) -> None:
+    """Give rollouts that are about to be graded to the functions that judge several together, once each."""
+    methods = [getattr(function, "prepare", None) for function, _ in rewards.values()]
+    for method in dict.fromkeys(method for method in methods if method is not None):
+        method(rollouts)
+
+
 def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
     """Return the reward of a rollout by all reward functions.
 
@@ -67,6 +86,7 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
         rewards: name → (function, weight).
 
     Raises:
+        NoReward: No function applies to the rollout.
         RewardError: A function raised (its traceback is chained), or returned something other than a
             finite number. A bool is an error, since a comparison is easily returned by mistake.
     """
@@ -74,7 +94,14 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
         raise RewardError(
             "there is no reward function", remedy="give at least one: name → (function, weight)"
         )
-    scores = {name: _call(name, function, rollout) for name, (function, _) in rewards.items()}
+    results = {name: _call(name, function, rollout) for name, (function, _) in rewards.items()}
+    scores = {name: score for name, score in results.items() if not isinstance(score, NotApplicable)}
+    if not scores:
+        raise NoReward(
+            f"no reward function applies to task {rollout.task.task_id!r}",
+            got=", ".join(f"{name}: none" for name in rewards),
+            remedy="let one of them score every rollout",
+        )
     weights = {name: weight for name, (_, weight) in rewards.items()}
     try:
         parts = {
@@ -82,12 +109,14 @@ def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
         }
         total = math.fsum(weights[name] * part for name, part in parts.items())
         turns = _by_turn(scores, weights)
-        finite = all(map(math.isfinite, (total, *turns)))
+        finite = all(abs(each) <= LARGEST for each in (total, *turns))
     except OverflowError:  # raised by fsum
         finite = False
     if not finite:
         raise RewardError(
-            "the weighted sum of rewards is not finite", got=f"scores {scores}, weights {weights}"
+            "the weighted sum of rewards is not finite, or too large",
+            got=f"scores {scores}, weights {weights}",
+            expected=f"at most {LARGEST:g}",
         )
     return GradeResult(total, parts, turns)
 
@@ -104,7 +133,7 @@ def _by_turn(
     return tuple(math.fsum(turn) for turn in zip(*weighted, strict=True))
 
 
-def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[float, ...]:
+def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[float, ...] | NotApplicable:
     """Return one function's reward of a rollout, or those of its turns, checked."""
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
@@ -120,6 +149,8 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
             got=f"response {response!r}",
             remedy="make it score every response",
         ) from error
+    if isinstance(value, NotApplicable):
+        return value
     each = value.scores if isinstance(value, PerTurn) else [value]
     expected = "one finite number"
     problem, remedy = next((pair for pair in map(_problem, each) if pair[0]), ("", ""))

@@ -37,7 +37,7 @@ class JudgeConfig(FrozenModel):
     max_tokens: PositiveInt = 512
     """Longest reply of the judge, tokens."""
     timeout: PositiveFloat = 60.0
-    """Seconds to wait for the endpoint to connect or to send data."""
+    """Seconds that a reply of the endpoint may take, from the connection to its last byte."""
     retries: Annotated[int, Field(ge=0)] = 3
     """Retries after a failure of the endpoint, or a reply without a score."""
     backoff: PositiveFloat = 1.0

@@ -4,7 +4,6 @@ import hashlib
 import os
 from typing import Annotated
 
-import httpx2
 import torch
 from pydantic import BaseModel, Field, ValidationError
 from transformers import GenerationConfig
@@ -15,6 +14,7 @@ from truing.errors import JudgeUnavailable, RecipeError, RewardError
 from truing.models.load import load
 from truing.rewards.judge_config import JudgeConfig
 from truing.types.token import Origin
+from truing.utils.http_request import request
 
 RETRYABLE_STATUS_CODES = {408, 409, 425, 429}
 """Status codes that are worth a retry, in addition to all of 500 and above."""
@@ -39,10 +39,10 @@ class Endpoint:
     """Chat completions of an OpenAI-compatible server, at temperature 0."""
 
     def __init__(self, config: JudgeConfig) -> None:
-        headers = (
+        self._base_url, self._timeout = str(config.base_url), config.timeout
+        self._headers = (
             {} if config.api_key_env is None else {"Authorization": f"Bearer {_key(config.api_key_env)}"}
         )
-        self._client = httpx2.Client(base_url=config.base_url, headers=headers, timeout=config.timeout)
         self._body = {"model": config.model, "temperature": 0, "max_tokens": config.max_tokens}
         self.identity = {"base_url": config.base_url, **self._body}
         self.attempts = 1 + config.retries
@@ -55,28 +55,29 @@ class Endpoint:
             RewardError: The endpoint refuses the request, which a retry would not change.
         """
         body = {**self._body, "messages": [{"role": "user", "content": prompt}]}
+        url = f"{self._base_url.rstrip('/')}/chat/completions"
         try:
-            response = self._client.post("chat/completions", json=body)
-        except httpx2.RequestError as error:
+            answer = request("POST", url, self._timeout, json=body, headers=self._headers)
+        except (OSError, ValueError) as error:
             raise JudgeUnavailable(
                 "the judge cannot be reached",
-                got=f"{self._client.base_url}: {type(error).__name__}: {error}",
+                got=f"{self._base_url}: {error}",
                 remedy="check that the endpoint runs and is not overloaded, or raise judge.timeout",
             ) from error
-        received = f"{response.status_code} {response.text[:SHOWN]!r}"
-        if response.status_code in RETRYABLE_STATUS_CODES or response.is_server_error:
-            raise JudgeUnavailable(f"the judge at {self._client.base_url} fails", got=received)
-        if not response.is_success:
+        received = f"{answer.status} {answer.text(SHOWN)!r}"
+        if answer.status in RETRYABLE_STATUS_CODES or answer.status >= 500:
+            raise JudgeUnavailable(f"the judge at {self._base_url} fails", got=received)
+        if not 200 <= answer.status < 300:
             raise RewardError(
-                f"the judge at {self._client.base_url} refuses the request",
+                f"the judge at {self._base_url} refuses the request",
                 got=received,
                 remedy="check judge.base_url, judge.model and judge.api_key_env",
             )
         try:
-            return _Completion.model_validate_json(response.content).choices[0].message.content
+            return _Completion.model_validate_json(answer.body).choices[0].message.content
         except ValidationError as error:
             raise JudgeUnavailable(
-                f"the judge at {self._client.base_url} sends no chat completion",
+                f"the judge at {self._base_url} sends no chat completion",
                 got=received,
                 expected="choices, the first with a message and its content",
             ) from error

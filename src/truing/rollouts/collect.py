@@ -16,8 +16,8 @@ from truing.chat import Chat, start_dialogue
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
 from truing.envs.base import Env, MultiTurnEnv
-from truing.errors import DataError, RewardCrash, SkipGroup
-from truing.rewards import GradeResult
+from truing.errors import DataError, NoReward, RewardCrash, SkipGroup
+from truing.rewards import GradeResult, prepare
 from truing.rollouts.attempt import Attempt
 from truing.rollouts.workers import CallResult, EnvCall, EnvWorkers, open_workers, run_calls
 from truing.rollouts.workers.calls import reply_name
@@ -112,6 +112,8 @@ def collect(
         ]
         if grade is not None:
             with phase("reward"):
+                each = (rollout for group in groups for rollout in group)
+                prepare(context.env.rewards, [one for one in each if one.status is not Status.ERROR])
                 groups = list(workers.map(partial(_grade_group, grade=grade), groups))
     return [RolloutGroup(group[0].group_id, group[0].task, tuple(group)) for group in groups]
 
@@ -245,6 +247,6 @@ def _grade_group(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:
 def _grade(rollout: Rollout, grade: GradeFn) -> Rollout:
     try:
         result = grade(rollout)
-    except RewardCrash as error:  # in a process: the run goes on without the attempt
+    except (RewardCrash, NoReward) as error:  # the run goes on without the attempt
         return replace(rollout, status=Status.ERROR, ended_by=EndedBy.ERROR, error=str(error))
     return replace(rollout, reward=result.reward, reward_parts=result.parts, turn_rewards=result.turn_rewards)

@@ -64,12 +64,12 @@ class RunWatcher:
 
     def _read(self) -> Screen:
         self.run.refresh()
-        if self.run.malformed:
+        if damage := [*self.run.malformed, *self.run.missing_updates]:
             raise RecordError(
                 f"the record of {self.run.run_dir} is damaged",
-                got="; ".join(self.run.malformed[:3]),
-                expected="events as this version of Truing writes them",
-                remedy="restore events.jsonl from a copy; `truing board` shows what is left",
+                got="; ".join(damage[:3]),
+                expected="events and updates as this version of Truing writes them",
+                remedy="restore the files from a copy; `truing board` shows what is left",
             )
         summary = run_summary(self.run)
         if summary.state != "running" or not self._throttle.seconds_left:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from truing.config import AlertsConfig
 from truing.errors import RecipeError, RecordError
 from truing.metrics.definitions import check_metric_names
+from truing.utils.http_request import request
 from truing.utils.jsonl import dump_json
 
 COMPARISONS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
@@ -113,13 +112,14 @@ class Alerts:
 def post(address: str, data: bytes) -> None:
     """Post JSON; errors omit the address, which is a secret."""
     try:
-        response = httpx2.post(
-            address, content=data, headers={"Content-Type": "application/json"}, timeout=TIMEOUT_SECONDS
+        answer = request(
+            "POST", address, TIMEOUT_SECONDS, content=data, headers={"Content-Type": "application/json"}
         )
-    except httpx2.HTTPError as error:
-        raise ConnectionError(f"alerts.webhook cannot be reached: {type(error).__name__}") from None
-    if response.is_error:
-        raise ConnectionError(f"alerts.webhook answered {response.status_code}")
+    except (OSError, ValueError) as error:
+        cause = error.__cause__ or error
+        raise ConnectionError(f"alerts.webhook cannot be reached: {type(cause).__name__}") from None
+    if answer.status >= 400:
+        raise ConnectionError(f"alerts.webhook answered {answer.status}")
 
 
 def _event_text(facts: Mapping[str, Any]) -> str:

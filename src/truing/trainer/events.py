@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from truing.config import Recipe
 from truing.doctor.report.first_updates import SHOWN_UPDATES
@@ -23,7 +23,10 @@ from truing.utils.rng import seed_of
 BOUNDARY_EVERY = 50
 """Of the later updates, one in this many records its first tokens as text."""
 
-EventCallback = Callable[[str, Mapping[str, Any]], None]
+STOP = "stop"
+"""What an event callback returns to end the run after the current step: saved, and evaluated."""
+
+EventCallback = Callable[[str, Mapping[str, Any]], Literal["stop"] | None]
 """Called with each event: its kind (`start`, `stage`, `step`, `eval`, `note`, …) and its facts."""
 
 
@@ -41,6 +44,7 @@ class EventLog:
         self.recipe, self.writer, self.callback, self.dispatcher = recipe, writer, callback, dispatcher
         self.loss_label = ""
         self.reported: set[str] = set()
+        self.stop_requested = False
 
     def log(self, kind: str, **facts: Any) -> None:
         """Record an event and pass it on."""
@@ -49,7 +53,7 @@ class EventLog:
 
     def notify(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Pass an event on without recording it here: the record has it in another form, or not at all."""
-        self.callback(kind, facts)
+        self.stop_requested |= self.callback(kind, facts) == STOP
         self._log_failures(self.dispatcher.dispatch(kind, facts))
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from truing.analysis.current_events import mid_stage_name
 from truing.analysis.estimate import pass_at_json
 from truing.analysis.evaluation import Evaluation
 from truing.config import Recipe, recipe_after_rollbacks
+from truing.distributed.sharding import computing_device
 from truing.doctor.live_doctor import stop_if_proven
 from truing.errors import Unstable
 from truing.instrumentation.evaluation_check import prove_evaluated
@@ -23,7 +24,6 @@ from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.session import Session
 from truing.learner.step import train_step
-from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter
 from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.collector import CollectedStep, Collector, logged_publication
@@ -57,9 +57,10 @@ class Loop:
         self.rollback = Rollback(out, self.checkpoints, writer, event_log)
         self.doctor = UpdateDoctor(session, event_log)
         self.evaluations: dict[str, Evaluation] = {}
-        self.clock = clock_of(causal_model(session.policy).device)
+        self.clock = clock_of(computing_device(session.policy))
         self.ranks = session.ranks
         self.interrupt = DeferredInterrupt(interruptible=self.ranks.size == 1)
+        self.stop_requested = False  # by the event callback
         # of the current stage
         self.collector: Collector | None = None
         self.coefficients = LossCoefficients.initial(session.recipe)
@@ -80,26 +81,32 @@ class Loop:
             suppress = self.declared_recipe.doctor.suppress
             self.event_log.log("resumed", stage=first_stage, step=first_step, suppress=suppress)
         self.event_log.log("memory", **asdict(self.memory_budget))
-        if self.declared_recipe.eval.base and "base" not in self.evaluations:
+        evaluated = self.declared_recipe.eval.tasks > 0
+        if evaluated and self.declared_recipe.eval.base and "base" not in self.evaluations:
             self.evaluate("base", first_stage, 0)
 
         for stage in stages[stages.index(first_stage) :]:
-            self.train_stage(stage, first_step if stage == first_stage else 0)
-            if f"after_{stage}" not in self.evaluations:
-                self.evaluate(f"after_{stage}", stage, self.recipe.stage(stage).steps)
+            steps_done = self.train_stage(stage, first_step if stage == first_stage else 0)
+            if evaluated and f"after_{stage}" not in self.evaluations:
+                self.evaluate(f"after_{stage}", stage, steps_done)
+            if self.stop_requested:
+                break
 
         result = TrainResult(self.out, self.evaluations)
         estimates = {name: asdict(estimate) for name, estimate in result.estimates().items()}
         self.event_log.log("finished", estimates=estimates)
         return result
 
-    def train_stage(self, stage: str, step: int) -> None:
-        """Train one stage, of which ``step`` steps are done."""
+    def train_stage(self, stage: str, step: int) -> int:
+        """Train one stage, of which ``step`` steps are done; return the steps done then.
+
+        They are fewer than declared if the event callback asked for a stop.
+        """
         learner = self.open_stage(stage, step)
         steps = self.recipe.stage(stage).steps
         self.event_log.log("stage", stage=stage, steps=steps, first_step=step)
         self.clock.pop_seconds()  # drop time spent after the previous stage's last step
-        while step < steps:
+        while step < steps and not self.stop_requested:
             if reason := self.guarded_step(learner, stage, step):
                 step = self.roll_back(learner, stage, step, reason)
                 continue
@@ -112,14 +119,21 @@ class Loop:
                     )
 
             with self.interrupt:
+                self.stop_requested = any(self.ranks.gather("a stop", self.event_log.stop_requested))
                 # evaluate before saving: a run killed between the two repeats the step and the evaluation
-                if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
+                if step < steps and not self.stop_requested and self.evaluation_due(step):
                     self.evaluate(mid_stage_name(stage, step), stage, step)
                 self.interrupt.requested = any(self.ranks.gather("Ctrl-C", self.interrupt.requested))
-                if self.checkpoints.due(stage, step) or self.interrupt.requested:
+                if self.checkpoints.due(stage, step) or self.interrupt.requested or self.stop_requested:
                     self.save(learner, stage, step)
             self.interrupt.raise_if_requested()
         self.close_collector()
+        return step
+
+    def evaluation_due(self, step: int) -> bool:
+        """Whether the recipe asks for an evaluation after ``step`` steps of a stage."""
+        cfg = self.recipe.eval
+        return bool(cfg.tasks and cfg.every and step % cfg.every == 0)
 
     def open_collector(self, learner: Learner, stage: str) -> None:
         """Collect the stage's steps with the current session and recipe from now on."""
@@ -190,7 +204,7 @@ class Loop:
         """Run one step of the stage: sample, train, measure, record, diagnose; return its record."""
         learner.set_learning_rates(step)
         budget_before = learner.memory_budget.fits, learner.memory_budget.fits_recomputed
-        reset_peak(causal_model(learner.model).device)
+        reset_peak(computing_device(learner.model))
 
         with self.clock.running():
             collected = self.collect_samples(learner, stage, step)

@@ -15,7 +15,7 @@ from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
 from truing.learner.memory_prediction import predict_memory
-from truing.learner.restore import check_same_adapter, check_same_recipe, dtype_of_masters
+from truing.learner.restore import check_same_adapter, check_same_recipe, needs_fsdp
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
@@ -41,7 +41,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     """Train a recipe and record the run under ``out``; return its evaluations."""
     check_trackers(recipe)
     if resume:
-        check_same_recipe(recipe, RunReader(out).recipe())
+        check_same_recipe(recipe, RunReader(out).recipe_table())
     cfg = recipe.trainer
     check_started(cfg.ranks)
     check_placed(recipe)
@@ -49,11 +49,11 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         available_device(recipe.model.device),
         cfg.replicate,
         cfg.timeout,
-        mesh_of_one=dtype_of_masters(recipe) is not None,
+        mesh_of_one=needs_fsdp(recipe),
     )
     check_same_program(ranks, recipe)
     prediction = predict_memory(recipe)
-    if ranks.is_first and prediction.total >= REPORTED_BYTES:
+    if ranks.is_first and prediction.total + prediction.main_memory >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
     with named_losses(ranks), closing(open_session(recipe, env, ranks)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)

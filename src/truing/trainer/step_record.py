@@ -12,6 +12,7 @@ import torch
 
 from truing.algos import UpdateConfig
 from truing.config import PolicyStage
+from truing.distributed.sharding import computing_device
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.errors import RecordError
@@ -29,7 +30,6 @@ from truing.metrics.loss_label import LossLabel, loss_label
 from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
-from truing.models.forward.score import causal_model
 from truing.ops.losses import Objective
 from truing.record import SampleRow
 from truing.rewards import Rewards
@@ -67,7 +67,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "machine": {
             "python": platform.python_version(),
             "threads": torch.get_num_threads(),
-            "device": causal_model(session.policy).device.type,
+            "device": computing_device(session.policy).type,
         },
     }
 
@@ -217,7 +217,7 @@ def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
         for micros in trace.passes
         for micro in micros
     ]
-    peak = peak_bytes(causal_model(learner.model).device)
+    peak = peak_bytes(computing_device(learner.model))
     metrics = {"memory/predicted": max(predictions)} if predictions else {}
     return metrics if peak is None else metrics | {"memory/peak": peak / GB}
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from truing.errors import RecordError
 from truing.utils.atomic_files import disk_errors, write_all
+from truing.utils.parse import parse_json
 
 LOCK_TIMEOUT = 1.0
 """Seconds for which a writer retries the lock: ``is_being_written`` holds it for an instant."""
@@ -42,7 +43,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     objects = []
     for number, line in enumerate(complete_lines(path), start=1):
         try:
-            objects.append(json.loads(line))
+            objects.append(parse_json(line))
         except ValueError as error:
             raise RecordError(
                 f"line {number} of {path} is damaged",

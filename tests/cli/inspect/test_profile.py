@@ -25,6 +25,7 @@ def step_row(stage, seconds, metrics=()):
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     monkeypatch.setattr(RunReader, "__init__", lambda self, path: None)
+    monkeypatch.setattr(RunReader, "check_complete", lambda self: None)
     monkeypatch.setattr(RunReader, "steps", lambda self: [step_row(*step) for step in STEPS])
     return str(tmp_path)
 

@@ -70,7 +70,8 @@ class RunView:
         stages = dict.fromkeys(name for name, _, _ in self.run.columns.stages)
         recipe_by_stage = {name: self.recipe_at(name, 0) for name in stages}
         recipes = [self.recipe] if isinstance(self.recipe, str) else list(recipe_by_stage.values())
-        return [*(each for each in recipes if isinstance(each, str)), *self._unreadable, *self.run.malformed]
+        unreadable = [each for each in recipes if isinstance(each, str)] + self._unreadable
+        return [*unreadable, *self.run.malformed, *self.run.missing_updates]
 
     @property
     def device(self) -> str:

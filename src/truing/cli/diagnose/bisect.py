@@ -108,7 +108,9 @@ def compare_runs(
     Exit code 0: they are the same. 1: they differ.
     """
     from truing.analysis.compare import compare, comparison_lines
+    from truing.cli.inspect.lost_updates import warn_of_lost_updates
 
+    warn_of_lost_updates(run, other)
     comparison = compare(run, other)
     if as_json:
         print(json.dumps(asdict(comparison), ensure_ascii=False))

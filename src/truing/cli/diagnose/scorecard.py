@@ -71,8 +71,10 @@ def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
     """Return the scorecard of the recorded updates, and whether the run has ended."""
     from truing.analysis.incremental_reader import IncrementalReader
     from truing.analysis.scorecard import scorecard
+    from truing.cli.inspect.lost_updates import warn_of_lost_updates
     from truing.config import resolve
 
+    warn_of_lost_updates(run)
     reader = IncrementalReader(run)
     reader.refresh()
     run_json = reader.run_json

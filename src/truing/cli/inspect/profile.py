@@ -25,8 +25,10 @@ def profile(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the mean seconds of a step by phase, per stage, and the peak memory."""
+    from truing.cli.inspect.lost_updates import warn_of_lost_updates
     from truing.record import RunReader
 
+    warn_of_lost_updates(run)
     rows = RunReader(run).steps()
     if not rows:
         raise RecordError(f"{run} has no step yet", remedy="wait for the first update")

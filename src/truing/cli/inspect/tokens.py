@@ -23,12 +23,14 @@ def tokens(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: its origin, whether it is trained, and its numbers."""
+    from truing.cli.inspect.lost_updates import warn_of_lost_updates
     from truing.cli.inspect.one_sample import choose_sample, choose_step, sample_facts, token_list
     from truing.cli.inspect.token_table import render
     from truing.doctor.report.token_texts import run_decoder
     from truing.record import RunReader
     from truing.utils.jsonl import dump_json
 
+    warn_of_lost_updates(run)
     reader = RunReader(run)
     chosen = choose_step(reader.steps(), stage, step)
     row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)

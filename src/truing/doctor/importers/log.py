@@ -1,7 +1,6 @@
 """A log of scalars, before the trainer is known."""
 
 import codecs
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from truing.doctor.evidence import Row
 from truing.errors import RecordError
+from truing.utils.parse import parse_json
 
 STEP_NAMES = ("train/global_step", "global_step", "step", "_step", "update", "iteration")
 """Names of the update number, case-insensitive: a trainer's own count before a tracker's count of calls."""
@@ -112,14 +112,19 @@ def decoded(raw: bytes, errors: str = "strict") -> str:
     return raw.decode("utf-16" if wide else "utf-8-sig", errors)
 
 
-def parse_object(text: str, where: str) -> dict[str, Any]:
-    """Return a JSON object, or raise an error with its place."""
+def parse_value(text: str, where: str) -> Any:
+    """Return a JSON value, or raise an error with its place."""
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
+        return parse_json(text)
+    except ValueError as error:
         raise RecordError(
             f"{where} is not JSON", got=error, expected="a JSON object", remedy="copy the file again"
         ) from error
+
+
+def parse_object(text: str, where: str) -> dict[str, Any]:
+    """Return a JSON object, or raise an error with its place."""
+    value = parse_value(text, where)
     if not isinstance(value, dict):
         raise RecordError(
             f"{where} is not a JSON object", got=type(value).__name__, expected="names and values"

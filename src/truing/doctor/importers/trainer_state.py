@@ -4,12 +4,11 @@ The log has the trainer's record at each ``logging_steps``: means since the last
 rate of the last update alone.
 """
 
-import json
 import zipfile
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, parse_object, points, read_text
+from truing.doctor.importers.log import Log, parse_object, parse_value, points, read_text
 from truing.doctor.importers.tables import log_of
 from truing.errors import RecordError
 
@@ -34,7 +33,7 @@ def read(path: Path) -> Log:
     """Return the logs of a run, with the class of its arguments if these are in the same folder."""
     text = read_text(path)
     if text.lstrip().startswith("["):
-        return log_of(path, _numbered(path, json.loads(text)))
+        return log_of(path, _numbered(path, parse_value(text, str(path))))
     state = parse_object(text, str(path))
     history = state.get("log_history")
     if not isinstance(history, list):

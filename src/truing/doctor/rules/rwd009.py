@@ -12,7 +12,7 @@ centred sums.
 
 Healthy look-alikes: Penalties of declared gates (cut or long attempts) and the KL in the reward are
 subtracted later: the recorded reward is the graded one. A failed attempt has neither parts nor a reward.
-Rounding in the last digit.
+A reward function that does not apply to an attempt has no part in it. Rounding in the last digit.
 
 Fix: Change a reward in a reward function, or by a declared weight, gate or advantage scale, which the
 record has.
@@ -62,7 +62,7 @@ def measure(step: Step) -> Measured:
 
 def _sum(row: Row, weights: Mapping[str, float]) -> float:
     """Return the weighted sum of the parts of a reward."""
-    if row.reward_parts.keys() != weights.keys():
+    if not row.reward_parts.keys() <= weights.keys():  # a function need not apply to every attempt
         return math.nan
     return math.fsum(weights[name] * part for name, part in row.reward_parts.items())
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from tempfile import TemporaryFile
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -103,7 +104,9 @@ class Mcp:
         mcp = import_optional("mcp", "mcp")
         program, *arguments = config.command
         server = mcp.StdioServerParameters(command=program, args=arguments)
-        return McpSession(mcp.stdio_client(server), " ".join(config.command), config.timeout, "mcp")
+        log = TemporaryFile("w+", errors="replace")  # noqa: SIM115 - open as long as the server runs
+        transport = mcp.stdio_client(server, errlog=log)
+        return McpSession(transport, " ".join(config.command), config.timeout, "mcp", log=log)
 
 
 def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:

@@ -3,12 +3,13 @@
 import asyncio
 import atexit
 import json
+import logging
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from truing.envs.adapters.schema import validated_schema
 from truing.envs.optional_packages import import_optional
@@ -24,11 +25,20 @@ START_TIMEOUT = 120.0
 CLOSE_TIMEOUT = 10.0
 """Time limit to stop all servers at exit, in seconds."""
 
+MAX_TOOLS = 1000
+"""Tools of a server; a prompt has all of them."""
+
+LOG_CHARACTERS = 500
+"""Characters of a server's own errors in an error message: the last ones."""
+
 CANCEL_GRACE = 1.0
 """Seconds after its time limit in which work is cancelled, unless it blocks its loop."""
 
 _sessions: dict[Future[None], Callable[[], object]] = {}
 """The open sessions, and the function that closes each."""
+
+
+logging.getLogger("mcp.client.stdio").setLevel(logging.CRITICAL)  # a traceback per line that is not JSON
 
 
 @atexit.register
@@ -79,6 +89,7 @@ class McpSession:
         seconds: float,
         extra: str,
         loop: asyncio.AbstractEventLoop | None = None,
+        log: TextIO | None = None,
     ) -> None:
         """Connect.
 
@@ -88,6 +99,7 @@ class McpSession:
             seconds: The time limit of a call.
             extra: The extra of Truing that installs the package ``mcp``.
             loop: Where a server of this process runs; it is stopped with the session.
+            log: The file that a started server writes its errors to.
 
         Raises:
             TruingError: The server does not start, in time or at all.
@@ -109,23 +121,42 @@ class McpSession:
         wait((opened, ended), START_TIMEOUT, FIRST_COMPLETED)
         if not opened.done():
             cause = None if ended.cancel() else ended.exception()
+            problem = repr(cause) if cause else f"no answer within {START_TIMEOUT:g} s"
             raise TruingError(
                 f"the MCP server {name} cannot be reached",
-                got=repr(cause) if cause else f"no answer within {START_TIMEOUT:g} s",
+                got=f"{problem}{_end_of(log)}",
                 remedy="start the command by hand, or open the URL, and read its output",
             ) from cause
         self._client = opened.result()
 
     def tools(self) -> list[Tool]:
-        """Return the server's tools, with its own schemas; calling one calls the server."""
+        """Return the server's tools, with its own schemas; calling one calls the server.
+
+        Raises:
+            TruingError: The list has more than MAX_TOOLS, or is not complete in time.
+        """
+        try:
+            return [self._tool(each) for each in run_coroutine(self._offered(), self._seconds, self._loop)]
+        except TimeoutError as error:
+            raise TruingError(
+                f"the MCP server {self._name} does not list its tools", got=f"no end in {self._seconds:g} s"
+            ) from error
+
+    async def _offered(self) -> list[Any]:
+        """Return what the server lists, page by page."""
         offered: list[Any] = []
         cursor = None
-        while True:
-            page = run_coroutine(self._client.list_tools(cursor=cursor), self._seconds, self._loop)
+        while len(offered) <= MAX_TOOLS:
+            page = await self._client.list_tools(cursor=cursor)
             offered += page.tools
             cursor = page.next_cursor
             if cursor is None:
-                return [self._tool(each) for each in offered]
+                return offered
+        raise TruingError(
+            f"the MCP server {self._name} lists too many tools",
+            got=f"more than {MAX_TOOLS}",
+            expected="tools that fit into a prompt",
+        )
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Return a tool's answer.
@@ -159,6 +190,15 @@ class McpSession:
 
         schema = validated_schema(offered.input_schema, f"the MCP tool {offered.name}")
         return Tool(ToolSpec(offered.name, offered.description or "", schema), call)
+
+
+def _end_of(log: TextIO | None) -> str:
+    """Return the end of what a started server wrote to its errors, after a line break; empty for nothing."""
+    if log is None:
+        return ""
+    log.seek(0)
+    text = log.read().strip()
+    return f"\n{text[-LOG_CHARACTERS:]}" if text else ""
 
 
 def _text_of(name: str, answer: Any) -> str:

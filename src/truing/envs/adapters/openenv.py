@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import urllib.request
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +17,8 @@ from truing.errors import DataError, TruingError
 from truing.rewards import Rewards
 from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.rollout import Rollout, Task
+from truing.utils.http_request import request
+from truing.utils.parse import parse_json
 from truing.utils.rng import seed_of
 
 MAX_SEED = 2**31
@@ -182,9 +183,9 @@ class _ToolEpisode(ToolEpisode):
 def _action(config: OpenEnvConfig) -> ToolSpec | None:
     """Return the tool of an action; None if actions are text."""
     try:
-        with urllib.request.urlopen(f"{config.url}/schema", timeout=config.timeout) as answer:
-            schema = json.load(answer)["action"]
-            fields = {name: field for name, field in schema["properties"].items() if name != "metadata"}
+        answer = request("GET", f"{config.url}/schema", config.timeout)
+        schema = parse_json(answer.body)["action"]
+        fields = {name: field for name, field in schema["properties"].items() if name != "metadata"}
     except OSError as error:
         raise TruingError(
             f"the OpenEnv server {config.url} cannot be reached", got=error, remedy="start it first"

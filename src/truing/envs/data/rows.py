@@ -1,6 +1,5 @@
 """Sources of rows: a spec such as ``hub/id,config,split[:100]`` or ``folder[:100]``, and its rows."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.errors import DataError
+from truing.utils.parse import parse_json
 
 SPEC_FORMS = (
     "a .jsonl or .json file, a folder of .jsonl files, or hub/id,config,split; each may end in [:100]"
@@ -156,8 +156,8 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
 def _parse_json(text: str, where: str) -> Any:
     """Return parsed JSON, or an error with the location of the fault."""
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         return DataError(f"{where} is not JSON", got=error, expected="one JSON object a line, or one list")
 
 

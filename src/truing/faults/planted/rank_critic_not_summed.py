@@ -6,7 +6,7 @@ FAULT = Fault(
     name="rank-critic-not-summed",
     numbers=(98,),
     what="the critic's gradient is not summed over ranks",
-    plant=lambda: patched("truing.learner.learner:shard_critic", lambda real: lambda *_: None),
+    plant=lambda: patched("truing.learner.learner:shard_critic", lambda real: lambda *_, **__: None),
     expected=("OPT014",),
     changes={
         "trainer.ranks": 2,

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from truing.doctor.rules import RULES
 from truing.errors import LabError
 from truing.lab.store.ledger import Declaration
 from truing.metrics.definitions import METRICS, is_metric
+from truing.utils.parse import parse_toml
 
 EVALUATION_METRIC = re.compile(r"eval/[^/]+")
 """Metrics of the last evaluation: ``eval/reward``, or a part of the reward such as ``eval/f1``."""
@@ -236,8 +236,8 @@ def _without_number(title: str) -> str:
 def _header(path: Path, text: str, first_line: int) -> Header:
     """Return the header; raise with the place of an error."""
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = parse_toml(text)
+    except ValueError as error:
         line = re.search(r"line (\d+)", str(error))
         location = f" (line {int(line[1]) + first_line - 1} of the file)" if line else ""
         raise LabError(f"the header of {path} is not TOML", got=f"{error}{location}") from error

@@ -1,7 +1,6 @@
 """A lab on disk: its settings, hypotheses and ledger."""
 
 import difflib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from truing.config import FrozenModel
 from truing.errors import LabError
 from truing.lab.store.hypothesis_file import Hypothesis, read_hypothesis
 from truing.lab.store.ledger import Declaration, Entry, History, read_ledger
+from truing.utils.parse import parse_toml
 
 CONFIG, README, PROBLEM, LOG = "lab.toml", "README.md", "00-problem-statement.md", "01-experiments-log.md"
 HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"
@@ -177,9 +177,11 @@ def _check_cycles(hypotheses: Mapping[str, Hypothesis]) -> None:
 
 def _config(path: Path) -> LabConfig:
     try:
-        return LabConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = parse_toml(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
         raise LabError(f"{path} is not TOML", got=error) from error
+    try:
+        return LabConfig.model_validate(table)
     except ValidationError as error:
         problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         key = ".".join(map(str, problem["loc"]))

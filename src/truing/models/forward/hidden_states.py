@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from truing.distributed.sharding import computing_device
 from truing.errors import ModelError
 from truing.models.forward.expert_routes import RouteCount, use_routes
 from truing.models.forward.recompute import recompute_layers
@@ -61,7 +62,7 @@ def hidden_before(
     keyed = token_keys(sequences, routes)
     tree = build_tree(keyed.keys)
     places = torch.nn.utils.rnn.pad_sequence(list(tree.token_indices), batch_first=True)
-    attention, routes_RMK = tree_attention(tree, causal.device), keyed.routes_of(tree.keys_L)
+    attention, routes_RMK = tree_attention(tree, computing_device(causal)), keyed.routes_of(tree.keys_L)
     again = partial(_along, causal, routes_RMK, None, attention)
     with recompute_layers(causal, again) if recompute else nullcontext(), _along(causal, routes_RMK, count):
         hidden = decoder_states(causal, keyed.ids_of(tree.keys_L), tree.position_ids_L, attention)
@@ -99,7 +100,7 @@ def decoder_states(
     causal: PreTrainedModel, ids_L: Tensor, positions_L: Tensor, attention: Attention
 ) -> Tensor:
     """Return the hidden states [L, D] of one row of tokens under ``attention``."""
-    ids, positions = (each[None].to(causal.device) for each in (ids_L, positions_L))
+    ids, positions = (each[None].to(computing_device(causal)) for each in (ids_L, positions_L))
     with use_attention(causal, attention):
         out = causal.get_decoder()(input_ids=ids, position_ids=positions, use_cache=False)
     return out.last_hidden_state[0]
@@ -200,7 +201,7 @@ def _padded(causal: PreTrainedModel, sequences: Sequence[Tensor]) -> Tensor:
     ids = torch.nn.utils.rnn.pad_sequence(list(sequences), batch_first=True)
     lengths = torch.tensor([len(sequence) for sequence in sequences])
     valid = torch.arange(ids.shape[1]) < lengths[:, None]
-    device = causal.device
+    device = computing_device(causal)
     return causal.get_decoder()(
         input_ids=ids.to(device), attention_mask=valid.to(device), use_cache=False
     ).last_hidden_state

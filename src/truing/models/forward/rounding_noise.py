@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truing.distributed.sharding import computing_dtype
+from truing.distributed.sharding import computing_device, computing_dtype
 
 FINE_DTYPES = {"torch.float32", "torch.float64"}
 """Weight dtypes whose rounding is not measured."""
@@ -24,10 +24,11 @@ MATMUL_ROUNDING = {"high": 2.0**-10, "medium": 2.0**-7}
 def device_and_precision(model: nn.Module) -> str:
     """Return the model's device, and its precision unless that is float32 throughout."""
     weights = list(model.parameters())
-    kind = weights[0].device.type
+    kind = computing_device(model).type
     if torch.is_autocast_enabled(kind):
         return f"{kind}, {torch.get_autocast_dtype(kind)}"
-    dtypes = {str(dtype) for dtype in (computing_dtype(model), *(weight.dtype for weight in weights))}
+    held = {weight.dtype for weight in weights if weight.is_floating_point()}  # not packed ones
+    dtypes = {str(dtype) for dtype in (computing_dtype(model), *held)}
     if coarse := sorted(dtypes - FINE_DTYPES):
         return f"{kind}, {' and '.join(coarse)}"
     precision = torch.get_float32_matmul_precision()

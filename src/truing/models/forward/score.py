@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import computing_dtype, in_forward
+from truing.distributed.sharding import computing_device, computing_dtype, in_forward
 from truing.errors import InvalidValueError
 from truing.models.forward.expert_routes import RouteCount
 from truing.models.forward.hidden_states import hidden_before, routes_to_replay
@@ -51,7 +51,7 @@ def score(
     causal = causal_model(model)
     below = None
     if mass_below_mask_BT is not None:
-        below = torch.full(batch.token_ids.shape, torch.nan, device=causal.device)
+        below = torch.full(batch.token_ids.shape, torch.nan, device=computing_device(causal))
     index_2N, ids = mask_BT.cpu().nonzero().T, [sample.token_ids for sample in batch.samples]
     routes, count = routes_to_replay(causal, batch.samples) if replay_routes else None, RouteCount()
 
@@ -75,7 +75,7 @@ def _streams(
     below_BT: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Return log-probabilities, entropies, raw entropies and, with a critic, values: each [B, T]."""
-    device = causal.device
+    device = computing_device(causal)
     dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
     head = head_of(causal)
@@ -135,7 +135,7 @@ def distributions(
 
 def autocast(causal: PreTrainedModel) -> torch.autocast:
     """Return a context that computes in bf16 over fp32 weights on CUDA, elsewhere in the weights' dtype."""
-    device = causal.device.type
+    device = computing_device(causal).type
     fp32_on_cuda = device == "cuda" and computing_dtype(causal) is torch.float32
     return torch.autocast(device, torch.bfloat16, enabled=fp32_on_cuda)
 

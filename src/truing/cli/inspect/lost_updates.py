@@ -1,0 +1,21 @@
+"""A warning for commands that read what is left of a run."""
+
+from pathlib import Path
+
+import typer
+
+from truing.errors import RecordError
+from truing.utils.format import escape_lines
+
+
+def warn_of_lost_updates(*runs: Path) -> None:
+    """Print a warning for each run whose steps.jsonl has lost updates."""
+    from truing.record import RunReader
+
+    for run in runs:
+        try:
+            RunReader(run).check_complete()
+        except RecordError as error:
+            typer.secho(
+                escape_lines(f"warning: {error.what}: {error.got}; what follows is of the others"), err=True
+            )

@@ -1,0 +1,108 @@
+"""How TRL's batch arguments and epochs become steps of a stage."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from truing.trl.configs import TrlConfig
+from truing.trl.problems import Problems
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The steps of a stage; a step has ``updates`` optimizer updates, which is what TRL's steps count."""
+
+    rows: int  # answers, or demonstrations, of a step
+    minibatches: int
+    inner_epochs: int
+    steps: int
+    steps_per_epoch: int
+
+    @property
+    def updates(self) -> int:
+        """Optimizer updates per step."""
+        return self.minibatches * self.inner_epochs
+
+    def steps_of(self, updates: float) -> int:
+        """Return a number of TRL's steps, or a share of all of them, in steps; at least 1."""
+        total = updates * self.steps * self.updates if 0 < updates < 1 else updates
+        return max(1, math.ceil(total / self.updates))
+
+
+def sampled_batches(args: TrlConfig, prompts: int, ranks: int, problems: Problems) -> Batches:
+    """Return the batches of GRPO and RLOO for a data set of ``prompts`` rows."""
+    micro, accumulated = args.per_device_train_batch_size * ranks, args.gradient_accumulation_steps
+    per_generation = args.steps_per_generation or accumulated
+    if args.generation_batch_size is not None:
+        per_generation = max(1, args.generation_batch_size // micro)
+        if args.generation_batch_size % micro:
+            problems.add(
+                "generation_batch_size",
+                args.generation_batch_size,
+                f"it is no multiple of the {micro} answers of a batch",
+                f"set {micro * per_generation}",
+            )
+    if max(per_generation, accumulated) % min(per_generation, accumulated):
+        problems.add(
+            "steps_per_generation",
+            per_generation,
+            f"neither it nor gradient_accumulation_steps={accumulated} divides the other",
+            f"set {accumulated}",
+        )
+    rows = micro * max(per_generation, accumulated)
+    if micro * per_generation % args.num_generations:
+        problems.add(
+            "num_generations",
+            args.num_generations,
+            f"answers are sampled in whole groups, and it does not divide the {micro * per_generation} of a"
+            " generation batch",
+            "change per_device_train_batch_size",
+        )
+    minibatches = max(1, per_generation // accumulated)
+    batches_per_epoch = prompts // max(1, micro * per_generation // args.num_generations)
+    updates_per_epoch = math.ceil(batches_per_epoch * per_generation * args.num_iterations / accumulated)
+    return _batches(args, rows, (minibatches, args.num_iterations), max(1, updates_per_epoch), problems)
+
+
+def row_batches(args: TrlConfig, rows: int, ranks: int, problems: Problems) -> Batches:
+    """Return the batches of SFT for a data set of ``rows`` rows."""
+    micro = args.per_device_train_batch_size * ranks
+    updates_per_epoch = math.ceil(math.ceil(rows / micro) / args.gradient_accumulation_steps)
+    return _batches(args, micro * args.gradient_accumulation_steps, (1, 1), updates_per_epoch, problems)
+
+
+def _batches(
+    args: TrlConfig, rows: int, split: tuple[int, int], updates_per_epoch: int, problems: Problems
+) -> Batches:
+    """Return the batches of a training of ``max_steps`` updates, or of ``num_train_epochs``."""
+    minibatches, inner_epochs = split
+    per_step = minibatches * inner_epochs
+    updates = args.max_steps
+    if updates <= 0:
+        updates = math.ceil(math.ceil(args.num_train_epochs * updates_per_epoch) / per_step) * per_step
+    elif updates % per_step:
+        problems.add(
+            "max_steps",
+            updates,
+            f"the answers of one generation make {per_step} updates, and a step has all of them",
+            f"set a multiple of {per_step}",
+        )
+    return Batches(
+        rows=rows,
+        minibatches=minibatches,
+        inner_epochs=inner_epochs,
+        steps=max(1, updates // per_step),
+        steps_per_epoch=max(1, updates_per_epoch // per_step),
+    )
+
+
+def learning_schedule(args: TrlConfig, batches: Batches, problems: Problems) -> dict[str, Any]:
+    """Return schedule and warm-up of the learning rate."""
+    name = str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type))
+    schedules = {"constant_with_warmup": "constant"} | {
+        each: each for each in ("linear", "cosine", "constant")
+    }
+    if name not in schedules:
+        problems.add("lr_scheduler_type", name, "Truing has no such schedule", f"use {', '.join(schedules)}")
+    warmup = 0 if name == "constant" or not args.warmup_steps else batches.steps_of(args.warmup_steps)
+    return {"schedule": schedules.get(name, "linear"), "warmup_steps": warmup}

@@ -1,0 +1,96 @@
+"""The model card: what was trained, evaluated and proven."""
+
+from pathlib import Path
+from typing import Any
+
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.verdict import Verdict
+from truing.record import RunReader
+from truing.trainer.result import TrainResult, evaluations_of
+
+CARD = """---
+library_name: transformers
+base_model: {base}
+tags:
+- truing
+- {algorithm}
+---
+
+# {name}
+
+{base}, trained with {algorithm} by [Truing](https://pypi.org/project/truing) {version}.
+Steps: {steps}. Seed: {seed}.
+
+## Training
+
+```toml
+{recipe}
+```
+
+## Evaluation
+
+{evaluation}
+
+## Proofs
+
+{proofs}
+"""
+
+
+def write_card(run: Path, folder: Path, name: str, version: str) -> Path:
+    """Write the model card of a run to ``folder/README.md``; return its path."""
+    reader = RunReader(run)
+    facts = reader.run_json()["recipe"]
+    text = CARD.format(
+        base=facts["model"]["name"],
+        algorithm=", ".join(facts["stages"]),
+        name=name,
+        version=version,
+        steps=len(reader.steps()),
+        seed=facts["seed"],
+        recipe=reader.recipe().strip(),
+        evaluation=_evaluation(run),
+        proofs=_proofs(run),
+    )
+    path = folder / "README.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _evaluation(run: Path) -> str:
+    """Return the mean reward of each evaluation, with its interval."""
+    result = TrainResult(run, evaluations_of(RunReader(run).events()))
+    if not result.evaluations:
+        return "The run was not evaluated."
+    lines = [f"| {name} | {estimate} |" for name, estimate in result.estimates().items()]
+    lines += [f"| gain of {name}, paired | {gain} |" for name, gain in result.gains().items()]
+    return "\n".join(
+        ["Mean reward, with 95 % intervals:", "", "| evaluation | reward |", "|---|---|", *lines]
+    )
+
+
+def _proofs(run: Path) -> str:
+    """Return what the doctor's rules say of the updates."""
+    results = diagnose_run(run).results()
+    checked = [result for result in results if result.steps]
+    found = [result for result in checked if result.verdict is not Verdict.CLEAN]
+    text = f"{len(checked)} of {len(results)} rules checked the updates of this run (`truing doctor`)."
+    if not found:
+        return f"{text} None has a finding."
+    lines = [f"- {result.code}: {result.verdict.value}" for result in found]
+    return "\n".join([text, "Findings:", "", *lines])
+
+
+def push(folder: Path, args: Any, name: str, message: str) -> str:
+    """Upload a folder to the hub; return the address of the commit."""
+    from huggingface_hub import HfApi
+
+    hub = HfApi(token=args.hub_token)
+    repository = hub.create_repo(
+        args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True
+    ).repo_id
+    commit = hub.upload_folder(
+        repo_id=repository, folder_path=folder, commit_message=message,
+        revision=args.hub_revision,
+    )  # fmt: skip
+    return str(commit)

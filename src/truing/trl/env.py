@@ -1,0 +1,182 @@
+"""The environment of a TRL data set: a task per row, with TRL's tools and environments."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from truing.envs.base import Split
+from truing.envs.tools import Tool, ToolEpisode
+from truing.errors import DataError
+from truing.rewards import Rewards
+from truing.trl.data import Row, messages_of
+from truing.trl.tools import environment_tools, tools_of
+from truing.types.message import Message
+from truing.types.rollout import Rollout, Task
+
+Factories = Mapping[str | None, Callable[[], Any]]
+
+
+class EnvironmentName(str):
+    """The class of an environment, as it is recorded, with the environment itself for rewards."""
+
+    environment: Any
+
+    def __new__(cls, environment: Any) -> "EnvironmentName":
+        """Name an environment."""
+        name = super().__new__(cls, type(environment).__name__)
+        name.environment = environment
+        return name
+
+    def __deepcopy__(self, memo: object) -> "EnvironmentName":
+        return self
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Leave the environment to its process."""
+        return str, (str(self),)
+
+
+class RowsEnv:
+    """Single-turn tasks of rows with a ``prompt``."""
+
+    has_episodes = False
+
+    def __init__(self, rows: Mapping[Split, Sequence[Row]]) -> None:
+        self.rows = {task_id(split, i): row for split, each in rows.items() for i, row in enumerate(each)}
+        self._count = {split: len(each) for split, each in rows.items()}
+        self.rewards: Rewards = {}
+        self.notes: Sequence[str] = ()
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Return a task per row, in order."""
+        ids = [task_id(split, index) for index in range(self._count.get(split, 0))]
+        return [self.task(each, self.rows[each]) for each in ids]
+
+    def task(self, name: str, row: Row) -> Task:
+        """Return the task of a row."""
+        return Task(name, "trl", messages_of(row["prompt"]))
+
+    def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
+        """Return the environments of attempts; None if they have none."""
+        return None
+
+    def release(self, rollouts: Sequence[Rollout]) -> None:
+        """Let the environments of attempts serve others."""
+
+
+class ToolsEnv(RowsEnv):
+    """The same with tools."""
+
+    has_episodes = True
+
+    def __init__(self, rows: Mapping[Split, Sequence[Row]], tools: Sequence[Callable[..., Any]]) -> None:
+        super().__init__(rows)
+        self.tools = tools_of(tools)
+
+    def task(self, name: str, row: Row) -> Task:
+        """Return the task of a row, with the tools."""
+        return Task(name, "trl", messages_of(row["prompt"]), tools=tuple(tool.spec for tool in self.tools))
+
+    def open(self, task: Task) -> ToolEpisode:
+        """Return an episode that executes tools until a turn without a call."""
+        return ToolEpisode(self.tools)
+
+
+class FactoryEnv(RowsEnv):
+    """Tasks whose attempts each have an environment object; it is reset for each, and used again later."""
+
+    has_episodes = True
+
+    def __init__(
+        self, rows: Mapping[Split, Sequence[Row]], factories: Factories, tools: Sequence[Callable[..., Any]]
+    ) -> None:
+        super().__init__(rows)
+        self._factories, self._common = factories, tools_of(tools)
+        self._free: dict[str | None, list[Any]] = {name: [make()] for name, make in factories.items()}
+        self._specs = {name: self._tools(free[0]) for name, free in self._free.items()}
+        self._texts: dict[str, str] = {}  # what reset returned, by task
+
+    @property
+    def samples(self) -> list[Any]:
+        """One environment of each kind."""
+        return [free[0] for free in self._free.values()]
+
+    def task(self, name: str, row: Row) -> Task:
+        """Return the task of a row: ``reset`` may add to its last user message."""
+        kind = self._kind(row)
+        if name not in self._texts:
+            self._texts[name] = self._reset(self._free[kind][0], row)
+        specs = tuple(tool.spec for tool in self._specs[kind])
+        return Task(name, "trl", _with_text(messages_of(row["prompt"]), self._texts[name]), tools=specs)
+
+    def open(self, task: Task) -> ToolEpisode:
+        """Return an episode with an environment of its own, reset for the task."""
+        row = self.rows[task.task_id]
+        kind = self._kind(row)
+        try:
+            environment = self._free[kind].pop()  # of one thread: lists are thread-safe
+        except IndexError:
+            environment = self._factories[kind]()
+        text = self._reset(environment, row)
+        if text != self._texts.get(task.task_id, text):
+            raise DataError(
+                f"reset() returned another text for {task.task_id} than before",
+                got=text,
+                expected=self._texts[task.task_id],
+                remedy="let reset depend on the row alone: all attempts at a task have one prompt",
+            )
+        return ToolEpisode(self._tools(environment), lambda: {"environment": EnvironmentName(environment)})
+
+    def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
+        """Return the environments of attempts."""
+        return [rollout.outcome["environment"].environment for rollout in rollouts]
+
+    def release(self, rollouts: Sequence[Rollout]) -> None:
+        """Let the environments of attempts serve others."""
+        for rollout in rollouts:
+            kind = self._kind(self.rows[rollout.task.task_id])
+            self._free[kind].append(rollout.outcome["environment"].environment)
+
+    def _reset(self, environment: Any, row: Row) -> str:
+        """Reset an environment for a row; return the text that it adds to the prompt."""
+        routed = None not in self._factories  # then `environment` is no column of the task
+        text = environment.reset(**{key: row[key] for key in row if not (routed and key == "environment")})
+        if text is not None and not isinstance(text, str):
+            raise DataError(
+                "reset() returned something else than text",
+                got=f"{text!r:.100}",
+                expected="None, or a text that is appended to the prompt",
+            )
+        return text or ""
+
+    def _tools(self, environment: Any) -> list[Tool]:
+        return [*self._common, *tools_of(environment_tools(environment))]
+
+    def _kind(self, row: Row) -> str | None:
+        """Return the name of a row's environment."""
+        name = None if None in self._factories else row.get("environment")
+        if name not in self._factories:
+            raise DataError(
+                "a row names an environment that environment_factory does not have",
+                got=name,
+                expected=", ".join(map(str, self._factories)),
+                remedy="give each row an 'environment' column",
+            )
+        return name
+
+
+def env_of(
+    rows: Mapping[Split, Sequence[Row]], factories: Factories, tools: Sequence[Callable[..., Any]]
+) -> RowsEnv:
+    """Return the environment of rows, with tools or environment objects if there are any."""
+    if factories:
+        return FactoryEnv(rows, factories, tools)
+    return ToolsEnv(rows, tools) if tools else RowsEnv(rows)
+
+
+def task_id(split: Split, index: int) -> str:
+    """Return the id of a row's task."""
+    return f"{split}-{index}"
+
+
+def _with_text(messages: tuple[Message, ...], text: str) -> tuple[Message, ...]:
+    """Return messages with a text appended to the last one."""
+    return (*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + text})

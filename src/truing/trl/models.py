@@ -1,0 +1,85 @@
+"""The model and tokenizer of a TRL script as a folder or name that a recipe can give."""
+
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from truing.errors import ModelError
+from truing.models.load import load_tokenizer
+from truing.models.resolve import resolve_model
+
+RAW_TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+)
+"""Renders a prompt of text as it is, and behind it a completion with its end."""
+
+
+def model_name(model: Any) -> str:
+    """Return the name of a model, for the default of ``output_dir``."""
+    name = model if isinstance(model, str) else getattr(model.config, "_name_or_path", "") or "model"
+    return str(name).rstrip("/").split("/")[-1]
+
+
+def check_model(model: Any) -> None:
+    """Raise unless a model is a name or an object that can be saved."""
+    if isinstance(model, PeftModel):
+        raise ModelError(
+            "a PeftModel cannot be passed to truing.trl",
+            got=type(model).__name__,
+            expected="a name, a folder or a model without adapter",
+            remedy="pass the base model, and peft_config for a new adapter; to go on with a saved one,"
+            " set lora.adapter in a recipe",
+        )
+    if not isinstance(model, str | PreTrainedModel):
+        raise ModelError(
+            "this model cannot be trained",
+            got=type(model).__name__,
+            expected="a name, a folder or a transformers model",
+        )
+
+
+def model_folder(model: str | PreTrainedModel, tokenizer: Any, folder: Path) -> str:
+    """Return the name or folder of a model; an object is saved to ``folder`` with its tokenizer."""
+    if isinstance(model, str):
+        return model
+    model.save_pretrained(folder)
+    if tokenizer is None:
+        tokenizer = load_tokenizer(resolve_model(model.config._name_or_path))
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def tokenizer_of(name: str, revision: str | None, given: Any) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a model, checked to be the one that was given, but for its chat template."""
+    from transformers import AutoTokenizer
+
+    folder = resolve_model(name, revision)
+    try:
+        own = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError("the model has no readable tokenizer", got=f"{folder}: {error}") from error
+    if given is None:
+        return own
+    if not isinstance(given, PreTrainedTokenizerBase):
+        raise ModelError(
+            "processing_class is no tokenizer",
+            got=type(given).__name__,
+            expected="a tokenizer: Truing trains on text",
+        )
+    if given.get_vocab() != own.get_vocab() or given.eos_token_id != own.eos_token_id:
+        raise ModelError(
+            "processing_class has other tokens than the model's own tokenizer",
+            got=f"{len(given)} tokens, eos {given.eos_token!r}; the model has {len(own)}, {own.eos_token!r}",
+            remedy="pass the model as an object: it is saved with processing_class",
+        )
+    return given
+
+
+def raw_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Return the template of prompts of text, with the beginning that the tokenizer adds to a text."""
+    ids = tokenizer("a")["input_ids"]
+    begins = tokenizer.bos_token_id is not None and ids[:1] == [tokenizer.bos_token_id]
+    return ("{{ bos_token }}" if begins else "") + RAW_TEMPLATE

@@ -1,0 +1,226 @@
+"""TRL's trainers with a policy loss: GRPO and RLOO."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from transformers import PreTrainedModel
+
+from truing.errors import RewardError
+from truing.trl.batches import Batches, sampled_batches
+from truing.trl.configs import GRPOConfig, RLOOConfig, TrlConfig
+from truing.trl.data import Row, check_column, rows_of
+from truing.trl.env import FactoryEnv, RowsEnv, env_of
+from truing.trl.objective import gates, grpo_tables, rloo_tables
+from truing.trl.problems import Problems
+from truing.trl.recipe import engine_tables, eval_table, evaluates, merged, sampling_tables
+from truing.trl.reward_models import RewardModel
+from truing.trl.rewards import BatchFunction, Scorer, function_name, rewards_of
+from truing.trl.tools import factories_of
+from truing.trl.trainer import RANKS, TrlTrainer
+
+Tables = Callable[[TrlConfig, Batches, Problems], dict[str, Any]]
+
+OPTIMIZERS = "Truing's optimizer is AdamW, set by the adam_… arguments"
+QUANTIZATION = "Truing trains unquantized weights"
+NO_PROMPT = ({"role": "user", "content": ""},)
+"""The prompt of a row without one, whose environment adds the text."""
+
+
+class PolicyTrainer(TrlTrainer):
+    """What GRPO and RLOO share."""
+
+    tables: ClassVar[Tables]
+
+    def _open(
+        self,
+        reward_funcs: Any,
+        train_dataset: Any,
+        eval_dataset: Any,
+        reward_processing_classes: Any = None,
+        tools: Sequence[Callable[..., Any]] = (),
+        environment_factory: Any = None,
+        **common: Any,
+    ) -> None:
+        """Build environment, rewards and recipe."""
+        args, problems = self.args, self.problems
+        factories = factories_of(environment_factory)
+        rows: dict[Any, Sequence[Row]] = {"train": _rows(train_dataset, "train_dataset", bool(factories))}
+        if eval_dataset is not None:
+            rows["eval"] = _rows(eval_dataset, "eval_dataset", bool(factories))
+        kinds = {check_column(each, "prompt", f"{split}_dataset") for split, each in rows.items()}
+        is_text = kinds == {False}
+        if len(kinds) > 1 or (is_text and (tools or factories)):
+            problems.add(
+                "train_dataset",
+                "prompts of text",
+                "tools need messages",
+                "make each prompt a list of messages",
+            )
+        self.eval_count = len(rows.get("eval", ()))
+        batches = sampled_batches(args, len(rows["train"]), RANKS, problems)
+        turns = None
+        if tools or factories:
+            iterations = getattr(args, "max_tool_calling_iterations", None)
+            turns = args.max_completion_length if iterations is None else iterations + 1
+        tables = merged(
+            type(self).tables(args, batches, problems),
+            gates(args, batches),
+            sampling_tables(args, turns, problems),
+            engine_tables(args, problems),
+            {"eval": eval_table(args, batches, self.eval_count if evaluates(args) else 0, problems)},
+        )
+        env = env_of(rows, factories, tools)
+        self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
+        self._finish(env, batches, tables, text=is_text, **common)
+        self.scorer.tokenizer = self.processing_class
+        self.scorer.extras = {
+            "trainer_state": self.state,
+            "log_extra": self._log_extra,
+            "log_metric": self._state.log_metric,
+        }
+
+    def _set_rewards(self, env: RowsEnv, reward_funcs: Any, processing_classes: Any) -> Scorer:
+        """Give an environment its rewards; return their scorer."""
+        functions = [*reward_funcs] if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        functions = [each for each in functions if each is not None]
+        classes = processing_classes if isinstance(processing_classes, list) else [processing_classes]
+        classes += [None] * (len(functions) - len(classes))
+        weights = self.args.reward_weights or [1.0] * len(functions)
+        if len(weights) != len(functions):
+            self.problems.add(
+                "reward_weights", weights, f"there are {len(functions)} reward functions", "give one for each"
+            )
+            weights = [1.0] * len(functions)
+        template_kwargs = self.args.chat_template_kwargs or {}
+        called = [
+            RewardModel(each, tokenizer, template_kwargs) if isinstance(each, str | PreTrainedModel) else each
+            for each, tokenizer in zip(functions, classes, strict=False)
+        ]
+        owners = _environment_rewards(env)
+        if not called and not owners:
+            raise RewardError(
+                "there is no reward function", remedy="pass reward_funcs, or an environment with get_reward"
+            )
+        named = _with_names([*called, *owners.values()], [*map(function_name, called), *owners])
+        scorer = Scorer(named, env)
+        env.rewards = rewards_of(scorer, [*map(float, weights), *[1.0] * len(owners)])
+        return scorer
+
+    def _eval_table(self) -> dict[str, Any]:
+        args = self.args
+        return {
+            "tasks": self.eval_count,
+            "samples": args.num_generations_eval or args.num_generations,
+            "temperature": args.temperature,
+        }
+
+
+class GRPOTrainer(PolicyTrainer):
+    """TRL's ``GRPOTrainer`` on Truing's trainer."""
+
+    config_class, algorithm = GRPOConfig, "GRPO"
+    tables = staticmethod(grpo_tables)
+
+    def __init__(  # noqa: PLR0913 — TRL's signature
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: GRPOConfig | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        reward_processing_classes: Any = None,
+        callbacks: Iterable[Any] | None = None,
+        optimizers: Any = (None, None),
+        quantization_config: Any = None,
+        peft_config: Any = None,
+        tools: Sequence[Callable[..., Any]] | None = None,
+        rollout_func: Any = None,
+        environment_factory: Any = None,
+    ) -> None:
+        reason = "Truing samples by itself and records every token: use tools or environment_factory"
+        refused = {
+            "optimizers": (optimizers, OPTIMIZERS),
+            "quantization_config": (quantization_config, QUANTIZATION),
+            "rollout_func": (rollout_func, reason),
+        }
+        super().__init__(model, args, refused)
+        self._open(
+            reward_funcs,
+            train_dataset,
+            eval_dataset,
+            reward_processing_classes,
+            tools or (),
+            environment_factory,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            peft_config=peft_config,
+        )
+
+
+class RLOOTrainer(PolicyTrainer):
+    """TRL's ``RLOOTrainer`` on Truing's trainer."""
+
+    config_class, algorithm = RLOOConfig, "RLOO"
+    tables = staticmethod(rloo_tables)
+
+    def __init__(  # noqa: PLR0913 — TRL's signature
+        self,
+        model: Any,
+        reward_funcs: Any = None,
+        args: RLOOConfig | None = None,
+        train_dataset: Any = None,
+        eval_dataset: Any = None,
+        processing_class: Any = None,
+        reward_processing_classes: Any = None,
+        callbacks: Iterable[Any] | None = None,
+        optimizers: Any = (None, None),
+        quantization_config: Any = None,
+        peft_config: Any = None,
+    ) -> None:
+        refused = {
+            "optimizers": (optimizers, OPTIMIZERS),
+            "quantization_config": (quantization_config, QUANTIZATION),
+        }
+        super().__init__(model, args, refused)
+        self._open(
+            reward_funcs,
+            train_dataset,
+            eval_dataset,
+            reward_processing_classes,
+            processing_class=processing_class,
+            callbacks=callbacks,
+            peft_config=peft_config,
+        )
+
+
+def _rows(dataset: Any, argument: str, with_environment: bool) -> Sequence[Row]:
+    """Return rows; one without a prompt gets an empty one if an environment adds the text."""
+    rows = rows_of(dataset, argument)
+    if not with_environment:
+        return rows
+    return [row if "prompt" in row else {**row, "prompt": NO_PROMPT} for row in rows]
+
+
+def _environment_rewards(env: RowsEnv) -> Mapping[str, BatchFunction]:
+    """Return a reward function for each class of environments that has ``get_reward``, by its name."""
+    if not isinstance(env, FactoryEnv):
+        return {}
+    kinds = {type(sample) for sample in env.samples if hasattr(type(sample), "get_reward")}
+    return {kind.__name__: _owned_reward(kind) for kind in kinds}
+
+
+def _owned_reward(kind: type) -> BatchFunction:
+    def get_reward(environments: Sequence[Any], **_: Any) -> list[Any]:
+        return [each.get_reward() if type(each) is kind else None for each in environments]
+
+    return get_reward
+
+
+def _with_names(functions: Sequence[BatchFunction], names: Sequence[str]) -> dict[str, BatchFunction]:
+    """Return functions by name; a later one of the same name gets a number."""
+    named: dict[str, BatchFunction] = {}
+    for function, name in zip(functions, names, strict=True):
+        count = sum(name == other for other in names[: len(named)])
+        named[f"{name}_{count + 1}" if count else name] = function
+    return named

@@ -1,0 +1,188 @@
+"""TRL's view of a run: the trainer's state, its log with TRL's metric names, and calls of callbacks."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from transformers import TrainerCallback, TrainerControl, TrainerState
+
+from truing.errors import InvalidValueError
+from truing.trainer.events import STOP
+from truing.trl.batches import Batches
+from truing.types.batch import StepRecord
+
+NAMES = {
+    "loss": "loss/total",
+    "grad_norm": "grad/norm",
+    "learning_rate": "lr",
+    "reward": "reward/mean",
+    "reward_std": "reward/std",
+    "frac_reward_zero_std": "group/zero_variance_share",
+    "kl": "kl_trained/k3",
+    "entropy": "entropy/mean",
+    "completions/mean_length": "length/mean",
+    "completions/max_length": "length/max",
+    "completions/clipped_ratio": "truncated/share",
+    "clip_ratio/low_mean": "clip/low_share",
+    "clip_ratio/high_mean": "clip/high_share",
+    "clip_ratio/region_mean": "clip/clipped_share",
+    "tools/call_frequency": "tools/calls_mean",
+}
+"""TRL's metrics in Truing's names; docs/metrics.md defines them."""
+
+NEVER_CALLED = (
+    "on_substep_end",
+    "on_pre_optimizer_step",
+    "on_optimizer_step",
+    "on_prediction_step",
+    "on_push_begin",
+)
+"""Events of TRL's trainer that Truing's has no equivalent of."""
+
+
+def check_callbacks(callbacks: Sequence[Any]) -> list[TrainerCallback]:
+    """Return callbacks as objects; raise for one that waits for an event that never comes."""
+    made = [callback() if isinstance(callback, type) else callback for callback in callbacks]
+    for callback in made:
+        waits = [
+            name
+            for name in NEVER_CALLED
+            if getattr(type(callback), name, None) is not getattr(TrainerCallback, name, None)
+        ]
+        if waits:
+            raise InvalidValueError(
+                f"the callback {type(callback).__name__} has methods that Truing never calls",
+                got=", ".join(waits),
+                expected="on_train_begin, on_step_begin, on_step_end, on_log, on_evaluate, on_save,"
+                " on_epoch_begin, on_epoch_end, on_train_end",
+            )
+    return made
+
+
+class RunState:
+    """Follows the events of a run: keeps the state and its log, and calls the callbacks."""
+
+    def __init__(
+        self, args: Any, batches: Batches, logging_every: int, callbacks: Sequence[TrainerCallback]
+    ) -> None:
+        self.args, self.batches, self.callbacks = args, batches, callbacks
+        self.logging_every = logging_every
+        self.state = TrainerState(
+            max_steps=batches.steps * batches.updates,
+            num_train_epochs=math.ceil(batches.steps / batches.steps_per_epoch),
+            logging_steps=max(1, logging_every) * batches.updates,
+        )
+        self.control = TrainerControl()
+        self.processing_class: Any = None
+        self.user_metrics: dict[str, list[float]] = {}  # of log_metric, since the last step
+        self._pending: list[Mapping[str, float]] = []
+        self._losses: list[float] = []
+        self._started = time.monotonic()
+
+    def log_metric(self, name: str, value: float) -> None:
+        """Add a value of a reward function to the next line of the log."""
+        self.user_metrics.setdefault(name, []).append(float(value))
+
+    def on_event(self, kind: str, facts: Mapping[str, Any]) -> Literal["stop"] | None:
+        """Take an event of the run; ask it to stop if a callback does."""
+        if kind == "step":
+            self._step(facts["record"])
+        elif kind == "eval":
+            self._evaluated(facts)
+        elif kind == "checkpoint":
+            self.call("on_save")
+        return STOP if self.control.should_training_stop else None
+
+    def begin(self) -> None:
+        """Call what precedes the first step."""
+        self._started = time.monotonic()
+        self.control = TrainerControl()
+        self.call("on_train_begin")
+        self.call("on_epoch_begin")
+        self.call("on_step_begin")
+
+    def end(self) -> dict[str, float]:
+        """Log the end of the training; return the totals."""
+        seconds = time.monotonic() - self._started
+        totals = {
+            "train_runtime": seconds,
+            "train_steps_per_second": self.state.global_step / seconds,
+            "train_loss": sum(self._losses) / len(self._losses) if self._losses else math.nan,
+        }
+        self.log(totals)
+        self.call("on_train_end")
+        return totals
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Append a line to the log, and show it to the callbacks."""
+        line = {**values, "epoch": self.state.epoch, "step": self.state.global_step}
+        self.state.log_history.append(line)
+        self.call("on_log", logs=dict(values))
+
+    def call(self, event: str, **facts: Any) -> None:
+        """Call a method of all callbacks."""
+        for callback in self.callbacks:
+            returned = getattr(callback, event)(
+                self.args, self.state, self.control, processing_class=self.processing_class, **facts
+            )
+            self.control = returned or self.control
+
+    def _step(self, record: StepRecord) -> None:
+        done = record.step + 1
+        self.state.global_step = done * self.batches.updates
+        self.state.epoch = done / self.batches.steps_per_epoch
+        self.call("on_step_end")
+        self._pending.append(trl_metrics(record) | self._taken_user_metrics())
+        self._losses.append(record.metrics.get("loss/total", math.nan))
+        first = done == 1 and self.args.logging_first_step
+        if first or (self.logging_every and done % self.logging_every == 0):
+            self.log(_mean(self._pending))
+            self._pending = []
+        last = done == self.batches.steps or self.control.should_training_stop
+        if done % self.batches.steps_per_epoch == 0 or last:
+            self.call("on_epoch_end")
+            if not last:
+                self.call("on_epoch_begin")
+        if not last:
+            self.call("on_step_begin")
+
+    def _taken_user_metrics(self) -> dict[str, float]:
+        taken, self.user_metrics = self.user_metrics, {}
+        return {name: sum(values) / len(values) for name, values in taken.items()}
+
+    def _evaluated(self, facts: Mapping[str, Any]) -> None:
+        own = {f"eval_{name}": value for name, value in self._taken_user_metrics().items()}
+        metrics = eval_metrics(facts["estimate"], facts["parts"]) | own
+        self.log(metrics)
+        self.call("on_evaluate", metrics=metrics)
+
+
+def trl_metrics(record: StepRecord) -> dict[str, float]:
+    """Return the metrics of a step under TRL's names."""
+    metrics = record.metrics
+    named = {name: metrics[own] for name, own in NAMES.items() if own in metrics}
+    prefix = "reward_part/"
+    parts = {
+        f"rewards/{name.removeprefix(prefix)}/mean": value
+        for name, value in metrics.items()
+        if name.startswith(prefix)
+    }
+    return named | parts | {"step_time": sum(record.seconds.values())}
+
+
+def eval_metrics(estimate: Mapping[str, Any], parts: Mapping[str, float]) -> dict[str, float]:
+    """Return an evaluation under TRL's names, with the interval of its mean."""
+    names = {f"eval_rewards/{name}/mean": value for name, value in parts.items()}
+    return {
+        "eval_reward": estimate["mean"],
+        "eval_reward_low": estimate["low"],
+        "eval_reward_high": estimate["high"],
+    } | names
+
+
+def _mean(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric over the steps that have it."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    values = {name: [line[name] for line in lines if name in line] for name in names}
+    return {name: sum(each) / len(each) for name, each in values.items()}

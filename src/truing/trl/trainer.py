@@ -1,0 +1,260 @@
+"""What TRL's trainers share here: a recipe is built from the arguments, and ``truing.train`` runs it."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar
+
+from transformers import AutoConfig
+from transformers.trainer_utils import TrainOutput
+
+from truing.api import evaluate, train
+from truing.config import Recipe, resolve, to_toml
+from truing.envs.base import Env
+from truing.errors import RecordError
+from truing.learner.restore import restore_policy
+from truing.models.export import export
+from truing.models.resolve import resolve_model
+from truing.terminal.progress import ProgressDisplay
+from truing.trainer.events import EventCallback
+from truing.trainer.result import TrainResult
+from truing.trl import card
+from truing.trl.adapters import lora_table
+from truing.trl.batches import Batches
+from truing.trl.configs import TrlConfig
+from truing.trl.models import check_model, model_folder, model_name, raw_template, tokenizer_of
+from truing.trl.problems import Problems
+from truing.trl.recipe import common_tables, logging_every, merged, model_table
+from truing.trl.state import RunState, check_callbacks, eval_metrics
+
+RANKS = int(os.environ.get("WORLD_SIZE", "1"))
+"""Processes that torchrun started."""
+
+
+class TrlTrainer:
+    """The methods of a trainer; a subclass sets its recipe and environment."""
+
+    config_class: ClassVar[type[TrlConfig]]
+    algorithm: ClassVar[str]
+
+    def __init__(self, model: Any, args: TrlConfig | None, refused: Mapping[str, tuple[Any, str]]) -> None:
+        check_model(model)
+        self.args = args or self.config_class(f"{model_name(model)}-{self.algorithm}")
+        self.problems = Problems()
+        self.problems.add_refused(self.args)
+        for name, (value, reason) in refused.items():
+            if value not in (None, (None, None), []):
+                self.problems.add(name, value, reason, "leave it out")
+        self.output = Path(self.args.output_dir)
+        self.run: Path | None = None
+        self.result: TrainResult | None = None
+        self.model = model
+        self._given = model
+        self._template: str | None = None
+
+    def _finish(
+        self,
+        env: Env,
+        batches: Batches,
+        tables: Mapping[str, Any],
+        *,
+        text: bool,
+        processing_class: Any,
+        callbacks: Iterable[Any] | None,
+        peft_config: Any,
+    ) -> None:
+        """Build the recipe and the state; raise one error for all refused arguments.
+
+        Args:
+            env: of the data set.
+            batches: steps of the stage.
+            tables: of the recipe, but those that all trainers share.
+            text: whether prompts are text rather than messages.
+            processing_class: the tokenizer, or None for the model's.
+            callbacks: as passed by the user.
+            peft_config: likewise.
+        """
+        args, model = self.args, self._given
+        models = model_table(args, self.problems)
+        name = model if isinstance(model, str) else str(self.output / "model")
+        if peft_config is not None:
+            tables = {**tables, "lora": lora_table(peft_config, self._model_type(), self.problems)}
+        common = common_tables(args, batches, RANKS, self.problems)
+        self.problems.raise_if_any(f"{self.algorithm}Trainer")
+        source = model if isinstance(model, str) else model.config._name_or_path
+        if isinstance(model, str) or processing_class is None:
+            self.processing_class = tokenizer_of(source, models.get("revision"), processing_class)
+        else:
+            self.processing_class = processing_class
+        if text:
+            self._template = raw_template(self.processing_class)
+        elif processing_class is not None and isinstance(model, str):
+            self._template = processing_class.chat_template
+        if self._template is not None:
+            models["chat_template"] = str(self.output / "prompt.jinja")
+        self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
+        self.env, self.batches = env, batches
+        self._state = RunState(
+            args, batches, logging_every(args, batches), check_callbacks([*(callbacks or ())])
+        )
+        self._state.processing_class = self.processing_class
+        self._state.call("on_init_end")
+
+    @property
+    def state(self) -> Any:
+        """The trainer's state: ``global_step``, ``epoch``, ``log_history``."""
+        return self._state.state
+
+    def add_callback(self, callback: Any) -> None:
+        """Add a callback."""
+        self._state.callbacks = [*self._state.callbacks, *check_callbacks([callback])]
+
+    def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
+        """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
+        resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        self._write_inputs()
+        self.run = self._run_dir(resume)
+        self._state.begin()
+        with self._events(self.run) as on_event:
+            self.result = train(
+                self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
+            )
+        totals = self._state.end()
+        if _is_first():
+            self._take_weights()
+            if self.args.push_to_hub:
+                self.push_to_hub()
+        return TrainOutput(self.state.global_step, totals["train_loss"], totals)
+
+    def evaluate(self, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Evaluate the newest weights on ``eval_dataset``; return the metrics, with an interval."""
+        self._write_inputs()
+        overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
+        target = self.run
+        if target is None:
+            target = self.output / "recipe.toml"
+            target.write_text(to_toml(self.recipe), encoding="utf-8")
+        found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
+        estimate = found.estimate()
+        bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+        metrics = eval_metrics(bounds, found.parts)
+        named = {key.replace("eval_", f"{metric_key_prefix}_", 1): value for key, value in metrics.items()}
+        self._state.log(named)
+        self._state.call("on_evaluate", metrics=named)
+        return named
+
+    def save_model(self, output_dir: str | Path | None = None) -> None:
+        """Write the trained model, or its adapter, with the tokenizer, to a folder that may exist."""
+        folder = Path(output_dir) if output_dir is not None else self.output
+        policy = restore_policy(self._trained())
+        new = folder / ".export"
+        shutil.rmtree(new, ignore_errors=True)
+        kind = "adapter" if self.recipe.lora else "merged"
+        folder.mkdir(parents=True, exist_ok=True)
+        export(policy.policy, policy.loaded, policy.sampling_params, new, kind)
+        for path in new.iterdir():
+            path.replace(folder / path.name)
+        new.rmdir()
+        self.processing_class.save_pretrained(folder)  # its own chat template, not that of text
+
+    def create_model_card(self, model_name: str | None = None) -> None:
+        """Write the model card to ``output_dir``: what was trained, evaluated and proven."""
+        name = model_name or self.args.hub_model_id or self.output.resolve().name
+        card.write_card(self._trained(), self.output, name, version("truing"))
+
+    def push_to_hub(self, commit_message: str = "Model trained with Truing") -> str:
+        """Save the model and its card to ``output_dir`` and upload them; return the commit's address."""
+        self.save_model()
+        self.create_model_card()
+        return card.push(self.output, self.args, self.output.resolve().name, commit_message)
+
+    def _eval_table(self) -> dict[str, Any]:
+        """Return ``[eval]`` of ``evaluate()``."""
+        raise NotImplementedError
+
+    def _log_extra(self, column: str, values: Sequence[Any]) -> None:
+        """Append a column of a reward function to ``log_extra.jsonl`` of the run."""
+        if self.run is not None:
+            with (self.run / "log_extra.jsonl").open("a", encoding="utf-8") as file:
+                line = {"step": self.state.global_step, column: list(values)}
+                file.write(json.dumps(line, default=str) + "\n")
+
+    def _write_inputs(self) -> None:
+        """Write the model object and the template that the recipe names."""
+        if not _is_first():
+            return
+        self.output.mkdir(parents=True, exist_ok=True)
+        if self._template is not None:
+            (self.output / "prompt.jinja").write_text(self._template, encoding="utf-8")
+        folder = self.output / "model"
+        if not isinstance(self._given, str) and self.run is None:
+            model_folder(self._given, self.processing_class, folder)
+
+    def _run_dir(self, resume: str | bool | None) -> Path:
+        """Return the run directory: a new one, or the newest, or the given one."""
+        if isinstance(resume, str):
+            return Path(resume)
+        names = (self.output / ("truing" if i == 1 else f"truing-{i}") for i in range(1, 10_000))
+        runs = [path for path in self.output.glob("truing*") if path.is_dir()]
+        if not resume:
+            return next(path for path in names if not path.exists())
+        if not runs:
+            raise RecordError(
+                "there is no run to resume", got=self.output, expected="a run directory in output_dir"
+            )
+        return max(runs, key=lambda path: path.stat().st_mtime)
+
+    def _events(self, run: Path) -> Any:
+        """Return a context with the callback of the run's events, which also shows progress."""
+        if self.args.disable_tqdm:
+            return nullcontext(self._state.on_event)
+        return _Shown(ProgressDisplay(run), self._state.on_event)
+
+    def _take_weights(self) -> None:
+        """Give the trained weights to the model object that was passed, or load the trained model."""
+        policy = restore_policy(self._trained()).policy
+        if isinstance(self._given, str) or self.recipe.lora:
+            self.model = policy
+        else:
+            self._given.load_state_dict(policy.state_dict())
+
+    def _trained(self) -> Path:
+        if self.run is None:
+            raise RecordError("nothing is trained yet", remedy="call train() first")
+        return self.run
+
+    def _model_type(self) -> str:
+        config = (
+            AutoConfig.from_pretrained(resolve_model(self._given))
+            if isinstance(self._given, str)
+            else self._given.config
+        )
+        return config.model_type
+
+
+class _Shown:
+    """A context that shows events, and passes them on."""
+
+    def __init__(self, display: Any, callback: EventCallback) -> None:
+        self._display, self._callback = display, callback
+
+    def __enter__(self) -> Callable[[str, Mapping[str, Any]], Any]:
+        show = self._display.__enter__()
+
+        def both(kind: str, facts: Mapping[str, Any]) -> Any:
+            show(kind, facts)
+            return self._callback(kind, facts)
+
+        return both
+
+    def __exit__(self, *error: Any) -> None:
+        self._display.__exit__(*error)
+
+
+def _is_first() -> bool:
+    """Whether this is the first process of torchrun."""
+    return os.environ.get("RANK", "0") == "0"

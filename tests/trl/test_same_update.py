@@ -1,0 +1,136 @@
+"""A script with the import changed makes the update that TRL makes of the same answers."""
+
+import pytest
+import trl
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import truing.trl
+from truing.models.builtin import ensure_built
+from truing.record import RunReader
+from truing.types.token import Origin
+
+pytestmark = pytest.mark.integration
+
+PROMPTS = ["Say one: ", "Say two, please: "]
+GROUP = 4
+COMMON = {
+    "per_device_train_batch_size": len(PROMPTS) * GROUP,
+    "num_generations": GROUP,
+    "max_completion_length": 12,
+    "max_steps": 2,
+    "logging_steps": 1,
+    "learning_rate": 1e-3,
+    "bf16": False,
+    "use_cpu": True,
+    "save_strategy": "no",
+    "max_grad_norm": 0.5,
+    "disable_tqdm": True,
+}
+
+
+def vowels(completions, **columns):
+    return [len(text) / 10 + sum(letter in "aeiou" for letter in text) for text in completions]
+
+
+def recorded_answers(run):
+    """Answers by update and prompt, as ids."""
+    reader = RunReader(run)
+    answers = []
+    for step in reader.steps():
+        by_prompt = {}
+        for row in reader.samples(step.stage, step.step):
+            sampled = row.sample.origin == Origin.SAMPLED
+            prompt = tuple(row.sample.token_ids[~sampled].tolist())
+            by_prompt.setdefault(prompt, []).append(row.sample.token_ids[sampled].tolist())
+        answers.append(by_prompt)
+    return answers
+
+
+def trl_run(name, tmp_path, answers, changes):
+    """Weights and log of TRL's trainer with given answers."""
+    remaining = iter(answers)
+
+    def answered(prompt_ids, *rest, **options):
+        chosen = {prompt: iter(ids) for prompt, ids in next(remaining).items()}
+        ids = [next(chosen[tuple(ids)]) for ids in prompt_ids]
+        return (ids, None) if name == "GRPO" else ids
+
+    config, trainer_class = getattr(trl, f"{name}Config"), getattr(trl, f"{name}Trainer")
+    trainer = trainer_class(
+        model=str(ensure_built("tiny")),
+        reward_funcs=vowels,
+        args=config(str(tmp_path / "trl"), report_to=[], **(COMMON | changes)),
+        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in PROMPTS]),
+    )
+    trainer._generate_single_turn = answered
+    # transformers gives the pad token's embedding no gradient, and the random model samples that token
+    trainer.model.get_input_embeddings().padding_idx = None
+    trainer.train()
+    return trainer.model.state_dict(), trainer.state.log_history
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        pytest.param("GRPO", {}, id="defaults"),
+        pytest.param("GRPO", {"loss_type": "grpo", "beta": 5.0}, id="kl-corrected"),
+        pytest.param(
+            "GRPO",
+            {"loss_type": "grpo", "beta": 5.0, "use_bias_correction_kl": False, "scale_rewards": False},
+            id="kl-k3",
+        ),
+        pytest.param("GRPO", {"loss_type": "dr_grpo", "scale_rewards": "batch"}, id="dr-grpo"),
+        pytest.param("GRPO", {"temperature": 0.7, "epsilon_high": 0.3}, id="temperature"),
+        pytest.param("GRPO", {"mask_truncated_completions": True, "max_completion_length": 150}, id="masked"),
+        pytest.param("RLOO", {}, id="rloo"),
+    ],
+)
+def test_updates_are_those_of_trl(tmp_path, name, changes):
+    folder = ensure_built("tiny")
+    config, trainer_class = getattr(truing.trl, f"{name}Config"), getattr(truing.trl, f"{name}Trainer")
+    ours = trainer_class(
+        model=str(folder),
+        reward_funcs=vowels,
+        args=config(str(tmp_path / "truing"), **(COMMON | changes)),
+        train_dataset=[{"prompt": prompt} for prompt in PROMPTS],
+    )
+    ours.train()
+    theirs, log = trl_run(name, tmp_path, recorded_answers(ours.run), changes)
+    start = AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    moved = max(float((theirs[key] - start[key]).abs().max()) for key in start)
+    apart = max(float((ours.model.state_dict()[key] - theirs[key]).abs().max()) for key in theirs)
+    print(f"{name} {changes}: moved {moved:.2e}, apart {apart:.2e}")
+    for line, other in zip(ours.state.log_history[:2], log[:2], strict=True):
+        for key in ("reward", "reward_std", "rewards/vowels/mean"):
+            assert line[key] == pytest.approx(other[key], rel=1e-5), key
+        scale = 1.0 if name == "GRPO" else COMMON["max_completion_length"]
+        assert line["grad_norm"] * scale == pytest.approx(other["grad_norm"], rel=1e-3)
+        assert line["learning_rate"] == pytest.approx(other["learning_rate"])
+    assert moved > 1e-3
+    assert apart < 2e-5
+
+
+def test_sft_updates_are_those_of_trl(tmp_path):
+    folder = ensure_built("tiny")
+    rows = [{"prompt": f"Spell {word}: ", "completion": "-".join(word)} for word in ("one", "seven", "apple")]
+    changes = {"per_device_train_batch_size": 3, "max_steps": 2, "logging_steps": 1, "learning_rate": 1e-3}
+    common = changes | {"bf16": False, "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
+    ours = truing.trl.SFTTrainer(
+        str(folder), truing.trl.SFTConfig(str(tmp_path / "truing"), **common), train_dataset=rows
+    )
+    ours.train()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    theirs = trl.SFTTrainer(
+        str(folder),
+        trl.SFTConfig(str(tmp_path / "trl"), report_to=[], **common),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+    theirs.train()
+    for line, other in zip(ours.state.log_history[:2], theirs.state.log_history[:2], strict=True):
+        assert line["loss"] == pytest.approx(other["loss"], rel=1e-3)
+        assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
+    weights = theirs.model.state_dict()
+    apart = max(float((ours.model.state_dict()[key] - weights[key]).abs().max()) for key in weights)
+    assert apart < 2e-5

@@ -27,8 +27,10 @@ class RewardModel:
         source = model if isinstance(model, str) else model.config._name_or_path
         try:
             if isinstance(model, str):
-                model = AutoModelForSequenceClassification.from_pretrained(model, num_labels=1)
-            self.tokenizer = tokenizer or AutoTokenizer.from_pretrained(source)
+                model = AutoModelForSequenceClassification.from_pretrained(
+                    model, num_labels=1, trust_remote_code=False, use_safetensors=True
+                )
+            self.tokenizer = tokenizer or AutoTokenizer.from_pretrained(source, trust_remote_code=False)
         except Exception as error:
             raise ModelError(
                 f"the reward model {source!r} cannot be read",

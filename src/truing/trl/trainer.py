@@ -229,7 +229,7 @@ class TrlTrainer:
 
     def _model_type(self) -> str:
         config = (
-            AutoConfig.from_pretrained(resolve_model(self._given))
+            AutoConfig.from_pretrained(resolve_model(self._given), trust_remote_code=False)
             if isinstance(self._given, str)
             else self._given.config
         )

@@ -26,6 +26,7 @@ USES = {
     "grammar": "import truing.chat.constrained.decoding, llguidance.hf",
     "agentdojo": "import truing.envs.agentdojo.suite",
     "ray": "import truing.cluster.launch, truing.cluster.rank_actor, truing.cluster.engine_actor",
+    "quantization": "import truing.models.load, bitsandbytes",
     "trackers": "import truing.trackers.backends, wandb, trackio, mlflow, sqlalchemy, alembic\n"
     "from torch.utils.tensorboard import SummaryWriter\n"
     "from wandb.proto.wandb_internal_pb2 import Record",

@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo docs test test-integration test-full test-data test-browser test-engines test-wheel wheel sbom audit lint clean
+.PHONY: install demo docs test test-integration test-full test-data test-quantization test-browser test-engines test-wheel wheel sbom audit lint clean
 
 install: .venv/.installed
 
@@ -52,14 +52,18 @@ test: .venv/.dev
 
 # Whole runs: ranks, Ray, restarts, planted faults.
 test-integration: .venv/.dev
-	$(BIN)/pytest $(PARALLEL) -m "integration and not slow"
+	$(BIN)/pytest $(PARALLEL) -m "integration and not slow and not quantization"
 
 test-full: test test-integration
-	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu"
+	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu and not quantization"
 
 # Needs ../shared/data.
 test-data: .venv/.dev .venv/bfcl
 	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m "data and not engines"
+
+# With a base in 4 bits. peft imports bitsandbytes wherever it is installed, which takes a second in each process.
+test-quantization: .venv/.dev .venv/bitsandbytes
+	PYTHONPATH=$(CURDIR)/.venv/bitsandbytes $(BIN)/pytest $(PARALLEL) -m "quantization and not slow"
 
 # Needs Chromium: apt-get install chromium, or TRUING_CHROMIUM=its path.
 test-browser: .venv/.dev
@@ -102,6 +106,9 @@ audit: wheel
 # The worlds of BFCL's conversations: its package cannot be installed beside Truing (docs/decisions, 11).
 .venv/bfcl: | .venv/.dev
 	$(UV) --no-deps --target $@ bfcl-eval==2026.3.23
+
+.venv/bitsandbytes: | .venv/.dev
+	$(UV) --no-deps --target $@ bitsandbytes
 
 lint: .venv/.dev
 	$(BIN)/ruff check --fix

@@ -25,7 +25,8 @@ from truing.record import RunReader
 pytestmark = pytest.mark.integration
 
 SCRIPT = Path(train_matrix.__file__)
-QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead", "grpo+lora+nf4"]
+NF4 = pytest.param("grpo+lora+nf4", marks=pytest.mark.quantization)
+QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead", NF4]
 BFLOAT16 = ["sft+full+bfloat16", "grpo+lora+bfloat16"]
 EVERY = [
     f"{algorithm}+{weights}"

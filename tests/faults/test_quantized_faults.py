@@ -7,7 +7,7 @@ import pytest
 from truing.faults.detection_matrix import passed, runs
 from truing.faults.run_fault import run_fault
 
-pytestmark = pytest.mark.integration
+pytestmark = pytest.mark.quantization
 
 QUICK = "mask-shifted"
 

@@ -171,7 +171,7 @@ def test_beside_servers_whole_weights_are_in_main_memory(table, monkeypatch, kin
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lora", "quantization"),
-    [(False, None), (LORA, None), (LORA, "nf4")],
+    [(False, None), (LORA, None), pytest.param(LORA, "nf4", marks=pytest.mark.quantization)],
     ids=["full", "lora", "nf4"],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

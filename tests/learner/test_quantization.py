@@ -25,6 +25,8 @@ from truing.record import RunReader
 
 GRPO = {"steps": 2, "prompts_per_step": 3, "group_size": 4, "learning_rate": 1e-3}
 
+pytestmark = pytest.mark.quantization
+
 
 @pytest.fixture
 def table(mini):
@@ -93,7 +95,6 @@ def test_an_audit_compares_the_dequantized_weights_with_a_second_implementation(
     assert facts["largest"] > 1e-3 * facts["scale"]
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_run_is_healthy_and_goes_on_bit_for_bit(table, tmp_path, dtype):
     model = {"name": "tiny", "quantization": "nf4", "dtype": dtype, "threads": 1}
@@ -113,7 +114,6 @@ def test_a_run_is_healthy_and_goes_on_bit_for_bit(table, tmp_path, dtype):
         assert row.metrics.get("mismatch/max_abs", 0.0) < limit
 
 
-@pytest.mark.integration
 def test_exports_compute_what_was_sampled(table, tmp_path):
     """Merged into the dequantized base, and as an adapter that peft puts on the base of transformers."""
     recipe = table(stages=["sft"])

@@ -19,6 +19,8 @@ from truing.models.quantized_linear import (
     quantize_layers,
 )
 
+pytestmark = pytest.mark.quantization
+
 SHAPES = ((64, 128, True), (48, 80, False), (1, 64, True))
 """Inputs, outputs and bias; 48 and 80 are no whole blocks."""
 

@@ -67,7 +67,7 @@ def test_ctrl_c_is_no_fault(mini, tmp_path):
 
 def test_the_traceback_of_a_users_reward_function_is_kept(mini, tmp_path):
     def broken(rollout, task):
-        return 1 / 0
+        return 1 / (0 if (tmp_path / "run").exists() else 1)  # not in the call before the run
 
     with pytest.raises(RewardError):
         truing.train(mini(), rewards=[broken], out=tmp_path / "run")

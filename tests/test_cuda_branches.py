@@ -32,7 +32,7 @@ from truing.instrumentation import draw_audit
 from truing.instrumentation.forward_check import rounding_fact
 from truing.lab.run import design
 from truing.lab.run.run_pool import RunPool, slots_for
-from truing.learner import memory_budget, replayed_draws
+from truing.learner import memory_budget, replayed_draws, threads
 from truing.models import lora
 from truing.models.forward.collate import collate
 from truing.models.forward.float32_embedding import Float32SumEmbedding
@@ -41,7 +41,10 @@ from truing.models.forward.onednn_linear import onednn_computes
 from truing.models.forward.score import autocast
 from truing.models.load import available_device
 from truing.ops import logprobs
+from truing.trainer import startup_notes
 from truing.trainer.loop import clock_of
+from truing.trl import GRPOConfig
+from truing.trl import recipe as trl_recipe
 from truing.utils import memory
 
 ROOT = Path(__file__).parents[1]
@@ -346,3 +349,28 @@ def test_a_server_on_cuda_returns_routes_itself_and_packs_no_experts(monkeypatch
         monkeypatch.setattr(truing_vllm_experts, "expert_layers", lambda model, layer=layer: [("a", layer)])
         assert truing_vllm_experts.pack_experts(None) == (["a"] if device is CPU else [])
     assert len(packed) == 1
+
+
+def test_threads_are_left_alone_on_cuda(on_cuda, recipe, monkeypatch):
+    asked = []
+    monkeypatch.setattr(threads.torch, "set_num_threads", asked.append)
+    threads.set_threads(recipe(), on_cuda, recorded=2, ranks=1)
+    assert asked == []
+
+
+def test_no_note_of_threads_on_cuda(on_cuda, recipe, monkeypatch):
+    monkeypatch.setattr(startup_notes.torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(startup_notes.os, "cpu_count", lambda: 8)
+    session = SimpleNamespace(recipe=recipe(), ranks=SimpleNamespace(size=1), policy=on_cuda)
+    session.recipe = session.recipe.model_copy(
+        update={"model": session.recipe.model.model_copy(update={"threads": None})}
+    )
+    assert list(startup_notes._chosen_threads(session)) == []
+    monkeypatch.setattr(type(on_cuda), "device", CPU)
+    assert len(list(startup_notes._chosen_threads(session))) == 1
+
+
+@pytest.mark.parametrize(("available", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_scripts_of_trl_compute_in_bfloat16_on_cuda(tmp_path, monkeypatch, available, dtype):
+    monkeypatch.setattr(trl_recipe.torch.cuda, "is_available", lambda: available)
+    assert trl_recipe.model_table(GRPOConfig(str(tmp_path)), problems=None)["dtype"] == dtype

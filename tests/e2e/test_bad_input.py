@@ -172,7 +172,7 @@ def test_a_reward_that_raises_shows_its_own_traceback_and_the_response(train, mo
 
     monkeypatch.setattr(env, "exact", dividing)
     outcome = train()
-    assert refused(outcome, "raised ZeroDivisionError", "response", "task 'max-0-eval-0'", traceback=True)
+    assert refused(outcome, "raised ZeroDivisionError", "response", "of task 'max-0-", traceback=True)
     assert "in dividing" in outcome.err
     assert "return 1 / 0" in outcome.err
 

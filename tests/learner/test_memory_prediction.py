@@ -99,6 +99,7 @@ def test_a_7b_base_in_4_bits_takes_less_than_9_gb(table, tmp_path, config, dtype
     assert prediction.sampler == 0
 
 
+@pytest.mark.quantization
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_it_counts_the_bytes_of_a_base_in_4_bits(table, dtype):
     model = {"name": "tiny", "dtype": dtype, "quantization": "nf4", "threads": 1}

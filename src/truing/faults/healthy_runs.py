@@ -252,7 +252,8 @@ def recipes() -> dict[str, str]:
     """Return the corpus as TOML by file name; another seed is ``seed=1`` on the command line."""
     runs = healthy_runs()
     return {
-        f"{name}.toml": f"# {what}\n" + tomli_w.dumps(table_of(runs[f"{name}-0"]) | {"name": name})
+        f"{name}.toml": f"#:schema ../recipe.schema.json\n# {what}\n"
+        + tomli_w.dumps(table_of(runs[f"{name}-0"]) | {"name": name})
         for name, (what, _) in CORPUS.items()
     }
 

@@ -54,11 +54,12 @@ class RunReader:
     def run_json(self) -> dict[str, Any]:
         """Return run.json."""
         try:
-            return renamed(dict(parse_json(self._text(RUN))), RUN_KEYS)
-        except (ValueError, TypeError) as error:
+            facts = parse_json(self._text(RUN))
+        except ValueError as error:
             raise RecordError(
                 f"{self.run_dir / RUN} is damaged", got=error, expected="a JSON object"
             ) from error
+        return renamed(facts, RUN_KEYS) if isinstance(facts, dict) else facts
 
     def recipe(self) -> str:
         """Return the text of the recipe."""

@@ -244,7 +244,8 @@ def _recipe_and_env(
         env = with_rewards(env, _rewards_by_name(rewards))
     if tools is not None:
         env = with_tools(env, tools)
-    check_rewards(env, call=call_rewards and not recipe.episode.processes)
+    graded = recipe.eval.tasks > 0 or set(recipe.stages) != {"sft"}
+    check_rewards(env, call=call_rewards and not recipe.episode.processes, graded=graded)
     return recipe, env
 
 

@@ -76,6 +76,10 @@ def test_rewards_of_another_form_are_named(rewards, message):
         check_rewards(Words(rewards))
 
 
+def test_no_reward_is_needed_where_nothing_is_graded():
+    check_rewards(Words({}), graded=False)
+
+
 def test_right_rewards_are_called_once():
     texts = []
 

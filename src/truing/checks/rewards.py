@@ -21,7 +21,7 @@ BATCHED = {"prompts", "completions"}
 """Arguments of the reward functions of TRL, which grade a batch."""
 
 
-def check_rewards(env: Env, call: bool = True) -> None:
+def check_rewards(env: Env, call: bool = True, graded: bool = True) -> None:
     """Check each reward's arguments, and call your own ones once with a made-up answer.
 
     Rewards of Truing are not called, since a judge would be asked. The outcome is that of a new episode; if
@@ -30,13 +30,14 @@ def check_rewards(env: Env, call: bool = True) -> None:
     Args:
         env: the environment.
         call: whether rewards may be called in this process.
+        graded: whether anything is graded, so that there must be a reward.
 
     Raises:
         RewardError: A reward is no function with a weight, takes other arguments, raises, or returns
             something other than a finite number.
     """
     rewards: Any = env.rewards  # from user code, so unchecked
-    if not isinstance(rewards, Mapping) or not rewards:
+    if not isinstance(rewards, Mapping) or (graded and not rewards):
         raise RewardError(
             "the environment has no rewards",
             got=f"{rewards!r:.200}",

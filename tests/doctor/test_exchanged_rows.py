@@ -75,6 +75,7 @@ def test_pulls_before_an_update_that_was_held_back_are_still_seen_where_none_may
     assert (claim.row, claim.start, claim.end) == (1, 0, 1)
 
 
+@pytest.mark.integration
 def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
     def far_at_third(real):
         return lambda *args: "far" if args[3] == 2 else real(*args)

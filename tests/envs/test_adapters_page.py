@@ -53,6 +53,7 @@ def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
     assert grade(attempt(task, "7"), env.rewards)[0] == 1
 
 
+@pytest.mark.integration
 def test_the_taskset_of_the_page(example, attempt):
     _, keys = example("verifiers")
     env = make_env(keys.pop("name"), keys)

@@ -134,6 +134,7 @@ def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, module,
     checkpoint.load_table(checkpoint.find_newest(folder), "trainable", make()[1])
 
 
+@pytest.mark.integration
 def test_a_process_that_is_killed_while_writing_leaves_the_one_before(tmp_path):
     subprocess.run([sys.executable, killed_saves.__file__, tmp_path], check=True, timeout=120)
     for moment in killed_saves.MOMENTS:

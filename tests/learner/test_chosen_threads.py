@@ -65,6 +65,7 @@ def test_the_recipe_wins_then_the_run_that_is_continued(mini):
     assert torch.get_num_threads() == 2
 
 
+@pytest.mark.integration
 def test_a_resumed_run_computes_with_the_threads_of_its_start(mini, tmp_path, monkeypatch):
     table = mini(stages=["sft"], model={"name": "tiny"})
     monkeypatch.setattr("truing.learner.threads.chosen_threads", lambda policy: 2)

@@ -91,6 +91,7 @@ def test_a_resampling_run_resumes_as_it_was(mini, read_run, tmp_path):
         assert ids[0] == ids[1]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("how", ["keep", "mask"])
 def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(mini, tmp_path, how):
     table = mini(sft={"steps": 20}, sampling={"max_new_tokens": 2}, gates={"truncated": how})

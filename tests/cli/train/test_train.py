@@ -88,6 +88,7 @@ def test_overrides_reach_the_run_and_its_saved_recipe(toml, tmp_path):
     assert (saved.seed, saved.stages, saved.lora.rank, saved.name) == (7, ("sft",), 2, "other name")
 
 
+@pytest.mark.integration
 def test_resume_ends_like_a_run_that_was_never_interrupted(toml, mini, tmp_path):
     def crash(kind, facts):
         if kind == "step" and (facts["record"].stage, facts["record"].step) == ("grpo", 1):

@@ -98,6 +98,7 @@ def test_a_run_that_goes_on_after_it_was_stopped_is_running(tmp_path):
         assert summary_of(tmp_path / "run").state == "running"
 
 
+@pytest.mark.integration
 def test_real_runs_end_as_they_are_reported(tmp_path, mini, monkeypatch):
     with pytest.raises(Interrupt):
         truing.train(mini(), out=tmp_path / "crashed", on_event=crash_at("grpo", 1))

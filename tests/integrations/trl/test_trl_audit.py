@@ -273,6 +273,7 @@ def test_auditing_changes_nothing(trainer):
     assert all(torch.equal(plain[name], watched[name]) for name in plain)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("unfair", [{"top_p": 0.5}, {"top_k": 50}])
 def test_draws_by_other_parameters_than_scores_are_reported_with_their_e_value(trainer, unfair, monkeypatch):
     monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
@@ -284,6 +285,7 @@ def test_draws_by_other_parameters_than_scores_are_reported_with_their_e_value(t
     assert claim is Verdict.EVIDENCE
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("every", [1, 2])
 def test_a_sampler_with_older_weights_is_proven_by_its_draws(trainer, monkeypatch, every):
     """``every`` = 2: half of the tensors are synced."""
@@ -323,6 +325,7 @@ def test_a_sampler_with_numbers_of_its_own_is_not_replayed(trainer, monkeypatch)
     assert "SMP009" not in {each.code for each in result.diagnosis.results()}
 
 
+@pytest.mark.integration
 def test_fair_draws_have_no_evidence(trainer, monkeypatch):
     monkeypatch.setattr("truing.integrations.trl.grpo.AUDIT_SHARE", 1)
     trl_trainer = trainer(max_steps=8, max_completion_length=40, temperature=0.8, learning_rate=1e-6)

@@ -25,8 +25,8 @@ from truing.record import RunReader
 pytestmark = pytest.mark.integration
 
 SCRIPT = Path(train_matrix.__file__)
-NF4 = pytest.param("grpo+lora+nf4", marks=pytest.mark.quantization)
-QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead", NF4]
+NF4 = "grpo+lora+nf4"
+QUICK = ["sft+full", "grpo+lora", "grpo+full+vllm", "grpo+lora+vllm-ahead"]
 BFLOAT16 = ["sft+full+bfloat16", "grpo+lora+bfloat16"]
 EVERY = [
     f"{algorithm}+{weights}"
@@ -119,6 +119,13 @@ def two(tmp_path_factory, alone):
 @pytest.mark.parametrize("name", QUICK)
 def test_two_ranks_are_one_process(name, alone, two):
     assert_equal(two[name], alone[name])
+
+
+@pytest.mark.quantization
+def test_two_ranks_with_a_base_in_4_bits_are_one_process(tmp_path):
+    (tmp_path / "alone").mkdir()
+    alone = train_matrix.train(tmp_path / "alone", NF4)
+    assert_equal(train(tmp_path / "two", [NF4], *forked_ranks.command(2))[NF4], alone)
 
 
 def assert_equal_in_bfloat16(run, alone, name):

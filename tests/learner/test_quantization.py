@@ -4,9 +4,10 @@ import json
 
 import pytest
 import torch
+from architectures import tiny_model
 from peft import PeftModel
 from runs import Interrupt, assert_same_run, crash_at
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, Qwen3Config
 
 import truing
 from truing.api import env_from_recipe
@@ -21,6 +22,7 @@ from truing.models.forward.score import causal_model
 from truing.models.load import load
 from truing.models.lora import frozen_weights
 from truing.models.quantized_linear import QuantizedLinear
+from truing.models.tiny import byte_tokenizer
 from truing.record import RunReader
 
 GRPO = {"steps": 2, "prompts_per_step": 3, "group_size": 4, "learning_rate": 1e-3}
@@ -116,7 +118,21 @@ def test_a_run_is_healthy_and_goes_on_bit_for_bit(table, tmp_path, dtype):
 
 def test_exports_compute_what_was_sampled(table, tmp_path):
     """Merged into the dequantized base, and as an adapter that peft puts on the base of transformers."""
-    recipe = table(stages=["sft"])
+    config = Qwen3Config(
+        vocab_size=259,
+        hidden_size=64,  # of whole blocks: transformers counts blocks over rows
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=64,
+        eos_token_id=257,
+        pad_token_id=258,
+    )
+    tiny_model(config).save_pretrained(tmp_path / "base")
+    byte_tokenizer().save_pretrained(tmp_path / "base")
+    model = {"name": str(tmp_path / "base"), "quantization": "nf4", "threads": 1}
+    recipe = table(stages=["sft"], model=model)
     del recipe["grpo"]
     truing.train(recipe, out=tmp_path / "run", on_event=lambda *_: None)
     export(tmp_path / "run", to=tmp_path / "model")
@@ -131,5 +147,7 @@ def test_exports_compute_what_was_sampled(table, tmp_path):
         device_map="cpu",
         quantization_config=BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4"),
     )
-    by_peft = PeftModel.from_pretrained(base, tmp_path / "adapter")
+    by_peft = PeftModel.from_pretrained(
+        base, tmp_path / "adapter"
+    ).train()  # else a kernel for whole blocks computes
     torch.testing.assert_close(log_probabilities(by_peft), expected, atol=1e-3, rtol=0)

@@ -171,7 +171,7 @@ def bisect(
     chosen = choose_update(run, stage, step)
     if is_saved_audit(run):
         return chosen, bisect_step(chosen, {})
-    recipe = resolve(RunReader(run).run_json()["recipe"])
+    recipe = resolve(RunReader(run).run_fact("recipe"))
     require_trust(recipe, run, trust)
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     return chosen, bisect_step(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
@@ -215,10 +215,10 @@ def evaluate(
     if is_run:
         require_trust(recipe, target, trust)
     recipe, env = _recipe_and_env(recipe, rewards, tools, env)
-    threads = RunReader(target).run_json()["machine"]["threads"] if is_run else None
+    threads = RunReader(target).run_fact("machine", "threads") if is_run else None
     with closing(open_session(recipe, env, threads=threads)) as session:
         if is_run and not overrides:
-            check_same_rewards(session, RunReader(target).run_json())
+            check_same_rewards(session, RunReader(target))
         if is_run:
             restore_weights(target, session.loaded, session.parameters, checkpoint)
         session.publish(0)

@@ -52,6 +52,15 @@ def test_an_adapter_that_has_learned_is_referred_to_itself_as_it_was(tiny):
     assert all(REFERENCE not in name for name in reference.synced_weights())
 
 
+def test_equal_weights_are_computed_by_equal_kernels(tiny):
+    policy = policy_of(tiny, lora=True, started=True)
+    make_reference(policy)
+    kinds = {name: type(module) for name, module in policy.named_modules()}
+    frozen = {name: kind for name, kind in kinds.items() if name.endswith(f".{REFERENCE}")}
+    assert frozen
+    assert frozen == {name: kinds[name.replace(f".{REFERENCE}", ".default")] for name in frozen}
+
+
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
     policy = policy_of(tiny, lora)

@@ -19,6 +19,8 @@ BROKEN = {
     "not UTF-8": b'{"x": "\xff"}',
     "not an object": b"[1, 2]",
     "ends": b'{"x": ',
+    "empty object": b"{}",
+    "list for a table": b'{"recipe": [1], "judged": [], "machine": 3}',
 }
 TOML = {"deep": f"x = {DEEP}", "digits": "x = " + "9" * 5000, "ends": "x = ["}
 

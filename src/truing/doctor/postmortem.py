@@ -120,7 +120,7 @@ def suppressed_rules(run: Path) -> dict[str, str]:
     if is_saved_audit(run):
         return {}
     reader = RunReader(run)
-    suppressed = dict(reader.run_json()["recipe"]["doctor"]["suppress"])
+    suppressed = dict(reader.run_fact("recipe", "doctor", "suppress"))
     for event in reader.events():
         if event.kind == "resumed":
             suppressed |= event.payload["suppress"]

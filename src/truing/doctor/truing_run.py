@@ -141,17 +141,15 @@ def recorded_steps(run: Path) -> Iterator[Step]:
     """Yield every update of a run directory, each with the kept part of earlier ones."""
     reader = RunReader(run)
     reader.check_complete()
-    facts = reader.run_json()
-    recipe = resolve(facts["recipe"])
-    sampling_params = SamplingParams(
-        **facts["sampling_params"] | {"stop_ids": tuple(facts["sampling_params"]["stop_ids"])}
-    )
+    recipe, sampled = resolve(reader.run_fact("recipe")), reader.run_fact("sampling_params")
+    sampling_params = SamplingParams(**sampled | {"stop_ids": tuple(sampled["stop_ids"])})
+    bos_id, tools = reader.run_fact("bos_id"), reader.run_fact("tools")
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
-    rewards = facts.get("judged", {}).get("rewards")  # absent in an earlier version
+    rewards = reader.run_json().get("judged", {}).get("rewards")  # absent in an earlier version
     past: list[Past] = []
     for row in reader.steps():
         now = recipe_at(recipe, rollbacks, row.stage, row.step)
-        setup = setup_of(now, row.stage, sampling_params, facts["bos_id"], facts["tools"], rewards)
+        setup = setup_of(now, row.stage, sampling_params, bos_id, tools, rewards)
         rows = reader.samples(row.stage, row.step)
         yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
         past.append(Past(row.stage, row.step, row.metrics, row.facts))

@@ -210,7 +210,7 @@ def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) ->
     if name:
         restore_weights(run, loaded, trainable_parameters(policy), name)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
-    weights = reader.run_json()["judged"]["rewards"]
+    weights = reader.run_fact("judged", "rewards")
     policy = None if name is None else as_it_computes(policy, recipe).eval()
     tolerance = TOLERANCE[recipe.model.dtype]
     return UpdateReplay(reader.samples(stage, step), chat, env, weights, policy, recipe.episode, tolerance)

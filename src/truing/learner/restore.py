@@ -113,27 +113,27 @@ def restore_weights(
     run_dir: Path, loaded: LoadedModel, parameters: Mapping[str, nn.Parameter], name: str | None = None
 ) -> None:
     """Copy a checkpoint of a run (by default the newest) into a policy made by ``load_policy``."""
-    run_json = RunReader(run_dir).run_json()
-    recorded_digest = run_json["model"]["digest"]
-    if run_json["recipe"]["lora"] and loaded.digest != recorded_digest:
+    run = RunReader(run_dir)
+    recorded_digest = run.run_fact("model", "digest")
+    if run.run_fact("recipe", "lora") and loaded.digest != recorded_digest:
         raise RecordError(
             "the base model is not the one that this run's adapter was trained on",
             got=f"{loaded.path}: digest {loaded.digest[:12]}",
             expected=f"digest {recorded_digest[:12]}",
             remedy="restore the original model; the adapter works with its weights only",
         )
-    check_same_adapter(run_json, digest(parameters))
+    check_same_adapter(run, digest(parameters))
     checkpoint.load_table(_checkpoint(run_dir / "checkpoints", name), "trainable", parameters)
 
 
-def check_same_adapter(run_json: Mapping[str, Any], trainable_digest: str) -> None:
+def check_same_adapter(run: RunReader, trainable_digest: str) -> None:
     """Raise if the adapter that a run started from has changed since; its reference would be another."""
-    lora = run_json["recipe"]["lora"]
-    if lora and lora.get("adapter") and trainable_digest != run_json["trainable_digest"]:
+    lora = run.run_fact("recipe", "lora")
+    if lora and lora.get("adapter") and trainable_digest != run.run_fact("trainable_digest"):
         raise RecordError(
             "the adapter that this run started from has changed",
             got=f"{lora['adapter']}: digest {trainable_digest[:12]}",
-            expected=f"digest {run_json['trainable_digest'][:12]}",
+            expected=f"digest {run.run_fact('trainable_digest')[:12]}",
             remedy="restore that folder as it was at the start of the run",
         )
 

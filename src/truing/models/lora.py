@@ -112,6 +112,7 @@ def add_reference(policy: PeftModel) -> None:
         policy.delete_adapter(REFERENCE)
     with _requires_grad_restored(policy), _seeded(policy, seed=0):  # the random weights are overwritten below
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
+    use_onednn(policy)  # the same kernels as the policy's, so that equal weights have equal outputs
     for name, module in policy.named_modules():
         if name.endswith(f".{REFERENCE}"):
             module.to(computing_device(policy))  # FSDP2 does not gather it: it was added afterwards

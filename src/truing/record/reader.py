@@ -59,7 +59,22 @@ class RunReader:
             raise RecordError(
                 f"{self.run_dir / RUN} is damaged", got=error, expected="a JSON object"
             ) from error
-        return renamed(facts, RUN_KEYS) if isinstance(facts, dict) else facts
+        if not isinstance(facts, dict):
+            raise RecordError(f"{self.run_dir / RUN} is damaged", got=facts, expected="a JSON object")
+        return renamed(facts, RUN_KEYS)
+
+    def run_fact(self, *path: str) -> Any:
+        """Return the value at a path of keys in run.json, which must be there."""
+        value: Any = self.run_json()
+        for depth, name in enumerate(path, 1):
+            if not isinstance(value, dict) or name not in value:
+                raise RecordError(
+                    f"{self.run_dir / RUN} has no {'.'.join(path[:depth])!r}",
+                    expected="the facts that `truing train` writes",
+                    remedy="restore the file from a copy, or use the version of Truing that wrote it",
+                )
+            value = value[name]
+        return value
 
     def recipe(self) -> str:
         """Return the text of the recipe."""

@@ -78,7 +78,7 @@ class RunWatcher:
         return Screen(summary, reward_series(self.run.columns), self._criteria)
 
     def _judge_criteria(self) -> CriteriaByVerdict:
-        device = self.run.run_json.get("machine", {}).get("device")
+        device = self.run.run_value("machine", "device")
         if self._recipe is None or device is None:
             return {}
         kinds = [event.kind for event in self.run.events]
@@ -93,6 +93,6 @@ class RunWatcher:
     def _recipe(self) -> Recipe | None:
         """The recipe; None if another version wrote keys that this one does not know."""
         try:
-            return resolve(self.run.run_json["recipe"])
+            return resolve(self.run.reader.run_fact("recipe"))
         except TruingError:
             return None

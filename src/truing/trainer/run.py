@@ -55,7 +55,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     prediction = predict_memory(recipe)
     if ranks.is_first and prediction.total + prediction.main_memory >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
-    threads = RunReader(out).run_json()["machine"]["threads"] if resume else None
+    threads = RunReader(out).run_fact("machine", "threads") if resume else None
     with named_losses(ranks), closing(open_session(recipe, env, ranks, threads)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 
@@ -81,10 +81,10 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     findings = list(task_findings(context, session.train_tasks, session.eval_tasks))
     check_prompts(session)
     if resume:
-        check_same_rewards(session, RunReader(out).run_json())
+        check_same_rewards(session, RunReader(out))
     facts = run_facts(session) | {"tokenizer": TOKENIZER_DIR}
     if resume:
-        check_same_adapter(RunReader(out).run_json(), facts["trainable_digest"])
+        check_same_adapter(RunReader(out), facts["trainable_digest"])
     with ranks.together("opening the run directory", lambda: _open_writer(out, resume, ranks)) as writer:
         if not resume:
             ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(session, out / TOKENIZER_DIR))

@@ -31,7 +31,7 @@ from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
 from truing.ops.losses import Objective
-from truing.record import SampleRow
+from truing.record import RunReader, SampleRow
 from truing.rewards import Rewards
 from truing.rollouts.flatten import turns_by_sample
 from truing.types.batch import StepRecord
@@ -100,9 +100,9 @@ def reward_weights(rewards: Rewards) -> dict[str, float]:
     return {name: weight for name, (_, weight) in rewards.items()}
 
 
-def check_same_rewards(session: Session, run: Mapping[str, Any]) -> None:
+def check_same_rewards(session: Session, run: RunReader) -> None:
     """Raise if a run was trained with other rewards or tasks than those of the session."""
-    current, recorded = reward_definition(session), run["judged"]
+    current, recorded = reward_definition(session), run.run_fact("judged")
     for key in ("rewards", "tasks_hash"):
         if current[key] != recorded[key]:
             raise RecordError(

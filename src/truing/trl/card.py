@@ -40,7 +40,7 @@ Steps: {steps}. Seed: {seed}.
 def write_card(run: Path, folder: Path, name: str, version: str) -> Path:
     """Write the model card of a run to ``folder/README.md``; return its path."""
     reader = RunReader(run)
-    facts = reader.run_json()["recipe"]
+    facts = reader.run_fact("recipe")
     text = CARD.format(
         base=facts["model"]["name"],
         algorithm=", ".join(facts["stages"]),

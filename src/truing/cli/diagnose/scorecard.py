@@ -13,8 +13,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from truing.errors import RecordError
-
 if TYPE_CHECKING:
     from truing.analysis.scorecard import SuccessCriterion
 
@@ -77,12 +75,7 @@ def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
     warn_of_lost_updates(run)
     reader = IncrementalReader(run)
     reader.refresh()
-    run_json = reader.run_json
-    if "device" not in run_json["machine"]:
-        raise RecordError(
-            f"run.json of {run} lacks the device",
-            remedy="read it with the older version of Truing that wrote it",
-        )
-    kinds, device = [event.kind for event in reader.events], run_json["machine"]["device"]
+    recipe, device = reader.reader.run_fact("recipe"), reader.reader.run_fact("machine", "device")
+    kinds = [event.kind for event in reader.events]
     ended = "finished" in kinds or "gave_up" in kinds
-    return scorecard(reader.columns, resolve(run_json["recipe"]), device, kinds), ended
+    return scorecard(reader.columns, resolve(recipe), device, kinds), ended

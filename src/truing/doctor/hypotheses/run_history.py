@@ -47,7 +47,7 @@ class RunHistory:
     def from_run(cls, run: Path, diagnosis: Diagnosis) -> "RunHistory":
         """Read a run with its diagnosis."""
         reader = RunReader(run)
-        recipe, recorded, events = resolve(reader.run_json()["recipe"]), reader.steps(), reader.events()
+        recipe, recorded, events = resolve(reader.run_fact("recipe")), reader.steps(), reader.events()
         stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
         if not stages:
             raise RecordError(
@@ -87,5 +87,5 @@ def _evaluation_seconds(events: Sequence[Event]) -> float:
 def has_reward_update(run: Path) -> bool:
     """Return whether a run has an update with a reward."""
     reader = RunReader(run)
-    recipe = resolve(reader.run_json()["recipe"])
+    recipe = resolve(reader.run_fact("recipe"))
     return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.steps())

@@ -39,6 +39,6 @@ class RecordedStage:
 def read_last_stage(run: Path) -> RecordedStage:
     """Read the last stage of a run directory."""
     reader = RunReader(run)
-    recipe = reader.run_json()["recipe"]
+    recipe = reader.run_fact("recipe")
     lines = [line for line in reader.steps() if line.stage == recipe["stages"][-1]]
     return RecordedStage(recipe, tuple(Update(line, load_rows(run, line)) for line in lines))

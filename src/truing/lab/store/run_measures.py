@@ -18,8 +18,7 @@ LAST_DIVISOR = 4
 def run_measures(run: Path) -> dict[str, Any]:
     """Return metrics, rewards by task of the last evaluation, rewards by update, and a hash of the tasks."""
     reader = RunReader(run)
-    run_json = reader.run_json()
-    recipe = resolve(run_json["recipe"])
+    recipe = resolve(reader.run_fact("recipe"))
     stage = recipe.stages[-1]
     evaluation = evaluations_of(reader.events()).get(f"after_{stage}")
     if evaluation is None:
@@ -31,7 +30,7 @@ def run_measures(run: Path) -> dict[str, Any]:
         "tasks": dict(evaluation.reward),
         "bounds": evaluation.bounds,
         "curve": curve,
-        "prompts": run_json["judged"]["tasks_hash"],
+        "prompts": reader.run_fact("judged", "tasks_hash"),
     }
 
 

@@ -102,7 +102,7 @@ def record_reproduction(
 def _last_evaluation(run: Path) -> Evaluation:
     """Return the evaluation at the end of a run."""
     reader = RunReader(run)
-    stage = reader.run_json()["recipe"]["stages"][-1]
+    stage = reader.run_fact("recipe", "stages")[-1]
     evaluation = evaluations_of(reader.events()).get(f"after_{stage}")
     if evaluation is None:
         raise LabError(f"{run} has no evaluation after {stage}", expected="a run that finished")
@@ -111,7 +111,7 @@ def _last_evaluation(run: Path) -> Evaluation:
 
 def _check_one_change(run: Path, against: Path, fix: Promotion) -> None:
     """Raise if the runs differ in anything but the fix."""
-    recipes = [flatten(RunReader(each).run_json()["recipe"]) for each in (run, against)]
+    recipes = [flatten(RunReader(each).run_fact("recipe")) for each in (run, against)]
     keys = {
         key for key in recipes[0].keys() | recipes[1].keys() if recipes[0].get(key) != recipes[1].get(key)
     }

@@ -1,8 +1,8 @@
 """Seconds of an update with two ranks of one thread, and with one process of two threads.
 
-    python bench/ranks.py RECIPE [KEY=VALUE …] [--repeats 3]
+    python bench/ranks.py RECIPE [KEY=VALUE …] [--replicate] [--repeats 3]
 
-Both train in turns. An update's phases are summed but for what the doctor and the record need; the first
+Both train in turns; with ``--replicate`` each rank holds all weights. An update's phases are summed but for what the doctor and the record need; the first
 update of a stage, which measures memory and warms up, is left out. The ratio is the time of one process ÷
 that of two ranks: above 1 two ranks are faster.
 """
@@ -16,10 +16,8 @@ from pathlib import Path
 
 from truing.record import RunReader
 
-WAYS = {
-    "one process, two threads": ("--ranks", "1", "model.threads=2"),
-    "two ranks, one thread each": ("--ranks", "2", "model.threads=1"),
-}
+ONE_PROCESS = ("--ranks", "1", "model.threads=2")
+TWO_RANKS = ("--ranks", "2", "model.threads=1")
 
 
 def seconds_per_update(recipe: str, changes: list[str], way: tuple[str, ...]) -> float:
@@ -41,11 +39,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("recipe")
     parser.add_argument("changes", nargs="*")
+    parser.add_argument("--replicate", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
+    two_ranks = (*TWO_RANKS, *(["trainer.replicate=2"] if args.replicate else []))
     ratios = []
     for _ in range(args.repeats):
-        one, two = (seconds_per_update(args.recipe, args.changes, way) for way in WAYS.values())
+        one, two = (seconds_per_update(args.recipe, args.changes, way) for way in (ONE_PROCESS, two_ranks))
         ratios.append(one / two)
         print(f"{one:.3f} s and {two:.3f} s an update: {ratios[-1]:.3f}", flush=True)
     print(f"median {statistics.median(ratios):.3f}")

@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from truing.distributed import sharding
 from truing.distributed.ranks import Ranks, join
-from truing.distributed.sharding import local_bytes, whole
+from truing.distributed.sharded_tensors import local_bytes, whole
 from truing.engines.model_checks import proof_sample
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score

@@ -7,7 +7,8 @@ import torch
 from samples import sample
 
 from truing.distributed.ranks import join
-from truing.distributed.sharding import computing_dtype, whole
+from truing.distributed.sharded_tensors import whole
+from truing.distributed.sharding import computing_dtype
 from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.float32_head import use_float32_head

@@ -20,7 +20,8 @@ from torch.distributed.tensor import DTensor
 from truing.config import OptimizerConfig, resolve
 from truing.distributed import sharding
 from truing.distributed.ranks import ONE, join
-from truing.distributed.sharding import computing_device, copy_whole, whole
+from truing.distributed.sharded_tensors import copy_whole, whole
+from truing.distributed.sharding import computing_device
 from truing.errors import ModelError
 from truing.learner import memory_budget
 from truing.learner.learner import open_learner

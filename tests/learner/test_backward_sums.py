@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from truing.distributed.packed_table import unpack
 from truing.learner.backward_sums import BackwardSums, check_at_optimizer, record_backward
 
 
@@ -99,5 +100,5 @@ def test_ranks_exchange_sums_in_main_memory():
         return [value, value]
 
     sums.exchange(SimpleNamespace(gather=gather))
-    assert isinstance(sent[0][0]["w"], torch.Tensor)
+    assert isinstance(unpack(sent[0][0])["w"], torch.Tensor)
     assert sums.sums["w"].tolist() == sums.abs_sums["w"].tolist() == [2.0, 4.0]

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from truing.distributed.packed_table import pack, unpack
 from truing.errors import DistributedError, LostRankError, RecipeError
 
 T = TypeVar("T")
@@ -83,9 +84,8 @@ class Ranks:
         """Return the entries of the tables of all ranks."""
         if self.size == 1:
             return table
-        # a pickled view brings the whole tensor that it is a part of
-        own = {name: tensor.clone() for name, tensor in table.items()}
-        return {name: tensor for part in self.gather(what, own) for name, tensor in part.items()}
+        parts = self.gather(what, pack(table))
+        return {name: tensor for part in parts for name, tensor in unpack(part).items()}
 
     def on_first(self, what: str, compute: Callable[[], T]) -> T:
         """Return on all ranks what ``compute`` returns on the first; only that one calls it."""

@@ -5,13 +5,11 @@ denominators count the tokens of all ranks (``learner/step.py``).
 https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
-import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import (
@@ -22,8 +20,9 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from truing.distributed.sharded_tensors import local, rows_of_rank, whole
 
 T = TypeVar("T")
 
@@ -157,16 +156,10 @@ def keep_parts(root: nn.Module, mesh: DeviceMesh) -> None:
 def _part(weight: Tensor, mesh: DeviceMesh) -> DTensor:
     """Return this rank's rows of a weight, in memory of their own; without data if it has none."""
     placements = [*[Replicate()] * (mesh.ndim - 1), Shard(0)]
-    rows = _rows(weight.detach(), mesh, placements).clone()
+    rows = rows_of_rank(weight.detach(), mesh, placements).clone()
     return DTensor.from_local(
         rows, mesh, placements, run_check=False, shape=weight.shape, stride=weight.stride()
     )
-
-
-def _rows(tensor: Tensor, mesh: DeviceMesh, placements: Sequence[Placement]) -> Tensor:
-    """Return the rows of a whole tensor that a rank has."""
-    size, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
-    return tensor[offset[0] : offset[0] + size[0]]
 
 
 @contextmanager
@@ -209,93 +202,17 @@ def in_forward(root: nn.Module, compute: Callable[[], T]) -> T:
     return root.run_in_forward(compute) if isinstance(root, FSDPModule) else compute()  # type: ignore[operator]
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """Return a tensor with the parts of all ranks; all ranks call this together."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+def computed_parameters(root: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that take part in forward and backward passes, by name.
 
-
-def whole_tables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with the parts of all ranks, exchanged at once; all ranks call this together.
-
-    An exchange costs about a millisecond, however small it is: many small tensors need one, not one each.
+    Of sharded modules these are what FSDP2 gathers the parts into; it keeps them, so hooks on them stay.
+    One module is whole at a time.
     """
-    found = dict(tensors)
-    sharded = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
-    for dtype in dict.fromkeys(tensor.dtype for tensor in sharded.values()):
-        found |= _gathered({name: tensor for name, tensor in sharded.items() if tensor.dtype is dtype})
-    return found
-
-
-def _gathered(tensors: Mapping[str, DTensor]) -> dict[str, Tensor]:
-    """Return tensors of one type, sharded in the same way, with the parts of all ranks."""
-    mesh = next(iter(tensors.values())).device_mesh
-    group, ranks = mesh.get_group(mesh.ndim - 1), mesh.size(mesh.ndim - 1)
-    padded = []
-    for tensor in tensors.values():
-        part_n = tensor.to_local().reshape(-1)
-        rows = -(-tensor.shape[0] // ranks)  # shards are rows, as many on each rank but the last ones
-        padded.append(F.pad(part_n, (0, rows * (tensor.numel() // tensor.shape[0]) - len(part_n))))
-    own_n = torch.cat(padded)
-    of_ranks = [torch.empty_like(own_n) for _ in range(ranks)]
-    dist.all_gather(of_ranks, own_n, group=group)
-    parts = torch.stack(of_ranks).split([len(part_n) for part_n in padded], dim=1)
-    return {
-        name: part_rn.reshape(-1)[: tensor.numel()].reshape(tensor.shape)
-        for (name, tensor), part_rn in zip(tensors.items(), parts, strict=True)
-    }
-
-
-def entries(tensor: Tensor, index_n: Tensor) -> Tensor:
-    """Return the entries of a tensor at flat indices: [n]; of a sharded one only these are exchanged."""
-    if not isinstance(tensor, DTensor):
-        return tensor.reshape(-1)[index_n.to(tensor.device)]
-    local, mesh = tensor.to_local(), tensor.device_mesh
-    _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, tensor.placements)
-    first = offset[0] * (tensor.numel() // max(1, tensor.shape[0]))  # shards are rows
-    here_n = (index_n >= first) & (index_n < first + local.numel())
-    part_n = local.new_zeros(len(index_n))
-    part_n[here_n.to(local.device)] = local.reshape(-1)[(index_n[here_n] - first).to(local.device)]
-    dist.all_reduce(part_n, group=mesh.get_group(mesh.ndim - 1))
-    return part_n
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return the part of a tensor that is on this rank."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def local_bytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor on this rank."""
-    return local(tensor).nbytes
-
-
-def like_part(tensor: DTensor, rows: Tensor) -> DTensor:
-    """Return other rows of this rank, [local, columns], as a part sharded like ``tensor``."""
-    shape = torch.Size((tensor.shape[0], rows.shape[1]))
-    return DTensor.from_local(
-        rows, tensor.device_mesh, tensor.placements, run_check=False, shape=shape, stride=(rows.shape[1], 1)
-    )
-
-
-@torch.no_grad()
-def copy_whole(target: Tensor, source: Tensor) -> None:
-    """Copy a whole tensor into one that may be sharded: each rank has the whole, and nothing is sent."""
-    if isinstance(target, DTensor):
-        source = _rows(source, target.device_mesh, target.placements)
-    local(target).copy_(source)
-
-
-@contextmanager
-def unsharded(root: nn.Module) -> Iterator[Mapping[str, nn.Parameter]]:
-    """Yield the parameters that take part in forward and backward passes, by name.
-
-    Of sharded modules these are the gathered ones; hooks that are set on them stay.
-    """
-    modules = [module for module in root.modules() if isinstance(module, FSDPModule)]
-    for module in modules:
-        module.unshard()
-    try:
-        yield dict(root.named_parameters())
-    finally:
-        for module in modules:
+    computed = dict(root.named_parameters())
+    for prefix, module in root.named_modules():
+        if isinstance(module, FSDPModule):
+            module.unshard()
+            gathered = module.named_parameters(prefix)
+            computed |= {name: each for name, each in gathered if not isinstance(each, DTensor)}
             module.reshard()
+    return computed

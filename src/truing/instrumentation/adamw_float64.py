@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 
 ENTRIES = 4096
 """Compared entries of the weight."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from truing.config import Recipe
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.nf4 import nf4_weight

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 from truing.instrumentation.update_facts import rotating_slice
 from truing.instrumentation.weights_without_gradient import LogprobFn, missing_gradient
 from truing.learner.learner import Learner

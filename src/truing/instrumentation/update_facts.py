@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truing.algos import UpdateConfig
 from truing.config.stages import PpoConfig
-from truing.distributed.sharding import whole, whole_tables
+from truing.distributed.sharded_tensors import whole_tables
 from truing.doctor.oracle.token_gradients import expected_value_gradients
 from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
 from truing.learner.learner import Learner
@@ -48,14 +48,15 @@ def rotating_slice(
     if total <= max_entries:
         return whole_tables({name: weight.detach() for name, weight in parameters.items()})
     start, position = update_index % math.ceil(total / max_entries) * max_entries, 0
-    slice_: dict[str, Tensor] = {}
+    bounds = dict[str, slice]()
     for name in sorted(parameters):
         length = parameters[name].numel()
         low, high = max(start - position, 0), min(start + max_entries - position, length)
         if low < high:
-            slice_[name] = whole(parameters[name].detach()).reshape(-1)[low:high]
+            bounds[name] = slice(low, high)
         position += length
-    return slice_
+    of_slice = whole_tables({name: parameters[name].detach() for name in bounds})
+    return {name: of_slice[name].reshape(-1)[bounds[name]] for name in bounds}
 
 
 def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards, grade: GradeFn) -> list[dict[str, Any]]:

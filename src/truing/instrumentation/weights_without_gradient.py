@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.distributed.sharding import copy_whole, whole
+from truing.distributed.sharded_tensors import copy_whole, whole
 
 PERTURBATION = 1e-2
 """Size of a perturbation relative to the weight's root mean square; to 1 if the weight is all 0."""

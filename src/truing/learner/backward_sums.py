@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from truing.distributed.packed_table import pack, unpack
 from truing.distributed.ranks import Ranks
-from truing.distributed.sharding import entries
+from truing.distributed.sharded_tensors import entries
 
 ENTRIES_PER_WEIGHT = 16
 """Entries per weight, evenly spread."""
@@ -36,9 +37,9 @@ class BackwardSums:
     def exchange(self, ranks: Ranks) -> None:
         """Add the sums of the other ranks; a pass counts for a weight if it gave one on every rank."""
         # in main memory: what a rank unpickles is on the device that the other one had
-        sums, abs_sums = (_on_cpu(table) for table in (self.sums, self.abs_sums))
+        sums, abs_sums = (pack(_on_cpu(table)) for table in (self.sums, self.abs_sums))
         parts = ranks.gather("the exchange of gradient sums", (sums, abs_sums, self.passes_by_weight))
-        self.sums, self.abs_sums = (_summed([part[i] for part in parts]) for i in (0, 1))
+        self.sums, self.abs_sums = (_summed([unpack(part[i]) for part in parts]) for i in (0, 1))
         self.passes_by_weight = {
             name: [index for index in passes if all(index in other[2].get(name, []) for other in parts)]
             for name, passes in self.passes_by_weight.items()
@@ -46,17 +47,20 @@ class BackwardSums:
 
     def add(self, name: str, gradient: Tensor) -> None:
         """Add the gradient that the current backward pass gives a weight."""
-        part = sampled_entries(gradient)
+        (part,) = sampled_entries([gradient])
         self.passes_by_weight.setdefault(name, []).append(self.backward_pass)
         self.sums[name] = self.sums[name] + part if name in self.sums else part
         self.abs_sums[name] = self.abs_sums[name] + part.abs() if name in self.abs_sums else part.abs()
 
 
-def sampled_entries(gradient: Tensor) -> Tensor:
-    """Return some entries of a gradient, evenly spread: [n] float64."""
+def sampled_entries(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return some entries of each gradient, evenly spread: [n] float64."""
+    return entries([gradient.detach() for gradient in gradients], list(map(_indices, gradients)))
+
+
+def _indices(gradient: Tensor) -> Tensor:
     step = max(1, gradient.numel() // ENTRIES_PER_WEIGHT)
-    indices = torch.arange(0, gradient.numel(), step)[:ENTRIES_PER_WEIGHT]
-    return entries(gradient.detach(), indices).double()
+    return torch.arange(0, gradient.numel(), step)[:ENTRIES_PER_WEIGHT]
 
 
 def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -126,7 +130,7 @@ def backward_sum_fact(backward_sums: BackwardSums, parameters: Mapping[str, nn.P
     if not names:
         return fact | {"wrong": [], "count": 0, "relative": 0.0, "factor": None}
     sum_N, size_N = (torch.cat([table[name].cpu() for name in names]) for table in (sums, abs_sums))
-    gradient_N = torch.cat([_entries_or_zero(parameters[name].grad, sums[name]).cpu() for name in names])
+    gradient_N = torch.cat(_entries_or_zero([parameters[name] for name in names])).cpu()
     owner_N = torch.repeat_interleave(torch.tensor([len(sums[name]) for name in names]))
     eps_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]
 
@@ -148,9 +152,9 @@ def backward_sum_fact(backward_sums: BackwardSums, parameters: Mapping[str, nn.P
     }
 
 
-def _entries_or_zero(gradient: Tensor | None, like_n: Tensor) -> Tensor:
-    """Return the same entries of the optimizer's gradient; 0 if there is none."""
-    return torch.zeros_like(like_n) if gradient is None else sampled_entries(gradient)
+def _entries_or_zero(weights: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Return the same entries of the optimizer's gradients; 0 where there is none."""
+    return sampled_entries([torch.zeros_like(each) if each.grad is None else each.grad for each in weights])
 
 
 def missed_passes(

@@ -28,7 +28,7 @@ from torch import Tensor
 from truing.distributed.ranks import ONE, Ranks
 from truing.distributed.saved_table import SavedTable, damaged_error
 from truing.distributed.shard_files import save_tables
-from truing.distributed.sharding import local
+from truing.distributed.sharded_tensors import local
 from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
 from truing.config import OptimizerConfig, ReferenceConfig
 from truing.distributed.assignment import assign
 from truing.distributed.ranks import ONE, Ranks
-from truing.distributed.sharding import unsharded, whole
+from truing.distributed.sharded_tensors import whole
+from truing.distributed.sharding import computed_parameters
 from truing.errors import DistributedError, ModelError
 from truing.learner import checkpoint
 from truing.learner.memory_budget import MemoryBudget
@@ -90,8 +92,9 @@ class Learner:
         """Return the trained parameters by name: the policy's and, if there is one, the critic's."""
         return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
 
+    @cached_property
     def computed_groups(self) -> list[Mapping[str, nn.Parameter]]:
-        """Return the same groups with the weights that passes compute with: gathered ones if sharded."""
+        """The same groups with the weights that passes compute with: gathered ones if sharded."""
         modules = [self.model] if self.critic is None else [self.model, self.critic]
         pairs = zip(modules, self.parameter_groups(), strict=True)
         return [_computed(module, group) for module, group in pairs]
@@ -212,5 +215,5 @@ def _to_refer_to(session: Session) -> nn.Module:
 def _computed(module: nn.Module, group: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
     """Return the parameters that backward passes give gradients to, by the names of a trained group."""
     by_name = {name.removeprefix("critic."): name for name in group}
-    with unsharded(module) as parameters:
-        return {by_name[name]: parameter for name, parameter in parameters.items() if name in by_name}
+    parameters = computed_parameters(module)
+    return {by_name[name]: parameter for name, parameter in parameters.items() if name in by_name}

@@ -17,7 +17,8 @@ import torch
 from peft import PeftModel
 from torch import nn
 
-from truing.distributed.sharding import computing_device, computing_dtype, in_forward, local_bytes
+from truing.distributed.sharded_tensors import local_bytes
+from truing.distributed.sharding import computing_device, computing_dtype, in_forward
 from truing.errors import ModelError, RecipeError
 from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
 from truing.models.forward.recompute import count_saved_bytes, layers_of

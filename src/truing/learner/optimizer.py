@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from truing.config import OptimizerConfig
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 from truing.errors import NonFiniteError
 
 

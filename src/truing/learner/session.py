@@ -13,7 +13,8 @@ from truing.analysis.evaluation import Evaluation
 from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
 from truing.distributed.ranks import ONE, Ranks
-from truing.distributed.sharding import device_of, whole
+from truing.distributed.sharded_tensors import whole
+from truing.distributed.sharding import device_of
 from truing.engines.base import Engine, Publish, Receipt, joint_receipt
 from truing.engines.model_checks import prove_forward
 from truing.engines.open_engine import open_engine

@@ -14,7 +14,7 @@ import torch
 
 from truing.algos import LossTerm
 from truing.config import PolicyStage
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 from truing.learner.backward_sums import check_at_optimizer, record_backward
 from truing.learner.gates import skip_step_reason, skip_update_reason
 from truing.learner.learner import Learner
@@ -152,7 +152,7 @@ def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Sum the gradients that backward passes within the block produce, for policy and critic."""
     with ExitStack() as stack:
         trace.backward_sums = [
-            stack.enter_context(record_backward(group)) for group in learner.computed_groups()
+            stack.enter_context(record_backward(group)) for group in learner.computed_groups
         ]
         yield
 

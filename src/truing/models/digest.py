@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 
 CHUNK = 1 << 18
 """Elements summed at a time, so that their 64-bit copies fit in the processor's cache."""

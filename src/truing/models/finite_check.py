@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 from truing.errors import ModelError, TruingError
 
 SHOWN = 3

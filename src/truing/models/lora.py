@@ -11,7 +11,8 @@ from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import computing_device, copy_whole, whole, whole_shapes
+from truing.distributed.sharded_tensors import copy_whole, whole
+from truing.distributed.sharding import computing_device, whole_shapes
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.forward.score import causal_model

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from truing.distributed.sharding import whole
+from truing.distributed.sharded_tensors import whole
 from truing.models.quantized_linear import dequantize_layers
 
 

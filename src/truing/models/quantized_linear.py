@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import like_part, local, whole
+from truing.distributed.sharded_tensors import like_part, local, whole
 from truing.errors import ModelError
 from truing.models.forward.onednn_linear import linear_product, no_view, onednn_computes
 

@@ -12,7 +12,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from truing.distributed.sharding import copy_whole, whole
+from truing.distributed.sharded_tensors import copy_whole, whole
 from truing.errors import ModelError, NonFiniteError
 from truing.models.digest import quick_sum
 from truing.models.finite_check import check_finite

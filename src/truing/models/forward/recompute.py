@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from truing.distributed.sharding import local
+from truing.distributed.sharded_tensors import local
 
 
 def layers_of(causal: PreTrainedModel) -> list[nn.Module]:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from truing.errors import ModelError
-from truing.models import builtin, smollm2
+from truing.models import builtin, smollm2, tiny, tiny_moe
+from truing.models.folder_check import check_folder
 from truing.models.load import load
+from truing.probes import table_model
 
 
 def test_where_the_cache_is(monkeypatch):
@@ -69,6 +71,22 @@ def test_a_folder_made_from_another_source_is_made_again(cache):
     assert not builtin.is_cached("tiny")
     assert load("tiny", device="cpu").name == "tiny"
     assert [path.name for path in folder.parent.iterdir()] == ["tiny"]
+
+
+@pytest.mark.parametrize("build", [tiny.build, tiny_moe.build, table_model.build])
+def test_whichever_rank_builds_a_model_writes_all_of_it(tmp_path, monkeypatch, build):
+    monkeypatch.setattr("transformers.distributed.mixin._is_torch_distributed_initialized", lambda: True)
+    monkeypatch.setattr("transformers.distributed.mixin._get_torch_distributed_rank", lambda: 1)
+    build(tmp_path)
+    check_folder(tmp_path)
+    assert (tmp_path / "model.safetensors").is_file()
+
+
+def test_a_cached_folder_without_a_model_is_built_again(cache):
+    folder = builtin.ensure_built("tiny")
+    (folder / "config.json").unlink()
+    assert not builtin.is_cached("tiny")
+    assert load("tiny", device="cpu").name == "tiny"
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path):

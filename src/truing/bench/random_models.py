@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, 
 
 from truing.models import builtin
 from truing.models.load import available_device
-from truing.models.progress_bars import no_progress_bars
 from truing.models.resolve import resolve_model
+from truing.models.save import save_model
 
 TOKENIZER = "smollm2-135m"
 QWEN3: dict[str, Any] = {
@@ -71,6 +71,5 @@ def save_random_model(config: PreTrainedConfig, folder: Path, tokenizer: str = T
     torch.manual_seed(0)
     with torch.device(available_device("auto")):  # billions of random numbers take minutes on a CPU
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
-    with no_progress_bars():
-        model.save_pretrained(folder)
+    save_model(model, folder)
     AutoTokenizer.from_pretrained(resolve_model(tokenizer), trust_remote_code=False).save_pretrained(folder)

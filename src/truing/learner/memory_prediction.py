@@ -96,6 +96,24 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
     )
 
 
+def replica_note(recipe: Recipe, free: int) -> str | None:
+    """Return the advice that each rank holds all weights; None if it takes over half the ``free`` bytes."""
+    trainer = recipe.trainer
+    if trainer.replicate == trainer.ranks or trainer.offload:
+        return None
+    replicas = recipe.model_copy(
+        update={"trainer": trainer.model_copy(update={"replicate": trainer.ranks})},
+    )
+    needed = predict_memory(replicas).total
+    on_cpu = available_device(recipe.model.device) == "cpu"  # where ranks share the memory
+    if needed * (trainer.ranks if on_cpu else 1) > free / 2:
+        return None
+    return (
+        f"each rank has memory for all weights ({needed / GB:.2f} GB): with "
+        f"trainer.replicate = {trainer.ranks} no pass has to gather them (docs/scale.md)"
+    )
+
+
 def _placed(needed: MemoryPrediction, recipe: Recipe) -> MemoryPrediction:
     """Return what is needed with the bytes beside a GPU as ``main_memory``."""
     declared = recipe.model.device  # a machine without a GPU predicts a recipe for one too

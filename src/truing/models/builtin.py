@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 
 from truing.errors import ModelError
 from truing.models import smollm2, tiny, tiny_moe
+from truing.models.folder_check import CONFIG, check_folder
 
 SOURCE_FILE = "source.json"
 """The file in a cached folder that records its source."""
@@ -91,8 +92,10 @@ def builtin_model(name: str) -> BuiltinModel:
 
 def is_cached(name: str) -> bool:
     """Whether the model is in the cache and was built from the current source."""
-    file = model_folder(name) / SOURCE_FILE
-    return file.is_file() and json.loads(file.read_text()) == builtin_model(name).source
+    folder = model_folder(name)
+    if not all((folder / file).is_file() for file in (SOURCE_FILE, CONFIG)):
+        return False
+    return json.loads((folder / SOURCE_FILE).read_text()) == builtin_model(name).source
 
 
 def model_facts(name: str) -> dict[str, Any]:
@@ -171,6 +174,7 @@ def _move(new: Path, folder: Path) -> None:
 
 
 def _build(model: BuiltinModel, folder: Path) -> None:
-    """Build a model and record its source."""
+    """Build a model, check that it is whole, and record its source."""
     model.build(folder)
+    check_folder(folder)
     (folder / SOURCE_FILE).write_text(json.dumps(dict(model.source), indent=1) + "\n")

@@ -14,8 +14,8 @@ from truing.models.builtin import write_folder_atomically
 from truing.models.load import LoadedModel
 from truing.models.lora import POLICY
 from truing.models.precision import with_weights_in
-from truing.models.progress_bars import no_progress_bars
 from truing.models.resolve import HUB_ID
+from truing.models.save import save_model
 from truing.models.saved_adapter import write_base
 from truing.types.sampling_params import SamplingParams
 
@@ -56,8 +56,7 @@ def export(
         if kind == "adapter":
             _write_adapter(policy, loaded, folder)
         else:
-            with no_progress_bars():
-                merge_adapter(policy).save_pretrained(folder)
+            save_model(merge_adapter(policy), folder)
         loaded.tokenizer.save_pretrained(folder)
         generation.save_pretrained(folder)
 

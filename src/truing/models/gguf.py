@@ -19,6 +19,7 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.models.progress_bars import no_progress_bars
+from truing.models.save import save_model
 from truing.utils.memory import is_out_of_memory
 
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r"})
@@ -52,9 +53,8 @@ def convert(source: Path, out: Path) -> None:
         ) from error
     split_as_declared(tokenizer, source)
     tokenizer.model_max_length = quantized.config.max_position_embeddings
-    with no_progress_bars():
-        as_ordinary_model(quantized).save_pretrained(out)
-        tokenizer.save_pretrained(out)
+    save_model(as_ordinary_model(quantized), out)
+    tokenizer.save_pretrained(out)
     drop_invented_tokens(out / "tokenizer.json", quantized.config.vocab_size)
 
 

@@ -8,7 +8,7 @@ from tokenizers.models import BPE
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from truing.models.progress_bars import no_progress_bars
+from truing.models.save import save_model
 
 SEED = 0
 PARAMETERS = 136_320
@@ -29,8 +29,7 @@ CHATML = (
 
 def build(out: Path, seed: int = SEED) -> None:
     """Write the tiny model and its tokenizer to the folder ``out``; equal seeds give equal weights."""
-    with no_progress_bars():
-        tiny_model(seed).save_pretrained(out)
+    save_model(tiny_model(seed), out)
     byte_tokenizer().save_pretrained(out)
 
 

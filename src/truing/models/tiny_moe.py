@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from truing.models.progress_bars import no_progress_bars
+from truing.models.save import save_model
 from truing.models.tiny import CONTEXT, byte_tokenizer
 
 SEED = 0
@@ -18,8 +18,7 @@ GAIN = 5.0
 
 def build(out: Path, seed: int = SEED) -> None:
     """Write the model and its tokenizer to the folder ``out``; equal seeds give equal weights."""
-    with no_progress_bars():
-        tiny_moe_model(seed).save_pretrained(out)
+    save_model(tiny_moe_model(seed), out)
     byte_tokenizer().save_pretrained(out)
 
 

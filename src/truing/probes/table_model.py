@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from truing.models.progress_bars import no_progress_bars
+from truing.models.save import save_model
 from truing.models.tiny import byte_tokenizer
 
 VOCABULARY, END_ID = 259, 257
@@ -30,8 +30,7 @@ def build(out: Path) -> None:
     """Write the model and its tokenizer to a folder."""
     tokenizer = byte_tokenizer()
     tokenizer.chat_template = TEMPLATE
-    with no_progress_bars():
-        _table().save_pretrained(out)
+    save_model(_table(), out)
     tokenizer.save_pretrained(out)
 
 

@@ -6,6 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.analysis.train_result import TrainResult
 from truing.config import Recipe, to_toml
@@ -15,7 +17,7 @@ from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
-from truing.learner.memory_prediction import predict_memory
+from truing.learner.memory_prediction import predict_memory, replica_note
 from truing.learner.restore import check_same_adapter, check_same_recipe, needs_fsdp
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
@@ -28,7 +30,7 @@ from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
-from truing.utils.memory import GB
+from truing.utils.memory import GB, bytes_free
 
 REPORTED_BYTES = GB
 """From this size on, the memory of weights and optimizer is told before they are loaded."""
@@ -45,16 +47,14 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     cfg = recipe.trainer
     check_started(cfg.ranks)
     check_placed(recipe)
-    ranks = join(
-        available_device(recipe.model.device),
-        cfg.replicate,
-        cfg.timeout,
-        mesh_of_one=needs_fsdp(recipe),
-    )
+    device = available_device(recipe.model.device)
+    ranks = join(device, cfg.replicate, cfg.timeout, mesh_of_one=needs_fsdp(recipe))
     check_same_program(ranks, recipe)
     prediction = predict_memory(recipe)
     if ranks.is_first and prediction.total + prediction.main_memory >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
+    if ranks.is_first and not resume and (note := replica_note(recipe, bytes_free(torch.device(device)))):
+        on_event("note", {"text": note})
     threads = RunReader(out).run_fact("machine", "threads") if resume else None
     with named_losses(ranks), closing(open_session(recipe, env, ranks, threads)) as session:
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)

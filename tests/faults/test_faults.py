@@ -42,7 +42,7 @@ def test_the_sample_is_as_it_should_be(quick, name):
 
 @pytest.mark.integration
 def test_the_page_reports_what_was_caught(quick):
-    result = page(list(quick.values()))
+    result = page(list(quick.values()), "truing faults --quick")
     assert "13 planted faults: the doctor catches 13; its first finding names the cause of 13." in result
     assert "3 healthy runs: 0 with a PROVEN or EVIDENCE" in result
     for name in QUICK:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -56,30 +57,33 @@ def runs() -> dict[str, Fault]:
 
 
 def run_all(
-    names: Sequence[str], keep: Path | None = None, steps: int | None = None
+    names: Sequence[str], keep: Path | None = None, steps: int | None = None, dtype: str | None = None
 ) -> Iterator[FaultOutcome]:
-    """Yield the outcome of each run, in order; ``steps`` replaces the updates of the last stage.
+    """Yield the outcome of each run, in order.
 
-    Runs of several ranks have processes of their own, and follow the others.
+    ``steps`` replaces the updates of the last stage, and ``dtype`` what the model computes in. Runs of
+    several ranks have processes of their own, and follow the others.
     """
     in_ranks = [name for name in names if runs()[name].ranks > 1]
     alone = [name for name in names if name not in in_ranks]
     with ProcessPoolExecutor(
         PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        yield from pool.map(partial(_outcome, keep=keep, steps=steps), alone)
+        yield from pool.map(partial(_outcome, keep=keep, steps=steps, dtype=dtype), alone)
     if in_ranks:
         with TemporaryDirectory() as folder:
-            yield from run_in_ranks([_fault(name, steps) for name in in_ranks], keep or Path(folder))
+            yield from run_in_ranks([_fault(name, steps, dtype) for name in in_ranks], keep or Path(folder))
 
 
-def _outcome(name: str, keep: Path | None, steps: int | None) -> FaultOutcome:
+def _outcome(name: str, keep: Path | None, steps: int | None, dtype: str | None) -> FaultOutcome:
     # a plant is a function of this process, and cannot be pickled
-    return run_fault(_fault(name, steps), keep).without_plant()
+    return run_fault(_fault(name, steps, dtype), keep).without_plant()
 
 
-def _fault(name: str, steps: int | None) -> Fault:
+def _fault(name: str, steps: int | None, dtype: str | None) -> Fault:
     fault = runs()[name]
+    if dtype is not None:
+        fault = replace(fault, changes={**fault.changes, "model.dtype": dtype})
     return fault if steps is None else lengthened(fault, steps)
 
 
@@ -95,8 +99,8 @@ def passed(outcome: FaultOutcome) -> bool:
     return outcome.caught and outcome.cause_rank in (0, 1) and not outcome.broken
 
 
-def page(outcomes: Sequence[FaultOutcome]) -> str:
-    """Return docs/detection-matrix.md."""
+def page(outcomes: Sequence[FaultOutcome], command: str) -> str:
+    """Return docs/detection-matrix.md, or the page of another dtype; ``command`` writes it."""
     faults = [each for each in outcomes if not each.fault.healthy]
     sound = [each for each in outcomes if each.fault.healthy]
     caught, first = (sum(each.caught for each in faults), sum(passed(each) for each in faults))
@@ -105,7 +109,7 @@ def page(outcomes: Sequence[FaultOutcome]) -> str:
     lines = [
         "# The detection matrix",
         "",
-        "<!-- Written by `truing faults --markdown docs/detection-matrix.md`. -->",
+        f"<!-- Written by `{command}`. -->",
         "",
         f"{len(faults)} planted faults: the doctor catches {caught};"
         f" its first finding names the cause of {first}.",

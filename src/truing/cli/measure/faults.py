@@ -19,6 +19,7 @@ def faults(
     markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Folder to keep each run and its findings in.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run's last stage.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="model.dtype of every run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
     """Run each planted fault and each healthy run, and show what the doctor finds.
@@ -31,7 +32,7 @@ def faults(
     chosen = list(QUICK) if quick and not names else runs_by_name(names or [])
     chosen += list(unplanted_runs()) if twin_runs else []
     console, results = Console(highlight=False), []
-    for count, result in enumerate(run_all(chosen, keep, steps), 1):
+    for count, result in enumerate(run_all(chosen, keep, steps, dtype), 1):
         results.append(result)
         if as_json:
             print(json.dumps(result.facts() | {"passed": passed(result)}, ensure_ascii=False), flush=True)
@@ -41,7 +42,9 @@ def faults(
         text = f"{mark} {count}/{len(chosen)} {result.fault.name}: {result.error or fired}"
         console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
     if markdown is not None:
-        markdown.write_text(page(results), encoding="utf-8")
+        given = f" --dtype {dtype}" if dtype else ""
+        command = f"truing faults{' --twins' if twin_runs else ''}{given} --markdown {markdown}"
+        markdown.write_text(page(results, command), encoding="utf-8")
     failed = [result.fault.name for result in results if not passed(result)]
     if failed:
         console.print(f"wrong: {', '.join(failed)}", style="red", soft_wrap=True)

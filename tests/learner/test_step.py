@@ -43,10 +43,12 @@ def learner(
     chosen, parameters = ALGORITHMS[algorithm], trainable_parameters(model)
     kind = chosen.critic(cfg)
     critic = Critic(model, separate=kind == "separate") if kind else None
+    groups = [parameters, *([critic.trainable()] if critic else [])]
     stage_learner = Learner(
         model=model,
         parameters=parameters,
-        optimizer=make_optimizer(optimizer_cfg, parameters, *([critic.trainable()] if critic else [])),
+        computed_groups=groups,
+        optimizer=make_optimizer(optimizer_cfg, *groups),
         reference=reference,
         critic=critic,
         algorithm=chosen,

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ class Learner:
 
     model: nn.Module
     parameters: Mapping[str, nn.Parameter]
+    computed_groups: Sequence[Mapping[str, nn.Parameter]]  # parameter_groups as passes see them: gathered
     optimizer: torch.optim.Optimizer
     reference: Reference | None
     critic: Critic | None
@@ -91,13 +91,6 @@ class Learner:
     def parameter_groups(self) -> list[Mapping[str, nn.Parameter]]:
         """Return the trained parameters by name: the policy's and, if there is one, the critic's."""
         return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
-
-    @cached_property
-    def computed_groups(self) -> list[Mapping[str, nn.Parameter]]:
-        """The same groups with the weights that passes compute with: gathered ones if sharded."""
-        modules = [self.model] if self.critic is None else [self.model, self.critic]
-        pairs = zip(modules, self.parameter_groups(), strict=True)
-        return [_computed(module, group) for module, group in pairs]
 
     def checkpoint_tables(self) -> dict[str, Mapping[str, torch.Tensor]]:
         """Return the weights that a checkpoint stores; a fixed reference needs none."""
@@ -185,9 +178,11 @@ def open_learner(session: Session, stage: str, memory_budget: MemoryBudget, resu
         if isinstance(reference, CopyReference):
             shard_model(reference.policy, ranks.mesh, masters, offload=offload)
     groups = [session.parameters, *([critic.trainable()] if critic else [])]
+    modules = [session.policy, *([critic] if critic else [])]
     learner = Learner(
         model=session.policy,
         parameters=session.parameters,
+        computed_groups=[_computed(*pair) for pair in zip(modules, groups, strict=True)],
         optimizer=make_optimizer(session.recipe.optimizer, *groups),
         reference=reference,
         critic=critic,

@@ -132,7 +132,7 @@ def test_a_reference_of_a_run_in_bfloat16_is_the_adapter_on_the_shared_base(star
     assert first.facts["sync"]["largest"] == 0
 
 
-@pytest.mark.integration
+@pytest.mark.slow
 def test_two_ranks_that_read_parts_start_from_it_too(start, tmp_path):
     recipe = written(start(grpo={"steps": 2, "prompts_per_step": 2}), tmp_path)
     for ranks in ("1", "2"):

@@ -49,7 +49,7 @@ WRONG = [
     ("sample", SAMPLE | {"token": "x"}),
     ("group", AT),
     ("compare", {"a": "mini"}),
-    ("parting", {}),
+    ("compare_tokens", {}),
     ("lab", {}),
     ("hypothesis", {}),
     ("audit", {}),
@@ -166,7 +166,7 @@ def test_a_damaged_line_of_steps_is_reported_in_the_runs_place(copied):
 def test_an_update_whose_rows_are_missing_or_damaged_costs_itself_alone(copied):
     (copied / "rollouts.parquet").unlink()
     answers = everything(Board(copied.parent), "mini")
-    assert failed(answers) == ["group", "parting", "sample", "update"]
+    assert failed(answers) == ["group", "compare_tokens", "sample", "update"]
     assert "of step 0 is missing" in answers["update"]
     assert answers["samples"]["unreadable_count"] == 17
     assert answers["run"]["updates"] == 17
@@ -179,7 +179,7 @@ def test_a_compacted_file_that_is_damaged_is_reported(copied, how):
     data[len(data) // 3] ^= 255
     path.write_bytes(bytes(data) if how == "other bytes" else b"nothing")
     answers = everything(Board(copied.parent), "mini")
-    assert set(failed(answers)) <= {"group", "parting", "sample", "samples", "tasks", "update"}
+    assert set(failed(answers)) <= {"group", "compare_tokens", "sample", "samples", "tasks", "update"}
     assert how == "other bytes" or failed(answers)
 
 
@@ -209,7 +209,7 @@ def test_a_recipe_that_cannot_be_read_is_reported_and_the_curves_are_there(copie
     RECIPES[how](facts)
     (copied / "run.json").write_text(json.dumps(facts))
     answers = everything(Board(copied.parent), "mini")
-    assert set(failed(answers)) <= {"compare", "parting"}
+    assert set(failed(answers)) <= {"compare", "compare_tokens"}
     assert "the recipe in run.json" in answers["run"]["trouble"]
     assert answers["run"]["bounds"].get("grpo") is None
     assert answers["chart"]["series"][0]["y"]
@@ -222,7 +222,7 @@ def test_a_recipe_that_cannot_be_read_is_reported_and_the_curves_are_there(copie
 def test_facts_of_another_version_are_no_obstacle(copied, facts):
     (copied / "run.json").write_text(json.dumps(facts))
     answers = everything(Board(copied.parent), "mini")
-    assert set(failed(answers)) <= {"compare", "parting"}
+    assert set(failed(answers)) <= {"compare", "compare_tokens"}
     assert answers["run"]["updates"] == 17
     assert answers["run"]["scorecard"] == []
 
@@ -345,7 +345,7 @@ def live(folder, done):
 
 def ask_some(board, rng, last):
     """Ask for three views of a run, and for one of its last updates; return what was asked."""
-    views = rng.sample(("run", "chart", "number", "tasks", "samples", "compare", "parting"), 3)
+    views = rng.sample(("run", "chart", "number", "tasks", "samples", "compare", "compare_tokens"), 3)
     for view in views:
         dump_json(board.answer(view, RUN | {"chart": "lr", "number": "lr", "a": "mini", "b": "mini"}))
     update = rng.randrange(max(1, last - 12), last + 1)

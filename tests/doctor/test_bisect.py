@@ -61,8 +61,8 @@ def test_another_template_is_seen_token_by_token(mini, tmp_path):
         run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
     part = first_differing(bisect(run, stage="grpo", step=0)[1])
     assert part.part == "template"
-    assert "token 1" in part.told
-    assert "should read 'system" in part.told
+    assert "token 1" in part.detail
+    assert "should read 'system" in part.detail
 
 
 def test_a_healthy_run_has_no_guilty_part(mini, tmp_path):

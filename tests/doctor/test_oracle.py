@@ -15,7 +15,7 @@ from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.learning_rate import declared_rate
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rules.msk007 import demonstrated_step
-from truing.learner.optimizer import learning_rate
+from truing.learner.lr_schedule import learning_rate
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.ops import advantages as ops_advantages

@@ -8,7 +8,8 @@ from torch import nn
 
 from truing.config import OptimizerConfig
 from truing.errors import NonFiniteError
-from truing.learner.optimizer import check_loss, clip_and_step, learning_rate, make_optimizer
+from truing.learner.lr_schedule import learning_rate
+from truing.learner.optimizer import check_loss, clip_and_step, make_optimizer
 
 START = [1.0, -2.0, 3.0]
 

@@ -74,7 +74,7 @@ class Comparison:
     recipe: tuple[Delta, ...]
     facts: tuple[Delta, ...]
     same_updates: int  # before the first difference
-    parting: UpdateDifference | None
+    first_difference: UpdateDifference | None
     beside: tuple[ComparedValue, ...] = ()  # results, if the runs differ
     gains: tuple[Gain, ...] = ()  # shared evaluations, second − first
     seeds: str = ""  # a note about the seeds
@@ -87,7 +87,7 @@ class Comparison:
     @property
     def differs(self) -> bool:
         """Whether anything but the machine differs."""
-        return bool(self.recipe or self.parting)
+        return bool(self.recipe or self.first_difference)
 
 
 def compare(first: Path, second: Path) -> Comparison:
@@ -237,13 +237,13 @@ def comparison_lines(comparison: Comparison) -> Iterator[tuple[str, str]]:
     for name, deltas in (("recipe", comparison.recipe), ("run", comparison.facts)):
         for delta in deltas:
             yield f"{name:<7} {delta.key}: {delta.first!r} | {delta.second!r}", "yellow"
-    if comparison.parting is None:
+    if comparison.first_difference is None:
         updates = with_count(comparison.same_updates, "update is", "updates are")
         yield f"all {updates} the same, token by token", "green"
     elif comparison.seeds_differ:
         yield SEEDS_DIFFER, "bold yellow"
     else:
-        yield from _difference_lines(comparison.parting, comparison.same_updates)
+        yield from _difference_lines(comparison.first_difference, comparison.same_updates)
     yield from side_by_side_lines(comparison.beside)
     yield from gain_lines(comparison.gains, comparison.seeds)
 

@@ -93,5 +93,5 @@ RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {
 
 RUN_PAIR_VIEWS: dict[str, Callable[[RunView, RunView, Query], Any]] = {
     "compare": lambda first, second, _: compare.compare_runs(first, second),
-    "parting": lambda first, second, _: compare.compare_tokens(first, second),
+    "compare_tokens": lambda first, second, _: compare.compare_tokens(first, second),
 }

@@ -76,7 +76,7 @@ class Swapped:
 
     step: Step
     differs: bool  # from the record
-    told: str  # places and size of the difference
+    detail: str  # places and size of the difference
 
 
 Swap = Callable[[Step], Swapped | str]
@@ -89,7 +89,7 @@ class Trial:
 
     part: Part
     state: SwapState
-    told: str
+    detail: str
     gradient: float | None = None  # ‖after − before‖ ÷ ‖before‖ of all token gradients; inf from 0
     clears: tuple[str, ...] = ()  # rules without a proof after the swap
 
@@ -111,12 +111,12 @@ def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
     if isinstance(swapped, Swapped) and swapped.differs:
         after = _downstream(step, swapped.step)
         clears = tuple(code for code in _proven_codes(step) if code not in _proven_codes(after))
-        return Trial(part, "differs", swapped.told, _change(step, after), clears)
+        return Trial(part, "differs", swapped.detail, _change(step, after), clears)
     if by_rules.state != "not swapped" and (isinstance(swapped, str) or by_rules.state == "differs"):
-        return Trial(part, by_rules.state, by_rules.told)
+        return Trial(part, by_rules.state, by_rules.detail)
     if isinstance(swapped, str):
-        return Trial(part, "not swapped", swapped if swap is not None else by_rules.told or swapped)
-    return Trial(part, "same", swapped.told)
+        return Trial(part, "not swapped", swapped if swap is not None else by_rules.detail or swapped)
+    return Trial(part, "same", swapped.detail)
 
 
 def _downstream(before: Step, after: Step) -> Step:
@@ -153,7 +153,7 @@ class _Verdict(NamedTuple):
     """The result of a part's rules."""
 
     state: SwapState
-    told: str
+    detail: str
 
 
 def _rules_say(step: Step, codes: Sequence[str]) -> _Verdict:
@@ -270,4 +270,4 @@ def lines(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
         gradient = "" if not each.gradient else f"; the gradient changes by {each.gradient:.1%}"
         gradient = "; the gradient was 0 before" if each.gradient == math.inf else gradient
         clears = f"; clears {', '.join(each.clears)}" if each.clears else ""
-        yield f"{each.part:<10} {each.state:<12} {each.told}{gradient}{clears}", styles[each.state]
+        yield f"{each.part:<10} {each.state:<12} {each.detail}{gradient}{clears}", styles[each.state]

@@ -18,8 +18,9 @@ from truing.distributed.sharded_tensors import whole
 from truing.distributed.sharding import computed_parameters
 from truing.errors import DistributedError, ModelError
 from truing.learner import checkpoint
+from truing.learner.lr_schedule import learning_rate
 from truing.learner.memory_budget import MemoryBudget
-from truing.learner.optimizer import learning_rate, make_optimizer
+from truing.learner.optimizer import make_optimizer
 from truing.learner.restore import dtype_of_masters, needs_fsdp
 from truing.learner.session import Session
 from truing.models.critic import Critic

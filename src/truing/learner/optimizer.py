@@ -1,6 +1,5 @@
-"""AdamW over the trainable parameters: schedule, gradient clipping, checks for non-finite values."""
+"""AdamW over the trainable parameters: gradient clipping, checks for non-finite values."""
 
-import math
 from collections.abc import Mapping
 
 import torch
@@ -21,23 +20,6 @@ def make_optimizer(cfg: OptimizerConfig, *parts: Mapping[str, nn.Parameter]) -> 
         weight_decay=cfg.weight_decay,
         fused=True,
     )
-
-
-def learning_rate(step: int, steps: int, peak: float, cfg: OptimizerConfig) -> float:
-    """Return the rate of step ``step`` (from 0) of ``steps``: linear warm-up, then the schedule.
-
-    >>> cfg = OptimizerConfig(warmup_steps=2, schedule="linear")
-    >>> [learning_rate(step, 4, 1.0, cfg) for step in range(4)]
-    [0.5, 1.0, 1.0, 0.5]
-    """
-    if step < cfg.warmup_steps:
-        return peak * (step + 1) / cfg.warmup_steps
-    progress = (step - cfg.warmup_steps) / max(1, steps - cfg.warmup_steps)
-    if cfg.schedule == "linear":
-        return peak * (1 - progress)
-    if cfg.schedule == "cosine":
-        return peak * (1 + math.cos(math.pi * progress)) / 2
-    return peak
 
 
 def check_loss(losses: Mapping[str, Tensor], update_name: str) -> None:

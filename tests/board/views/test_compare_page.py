@@ -39,13 +39,12 @@ def test_what_was_declared_otherwise(two):
 
 
 def test_where_they_part_is_what_the_command_finds(two):
-    answer = two.answer("parting", {"a": "a", "b": "b/c"})
-    result = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).parting
-    assert (answer["same"], answer["parting"]["update"], answer["parting"]["step"]) == (2, 3, 2)
-    assert (answer["parting"]["what"], answer["parting"]["token"]) == ("token_ids", 2)
-    assert (
-        (answer["parting"]["first"], answer["parting"]["second"]) == (result.first, result.second) == (7, 8)
-    )
+    answer = two.answer("compare_tokens", {"a": "a", "b": "b/c"})
+    result = compare(*(two.folders.runs[name] for name in ("a", "b/c"))).first_difference
+    at = answer["first_difference"]
+    assert (answer["same"], at["update"], at["step"]) == (2, 3, 2)
+    assert (at["what"], at["token"]) == ("token_ids", 2)
+    assert (at["first"], at["second"]) == (result.first, result.second) == (7, 8)
     beside = {each["name"]: (each["first"], each["second"]) for each in answer["beside"]}
     assert beside["grpo reward/mean"] == pytest.approx((0.0015, 0.003))
     shown = "0.200 [0.100, 0.300] (if many tasks) of 8 tasks"
@@ -54,7 +53,7 @@ def test_where_they_part_is_what_the_command_finds(two):
 
 def test_an_answer_that_reads_otherwise_is_reported_as_text(two, monkeypatch):
     monkeypatch.setattr(RunView, "token_texts", lambda _, ids: [f"<{i}>" for i in ids])
-    answer = two.answer("parting", {"a": "a", "b": "b/c"})["words"]
+    answer = two.answer("compare_tokens", {"a": "a", "b": "b/c"})["words"]
     assert (answer["stage"], answer["update"], answer["sample"], answer["token"]) == (
         "grpo",
         3,
@@ -73,7 +72,7 @@ def test_of_a_long_answer_what_is_around_the_token_is_reported(tmp_path, monkeyp
         with opened_run(tmp_path / name) as writer:
             ids = list(range(100)) + [7] * (length - 100)
             write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", length), token_ids=ids)])
-    first, second = Board(tmp_path).answer("parting", {"a": "a", "b": "b"})["words"]["sides"]
+    first, second = Board(tmp_path).answer("compare_tokens", {"a": "a", "b": "b"})["words"]["sides"]
     after = 200 - 101 - compare_page.TOKENS_AFTER
     assert (first["token"], first["cut"], first["more"]) == ("<7>", True, after)
     assert first["before"].startswith(f"<{100 - compare_page.TOKENS_BEFORE}>")
@@ -88,8 +87,8 @@ def test_runs_of_other_seeds_and_other_tasks_have_no_answer_in_common(tmp_path):
             write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", 4), token_ids=ids, task_id=task)])
     board = Board(tmp_path)
     for other in ("b", "c"):
-        answer = board.answer("parting", {"a": "a", "b": other})
-        assert (answer["parting"]["what"], answer["words"]) == ("token_ids", None)
+        answer = board.answer("compare_tokens", {"a": "a", "b": other})
+        assert (answer["first_difference"]["what"], answer["words"]) == ("token_ids", None)
 
 
 def test_evaluations_that_both_have_are_compared(tmp_path):
@@ -110,12 +109,12 @@ def test_evaluations_that_both_have_are_compared(tmp_path):
 
 def test_no_more_updates_are_looked_at_than_reported(two, monkeypatch):
     monkeypatch.setattr(compare_page, "MAX_COMPARED_UPDATES", 2)
-    answer = two.answer("parting", {"a": "a", "b": "b/c"})
-    assert (answer["same"], answer["looked_at"], answer["parting"]) == (2, 2, None)
+    answer = two.answer("compare_tokens", {"a": "a", "b": "b/c"})
+    assert (answer["same"], answer["looked_at"], answer["first_difference"]) == (2, 2, None)
 
 
 def test_a_run_is_the_same_as_itself(two):
-    answer = two.answer("parting", {"a": "a", "b": "a"})
-    assert (answer["same"], answer["parting"], answer["note"]) == (4, None, "")
+    answer = two.answer("compare_tokens", {"a": "a", "b": "a"})
+    assert (answer["same"], answer["first_difference"], answer["note"]) == (4, None, "")
     answer = two.answer("compare", {"a": "a", "b": "a"})
     assert (answer["recipe"], answer["facts"]) == ([], [])

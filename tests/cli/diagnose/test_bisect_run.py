@@ -78,7 +78,7 @@ def test_every_part_is_at_its_code_location(stage):
 
 def rewards_are_from_python(run):
     parts = json.loads(invoke("bisect", str(run), "--json").stdout)["parts"]
-    return "are Python functions" in next(each["told"] for each in parts if each["part"] == "reward")
+    return "are Python functions" in next(each["detail"] for each in parts if each["part"] == "reward")
 
 
 def test_two_runs_first_differ_at_a_key_a_step_and_a_token(mini, tmp_path):
@@ -94,9 +94,10 @@ def test_two_runs_first_differ_at_a_key_a_step_and_a_token(mini, tmp_path):
     assert "updates are the same, token by token" in same.stdout
     output = json.loads(invoke("compare", str(one), str(other), "--json").stdout)
     assert [each["key"] for each in output["recipe"]] == ["sampling.temperature"]
-    assert output["parting"]["what"] == "token_ids"
-    assert output["parting"]["sample_id"]
-    assert (output["parting"]["stage"], output["parting"]["step"], output["same_updates"]) == ("grpo", 0, 3)
+    at = output["first_difference"]
+    assert at["what"] == "token_ids"
+    assert at["sample_id"]
+    assert (at["stage"], at["step"], output["same_updates"]) == ("grpo", 0, 3)
     assert invoke("bisect", str(one), str(other)).exit_code == 1
 
 
@@ -111,8 +112,8 @@ def test_a_later_first_difference_is_found(mini, tmp_path):
     runs = trained("one"), trained("other", grpo={"learning_rate": rate * (1 + 1e-3)})
     output = json.loads(invoke("compare", *map(str, runs), "--json").stdout)
     assert [each["key"] for each in output["recipe"]] == ["grpo.learning_rate"]
-    assert (output["parting"]["stage"], output["parting"]["step"]) == ("grpo", 0)
-    assert output["parting"]["what"] == "weights after the update"
+    assert (output["first_difference"]["stage"], output["first_difference"]["step"]) == ("grpo", 0)
+    assert output["first_difference"]["what"] == "weights after the update"
     assert output["same_updates"] == table["sft"]["steps"]
 
 

@@ -64,7 +64,7 @@ export async function compare(page, query, context) {
   );
   const boxes = compareCurves(charts, data);
   context.charts(() => boxes);
-  get("parting", { a: query.a, b: query.b }).then(
+  get("compare_tokens", { a: query.a, b: query.b }).then(
     (found) => setChildren(parts, firstDifference(found, query, data.gains)),
     (error) => setChildren(parts, h("div", { class: "error" }, error.message)),
   );
@@ -142,7 +142,7 @@ function differencesTable(found) {
 }
 
 function firstDifference(found, query, compared) {
-  const at = found.parting;
+  const at = found.first_difference;
   const above = new Set(compared.map((each) => `eval ${each.name}`));
   const rest = found.beside.filter((each) => !above.has(each.name));
   const beside = rest.map((each) =>

@@ -54,7 +54,7 @@ def compare_tokens(first: RunView, second: RunView) -> dict[str, Any]:
         "same": same_updates,
         "looked_at": MAX_COMPARED_UPDATES,
         "note": SEEDS_DIFFER if other_seed else "",
-        "parting": None if difference is None else asdict(difference) | {"update": difference.step + 1},
+        "first_difference": difference and asdict(difference) | {"update": difference.step + 1},
         "words": None if difference is None or other_seed else _text_difference(first, second, same_updates),
         "beside": [asdict(each) for each in side_by_side(first.run, second.run)],
     }

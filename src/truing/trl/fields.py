@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from truing.trl import defaults
-
 Kind = Literal["translated", "no effect", "refused"]
 
 
@@ -211,9 +209,8 @@ def _table() -> dict[str, FieldAnswer]:
 FIELDS = _table()
 """The answer for each argument of TRL's configs, by name."""
 
-CONFIG_DEFAULTS = {
-    "GRPOConfig": defaults.COMMON | defaults.GRPO,
-    "RLOOConfig": defaults.COMMON | defaults.RLOO,
-    "SFTConfig": defaults.COMMON | defaults.SFT,
-}
-"""The arguments of each config, with TRL's defaults."""
+
+def arguments_of(key: str) -> list[str]:
+    """Return the arguments that become a recipe key, such as ``grpo.group_size``."""
+    marks = (f"`{key}`", f"`{key.rsplit('.', 1)[-1]}`")
+    return [name for name, text in TRANSLATED.items() if any(mark in text for mark in marks)]

@@ -9,8 +9,9 @@ from truing.trl.configs import SFTConfig
 from truing.trl.data import Row, rows_of
 from truing.trl.demonstrations import DemonstrationsEnv, check_rows, conversation
 from truing.trl.policy_trainers import OPTIMIZERS, QUANTIZATION
+from truing.trl.processes import RANKS
 from truing.trl.recipe import LONGEST_REPLY
-from truing.trl.trainer import RANKS, TrlTrainer
+from truing.trl.trainer import TrlTrainer
 
 LOSSES = ("nll", "chunked_nll")
 """Values of ``loss_type`` with the same loss; they differ in memory."""

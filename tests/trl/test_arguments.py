@@ -213,8 +213,8 @@ def test_unusable_data_is_refused(tmp_path):
     rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
     with pytest.raises(DataError, match="assistant_only_loss=True"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=rows)
-    with pytest.raises(DataError, match="split it into prompt and completion"):
-        SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=[{"text": "a"}])
+    with pytest.raises(DataError, match="set dataset_text_field"):
+        SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=[{"story": "a"}])
     rows = [{"prompt": "a", "completion": "b"}, {"prompt": "a", "completion": "bcdefghij"}]
     with pytest.raises(DataError, match=r"max_length=5.*\n.*1 rows, among them 1"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path), use_cpu=True, max_length=5), train_dataset=rows)

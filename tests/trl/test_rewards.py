@@ -74,6 +74,17 @@ def test_a_rollout_that_was_not_prepared_is_scored_alone():
     assert scorer.score("count", rollouts[0]) == 1.0
     scorer.prepare(rollouts)
     assert scorer.score("count", rollouts[0]) == 4.0
+
+    logged, called = [], []
+
+    def logs(completions, log_metric, **columns):
+        log_metric("length", len(completions))
+        return [0.0] * len(completions)
+
+    scorer, rollouts = scorer_of(logs=logs, other=lambda completions, **_: called.append(1) or [0.0])
+    scorer.extras = {"log_metric": lambda name, value: logged.append(value), "log_extra": None}
+    scorer.score("logs", rollouts[0])  # before the training, or again: no metric, and no other function
+    assert (logged, called) == ([], [])
     assert isinstance(scorer_of(none=lambda **_: [None])[0].score("none", rollouts[0]), NotApplicable)
 
 

@@ -103,6 +103,7 @@ TRANSLATED = {
     "vllm_importance_sampling_clip_max": "`correction.high`",
     "vllm_importance_sampling_clip_min": "`correction.low`",
     "chat_template_path": "`model.chat_template`: a Jinja file",
+    "dataset_text_field": "the column of plain text, if there is neither `prompt` nor `messages`",
     "max_length": "a row with more tokens is refused by its index, where TRL cuts it",
     "completion_only_loss": "the loss is on completions: `None` and `True` of prompt-completion rows",
     "assistant_only_loss": "the loss is on the assistant's turns: must be `True` for rows of `messages`",
@@ -141,7 +142,6 @@ _NO_EFFECT = {
         optim_args lr_scheduler_kwargs packing_strategy sapo_temperature_neg sapo_temperature_pos vespo_k_pos
         vespo_lambda_pos vespo_k_neg vespo_lambda_neg entropy_coef_min entropy_coef_max entropy_coef_delta
         entropy_target metric_for_best_model greater_is_better""",
-    "text of one column is refused as data": "dataset_text_field",
     "padding is never trained": "pad_token",
     "nothing is cut": "truncation_mode",
     "the dashboard of Trackio is set by its own environment variables": """
@@ -213,4 +213,4 @@ FIELDS = _table()
 def arguments_of(key: str) -> list[str]:
     """Return the arguments that become a recipe key, such as ``grpo.group_size``."""
     marks = (f"`{key}`", f"`{key.rsplit('.', 1)[-1]}`")
-    return [name for name, text in TRANSLATED.items() if any(mark in text for mark in marks)]
+    return [name for name, text in TRANSLATED.items() if text.startswith(marks)]

@@ -63,9 +63,9 @@ class PolicyTrainer(TrlTrainer):
             engine_tables(args, problems),
             {"eval": eval_table(args, batches, self.eval_count if evaluates(args) else 0, problems)},
         )
-        env = env_of(rows, factories, tools)
+        self.env = env = env_of(rows, factories, tools)
         self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
-        self._finish(env, batches, tables, text=is_text, **common)
+        self._finish(batches, tables, text=is_text, **common)
         self.scorer.tokenizer = self.processing_class
         self.scorer.extras = {
             "trainer_state": self.state,

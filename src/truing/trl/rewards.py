@@ -47,20 +47,28 @@ class Scorer:
         """Score the rollouts."""
         self._scores.clear()
         if rollouts:
-            self._scores |= self._scored(rollouts)
+            self._scores |= self._scored(rollouts, self.functions, self.extras)
             self.env.release(rollouts)
 
-    def _scored(self, rollouts: Sequence[Rollout]) -> dict[str, Mapping[str, float | None]]:
+    def _scored(
+        self, rollouts: Sequence[Rollout], functions: Mapping[str, BatchFunction], extras: Mapping[str, Any]
+    ) -> dict[str, Mapping[str, float | None]]:
         """Return the scores of each rollout, by its id."""
-        scores = self._call_all(self._arguments(rollouts), len(rollouts))
+        scores = _called_all(functions, self._arguments(rollouts) | extras, len(rollouts))
         return {
             rollout.rollout_id: {name: each[index] for name, each in scores.items()}
             for index, rollout in enumerate(rollouts)
         }
 
     def score(self, name: str, rollout: Rollout) -> float | NotApplicable:
-        """Return a function's score of a rollout; one that was not prepared is scored alone."""
-        scores = self._scores if rollout.rollout_id in self._scores else self._scored([rollout])
+        """Return a function's score of a rollout; one that was not prepared is scored alone.
+
+        Such a rollout is graded before the training or again, for a check: it logs nothing.
+        """
+        scores = self._scores
+        if rollout.rollout_id not in scores:
+            silent = {"log_extra": _log_nothing, "log_metric": _log_nothing}
+            scores = self._scored([rollout], {name: self.functions[name]}, {**self.extras, **silent})
         value = scores[rollout.rollout_id][name]
         return NotApplicable() if value is None else value
 
@@ -80,7 +88,6 @@ class Scorer:
         environments = self.env.environments(rollouts)
         return {
             **columns,
-            **self.extras,
             **({} if environments is None else {"environments": environments}),
             "prompts": [
                 row["prompt"] if is_text else [dict(message) for message in rollout.task.messages]
@@ -98,19 +105,6 @@ class Scorer:
             return [dict(message) for message in rollout.messages]
         decoded = self.tokenizer.decode(completion_ids(rollout), skip_special_tokens=True)
         return decoded if is_text else [{"role": "assistant", "content": decoded}]
-
-    def _call_all(self, arguments: Mapping[str, Any], count: int) -> dict[str, list[float | None]]:
-        """Return each function's scores; async functions run at the same time, after the others."""
-        results = {name: _called(name, function, arguments) for name, function in self.functions.items()}
-        waiting = {name: result for name, result in results.items() if inspect.isawaitable(result)}
-        if waiting:
-            with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs a loop
-                awaited = thread.submit(asyncio.run, _gathered(waiting.values())).result()
-            for name, result in zip(waiting, awaited, strict=True):
-                if isinstance(result, BaseException):
-                    raise _failed(name, result, arguments) from result
-                results[name] = result
-        return {name: _checked(name, result, count) for name, result in results.items()}
 
 
 def rewards_of(scorer: Scorer, weights: Sequence[float]) -> Rewards:
@@ -149,6 +143,26 @@ def function_name(function: BatchFunction) -> str:
 async def _gathered(waiting: Iterable[Awaitable[Any]]) -> list[Any]:
     """Return the results of awaitables, or what they raised."""
     return await asyncio.gather(*waiting, return_exceptions=True)
+
+
+def _called_all(
+    functions: Mapping[str, BatchFunction], arguments: Mapping[str, Any], count: int
+) -> dict[str, list[float | None]]:
+    """Return each function's scores; async functions run at the same time, after the others."""
+    results = {name: _called(name, function, arguments) for name, function in functions.items()}
+    waiting = {name: result for name, result in results.items() if inspect.isawaitable(result)}
+    if waiting:
+        with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs a loop
+            awaited = thread.submit(asyncio.run, _gathered(waiting.values())).result()
+        for name, result in zip(waiting, awaited, strict=True):
+            if isinstance(result, BaseException):
+                raise _failed(name, result, arguments) from result
+            results[name] = result
+    return {name: _checked(name, result, count) for name, result in results.items()}
+
+
+def _log_nothing(name: str, values: Any) -> None:
+    """Stand for ``log_extra`` and ``log_metric``."""
 
 
 def _called(name: str, function: BatchFunction, arguments: Mapping[str, Any]) -> Any:

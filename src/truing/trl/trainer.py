@@ -54,6 +54,7 @@ class TrlTrainer:
                 expected=f"truing.trl.{self.config_class.__name__}",
                 remedy=f"from truing.trl import {self.config_class.__name__}",
             )
+        self.env: Env  # of the data set; a subclass sets it
         self.args = args or self.config_class(f"{model_name(model)}-{self.algorithm}")
         self.problems = Problems()
         self.problems.add_refused(self.args)
@@ -71,7 +72,6 @@ class TrlTrainer:
 
     def _finish(
         self,
-        env: Env,
         batches: Batches,
         tables: Mapping[str, Any],
         *,
@@ -83,7 +83,6 @@ class TrlTrainer:
         """Build the recipe and the state; raise one error for all refused arguments.
 
         Args:
-            env: of the data set.
             batches: steps of the stage.
             tables: of the recipe, but those that all trainers share.
             text: whether prompts are text rather than messages.
@@ -111,7 +110,7 @@ class TrlTrainer:
             models["chat_template"] = str(self.output / "prompt.jinja")
         with naming_arguments(type(args).__name__):
             self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
-        self.env, self.batches = env, batches
+        self.batches = batches
         self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
         self._state.processing_class = self.processing_class
         self._state.call("on_init_end")

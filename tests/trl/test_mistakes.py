@@ -91,6 +91,13 @@ def test_what_trls_model_config_gives_is_taken(tmp_path):
     assert make(tmp_path, model_init_kwargs=given).recipe.model.revision is None
 
 
+@pytest.mark.parametrize("rows", [TEXT, CHAT])
+def test_a_variable_that_the_template_does_not_read_has_no_effect(tmp_path, caplog, rows):
+    recipe = make(tmp_path, rows, chat_template_kwargs={"enable_thinking": False}).recipe
+    assert recipe.chat.template_kwargs == {}
+    assert "does not read enable_thinking" in caplog.text
+
+
 @pytest.mark.parametrize("args", [{"output_dir": "x"}, RLOOConfig("x"), SFTConfig("x"), trl.GRPOConfig])
 def test_arguments_of_another_kind(tmp_path, args):
     with pytest.raises(InvalidValueError, match=r"from truing\.trl import GRPOConfig"):

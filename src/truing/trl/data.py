@@ -81,8 +81,10 @@ def _column_remedy(row: Row, column: str) -> str:
     value = row.get(column)
     if column in row and is_conversation(value) and value and isinstance(value[0], Mapping):
         return 'name the keys "role" and "content": dataset.map(trl.maybe_convert_to_chatml)'
-    if column in row:
+    if column in row and not value:
         return f"dataset.filter(lambda row: row[{column!r}]) leaves out empty rows"
+    if column in row:
+        return ""
     texts = [name for name, each in row.items() if isinstance(each, str) or is_conversation(each)]
     if not texts:
         return ""

@@ -69,7 +69,7 @@ TRANSLATED = {
     "top_k": "`sampling.top_k`; as `top_p`",
     "min_p": "`sampling.min_p`; as `top_p`",
     "generation_kwargs": "keys of `[sampling]`, such as `min_new_tokens`; others are refused",
-    "chat_template_kwargs": "`chat.template_kwargs`",
+    "chat_template_kwargs": "`chat.template_kwargs`, but what the template does not read",
     "beta": "`kl.coef`; GRPO: in the loss, RLOO: in the reward (k1)",
     "use_bias_correction_kl": "`kl.estimator`: `k2` if true, whose gradient is that of TRL's corrected k3"
     " while the ratio is 1; else `k3`",

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -15,7 +14,6 @@ from transformers.trainer_utils import TrainOutput
 
 from truing.analysis.train_result import TrainResult
 from truing.api import evaluate, train
-from truing.chat.apply_template import unread_variables
 from truing.config import Recipe, resolve, to_toml
 from truing.envs.base import Env
 from truing.errors import InvalidValueError, RecordError
@@ -28,14 +26,19 @@ from truing.trl import card
 from truing.trl.adapters import lora_table
 from truing.trl.batches import Batches
 from truing.trl.config_base import TrlConfig
-from truing.trl.models import check_model, model_folder, model_name, raw_template, tokenizer_of
+from truing.trl.models import (
+    check_model,
+    model_folder,
+    model_name,
+    raw_template,
+    read_variables,
+    tokenizer_of,
+)
 from truing.trl.names import check_names
 from truing.trl.problems import Problems, naming_arguments
 from truing.trl.processes import RANKS, Accelerator
 from truing.trl.recipe import common_tables, logging_every, merged, model_table
 from truing.trl.state import RunState, check_callbacks, eval_metrics
-
-LOG = logging.getLogger(__name__)
 
 
 class TrlTrainer:
@@ -112,22 +115,16 @@ class TrlTrainer:
             self._template = processing_class.chat_template
         if self._template is not None:
             models["chat_template"] = str(self.output / "prompt.jinja")
-        self._leave_out_unread(tables)
+        if "chat" in tables:
+            variables = tables["chat"]["template_kwargs"]
+            read = read_variables(self.processing_class, variables, self._template)
+            tables = {**tables, "chat": {"template_kwargs": read}}
         with naming_arguments(type(args).__name__):
             self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
         self.batches = batches
         self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
         self._state.processing_class = self.processing_class
         self._state.call("on_init_end")
-
-    def _leave_out_unread(self, tables: Mapping[str, Any]) -> None:
-        """Leave out variables that the chat template does not read: in TRL they have no effect either."""
-        variables = tables.get("chat", {}).get("template_kwargs", {})
-        unread = unread_variables(self.processing_class, variables, self._template)
-        if unread:
-            LOG.warning("chat_template_kwargs: the template does not read %s", ", ".join(unread))
-        for name in unread:
-            del variables[name]
 
     @property
     def state(self) -> Any:

@@ -61,5 +61,6 @@ def test_other_rows_are_refused_with_the_way_to_make_demonstrations(row, remedy)
 def test_turns_are_counted():
     said = [{"role": role, "content": "a"} for role in ("user", "assistant", "user", "assistant")]
     assert most_turns([{"text": "a"}]) == 1
+    assert most_turns([{"messages": said[:1]}]) == 1  # refused later, as no demonstration
     assert most_turns([{"messages": said[:2]}, {"messages": said}]) == 2
     assert most_turns([{"prompt": said[:1], "completion": said[1:]}]) == 2

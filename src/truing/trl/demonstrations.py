@@ -63,14 +63,17 @@ def is_plain_text(rows: Sequence[Row], column: str) -> bool:
 
 
 def most_turns(rows: Sequence[Row]) -> int:
-    """Return the most turns of the assistant in a row; 1 for text."""
+    """Return the most turns of the assistant in a row; 1 for text, and at least 1."""
     return max(
-        sum(message["role"] == "assistant" for message in row["messages"])
-        if "messages" in row
-        else sum(message["role"] == "assistant" for message in row["completion"])
-        if is_conversation(row.get("completion"))
-        else 1
-        for row in rows
+        1,
+        *(
+            sum(message["role"] == "assistant" for message in row["messages"])
+            if "messages" in row
+            else sum(message["role"] == "assistant" for message in row["completion"])
+            if is_conversation(row.get("completion"))
+            else 1
+            for row in rows
+        ),
     )
 
 

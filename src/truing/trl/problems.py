@@ -7,6 +7,7 @@ from typing import Any
 
 from truing.errors import RecipeError
 from truing.trl.config_base import TrlConfig
+from truing.trl.configs import CONFIG_DEFAULTS
 from truing.trl.fields import FIELDS, arguments_of
 from truing.utils.format import with_count
 
@@ -45,7 +46,7 @@ def naming_arguments(config: str) -> Iterator[None]:
         yield
     except RecipeError as error:
         key = re.match(r"recipe key '([\w.]+)'", error.what)
-        names = arguments_of(key[1]) if key else []
+        names = [name for name in arguments_of(key[1]) if name in CONFIG_DEFAULTS[config]] if key else []
         if not names:
             raise
         what = error.what.replace(key[0], f"{config}: {' or '.join(names)} ({key[0]})") if key else ""

@@ -213,8 +213,8 @@ def test_unusable_data_is_refused(tmp_path):
     rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
     with pytest.raises(DataError, match="assistant_only_loss=True"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=rows)
-    with pytest.raises(DataError, match="row 0 .* does not end with a turn of the assistant"):
-        args = SFTConfig(str(tmp_path), use_cpu=True, assistant_only_loss=True)
+    args = SFTConfig(str(tmp_path), use_cpu=True, assistant_only_loss=True)
+    with pytest.raises(DataError, match="does not end with a turn of the assistant"):
         SFTTrainer("tiny", args, train_dataset=[{"messages": [{"role": "user", "content": "a"}]}])
     with pytest.raises(DataError, match="set dataset_text_field"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=[{"story": "a"}])

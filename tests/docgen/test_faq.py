@@ -107,5 +107,5 @@ def test_imports_of_its_python_exist():
 
 def test_every_question_answers_and_links_on():
     questions = PAGE.split("\n## ")[1:]
-    assert len(questions) == 12
+    assert len(questions) == 23
     assert all(re.search(r"\]\([^)]+\.md", answer.rpartition("More")[2]) for answer in questions)

@@ -95,3 +95,16 @@ def test_ctrl_c_in_an_evaluation_midway_loses_no_update(tmp_path):
     assert list(result.evaluations) == ["grpo@2", "after_grpo"]
     whole = truing.train(recipe, out=tmp_path / "whole", on_event=lambda kind, facts: None)
     assert whole.estimates() == result.estimates()
+
+
+def test_ctrl_c_while_a_step_is_shown_loses_no_update(tmp_path):
+    recipe = tomllib.loads(RECIPE)
+    recipe["grpo"]["steps"] = 3
+
+    def interrupt(kind, facts):
+        if kind == "step":
+            ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt):
+        truing.train(recipe, out=tmp_path / "run", on_event=interrupt)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("grpo-*")] == ["grpo-000001"]

@@ -3,14 +3,19 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from typing import get_type_hints
 
 import pytest
 from peft import LoraConfig
 from transformers import TrainerCallback
+from trl import TrlParser
 
 from truing.errors import DataError, InvalidValueError, ModelError, RecipeError, RewardError
 from truing.trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
-from truing.trl.fields import CONFIG_DEFAULTS, FIELDS
+from truing.trl.configs import CONFIG_DEFAULTS
+from truing.trl.fields import FIELDS
+from truing.trl.names import RETIRED
 
 ROWS = [{"prompt": f"Say {i}: "} for i in range(40)]
 CHAT = [{"prompt": [{"role": "user", "content": f"Say {i}"}]} for i in range(40)]
@@ -122,16 +127,53 @@ def test_every_refused_argument_is_an_error(tmp_path, name):
         if name in CONFIG_DEFAULTS[config.__name__]
     )
     default = CONFIG_DEFAULTS[config.__name__][name]
-    value = not default if isinstance(default, bool) else "something"
+    value = not default if isinstance(default, bool) else other_value(config, name)
     rewards = {} if trainer is SFTTrainer else {"reward_funcs": score}
     args = config(str(tmp_path), use_cpu=True, **{name: value})
     with pytest.raises(RecipeError, match=re.escape(f"{name}={value!r}: {FIELDS[name].text}")):
         trainer("tiny", args=args, train_dataset=rows, **rewards)
 
 
-def test_an_unknown_argument_names_the_nearest():
-    with pytest.raises(RecipeError, match="did you mean 'num_generations'"):
-        GRPOConfig(num_generation=4)
+def other_value(config, name):
+    """Return a value of the argument's type that is not its default."""
+    hint = str(get_type_hints(config)[name])
+    values = {"list": ["a"], "str": "something", "tuple": (0.0, 1.0), "": 7}
+    return next(value for kind, value in values.items() if kind in hint)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ({"num_generation": 4}, "did you mean 'num_generations'"),
+        ({"max_prompt_length": 512}, "max_prompt_length: TRL removed it"),  # not max_completion_length
+        ({"warmup_ratio": 0.1, "ref_model": 1}, "share of the steps.*ref_model: leave it out"),
+    ],
+)
+def test_an_unknown_argument_names_its_successor_or_the_nearest(arguments, remedy):
+    with pytest.raises(RecipeError, match=f"has no argument(.|\\n)*{remedy}"):
+        GRPOConfig(**arguments)
+
+
+def test_no_successor_is_an_argument():
+    assert not RETIRED.keys() & {name for names in CONFIG_DEFAULTS.values() for name in names}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"max_steps": "2"}, {"learning_rate": "1e-5"}, {"bf16": "yes"}, {"reward_weights": 1.0}],
+)
+def test_values_of_another_type_are_refused_by_name(arguments):
+    with pytest.raises(RecipeError, match=f"GRPOConfig: {next(iter(arguments))} has the wrong type"):
+        GRPOConfig(**arguments)
+
+
+@pytest.mark.parametrize("config", [GRPOConfig, RLOOConfig, SFTConfig])
+def test_trls_parser_reads_a_config(config):
+    arguments = ["--learning_rate", "1e-5", "--report_to", "wandb", "--max_steps", "2", "--model_init_kwargs"]
+    (parsed,) = TrlParser(config).parse_args_and_config([*arguments, '{"dtype": "bfloat16"}'])
+    assert (parsed.learning_rate, parsed.report_to, parsed.max_steps) == (1e-5, "wandb", 2)
+    assert parsed.model_init_kwargs == {"dtype": "bfloat16"}
+    assert replace(parsed, seed=1).changed() == parsed.changed() | {"seed": 1}
 
 
 @pytest.mark.parametrize(
@@ -171,8 +213,11 @@ def test_unusable_data_is_refused(tmp_path):
     rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
     with pytest.raises(DataError, match="assistant_only_loss=True"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=rows)
-    with pytest.raises(DataError, match="split it into prompt and completion"):
-        SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=[{"text": "a"}])
+    args = SFTConfig(str(tmp_path), use_cpu=True, assistant_only_loss=True)
+    with pytest.raises(DataError, match="does not end with a turn of the assistant"):
+        SFTTrainer("tiny", args, train_dataset=[{"messages": [{"role": "user", "content": "a"}]}])
+    with pytest.raises(DataError, match="set dataset_text_field"):
+        SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=[{"story": "a"}])
     rows = [{"prompt": "a", "completion": "b"}, {"prompt": "a", "completion": "bcdefghij"}]
     with pytest.raises(DataError, match=r"max_length=5.*\n.*1 rows, among them 1"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path), use_cpu=True, max_length=5), train_dataset=rows)

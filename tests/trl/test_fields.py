@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 import trl
 
-from truing.trl.fields import CONFIG_DEFAULTS, FIELDS
+from truing.trl.configs import CONFIG_DEFAULTS
+from truing.trl.fields import FIELDS
 
 
 def declared(field):

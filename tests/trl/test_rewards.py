@@ -74,13 +74,24 @@ def test_a_rollout_that_was_not_prepared_is_scored_alone():
     assert scorer.score("count", rollouts[0]) == 1.0
     scorer.prepare(rollouts)
     assert scorer.score("count", rollouts[0]) == 4.0
+
+    logged, called = [], []
+
+    def logs(completions, log_metric, **columns):
+        log_metric("length", len(completions))
+        return [0.0] * len(completions)
+
+    scorer, rollouts = scorer_of(logs=logs, other=lambda completions, **_: called.append(1) or [0.0])
+    scorer.extras = {"log_metric": lambda name, value: logged.append(value), "log_extra": None}
+    scorer.score("logs", rollouts[0])  # before the training, or again: no metric, and no other function
+    assert (logged, called) == ([], [])
     assert isinstance(scorer_of(none=lambda **_: [None])[0].score("none", rollouts[0]), NotApplicable)
 
 
 @pytest.mark.parametrize(
     ("function", "text"),
     [
-        (lambda prompts: [0.0] * 4, "let it take \\*\\*kwargs"),
+        (lambda completions, **_: completions[0]["content"], "completions are texts, as the prompts"),
         (lambda **_: [0.0] * 3, "a list of 4"),
         (lambda **_: 1.0, "a list of 4"),
         (lambda **_: ["good"] * 4, "other than a number"),
@@ -90,6 +101,34 @@ def test_wrong_functions_are_errors(function, text):
     scorer, rollouts = scorer_of(wrong=function)
     with pytest.raises(RewardError, match=text):
         scorer.prepare(rollouts)
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda prompts: [], r"let it take \*\*kwargs"),
+        (lambda prompt, completion, **_: [], "prompt: it gets prompts; completion: it gets completions"),
+        (lambda solution, **_: [], "solution: there is no such column"),
+        ({"score": 1}, "cannot be called"),
+    ],
+)
+def test_a_signature_that_does_not_fit_is_an_error_before_the_training(function, text):
+    with pytest.raises(RewardError, match=text):
+        scorer_of(wrong=function)[0].check_signatures()
+
+
+def test_a_signature_may_take_some_arguments_and_starred_ones():
+    scorer_of(named=lambda completions, answer, **_: [], all=lambda *_, **kwargs: [])[0].check_signatures()
+
+
+def test_a_column_that_some_rows_lack_is_none_there():
+    env = RowsEnv({"train": [{"prompt": "a"}, {"prompt": "b", "answer": 1}]})
+    seen = []
+    scorer = Scorer(
+        {"see": lambda answer, **_: seen.extend(answer) or [0.0] * len(answer)}, env, byte_tokenizer()
+    )
+    scorer.prepare([rollout(env, i, 0, "a") for i in range(2)])
+    assert seen == [None, 1]
 
 
 @torch.no_grad()

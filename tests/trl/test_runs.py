@@ -152,6 +152,7 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
             calls.append(token)
 
         def create_repo(self, name, private, exist_ok):
+            calls.append(f"me/{name}")
             return type("Repo", (), {"repo_id": f"me/{name}"})
 
         def upload_folder(self, repo_id, folder_path, commit_message, revision):
@@ -177,8 +178,9 @@ def test_the_card_the_adapter_and_the_push(tmp_path, monkeypatch):
     )
     trainer.train()
     assert isinstance(trainer.model, PeftModel)
-    assert calls[0] == "secret"
-    repository, files = calls[1]
+    assert calls[:2] == ["secret", "me/out"]  # the repository is made before the training
+    assert trainer.hub_model_id == "me/out"
+    repository, files = calls[-1]
     assert repository == "me/out"
     assert {"README.md", "adapter_config.json", "adapter_model.safetensors"} <= set(files)
     card = (tmp_path / "out" / "README.md").read_text()

@@ -111,9 +111,20 @@ def test_updates_are_those_of_trl(tmp_path, name, changes):
     assert apart < 2e-5
 
 
-def test_sft_updates_are_those_of_trl(tmp_path):
+WORDS = ("one", "seven", "apple")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(
+            [{"prompt": f"Spell {w}: ", "completion": "-".join(w)} for w in WORDS], id="completions"
+        ),
+        pytest.param([{"text": f"{w} is spelled {'-'.join(w)}"} for w in WORDS], id="text"),
+    ],
+)
+def test_sft_updates_are_those_of_trl(tmp_path, rows):
     folder = ensure_built("tiny")
-    rows = [{"prompt": f"Spell {word}: ", "completion": "-".join(word)} for word in ("one", "seven", "apple")]
     changes = {"per_device_train_batch_size": 3, "max_steps": 2, "logging_steps": 1, "learning_rate": 1e-3}
     common = changes | {"bf16": False, "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
     ours = truing.trl.SFTTrainer(

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -41,14 +41,20 @@ def apply_template(
 
 def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:
     """Raise for template variables that the template does not read: they would have no effect."""
+    for name in unread_variables(tokenizer, variables):
+        raise ModelError(
+            "the chat template does not read this variable",
+            got=f"chat.template_kwargs.{name} = {variables[name]!r}",
+            expected="a variable in the source of the template",
+            remedy="remove it, or set a model.chat_template that reads it",
+        )
+
+
+def unread_variables(
+    tokenizer: PreTrainedTokenizerBase, names: Iterable[str], template: str | None = None
+) -> list[str]:
+    """Return the names of variables that a template does not read; it is the tokenizer's if not given."""
     parameters = inspect.signature(tokenizer.apply_chat_template).parameters
-    sources = tokenizer.chat_template
-    template = sources if isinstance(sources, str) else "".join((sources or {}).values())
-    for name in variables:
-        if name in parameters or not re.search(rf"\b{re.escape(name)}\b", template):
-            raise ModelError(
-                "the chat template does not read this variable",
-                got=f"chat.template_kwargs.{name} = {variables[name]!r}",
-                expected="a variable that the template reads, such as enable_thinking",
-                remedy="remove it, or set a model.chat_template that reads it",
-            )
+    own = tokenizer.chat_template
+    source = template or (own if isinstance(own, str) else "".join((own or {}).values()))
+    return [name for name in names if name in parameters or not re.search(rf"\b{re.escape(name)}\b", source)]

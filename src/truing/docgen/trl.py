@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from truing.trl.fields import CONFIG_DEFAULTS, FIELDS, Kind
+from truing.trl.configs import CONFIG_DEFAULTS
+from truing.trl.fields import FIELDS, Kind
 
 TEMPLATE = Path(__file__).parent / "trl_page.md"
 """The page without its tables."""

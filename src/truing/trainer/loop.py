@@ -181,12 +181,12 @@ class Loop:
         try:
             with self.interrupt:
                 record = self.step(learner, stage, step)
+                self.history.append(record.metrics)
+                self.event_log.notify("step", {"record": record, "steps": self.recipe.stage(stage).steps})
         except Unstable as error:
             if not guard:
                 raise
             return error.what
-        self.history.append(record.metrics)
-        self.event_log.notify("step", {"record": record, "steps": self.recipe.stage(stage).steps})
         return instability(self.history, guard) if guard else ""
 
     def roll_back(self, learner: Learner, stage: str, step: int, reason: str) -> int:

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from truing.trl.configs import TrlConfig
+from truing.errors import RecipeError
+from truing.trl.config_base import TrlConfig
 from truing.trl.problems import Problems
 
 
@@ -31,6 +32,7 @@ class Batches:
 
 def sampled_batches(args: TrlConfig, prompts: int, ranks: int, problems: Problems) -> Batches:
     """Return the batches of GRPO and RLOO for a data set of ``prompts`` rows."""
+    _check_counts(args, "num_generations", "num_iterations", "steps_per_generation", "generation_batch_size")
     micro, accumulated = args.per_device_train_batch_size * ranks, args.gradient_accumulation_steps
     per_generation = args.steps_per_generation or accumulated
     if args.generation_batch_size is not None:
@@ -66,9 +68,19 @@ def sampled_batches(args: TrlConfig, prompts: int, ranks: int, problems: Problem
 
 def row_batches(args: TrlConfig, rows: int, ranks: int, problems: Problems) -> Batches:
     """Return the batches of SFT for a data set of ``rows`` rows."""
+    _check_counts(args)
     micro = args.per_device_train_batch_size * ranks
     updates_per_epoch = math.ceil(math.ceil(rows / micro) / args.gradient_accumulation_steps)
     return _batches(args, micro * args.gradient_accumulation_steps, (1, 1), updates_per_epoch, problems)
+
+
+def _check_counts(args: TrlConfig, *names: str) -> None:
+    """Raise for a count that is not positive: the others are divided by it."""
+    epochs = ("num_train_epochs",) if args.max_steps <= 0 else ()
+    for name in ("per_device_train_batch_size", "gradient_accumulation_steps", *epochs, *names):
+        value = getattr(args, name)
+        if value is not None and value <= 0:
+            raise RecipeError(f"{name} is not positive", got=value, expected="a number above 0")
 
 
 def _batches(

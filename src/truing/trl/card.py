@@ -11,7 +11,7 @@ from truing.record import RunReader
 CARD = """---
 library_name: transformers
 base_model: {base}
-tags:
+{dataset}tags:
 - truing
 - {algorithm}
 ---
@@ -37,12 +37,13 @@ Steps: {steps}. Seed: {seed}.
 """
 
 
-def write_card(run: Path, folder: Path, name: str, version: str) -> Path:
+def write_card(run: Path, folder: Path, name: str, version: str, dataset: str | None = None) -> Path:
     """Write the model card of a run to ``folder/README.md``; return its path."""
     reader = RunReader(run)
     facts = reader.run_fact("recipe")
     text = CARD.format(
         base=facts["model"]["name"],
+        dataset="" if dataset is None else f"datasets: {dataset}\n",
         algorithm=", ".join(facts["stages"]),
         name=name,
         version=version,
@@ -81,16 +82,20 @@ def _proofs(run: Path) -> str:
     return "\n".join([text, "Findings:", "", *lines])
 
 
-def push(folder: Path, args: Any, name: str, message: str) -> str:
-    """Upload a folder to the hub; return the address of the commit."""
+def create_repository(args: Any, name: str) -> str:
+    """Create the repository on the hub, if there is none; return its id."""
     from huggingface_hub import HfApi
 
     hub = HfApi(token=args.hub_token)
-    repository = hub.create_repo(
-        args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True
-    ).repo_id
-    commit = hub.upload_folder(
-        repo_id=repository, folder_path=folder, commit_message=message,
-        revision=args.hub_revision,
-    )  # fmt: skip
+    created = hub.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True)
+    return created.repo_id
+
+
+def push(folder: Path, args: Any, repository: str, message: str) -> str:
+    """Upload a folder to a repository; return the address of the commit."""
+    from huggingface_hub import HfApi
+
+    commit = HfApi(token=args.hub_token).upload_folder(
+        repo_id=repository, folder_path=folder, commit_message=message, revision=args.hub_revision
+    )
     return str(commit)

@@ -1,7 +1,7 @@
 """Rows of an SFT data set as tasks with demonstrations."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from truing.errors import DataError
@@ -39,7 +39,6 @@ class DemonstrationsEnv:
             context, turns, self._replies[name] = _split(index, row)
             specs = tuple(map(_tool_spec, row.get("tools") or ()))
             self._tasks.append(Task(name, "trl", context, demonstration=turns, tools=specs))
-        self.max_turns = max(len(replies) for replies in self._replies.values()) + 1
 
     def tasks(self, split: str) -> Sequence[Task]:
         """Return the tasks; there are none for evaluation."""
@@ -48,6 +47,34 @@ class DemonstrationsEnv:
     def open(self, task: Task) -> ScriptedEpisode:
         """Return an episode that continues the conversation of a task."""
         return ScriptedEpisode(self._replies[task.task_id])
+
+
+def is_plain_text(rows: Sequence[Row], column: str) -> bool:
+    """Whether rows are plain text in a column; prompts and messages come first, as in TRL."""
+    if {"prompt", "messages"} & rows[0].keys() or column not in rows[0]:
+        return False
+    if check_column(rows, column, "train_dataset"):
+        raise DataError(
+            f"{column!r} of train_dataset has messages",
+            expected="text",
+            remedy=f"dataset.rename_column({column!r}, 'messages')",
+        )
+    return True
+
+
+def most_turns(rows: Sequence[Row]) -> int:
+    """Return the most turns of the assistant in a row; 1 for text, and at least 1."""
+    return max(
+        1,
+        *(
+            sum(message["role"] == "assistant" for message in row["messages"])
+            if "messages" in row
+            else sum(message["role"] == "assistant" for message in row["completion"])
+            if is_conversation(row.get("completion"))
+            else 1
+            for row in rows
+        ),
+    )
 
 
 def check_rows(rows: Sequence[Row], assistant_only_loss: bool, completion_only_loss: bool | None) -> bool:
@@ -59,7 +86,7 @@ def check_rows(rows: Sequence[Row], assistant_only_loss: bool, completion_only_l
                 "rows of messages train on every token in TRL's default, prompts too",
                 got="assistant_only_loss=False",
                 expected="a loss on what the assistant says: Truing trains on demonstrations",
-                remedy="set assistant_only_loss=True, or give columns prompt and completion",
+                remedy="set assistant_only_loss=True",
             )
         check_column(rows, "messages", "train_dataset")
         return False
@@ -67,8 +94,8 @@ def check_rows(rows: Sequence[Row], assistant_only_loss: bool, completion_only_l
         raise DataError(
             "the rows of train_dataset are no demonstrations",
             got=f"columns {', '.join(columns)}",
-            expected="prompt and completion, or messages",
-            remedy="Truing does not train on plain text: split it into prompt and completion",
+            expected="prompt and completion, or messages, or text",
+            remedy=_row_remedy(columns),
         )
     if completion_only_loss is False:
         raise DataError(
@@ -80,6 +107,15 @@ def check_rows(rows: Sequence[Row], assistant_only_loss: bool, completion_only_l
     if len(set(kinds.values())) > 1:
         raise DataError("one of prompt and completion is text, and the other one messages")
     return not kinds["prompt"]
+
+
+def _row_remedy(columns: Collection[str]) -> str:
+    """Return how to make demonstrations of other columns."""
+    if "conversations" in columns:
+        return "dataset.map(trl.maybe_convert_to_chatml) makes messages of conversations"
+    if "output" in columns:
+        return 'dataset.map(lambda row: {"prompt": row["instruction"], "completion": row["output"]})'
+    return "set dataset_text_field to the column with text, or map rows to prompt and completion"
 
 
 def conversation(row: Row) -> tuple[Message, ...]:

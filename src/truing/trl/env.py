@@ -7,8 +7,9 @@ from truing.envs.base import Split
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
 from truing.rewards import Rewards
-from truing.trl.data import Row, messages_of
-from truing.trl.tools import environment_tools, tools_of
+from truing.trl.data import Row, columns_of, messages_of
+from truing.trl.reset import reset_text
+from truing.trl.tools import environment_tools, made, tools_of
 from truing.types.message import Message
 from truing.types.rollout import Rollout, Task
 
@@ -42,6 +43,7 @@ class RowsEnv:
     def __init__(self, rows: Mapping[Split, Sequence[Row]]) -> None:
         self.rows = {task_id(split, i): row for split, each in rows.items() for i, row in enumerate(each)}
         self._count = {split: len(each) for split, each in rows.items()}
+        self.columns = columns_of(row for each in rows.values() for row in each)
         self.rewards: Rewards = {}
         self.notes: Sequence[str] = ()
 
@@ -90,7 +92,7 @@ class FactoryEnv(RowsEnv):
     ) -> None:
         super().__init__(rows)
         self._factories, self._common = factories, tools_of(tools)
-        self._free: dict[str | None, list[Any]] = {name: [make()] for name, make in factories.items()}
+        self._free: dict[str | None, list[Any]] = {name: [made(make)] for name, make in factories.items()}
         self._specs = {name: self._tools(free[0]) for name, free in self._free.items()}
         self._texts: dict[str, str] = {}  # what reset returned, by task
 
@@ -103,7 +105,9 @@ class FactoryEnv(RowsEnv):
         """Return the task of a row: ``reset`` may add to its last user message."""
         kind = self._kind(row)
         if name not in self._texts:
-            self._texts[name] = self._reset(self._free[kind][0], row)
+            self._texts[name] = self._reset(self._free[kind][0], name)
+            if len(self._texts) == 1:  # a reset that gives other texts is an error before the training
+                self._check_text(name, self._reset(self._free[kind][0], name))
         specs = tuple(tool.spec for tool in self._specs[kind])
         return Task(name, "trl", _with_text(messages_of(row["prompt"]), self._texts[name]), tools=specs)
 
@@ -115,14 +119,7 @@ class FactoryEnv(RowsEnv):
             environment = self._free[kind].pop()  # of one thread: lists are thread-safe
         except IndexError:
             environment = self._factories[kind]()
-        text = self._reset(environment, row)
-        if text != self._texts.get(task.task_id, text):
-            raise DataError(
-                f"reset() returned another text for {task.task_id} than before",
-                got=text,
-                expected=self._texts[task.task_id],
-                remedy="let reset depend on the row alone: all attempts at a task have one prompt",
-            )
+        self._check_text(task.task_id, self._reset(environment, task.task_id))
         return ToolEpisode(self._tools(environment), lambda: {"environment": EnvironmentName(environment)})
 
     def environments(self, rollouts: Sequence[Rollout]) -> list[Any] | None:
@@ -135,17 +132,23 @@ class FactoryEnv(RowsEnv):
             kind = self._kind(self.rows[rollout.task.task_id])
             self._free[kind].append(rollout.outcome["environment"].environment)
 
-    def _reset(self, environment: Any, row: Row) -> str:
-        """Reset an environment for a row; return the text that it adds to the prompt."""
+    def _reset(self, environment: Any, name: str) -> str:
+        """Reset an environment for a task's row; return the text that it adds to the prompt."""
         routed = None not in self._factories  # then `environment` is no column of the task
-        text = environment.reset(**{key: row[key] for key in row if not (routed and key == "environment")})
-        if text is not None and not isinstance(text, str):
+        row = self.rows[name]
+        columns = {key: row[key] for key in row if not (routed and key == "environment")}
+        return reset_text(environment, name, columns)
+
+    def _check_text(self, name: str, text: str) -> None:
+        """Raise if ``reset`` returned another text for a task than before."""
+        if text != self._texts.get(name, text):
             raise DataError(
-                "reset() returned something else than text",
-                got=f"{text!r:.100}",
-                expected="None, or a text that is appended to the prompt",
+                f"reset() returned another text for {name} than before",
+                got=f"{text!r:.200}",
+                expected=f"{self._texts[name]!r:.200}",
+                remedy="all attempts at a row share one prompt: give each row a seed, and reset the"
+                " environment with it",
             )
-        return text or ""
 
     def _tools(self, environment: Any) -> list[Tool]:
         return [*self._common, *tools_of(environment_tools(environment))]

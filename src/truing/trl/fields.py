@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from truing.trl import defaults
-
 Kind = Literal["translated", "no effect", "refused"]
 
 
@@ -71,7 +69,7 @@ TRANSLATED = {
     "top_k": "`sampling.top_k`; as `top_p`",
     "min_p": "`sampling.min_p`; as `top_p`",
     "generation_kwargs": "keys of `[sampling]`, such as `min_new_tokens`; others are refused",
-    "chat_template_kwargs": "`chat.template_kwargs`",
+    "chat_template_kwargs": "`chat.template_kwargs`, but what the template does not read",
     "beta": "`kl.coef`; GRPO: in the loss, RLOO: in the reward (k1)",
     "use_bias_correction_kl": "`kl.estimator`: `k2` if true, whose gradient is that of TRL's corrected k3"
     " while the ratio is 1; else `k3`",
@@ -105,6 +103,7 @@ TRANSLATED = {
     "vllm_importance_sampling_clip_max": "`correction.high`",
     "vllm_importance_sampling_clip_min": "`correction.low`",
     "chat_template_path": "`model.chat_template`: a Jinja file",
+    "dataset_text_field": "the column of plain text, if there is neither `prompt` nor `messages`",
     "max_length": "a row with more tokens is refused by its index, where TRL cuts it",
     "completion_only_loss": "the loss is on completions: `None` and `True` of prompt-completion rows",
     "assistant_only_loss": "the loss is on the assistant's turns: must be `True` for rows of `messages`",
@@ -143,7 +142,6 @@ _NO_EFFECT = {
         optim_args lr_scheduler_kwargs packing_strategy sapo_temperature_neg sapo_temperature_pos vespo_k_pos
         vespo_lambda_pos vespo_k_neg vespo_lambda_neg entropy_coef_min entropy_coef_max entropy_coef_delta
         entropy_target metric_for_best_model greater_is_better""",
-    "text of one column is refused as data": "dataset_text_field",
     "padding is never trained": "pad_token",
     "nothing is cut": "truncation_mode",
     "the dashboard of Trackio is set by its own environment variables": """
@@ -211,9 +209,8 @@ def _table() -> dict[str, FieldAnswer]:
 FIELDS = _table()
 """The answer for each argument of TRL's configs, by name."""
 
-CONFIG_DEFAULTS = {
-    "GRPOConfig": defaults.COMMON | defaults.GRPO,
-    "RLOOConfig": defaults.COMMON | defaults.RLOO,
-    "SFTConfig": defaults.COMMON | defaults.SFT,
-}
-"""The arguments of each config, with TRL's defaults."""
+
+def arguments_of(key: str) -> list[str]:
+    """Return the arguments that become a recipe key, such as ``grpo.group_size``."""
+    marks = (f"`{key}`", f"`{key.rsplit('.', 1)[-1]}`")
+    return [name for name, text in TRANSLATED.items() if text.startswith(marks)]

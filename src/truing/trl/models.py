@@ -1,14 +1,19 @@
 """The model and tokenizer of a TRL script as a folder or name that a recipe can give."""
 
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from truing.chat.apply_template import unread_variables
 from truing.errors import ModelError
 from truing.models.load import load_tokenizer
 from truing.models.resolve import resolve_model
+
+LOG = logging.getLogger(__name__)
 
 RAW_TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}"
@@ -76,6 +81,16 @@ def tokenizer_of(name: str, revision: str | None, given: Any) -> PreTrainedToken
             remedy="pass the model as an object: it is saved with processing_class",
         )
     return given
+
+
+def read_variables(
+    tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any], template: str | None
+) -> dict[str, Any]:
+    """Return the variables that a chat template reads; the others have no effect in TRL either."""
+    unread = unread_variables(tokenizer, variables, template)
+    if unread:
+        LOG.warning("chat_template_kwargs: the template does not read %s", ", ".join(unread))
+    return {name: value for name, value in variables.items() if name not in unread}
 
 
 def raw_template(tokenizer: PreTrainedTokenizerBase) -> str:

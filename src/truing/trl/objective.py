@@ -3,7 +3,7 @@
 from typing import Any
 
 from truing.trl.batches import Batches
-from truing.trl.configs import TrlConfig
+from truing.trl.config_base import TrlConfig
 from truing.trl.problems import Problems
 from truing.trl.recipe import NO_CLIPPING
 

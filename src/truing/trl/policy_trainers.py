@@ -7,16 +7,18 @@ from transformers import PreTrainedModel
 
 from truing.errors import RewardError
 from truing.trl.batches import Batches, sampled_batches
-from truing.trl.configs import GRPOConfig, RLOOConfig, TrlConfig
-from truing.trl.data import Row, check_column, rows_of
+from truing.trl.config_base import TrlConfig
+from truing.trl.configs import GRPOConfig, RLOOConfig
+from truing.trl.data import Row, check_column, check_last_role, columns_of, rows_of
 from truing.trl.env import FactoryEnv, RowsEnv, env_of
 from truing.trl.objective import gates, grpo_tables, rloo_tables
 from truing.trl.problems import Problems
+from truing.trl.processes import RANKS
 from truing.trl.recipe import engine_tables, eval_table, evaluates, merged, sampling_tables
 from truing.trl.reward_models import RewardModel
 from truing.trl.rewards import BatchFunction, Scorer, function_name, rewards_of
-from truing.trl.tools import factories_of
-from truing.trl.trainer import RANKS, TrlTrainer
+from truing.trl.tools import factories_of, tools_given
+from truing.trl.trainer import TrlTrainer
 
 Tables = Callable[[TrlConfig, Batches, Problems], dict[str, Any]]
 
@@ -43,19 +45,11 @@ class PolicyTrainer(TrlTrainer):
     ) -> None:
         """Build environment, rewards and recipe."""
         args, problems = self.args, self.problems
-        factories = factories_of(environment_factory)
+        tools, factories = tools_given(tools), factories_of(environment_factory)
         rows: dict[Any, Sequence[Row]] = {"train": _rows(train_dataset, "train_dataset", bool(factories))}
         if eval_dataset is not None:
             rows["eval"] = _rows(eval_dataset, "eval_dataset", bool(factories))
-        kinds = {check_column(each, "prompt", f"{split}_dataset") for split, each in rows.items()}
-        is_text = kinds == {False}
-        if len(kinds) > 1 or (is_text and (tools or factories)):
-            problems.add(
-                "train_dataset",
-                "prompts of text",
-                "tools need messages",
-                "make each prompt a list of messages",
-            )
+        is_text = self._check_rows(rows, has_tools=bool(tools or factories))
         self.eval_count = len(rows.get("eval", ()))
         batches = sampled_batches(args, len(rows["train"]), RANKS, problems)
         turns = None
@@ -69,9 +63,9 @@ class PolicyTrainer(TrlTrainer):
             engine_tables(args, problems),
             {"eval": eval_table(args, batches, self.eval_count if evaluates(args) else 0, problems)},
         )
-        env = env_of(rows, factories, tools)
+        self.env = env = env_of(rows, factories, tools)
         self.scorer = self._set_rewards(env, reward_funcs, reward_processing_classes)
-        self._finish(env, batches, tables, text=is_text, **common)
+        self._finish(batches, tables, text=is_text, **common)
         self.scorer.tokenizer = self.processing_class
         self.scorer.extras = {
             "trainer_state": self.state,
@@ -79,9 +73,25 @@ class PolicyTrainer(TrlTrainer):
             "log_metric": self._state.log_metric,
         }
 
+    def _check_rows(self, rows: Mapping[Any, Sequence[Row]], *, has_tools: bool) -> bool:
+        """Return whether the prompts are text; add what Truing would train otherwise than TRL."""
+        kinds = {check_column(each, "prompt", f"{split}_dataset") for split, each in rows.items()}
+        remedy = "make each prompt a list of messages"
+        if len(kinds) > 1:
+            reason = "prompts of one data set are text, and those of the other messages"
+            self.problems.add("eval_dataset", "other prompts", reason, remedy)
+        elif has_tools and kinds == {False}:
+            self.problems.add("train_dataset", "prompts of text", "tools need messages", remedy)
+        for split, each in rows.items():
+            check_last_role(each, f"{split}_dataset")
+            for name in {"image", "images"} & {*columns_of(each)}:
+                reason = "Truing trains on text; TRL would show the images to the model"
+                self.problems.add(f"{split}_dataset", f"column {name}", reason, "remove the column")
+        return kinds == {False}
+
     def _set_rewards(self, env: RowsEnv, reward_funcs: Any, processing_classes: Any) -> Scorer:
         """Give an environment its rewards; return their scorer."""
-        functions = [*reward_funcs] if isinstance(reward_funcs, list | tuple) else [reward_funcs]
+        functions = [*reward_funcs] if isinstance(reward_funcs, list | tuple | set) else [reward_funcs]
         functions = [each for each in functions if each is not None]
         classes = processing_classes if isinstance(processing_classes, list) else [processing_classes]
         classes += [None] * (len(functions) - len(classes))
@@ -103,6 +113,7 @@ class PolicyTrainer(TrlTrainer):
             )
         named = _with_names([*called, *owners.values()], [*map(function_name, called), *owners])
         scorer = Scorer(named, env)
+        scorer.check_signatures()
         env.rewards = rewards_of(scorer, [*map(float, weights), *[1.0] * len(owners)])
         return scorer
 

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from truing.trl.batches import Batches, learning_schedule
-from truing.trl.configs import TrlConfig
+from truing.trl.config_base import TrlConfig
 from truing.trl.problems import Problems
 
 Table = dict[str, Any]
 
 ADAMW = ("adamw_torch", "adamw_torch_fused")
+STRATEGIES = ("no", "steps", "epoch")
 TRACKERS = ("wandb", "trackio", "tensorboard", "mlflow")
 NO_CLIPPING = 1e30
 """A gradient norm that no update reaches."""
@@ -46,12 +47,18 @@ SAMPLING = (
 )
 """Keys of ``generation_kwargs`` that are keys of ``[sampling]``."""
 
+DEFAULT_REVISION = "main"
+"""What TRL's ``ModelConfig`` has for a folder, too, which has no revisions."""
+
 IGNORED_INIT = ("attn_implementation", "device_map", "use_cache", "low_cpu_mem_usage")
 """Keys of ``model_init_kwargs`` that change no number."""
 
 
 def common_tables(args: TrlConfig, batches: Batches, ranks: int, problems: Problems) -> Table:
     """Return name, seed, optimizer, checkpoints and trackers."""
+    for what in ("logging_strategy", "eval_strategy", "save_strategy"):
+        if (strategy := _strategy(getattr(args, what))) not in STRATEGIES:
+            problems.add(what, strategy, "Truing has no such strategy", f"use {', '.join(STRATEGIES)}")
     if str(getattr(args.optim, "value", args.optim)) not in ADAMW:
         problems.add("optim", args.optim, "Truing's optimizer is AdamW", f"use {ADAMW[-1]}")
     name = args.run_name or Path(args.output_dir).resolve().name
@@ -77,7 +84,7 @@ def model_table(args: TrlConfig, problems: Problems) -> Table:
     given = dict(args.model_init_kwargs or {})
     dtype = str(given.pop("dtype", given.pop("torch_dtype", None)) or "").removeprefix("torch.")
     revision = given.pop("revision", None)
-    if others := {key: value for key, value in given.items() if key not in IGNORED_INIT}:
+    if others := {key: value for key, value in given.items() if value and key not in IGNORED_INIT}:
         problems.add(
             "model_init_kwargs",
             others,
@@ -93,7 +100,7 @@ def model_table(args: TrlConfig, problems: Problems) -> Table:
         "dtype": "bfloat16" if half or dtype == "bfloat16" else "float32",
         "device": "cpu" if args.use_cpu else "auto",
     }
-    return table if revision is None else table | {"revision": revision}
+    return table if revision in (None, DEFAULT_REVISION) else table | {"revision": revision}
 
 
 def sampling_tables(args: TrlConfig, max_turns: int | None, problems: Problems) -> Table:

@@ -36,7 +36,8 @@ class RewardModel:
                 f"the reward model {source!r} cannot be read",
                 got=f"{type(error).__name__}: {error}",
                 expected="a sequence classifier, and its tokenizer",
-                remedy="pass reward_processing_classes= with the tokenizer of a model object",
+                remedy="a text in reward_funcs is the name of a model: pass a function itself; with a model"
+                " object, pass reward_processing_classes= with its tokenizer",
             ) from error
         if self.tokenizer.pad_token_id is None:
             self.tokenizer.pad_token = self.tokenizer.eos_token

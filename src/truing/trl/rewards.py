@@ -16,11 +16,16 @@ from truing.trl.data import is_conversation
 from truing.trl.env import RowsEnv
 from truing.types.rollout import Rollout, Task
 
+STARRED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
 BatchFunction = Callable[..., Any]
 """TRL's reward function: ``f(prompts, completions, completion_ids, **columns) -> list[float | None]``."""
 
 RESERVED = ("prompt", "completion", "completion_ids")
 """Columns that are not passed under their own name."""
+
+ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
+"""Arguments that each function gets, in addition to the columns."""
 
 
 @dataclass(repr=False)
@@ -42,32 +47,47 @@ class Scorer:
         """Score the rollouts."""
         self._scores.clear()
         if rollouts:
-            self._scores |= self._scored(rollouts)
+            self._scores |= self._scored(rollouts, self.functions, self.extras)
             self.env.release(rollouts)
 
-    def _scored(self, rollouts: Sequence[Rollout]) -> dict[str, Mapping[str, float | None]]:
+    def _scored(
+        self, rollouts: Sequence[Rollout], functions: Mapping[str, BatchFunction], extras: Mapping[str, Any]
+    ) -> dict[str, Mapping[str, float | None]]:
         """Return the scores of each rollout, by its id."""
-        scores = self._call_all(self._arguments(rollouts), len(rollouts))
+        scores = _called_all(functions, self._arguments(rollouts) | extras, len(rollouts))
         return {
             rollout.rollout_id: {name: each[index] for name, each in scores.items()}
             for index, rollout in enumerate(rollouts)
         }
 
     def score(self, name: str, rollout: Rollout) -> float | NotApplicable:
-        """Return a function's score of a rollout; one that was not prepared is scored alone."""
-        scores = self._scores if rollout.rollout_id in self._scores else self._scored([rollout])
+        """Return a function's score of a rollout; one that was not prepared is scored alone.
+
+        Such a rollout is graded before the training or again, for a check: it logs nothing.
+        """
+        scores = self._scores
+        if rollout.rollout_id not in scores:
+            silent = {"log_extra": _log_nothing, "log_metric": _log_nothing}
+            scores = self._scored([rollout], {name: self.functions[name]}, {**self.extras, **silent})
         value = scores[rollout.rollout_id][name]
         return NotApplicable() if value is None else value
+
+    def check_signatures(self) -> None:
+        """Raise for a function that cannot be called with the arguments that it gets."""
+        columns = [name for name in self.env.columns if name not in RESERVED]
+        owned = [] if self.env.environments([]) is None else ["environments"]
+        given = dict.fromkeys([*ALWAYS, *owned, *columns])
+        for name, function in self.functions.items():
+            check_signature(name, function, [*given])
 
     def _arguments(self, rollouts: Sequence[Rollout]) -> dict[str, Any]:
         """Return the arguments of a call: lists with one entry per rollout."""
         rows = [self.env.rows[rollout.task.task_id] for rollout in rollouts]
-        columns = {name: [row.get(name) for row in rows] for name in rows[0] if name not in RESERVED}
+        columns = {name: [row.get(name) for row in rows] for name in self.env.columns if name not in RESERVED}
         text = [not is_conversation(row.get("prompt", ())) for row in rows]
         environments = self.env.environments(rollouts)
         return {
             **columns,
-            **self.extras,
             **({} if environments is None else {"environments": environments}),
             "prompts": [
                 row["prompt"] if is_text else [dict(message) for message in rollout.task.messages]
@@ -85,19 +105,6 @@ class Scorer:
             return [dict(message) for message in rollout.messages]
         decoded = self.tokenizer.decode(completion_ids(rollout), skip_special_tokens=True)
         return decoded if is_text else [{"role": "assistant", "content": decoded}]
-
-    def _call_all(self, arguments: Mapping[str, Any], count: int) -> dict[str, list[float | None]]:
-        """Return each function's scores; async functions run at the same time, after the others."""
-        results = {name: _called(name, function, arguments) for name, function in self.functions.items()}
-        waiting = {name: result for name, result in results.items() if inspect.isawaitable(result)}
-        if waiting:
-            with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs a loop
-                awaited = thread.submit(asyncio.run, _gathered(waiting.values())).result()
-            for name, result in zip(waiting, awaited, strict=True):
-                if isinstance(result, BaseException):
-                    raise _failed(name, result) from result
-                results[name] = result
-        return {name: _checked(name, result, count) for name, result in results.items()}
 
 
 def rewards_of(scorer: Scorer, weights: Sequence[float]) -> Rewards:
@@ -138,19 +145,70 @@ async def _gathered(waiting: Iterable[Awaitable[Any]]) -> list[Any]:
     return await asyncio.gather(*waiting, return_exceptions=True)
 
 
+def _called_all(
+    functions: Mapping[str, BatchFunction], arguments: Mapping[str, Any], count: int
+) -> dict[str, list[float | None]]:
+    """Return each function's scores; async functions run at the same time, after the others."""
+    results = {name: _called(name, function, arguments) for name, function in functions.items()}
+    waiting = {name: result for name, result in results.items() if inspect.isawaitable(result)}
+    if waiting:
+        with ThreadPoolExecutor(1) as thread:  # a notebook's thread already runs a loop
+            awaited = thread.submit(asyncio.run, _gathered(waiting.values())).result()
+        for name, result in zip(waiting, awaited, strict=True):
+            if isinstance(result, BaseException):
+                raise _failed(name, result, arguments) from result
+            results[name] = result
+    return {name: _checked(name, result, count) for name, result in results.items()}
+
+
+def _log_nothing(name: str, values: Any) -> None:
+    """Stand for ``log_extra`` and ``log_metric``."""
+
+
 def _called(name: str, function: BatchFunction, arguments: Mapping[str, Any]) -> Any:
     try:
         return function(**arguments)
     except Exception as error:
-        raise _failed(name, error) from error
+        raise _failed(name, error, arguments) from error
 
 
-def _failed(name: str, error: BaseException) -> RewardError:
+def _failed(name: str, error: BaseException, arguments: Mapping[str, Any]) -> RewardError:
+    kind = "texts" if isinstance(arguments["completions"][0], str) else 'messages: completion[0]["content"]'
     return RewardError(
         f"reward function {name!r} raised {type(error).__name__}: {error}",
         expected="a list with one number or None per completion",
-        remedy="it gets prompts, completions, completion_ids and each column: let it take **kwargs",
+        remedy=f"its arguments are lists with an entry per completion; completions are {kind}, as the prompts"
+        " are",
     )
+
+
+def check_signature(name: str, function: BatchFunction, given: Sequence[str]) -> None:
+    """Raise unless a function takes the arguments ``given`` and needs no others."""
+    if not callable(function):
+        raise RewardError(
+            "reward_funcs has something that cannot be called",
+            got=f"{function!r:.100}",
+            expected="functions, sequence classifiers, or names of such models, in a list",
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    named = {key: each for key, each in signature.parameters.items() if each.kind not in STARRED}
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
+    lacking = [key for key, each in named.items() if each.default is each.empty and key not in given]
+    rest = [] if takes_all else [key for key in given if key not in named]
+    if lacking or rest:
+        meant = (
+            f"{key}: " + (f"it gets {key}s" if f"{key}s" in given else "there is no such column")
+            for key in lacking
+        )
+        raise RewardError(
+            f"reward function {name!r} does not take the arguments of TRL's reward functions",
+            got=f"{name}{signature}",
+            expected=f"some of {', '.join(given)}",
+            remedy="; ".join([*meant, *(["let it take **kwargs"] if rest else [])]),
+        )
 
 
 def _checked(name: str, result: Any, count: int) -> list[float | None]:

@@ -7,10 +7,18 @@ from truing.errors import DataError, RecordError
 from truing.trl.batches import row_batches
 from truing.trl.configs import SFTConfig
 from truing.trl.data import Row, rows_of
-from truing.trl.demonstrations import DemonstrationsEnv, check_rows, conversation
+from truing.trl.demonstrations import (
+    DemonstrationsEnv,
+    check_rows,
+    conversation,
+    is_plain_text,
+    most_turns,
+)
 from truing.trl.policy_trainers import OPTIMIZERS, QUANTIZATION
+from truing.trl.processes import RANKS
 from truing.trl.recipe import LONGEST_REPLY
-from truing.trl.trainer import RANKS, TrlTrainer
+from truing.trl.text_rows import text_demonstrations
+from truing.trl.trainer import TrlTrainer
 
 LOSSES = ("nll", "chunked_nll")
 """Values of ``loss_type`` with the same loss; they differ in memory."""
@@ -19,7 +27,7 @@ NO_COLLATOR = "rows are demonstrations, and Truing makes batches itself"
 
 
 class SFTTrainer(TrlTrainer):
-    """Supervised fine-tuning on completions, or on the assistant's turns."""
+    """Supervised fine-tuning on completions, on the assistant's turns, or on plain text."""
 
     config_class, algorithm = SFTConfig, "SFT"
 
@@ -70,19 +78,18 @@ class SFTTrainer(TrlTrainer):
                 "name a .jinja file",
             )
         rows = rows_of(train_dataset, "train_dataset")
-        is_text = check_rows(rows, args.assistant_only_loss, args.completion_only_loss)
-        env = DemonstrationsEnv(rows)
+        is_plain = is_plain_text(rows, args.dataset_text_field)
+        is_text = is_plain or check_rows(rows, args.assistant_only_loss, args.completion_only_loss)
         batches = row_batches(args, len(rows), RANKS, self.problems)
         tables: dict[str, Any] = {
             "stages": ["sft"],
             "sft": {"steps": batches.steps, "batch_size": batches.rows, "learning_rate": args.learning_rate},
             "eval": {"tasks": 0},
-            "episode": {"max_turns": env.max_turns, "max_reply_chars": LONGEST_REPLY},
+            "episode": {"max_turns": most_turns(rows), "max_reply_chars": LONGEST_REPLY},
         }
         if args.chat_template_path:
             tables["model"] = {"chat_template": str(args.chat_template_path)}
         self._finish(
-            env,
             batches,
             tables,
             text=is_text,
@@ -90,6 +97,9 @@ class SFTTrainer(TrlTrainer):
             callbacks=callbacks,
             peft_config=peft_config,
         )
+        if is_plain:
+            rows = text_demonstrations(rows, args.dataset_text_field, self.processing_class)
+        self.env = DemonstrationsEnv(rows)
         if args.max_length is not None:
             self._check_lengths(rows, args.max_length)
 

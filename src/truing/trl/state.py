@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from transformers import TrainerCallback, TrainerControl, TrainerState
@@ -41,10 +41,17 @@ NEVER_CALLED = (
 """Events of TRL's trainer that Truing's has no equivalent of."""
 
 
-def check_callbacks(callbacks: Sequence[Any]) -> list[TrainerCallback]:
+def check_callbacks(callbacks: Iterable[Any] | None) -> list[TrainerCallback]:
     """Return callbacks as objects; raise for one that waits for an event that never comes."""
-    made = [callback() if isinstance(callback, type) else callback for callback in callbacks]
+    listed = callbacks if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
+    made = [callback() if isinstance(callback, type) else callback for callback in listed]
     for callback in made:
+        if not isinstance(callback, TrainerCallback):
+            raise InvalidValueError(
+                "callbacks has something that is no callback",
+                got=f"{callback!r:.100}",
+                expected="objects or subclasses of transformers.TrainerCallback",
+            )
         waits = [
             name
             for name in NEVER_CALLED

@@ -40,6 +40,12 @@ def _told_errors(function: Callable[..., Any]) -> Callable[..., str]:
             result = function(**arguments)
             return str(asyncio.run(result) if inspect.iscoroutine(result) else result)
         except Exception as error:
+            if "signal only works in main thread" in str(error):
+                raise DataError(
+                    f"the tool {function.__name__!r} uses signal, and tools run in threads",
+                    got=error,
+                    remedy="leave out its time limit: a call ends after 600 seconds",
+                ) from error
             raise ToolError(str(error) or type(error).__name__) from error
 
     return call
@@ -59,6 +65,30 @@ def environment_tools(environment: Any) -> list[Callable[..., Any]]:
         for name in names
         if not name.startswith("_") and name not in ("reset", "get_reward")
     ]
+
+
+def tools_given(tools: Any) -> list[Callable[..., Any]]:
+    """Return the functions of ``tools``, which may be one."""
+    return [tools] if callable(tools) else [*tools]
+
+
+def made(factory: Callable[[], Any]) -> Any:
+    """Return a new environment of a factory."""
+    if not callable(factory):
+        raise DataError(
+            "environment_factory is no class or function",
+            got=f"{factory!r:.100}",
+            expected="a class, without (): each attempt gets an object of its own",
+        )
+    try:
+        return factory()
+    except Exception as error:
+        name = getattr(factory, "__name__", factory)
+        raise DataError(
+            f"environment_factory {name!r} raised {type(error).__name__}: {error}",
+            expected="a class or function that makes an environment without arguments",
+            remedy="functools.partial(Environment, argument) gives arguments",
+        ) from error
 
 
 def factories_of(environment_factory: Any) -> Mapping[str | None, Callable[[], Any]]:

@@ -1,7 +1,7 @@
 """What TRL's trainers share here: a recipe is built from the arguments, and ``truing.train`` runs it."""
 
+import inspect
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -16,7 +16,7 @@ from truing.analysis.train_result import TrainResult
 from truing.api import evaluate, train
 from truing.config import Recipe, resolve, to_toml
 from truing.envs.base import Env
-from truing.errors import RecordError
+from truing.errors import InvalidValueError, RecordError
 from truing.learner.restore import restore_policy
 from truing.models.export import export
 from truing.models.resolve import resolve_model
@@ -25,14 +25,20 @@ from truing.trainer.events import EventCallback
 from truing.trl import card
 from truing.trl.adapters import lora_table
 from truing.trl.batches import Batches
-from truing.trl.configs import TrlConfig
-from truing.trl.models import check_model, model_folder, model_name, raw_template, tokenizer_of
-from truing.trl.problems import Problems
+from truing.trl.config_base import TrlConfig
+from truing.trl.models import (
+    check_model,
+    model_folder,
+    model_name,
+    raw_template,
+    read_variables,
+    tokenizer_of,
+)
+from truing.trl.names import check_names
+from truing.trl.problems import Problems, naming_arguments
+from truing.trl.processes import RANKS, Accelerator
 from truing.trl.recipe import common_tables, logging_every, merged, model_table
 from truing.trl.state import RunState, check_callbacks, eval_metrics
-
-RANKS = int(os.environ.get("WORLD_SIZE", "1"))
-"""Processes that torchrun started."""
 
 
 class TrlTrainer:
@@ -41,15 +47,30 @@ class TrlTrainer:
     config_class: ClassVar[type[TrlConfig]]
     algorithm: ClassVar[str]
 
+    def __new__(cls, *_: Any, **arguments: Any) -> "TrlTrainer":
+        """Make a trainer; raise one error for all unknown names."""
+        check_names(cls.__name__, arguments, [*inspect.signature(cls.__init__).parameters][1:])
+        return super().__new__(cls)
+
     def __init__(self, model: Any, args: TrlConfig | None, refused: Mapping[str, tuple[Any, str]]) -> None:
         check_model(model)
+        if not isinstance(args, self.config_class | None):
+            raise InvalidValueError(
+                f"args of {self.algorithm}Trainer is no {self.config_class.__name__} of truing.trl",
+                got=f"{type(args).__module__}.{type(args).__name__}",
+                expected=f"truing.trl.{self.config_class.__name__}",
+                remedy=f"from truing.trl import {self.config_class.__name__}",
+            )
+        self.env: Env  # of the data set; a subclass sets it
         self.args = args or self.config_class(f"{model_name(model)}-{self.algorithm}")
         self.problems = Problems()
         self.problems.add_refused(self.args)
         for name, (value, reason) in refused.items():
             if value not in (None, (None, None), []):
                 self.problems.add(name, value, reason, "leave it out")
-        self.output = Path(self.args.output_dir)
+        self.accelerator = Accelerator()
+        self.hub_model_id: str | None = self.args.hub_model_id
+        self.output = Path(str(self.args.output_dir))
         self.run: Path | None = None
         self.result: TrainResult | None = None
         self.model = model
@@ -58,7 +79,6 @@ class TrlTrainer:
 
     def _finish(
         self,
-        env: Env,
         batches: Batches,
         tables: Mapping[str, Any],
         *,
@@ -70,7 +90,6 @@ class TrlTrainer:
         """Build the recipe and the state; raise one error for all refused arguments.
 
         Args:
-            env: of the data set.
             batches: steps of the stage.
             tables: of the recipe, but those that all trainers share.
             text: whether prompts are text rather than messages.
@@ -96,11 +115,14 @@ class TrlTrainer:
             self._template = processing_class.chat_template
         if self._template is not None:
             models["chat_template"] = str(self.output / "prompt.jinja")
-        self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
-        self.env, self.batches = env, batches
-        self._state = RunState(
-            args, batches, logging_every(args, batches), check_callbacks([*(callbacks or ())])
-        )
+        if "chat" in tables:
+            variables = tables["chat"]["template_kwargs"]
+            read = read_variables(self.processing_class, variables, self._template)
+            tables = {**tables, "chat": {"template_kwargs": read}}
+        with naming_arguments(type(args).__name__):
+            self.recipe: Recipe = resolve(merged({"model": {"name": name, **models}}, common, tables))
+        self.batches = batches
+        self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
         self._state.processing_class = self.processing_class
         self._state.call("on_init_end")
 
@@ -116,6 +138,8 @@ class TrlTrainer:
     def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
         """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        if self.args.push_to_hub and self.accelerator.is_main_process:  # a missing token is an error now
+            self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
         self._write_inputs()
         self.run = self._run_dir(resume)
         self._state.begin()
@@ -124,7 +148,7 @@ class TrlTrainer:
                 self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
             )
         totals = self._state.end()
-        if _is_first():
+        if self.accelerator.is_main_process:
             self._take_weights()
             if self.args.push_to_hub:
                 self.push_to_hub()
@@ -161,16 +185,27 @@ class TrlTrainer:
         new.rmdir()
         self.processing_class.save_pretrained(folder)  # its own chat template, not that of text
 
-    def create_model_card(self, model_name: str | None = None) -> None:
+    def create_model_card(self, model_name: str | None = None, dataset_name: str | None = None) -> None:
         """Write the model card to ``output_dir``: what was trained, evaluated and proven."""
         name = model_name or self.args.hub_model_id or self.output.resolve().name
-        card.write_card(self._trained(), self.output, name, version("truing"))
+        card.write_card(self._trained(), self.output, name, version("truing"), dataset_name)
 
-    def push_to_hub(self, commit_message: str = "Model trained with Truing") -> str:
-        """Save the model and its card to ``output_dir`` and upload them; return the commit's address."""
+    def push_to_hub(
+        self, commit_message: str = "Model trained with Truing", dataset_name: str | None = None
+    ) -> str:
+        """Save the model and its card to ``output_dir`` and upload them; return the commit's address.
+
+        Args:
+            commit_message: of the commit.
+            dataset_name: the data set on the hub, for the card.
+        """
         self.save_model()
-        self.create_model_card()
-        return card.push(self.output, self.args, self.output.resolve().name, commit_message)
+        self.create_model_card(dataset_name=dataset_name)
+        self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
+        return card.push(self.output, self.args, self.hub_model_id, commit_message)
+
+    def end(self) -> None:
+        """End nothing: trackers and processes end with ``train()``."""
 
     def _eval_table(self) -> dict[str, Any]:
         """Return ``[eval]`` of ``evaluate()``."""
@@ -185,7 +220,7 @@ class TrlTrainer:
 
     def _write_inputs(self) -> None:
         """Write the model object and the template that the recipe names."""
-        if not _is_first():
+        if not self.accelerator.is_main_process:
             return
         self.output.mkdir(parents=True, exist_ok=True)
         if self._template is not None:
@@ -253,8 +288,3 @@ class _Shown:
 
     def __exit__(self, *error: Any) -> None:
         self._display.__exit__(*error)
-
-
-def _is_first() -> bool:
-    """Whether this is the first process of torchrun."""
-    return os.environ.get("RANK", "0") == "0"

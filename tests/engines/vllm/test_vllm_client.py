@@ -7,6 +7,7 @@ import torch
 from starlette.responses import HTMLResponse, Response
 
 from truing.engines.base import Request, generate
+from truing.engines.vllm import client
 from truing.engines.vllm.server_process import free_port
 from truing.errors import DataError, EngineError, InvalidValueError
 from truing.faults.fake_vllm.app import FakeServer
@@ -34,10 +35,13 @@ def refused(match, call, *, error=EngineError):
     return raised.value
 
 
-def test_a_server_that_is_not_there(opened):
+def test_a_server_that_is_not_there(opened, caplog, monkeypatch):
+    monkeypatch.setattr(client, "QUIET", 0.1)
     url, begun = f"http://127.0.0.1:{free_port()}", time.monotonic()
     refused(f"no vLLM server answers at {url}", lambda: opened(url, engine={"timeout": 0.5}))
     assert time.monotonic() - begun < 10
+    (logged,) = caplog.messages  # once
+    assert f"{url} yet: waiting for 0.5 s" in logged
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,18 @@
 """One vLLM server, over HTTP: every failure is an error that names the server and what it answered."""
 
+import logging
+import math
 import time
 from typing import Any
 
 import httpx2 as httpx
 
 from truing.errors import EngineError
+
+LOG = logging.getLogger(__name__)
+
+QUIET = 2.0
+"""Seconds before a wait is logged."""
 
 START = "`truing engine start RECIPE` starts a server with the arguments that it needs"
 
@@ -103,9 +110,13 @@ class ServerLostError(EngineError):
 
 
 def wait_until_alive(client: VllmClient, timeout: float) -> None:
-    """Return once the server answers; raise after ``timeout`` seconds."""
+    """Return once the server answers; raise after ``timeout`` seconds. A longer wait is logged."""
     deadline = time.monotonic() + timeout
+    said_at = time.monotonic() + QUIET
     while not client.is_alive():
+        if time.monotonic() > said_at:
+            LOG.warning("no vLLM server answers at %s yet: waiting for %g s (%s)", client.url, timeout, START)
+            said_at = math.inf  # once
         if time.monotonic() > deadline:
             raise EngineError(
                 f"no vLLM server answers at {client.url}",

@@ -2,9 +2,9 @@
 
     python bench/ranks.py RECIPE [KEY=VALUE …] [--replicate] [--repeats 3]
 
-Both train in turns; with ``--replicate`` each rank holds all weights. An update's phases are summed but for what the doctor and the record need; the first
-update of a stage, which measures memory and warms up, is left out. The ratio is the time of one process ÷
-that of two ranks: above 1 two ranks are faster.
+Both train in turns; with ``--replicate`` each rank holds all weights. An update's phases are summed but for
+what the doctor and the record need; the first update of a stage, which measures memory and warms up, is left
+out. The ratio is the time of one process ÷ that of two ranks: above 1 two ranks are faster.
 """
 
 import argparse

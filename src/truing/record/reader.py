@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
+from truing.record.lost_updates import lost_updates
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
@@ -94,9 +95,10 @@ class RunReader:
         return self._lines(STEPS, StepRow.from_json)
 
     def check_complete(self) -> None:
-        """Raise a RecordError if steps.jsonl has lost updates: numbers are missing, or rows have no line."""
+        """Raise a RecordError if steps.jsonl has lost updates, by their numbers, the events or the rows."""
         steps = self.steps()
-        lost = max(self._groups.count_unlisted(steps), sum(columns_of(steps).missing_updates.values()))
+        by_number = lost_updates(columns_of(steps), self.events())
+        lost = max(self._groups.count_unlisted(steps), sum(by_number.values()))
         if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",

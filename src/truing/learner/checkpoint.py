@@ -110,6 +110,7 @@ def saved_steps(folder: Path, stage: str) -> list[int]:
 
 def find_newest(folder: Path) -> Path | None:
     """Return the folder of the newest checkpoint; None before the first."""
+    _check_inside(folder, folder)  # also before the first: a resumed run writes and removes there
     pointer = folder / "last"
     if not os.path.lexists(pointer):
         return None

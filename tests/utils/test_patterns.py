@@ -72,5 +72,5 @@ def test_properties_of_a_schema_are_checked_as_before():
 def test_a_reward_by_a_pattern_freezes_no_run():
     config = DatasetConfig.model_construct(rewards={"r": RewardConfig(kind="regex", pattern=CATASTROPHIC)})
     rollout = SimpleNamespace(task=SimpleNamespace(task_id="t", answer="b"), text=TEXT)
-    with pytest.raises(RewardError, match="reward 'r'.*TimeoutError"):
+    with pytest.raises(RewardError, match=r"reward 'r'.*TimeoutError"):
         grade(rollout, make_rewards(config))

@@ -6,6 +6,7 @@ from typing import Any
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
+from truing.utils.parse import MALFORMED
 from truing.utils.time_limit import TimeLimitExceeded, time_limit
 
 SECONDS = 10.0
@@ -16,10 +17,7 @@ LONGEST = 2**26
 
 REMEDY = "set model.chat_template to one that you know"
 
-_FAULTS = (
-    jinja2.TemplateError,
-    *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError),
-)
+_FAULTS = (jinja2.TemplateError, *MALFORMED, MemoryError)
 """Errors of a template that refuses a conversation, or uses a missing value."""
 
 

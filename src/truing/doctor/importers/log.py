@@ -85,7 +85,7 @@ def to_number(value: object) -> float | None:
         return None
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

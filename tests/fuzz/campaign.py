@@ -1,6 +1,6 @@
-"""A longer campaign: ``python tests/fuzz/campaign.py --minutes 10 [SURFACE …]``; prints a table.
+"""A longer campaign, which prints a table: ``python tests/fuzz/campaign.py --minutes 10 [SURFACE …]``.
 
-An input that fails is kept in ``build/fuzz/SURFACE/SEED``; move it to ``tests/data/fuzz/SURFACE`` once mended.
+A failing input is kept in ``build/fuzz/SURFACE/SEED``; it moves to ``tests/data/fuzz/SURFACE`` once mended.
 """
 
 import argparse

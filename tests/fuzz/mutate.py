@@ -4,7 +4,21 @@ import copy
 import json
 
 BYTES = [
-    *(b"\x00", b"\xff", b"\xed\xa0\x80", b"\r", b"\n\n", b"\x1b[31m", b'"', b"\\", b"{", b"}", b"[", b"]", b","),
+    *(
+        b"\x00",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b"\r",
+        b"\n\n",
+        b"\x1b[31m",
+        b'"',
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+    ),
     *("\u2028".encode(), "\u202e".encode(), b"9" * 5000, b"-", b"1e999", b"NaN", b"[" * 3000, b"../../"),
     *(b"{{", b"}}", b"{%", b"%}", b"%99d", b"<", b">", b"</", b"</think>", b"'''"),
 ]

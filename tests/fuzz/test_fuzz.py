@@ -14,7 +14,16 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "doctor/importers")]
 from campaign import failure  # noqa: E402
 from surfaces import SURFACES  # noqa: E402
 
-QUICK = {"recipes": 40, "overrides": 40, "rows": 25, "calls": 40, "logs": 25, "schemas": 40, "engines": 25, "judges": 25}
+QUICK = {
+    "recipes": 40,
+    "overrides": 40,
+    "rows": 25,
+    "calls": 40,
+    "logs": 25,
+    "schemas": 40,
+    "engines": 25,
+    "judges": 25,
+}
 """Inputs of surfaces that need neither a model nor a run."""
 
 CORPUS = sorted((WRITTEN / "fuzz").glob("*/*"))
@@ -22,7 +31,9 @@ CORPUS = sorted((WRITTEN / "fuzz").glob("*/*"))
 
 @pytest.mark.parametrize("surface", QUICK)
 def test_changed_examples_end_in_one_error(surface, tmp_path_factory):
-    @settings(max_examples=QUICK[surface], derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=QUICK[surface], derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(st.randoms(use_true_random=False))
     def reads(rng):
         folder = tmp_path_factory.mktemp("input")

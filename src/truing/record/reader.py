@@ -13,7 +13,7 @@ from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFi
 from truing.record.update_columns import columns_of
 from truing.utils.format import with_count
 from truing.utils.jsonl import is_being_written, read_jsonl
-from truing.utils.parse import parse_json, parse_toml
+from truing.utils.parse import MALFORMED, parse_json, parse_toml
 
 Line = TypeVar("Line")
 
@@ -29,7 +29,10 @@ class Event:
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Event":
         """Return the event of a line."""
-        return cls(**line)
+        event = cls(**line)
+        if not (isinstance(event.kind, str) and isinstance(event.payload, dict)):
+            raise TypeError("it is no event")
+        return event
 
 
 def has_writer(run_dir: Path) -> bool:
@@ -128,8 +131,12 @@ class RunReader:
         path = self.run_dir / name
         try:
             return [parse(line) for line in read_jsonl(path)]
-        except (KeyError, TypeError) as error:
-            raise RecordError(f"a line of {path} lacks what it should hold", got=repr(error)) from error
+        except MALFORMED as error:
+            raise RecordError(
+                f"a line of {path} lacks what it should hold",
+                got=repr(error)[:300],
+                remedy="restore the file from a copy",
+            ) from error
 
     def _text(self, name: str) -> str:
         path = self.run_dir / name

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedConfig,
@@ -211,6 +212,22 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
     if mesh is not None:
         keep_parts(model, mesh)  # of a model that was read whole
     return model
+
+
+def shapes_of_model(folder: Path) -> PreTrainedModel:
+    """Return the model of a folder with shapes and without weights."""
+    check_folder(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(
+            "config.json of this model folder describes no model",
+            got=f"{folder}: {type(error).__name__}: {first_line(error)}",
+            expected="the config of a decoder-only model",
+            remedy="download the model again",
+        ) from error
 
 
 def available_device(device: str) -> str:

@@ -33,5 +33,5 @@ def run_decoder(run: Path) -> Decode:
 
     try:
         return token_decoder(AutoTokenizer.from_pretrained(source, trust_remote_code=False))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # transformers and tokenizers raise what they meet
         raise ModelError(f"cannot load the tokenizer of {run}", got=error, expected=source) from error

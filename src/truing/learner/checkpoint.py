@@ -154,12 +154,23 @@ def read_state(checkpoint: Path) -> CheckpointState:
     """Return the run's state at a checkpoint."""
     try:
         state = CheckpointState(**parse_json((checkpoint / "state.json").read_text()))
+        _check_types(state)
         name = state.name
     except (OSError, ValueError, TypeError) as error:
         raise damaged_error(checkpoint / "state.json", error) from error
     if name != checkpoint.name:
         raise damaged_error(checkpoint / "state.json", f"the state of {name!r}")
     return state
+
+
+def _check_types(state: CheckpointState) -> None:
+    """Raise a TypeError if a state that was read from a file has values of other types."""
+    kinds = {"stage": str, "step": int, "digests": dict, "control": dict, "rollbacks": int, "between": dict}
+    parts = [(name, getattr(state, name), kind) for name, kind in kinds.items()]
+    parts += [(f"digests.{name}", value, str) for name, value in dict(state.digests).items()]
+    for name, value, kind in parts:
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r:.100}")
 
 
 def remove(checkpoint: Path) -> None:

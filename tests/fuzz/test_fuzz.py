@@ -15,11 +15,11 @@ from campaign import failure  # noqa: E402
 from surfaces import SURFACES  # noqa: E402
 
 QUICK = {
-    "recipes": 40,
+    "recipes": 30,
     "overrides": 40,
-    "rows": 25,
-    "calls": 40,
-    "logs": 25,
+    "rows": 12,
+    "calls": 20,
+    "logs": 12,
     "schemas": 40,
     "engines": 25,
     "judges": 25,

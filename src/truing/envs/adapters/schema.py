@@ -28,12 +28,14 @@ def validated_schema(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
         DataError: It is no JSON Schema, or has an unresolved reference.
     """
     try:
+        if not isinstance(schema, Mapping):
+            raise SchemaError(f"{schema!r:.100} describes no arguments by name")
         readable = _readable(schema)
         Draft202012Validator.check_schema(readable)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(readable))
         for reference in _references(readable):
             resolver.lookup(reference)
-    except (SchemaError, Unresolvable) as error:
+    except (SchemaError, Unresolvable, RecursionError) as error:
         raise DataError(
             f"the schema of {owner} cannot be used",
             got=getattr(error, "message", error),

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2 as httpx
 
 from truing.errors import EngineError
+from truing.utils.parse import parse_json
 
 START = "`truing engine start RECIPE` starts a server with the arguments that it needs"
 
@@ -85,7 +86,7 @@ class VllmClient:
         if not answer.headers.get("content-type"):  # as vLLM answers where there is nothing to say
             return {}
         try:
-            found = answer.json()
+            found = parse_json(answer.content)
         except ValueError:
             found = None
         if not isinstance(found, dict):

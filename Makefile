@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo docs test test-integration test-full test-data test-quantization test-browser test-engines test-wheel wheel sbom audit lint clean
+.PHONY: install demo docs fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel wheel sbom audit lint clean
 
 install: .venv/.installed
 
@@ -109,6 +109,11 @@ audit: wheel
 
 .venv/bitsandbytes: | .venv/.dev
 	$(UV) --no-deps --target $@ bitsandbytes
+
+# Changed examples of all that comes from outside; what fails is kept in build/fuzz.
+MINUTES ?= 10
+fuzz: .venv/.dev
+	$(BIN)/python tests/fuzz/campaign.py --minutes $(MINUTES)
 
 lint: .venv/.dev
 	$(BIN)/ruff check --fix

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "ops": "errors types",
     "record": "errors utils types",
     "analysis": "errors utils types config ops record",
-    "chat": "errors types",
+    "chat": "errors utils types",
     "models": "errors utils types distributed ops",
     "rewards": "errors utils types config chat models",
     "engines": "errors utils types distributed config ops models",
@@ -77,7 +77,7 @@ LIBRARIES = {
     "ops": {"torch"},
     "types": {"torch"},
     "errors": set(),
-    "utils": {"anyio", "httpx2", "numpy", "psutil", "torch"},
+    "utils": {"anyio", "httpx2", "jinja2", "jsonschema", "numpy", "psutil", "regex", "torch", "transformers"},
 }
 """What the rooms of pure formulas may import from outside; math and typing come with Python."""
 

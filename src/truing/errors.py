@@ -148,7 +148,3 @@ class SkipGroup(TruingError):
 
 class RolloutError(TruingError):
     """Raised where every attempt failed, so that there is nothing to train on."""
-
-
-TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""Errors, other than Jinja's own, of a chat template that uses a missing value."""

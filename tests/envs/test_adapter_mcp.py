@@ -259,3 +259,13 @@ def test_what_a_server_writes_before_it_ends_is_in_the_error_and_not_on_the_term
     with pytest.raises(TruingError, match="the license has expired"):
         make(command=[sys.executable, "-c", program])
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_server_that_is_silent_at_the_start_has_a_limit_of_its_own(tmp_path):
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text('{"id": "a", "prompt": "b"}\n')
+    keys = {"command": ["sleep", "60"], "train": str(tasks), "eval": str(tasks), "start_timeout": 0.3}
+    started = time.monotonic()
+    with pytest.raises(TruingError, match=r"(?s)no answer within 0.3 s.*env.start_timeout"):
+        make_env("mcp", keys)
+    assert time.monotonic() - started < 20

@@ -114,3 +114,11 @@ def test_the_state_of_a_checkpoint_names_that_checkpoint(run_dir):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"stage": "../../sft"}))
     with pytest.raises(RecordError, match="damaged"):
         checkpoint.read_state(file.parent)
+
+
+def test_a_folder_of_checkpoints_outside_the_run_is_refused_before_the_first(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run/checkpoints").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RecordError, match="leads out"):
+        checkpoint.find_newest(tmp_path / "run/checkpoints")

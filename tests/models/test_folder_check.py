@@ -159,3 +159,10 @@ def test_an_output_layer_that_was_not_saved_is_never_made_up(folder):
 def test_quantised_weights_say_why_they_cannot_be_read(folder):
     edit(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
     assert "not quantized" in refused(folder)
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "n_layer", "num_local_experts", "num_attention_heads"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_config_that_counts_ten_million_parts_is_refused_at_once(folder, key, inside):
+    edit(folder / "config.json", **({"text_config": {key: 10**7}} if inside else {key: 10**7}))
+    assert f"{key} = 10000000" in refused(folder)

@@ -1,6 +1,7 @@
 """A crash at any byte, a full disk and a flipped bit lose at most the last record, and never invent one."""
 
 import errno
+import json
 import os
 import resource
 import shutil
@@ -149,3 +150,15 @@ def test_a_full_disk_is_said_and_nothing_recorded_is_lost(run, monkeypatch):
     }
     assert kept == {name: data for name, data in before.items() if name != "events.jsonl"}
     assert len(RunReader(run).steps()) == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step", "0"), ("step", 2**70), ("stage", 5), ("loss_label", 0.5), ("facts", [1]), ("metrics", 5)],
+)
+def test_a_line_with_a_value_of_another_type_is_one_error(run, key, value):
+    lines = (run / "steps.jsonl").read_text().splitlines(keepends=True)
+    lines[0] = json.dumps(json.loads(lines[0]) | {key: value}) + "\n"
+    (run / "steps.jsonl").write_text("".join(lines))
+    with pytest.raises(RecordError, match="lacks what it should hold"):
+        RunReader(run).check_complete()

@@ -4,8 +4,12 @@ import json
 
 import pytest
 from command import truing
+from recorded import write_steps
 
+from truing.analysis.incremental_reader import IncrementalReader
 from truing.board.queries import Board
+from truing.errors import RecordError
+from truing.record import RunReader, RunWriter
 
 
 @pytest.fixture
@@ -30,3 +34,51 @@ def test_commands_report_it(verb, run):
 def test_the_board_reports_it(run):
     board = Board(run.parent)
     assert "steps.jsonl lacks 1 update of grpo" in json.dumps(board.answer("run", {"run": "run"}))
+
+
+@pytest.fixture
+def two_stages(tmp_path):
+    """Two stages of three updates, each with a checkpoint at its end; not compacted."""
+    with RunWriter(tmp_path / "two") as writer:
+        writer.write_run({})
+        for stage in ("sft", "grpo"):
+            writer.write_event("stage", stage=stage, steps=3, first_step=0)
+            write_steps(writer, range(3), stage)
+            writer.write_event("checkpoint", name=f"{stage}-000003", weight_digest="d")
+    return tmp_path / "two"
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [2], [3], [5], [0, 1, 2], [3, 4, 5], [2, 3]])
+def test_updates_that_events_know_of_are_missed_wherever_they_were(two_stages, lost):
+    RunReader(two_stages).check_complete()
+    lines = (two_stages / "steps.jsonl").read_text().splitlines(keepends=True)
+    (two_stages / "steps.jsonl").write_text("".join(line for i, line in enumerate(lines) if i not in lost))
+    with pytest.raises(RecordError, match=f"{len(lost)} updates? ha"):
+        RunReader(two_stages).check_complete()
+    live = IncrementalReader(two_stages)
+    live.refresh()
+    assert all("steps.jsonl lacks" in problem for problem in live.missing_updates)
+    assert live.missing_updates
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [
+        ("rollback", {"stage": "grpo", "to": 1}),
+        ("resumed", {"stage": "grpo", "step": 1}),
+        ("stage", {"stage": "grpo", "steps": 3, "first_step": 1}),
+    ],
+)
+def test_updates_that_were_undone_are_not_lost(two_stages, kind, facts):
+    with RunWriter(two_stages, resume=True) as writer:
+        writer.truncate_to("grpo", 1)
+        writer.write_event(kind, **facts)
+    RunReader(two_stages).check_complete()
+
+
+def test_a_run_that_started_anew_has_lost_nothing(two_stages):
+    with RunWriter(two_stages, resume=True) as writer:
+        writer.clear()
+        writer.write_event("resumed", stage="sft", step=0)
+        writer.write_event("checkpoint", name=7)  # from elsewhere
+    RunReader(two_stages).check_complete()

@@ -13,6 +13,7 @@ from truing.analysis.incremental_reader import IncrementalReader
 from truing.analysis.paired_difference import Gain, gain_lines, paired_gains, seed_note
 from truing.analysis.side_by_side import ComparedValue, side_by_side, side_by_side_lines
 from truing.config.secrets import without_secrets
+from truing.record.malformed import as_record_error
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types.sample import MASKS
 from truing.utils.format import with_count
@@ -95,10 +96,12 @@ def compare(first: Path, second: Path) -> Comparison:
     runs = IncrementalReader(first), IncrementalReader(second)
     for each in runs:
         each.refresh()
-    recipe, facts = config_differences(*runs)
-    same_updates, difference = first_difference(*runs)
-    results = () if difference is None else side_by_side(*runs)
-    return Comparison(recipe, facts, same_updates, difference, results, paired_gains(*runs), seed_note(*runs))
+    with as_record_error(f"{first} or {second}"):
+        recipe, facts = config_differences(*runs)
+        same_updates, difference = first_difference(*runs)
+        results = () if difference is None else side_by_side(*runs)
+        gains = paired_gains(*runs)
+        return Comparison(recipe, facts, same_updates, difference, results, gains, seed_note(*runs))
 
 
 def config_differences(

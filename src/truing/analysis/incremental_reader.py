@@ -7,6 +7,7 @@ from typing import Any
 
 from truing.analysis.valid_events import read_events
 from truing.errors import RecordError
+from truing.record.lost_updates import lost_updates
 from truing.record.reader import Event, RunReader, has_writer
 from truing.record.steps_reader import StepsReader, declared_numbers
 from truing.record.store import EVENTS, STEPS
@@ -47,10 +48,10 @@ class IncrementalReader:
 
     @property
     def missing_updates(self) -> list[str]:
-        """Gaps in the numbers of updates, by stage: lines that steps.jsonl has lost."""
+        """The lines that steps.jsonl has lost, by stage."""
         return [
             f"{STEPS} lacks {with_count(count, 'update')} of {stage}: restore it from a copy"
-            for stage, count in self.columns.missing_updates.items()
+            for stage, count in lost_updates(self.columns, self.events).items()
         ]
 
     def refresh(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from truing.config import PolicyStage, Recipe
+from truing.record.malformed import as_record_error
 from truing.record.update_columns import UpdateColumns
 
 CriterionVerdict = Literal["pass", "fail", "fact", "not checked"]
@@ -51,7 +52,8 @@ def scorecard(
         device: `cpu` or `cuda`, which sets the rounding bounds.
         events: kinds of the events of the run.
     """
-    stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
+    with as_record_error("the run: its recipe and its updates"):
+        stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
     policy_stages = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
     once = [name for name in policy_stages if stages[name].inner_epochs * stages[name].minibatches == 1]
     steps, single = updates.select_stages(policy_stages), updates.select_stages(once)

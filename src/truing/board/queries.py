@@ -6,13 +6,13 @@ from typing import Any
 
 from truing.board.arguments import Query, integer, required_text
 from truing.board.data.discovery import FolderIndex
-from truing.board.data.malformed import MALFORMED_ERRORS, as_record_error
 from truing.board.data.open_runs import OpenRuns
 from truing.board.data.run_view import RunView
 from truing.board.views import audits, compare, glossary, labs, prompts, rules, update
 from truing.board.views import run as run_page
 from truing.board.views.overview import Overview
 from truing.errors import BadRequestError, RecordError
+from truing.record.malformed import MALFORMED_ERRORS, as_record_error
 
 MAX_TRIES = 3
 """Attempts at a view whose run changes while it is read."""

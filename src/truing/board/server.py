@@ -23,9 +23,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from truing.board.data.malformed import as_record_error
 from truing.board.queries import Board
 from truing.errors import BadRequestError, TruingError
+from truing.record.malformed import as_record_error
 from truing.utils.jsonl import dump_json
 
 POLICY = (

@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from truing.errors import TEMPLATE_FAULTS, DataError, ModelError
+from truing.errors import DataError, ModelError
 from truing.types.message import Message, ToolSpec
+from truing.utils.render_template import TemplateFault, render_template
 
 
 def apply_template(
@@ -22,14 +22,14 @@ def apply_template(
 ) -> str:
     """Return messages rendered by a tokenizer's template."""
     try:
-        return tokenizer.apply_chat_template(
-            list(messages),
+        return render_template(
+            tokenizer,
+            messages,
             tools=[tool.schema() for tool in tools] or None,
-            tokenize=False,
             add_generation_prompt=prompt,
             **template_kwargs,
         )
-    except (jinja2.TemplateError, *TEMPLATE_FAULTS) as error:
+    except TemplateFault as error:
         named_tools = ", tools " + ", ".join(tool.name for tool in tools) if tools else ""
         raise DataError(
             "the chat template refuses these messages",

@@ -12,7 +12,9 @@ from truing.config import PolicyStage, Recipe, recipe_after_rollbacks, resolve
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
+from truing.record.malformed import as_record_error
 from truing.record.rows import TRAINER_NUMBERS
+from truing.record.store import RUN
 from truing.types.sample import FLOAT_STREAMS, MASKS
 from truing.types.sampling_params import SamplingParams
 
@@ -141,17 +143,20 @@ def recorded_steps(run: Path) -> Iterator[Step]:
     """Yield every update of a run directory, each with the kept part of earlier ones."""
     reader = RunReader(run)
     reader.check_complete()
-    recipe, sampled = resolve(reader.run_fact("recipe")), reader.run_fact("sampling_params")
-    sampling_params = SamplingParams(**sampled | {"stop_ids": tuple(sampled["stop_ids"])})
-    bos_id, tools = reader.run_fact("bos_id"), reader.run_fact("tools")
+    with as_record_error(f"{run / RUN}"):
+        recipe, sampled = resolve(reader.run_fact("recipe")), reader.run_fact("sampling_params")
+        sampling_params = SamplingParams(**sampled | {"stop_ids": tuple(sampled["stop_ids"])})
+        bos_id, tools = reader.run_fact("bos_id"), reader.run_fact("tools")
+        rewards = reader.run_json().get("judged", {}).get("rewards")  # absent in an earlier version
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
-    rewards = reader.run_json().get("judged", {}).get("rewards")  # absent in an earlier version
     past: list[Past] = []
     for row in reader.steps():
-        now = recipe_at(recipe, rollbacks, row.stage, row.step)
-        setup = setup_of(now, row.stage, sampling_params, bos_id, tools, rewards)
-        rows = reader.samples(row.stage, row.step)
-        yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
+        with as_record_error(f"step {row.step} of stage {row.stage}"):
+            now = recipe_at(recipe, rollbacks, row.stage, row.step)
+            setup = setup_of(now, row.stage, sampling_params, bos_id, tools, rewards)
+            rows = reader.samples(row.stage, row.step)
+            step = step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
+        yield step
         past.append(Past(row.stage, row.step, row.metrics, row.facts))
 
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
 from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec, tool_message
 from truing.utils.deep_copy import deep_copy
 from truing.utils.format import did_you_mean
+from truing.utils.json_schema import ArgumentsValidator
 
 
 class ToolError(Exception):
@@ -45,7 +45,7 @@ class Tool:
         The function gets copies: it may keep or change the lists of a call.
         """
         arguments = deep_copy(dict(arguments), f"a call of {self.spec.name}")
-        problems = sorted(Draft202012Validator(self.spec.parameters).iter_errors(arguments), key=str)
+        problems = sorted(ArgumentsValidator(self.spec.parameters).iter_errors(arguments), key=str)
         if problems:
             places = (".".join(map(str, problem.path)) or "arguments" for problem in problems)
             problems = "; ".join(f"{place}: {p.message}" for place, p in zip(places, problems, strict=True))

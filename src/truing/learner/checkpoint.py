@@ -110,6 +110,7 @@ def saved_steps(folder: Path, stage: str) -> list[int]:
 
 def find_newest(folder: Path) -> Path | None:
     """Return the folder of the newest checkpoint; None before the first."""
+    _check_inside(folder, folder)  # also before the first: a resumed run writes and removes there
     pointer = folder / "last"
     if not os.path.lexists(pointer):
         return None
@@ -153,12 +154,23 @@ def read_state(checkpoint: Path) -> CheckpointState:
     """Return the run's state at a checkpoint."""
     try:
         state = CheckpointState(**parse_json((checkpoint / "state.json").read_text()))
+        _check_types(state)
         name = state.name
     except (OSError, ValueError, TypeError) as error:
         raise damaged_error(checkpoint / "state.json", error) from error
     if name != checkpoint.name:
         raise damaged_error(checkpoint / "state.json", f"the state of {name!r}")
     return state
+
+
+def _check_types(state: CheckpointState) -> None:
+    """Raise a TypeError if a state that was read from a file has values of other types."""
+    kinds = {"stage": str, "step": int, "digests": dict, "control": dict, "rollbacks": int, "between": dict}
+    parts = [(name, getattr(state, name), kind) for name, kind in kinds.items()]
+    parts += [(f"digests.{name}", value, str) for name, value in dict(state.digests).items()]
+    for name, value, kind in parts:
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r:.100}")
 
 
 def remove(checkpoint: Path) -> None:

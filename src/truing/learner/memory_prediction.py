@@ -21,14 +21,12 @@ from pathlib import Path
 import torch
 from peft.tuners.lora import LoraLayer
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import Recipe
 from truing.learner.restore import computing_dtype_of, dtype_of_masters, needs_fsdp
 from truing.models.adapter_config import read_config
-from truing.models.folder_check import check_folder
-from truing.models.load import available_device
+from truing.models.load import available_device, shapes_of_model
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.quantized_linear import QuantizedLinear, quantize_layers
 from truing.models.resolve import resolve_model
@@ -130,11 +128,8 @@ def _placed(needed: MemoryPrediction, recipe: Recipe) -> MemoryPrediction:
 
 def _without_data(recipe: Recipe) -> nn.Module:
     """Return the policy of a recipe with shapes only."""
-    folder = resolve_model(recipe.model.name, recipe.model.revision)
-    check_folder(folder)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model = shapes_of_model(resolve_model(recipe.model.name, recipe.model.revision))
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
         if not recipe.lora:
             return model
         if recipe.model.quantization:

@@ -1,6 +1,7 @@
 """A check that a folder contains a trainable model, before any weights are read."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ ADAPTER, CONFIG, INDEX = "adapter_config.json", "config.json", "model.safetensor
 LANGUAGE_MODEL = re.compile(r"CausalLM|LMHead|ConditionalGeneration|PreTraining")
 """Matches names of architectures that predict the next token of a vocabulary."""
 
+MOST = {"layer": 1_000, "expert": 10_000, "head": 10_000}
+"""Most parts of a kind in a model: transformers makes an object of each, before it looks for its weights."""
+
 EXPECTED = "a folder with config.json and the weights of a whole language model"
 
 
@@ -27,7 +31,9 @@ def check_folder(folder: Path) -> None:
         raise _no_config_error(folder)
     refuse_code(folder, CONFIG, ("AutoConfig", "AutoModelForCausalLM"))
     refuse_pickle(folder)
-    _check_kind(folder, read_json(folder / CONFIG))
+    config = read_json(folder / CONFIG)
+    _check_kind(folder, config)
+    _check_counts(folder, config)
     if (folder / INDEX).is_file():
         shards = set(read_json(folder / INDEX).get("weight_map", {}).values())
         refuse_outside(folder / INDEX, shards)
@@ -110,6 +116,21 @@ def _check_kind(folder: Path, config: dict[str, Any]) -> None:
         raise _not_causal(folder, "this is an encoder-decoder model", kind)
     if classes and all("For" in name and not LANGUAGE_MODEL.search(name) for name in classes):
         raise _not_causal(folder, "these weights are for another task than language modeling", classes[0])
+
+
+def _check_counts(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise if config.json or a part of it counts more layers, experts or heads than a model has."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            _check_counts(folder, value)
+        most = next((most for kind, most in MOST.items() if kind in key), None)
+        if most is not None and isinstance(value, int | float) and value > most:
+            raise ModelError(
+                "config.json describes no model",
+                got=f"{folder}: {key} = {value}",
+                expected=f"at most {most}",
+                remedy="copy the config.json that belongs to these weights",
+            )
 
 
 def _not_causal(folder: Path, what: str, got: object) -> ModelError:

@@ -1,12 +1,15 @@
 """Load a model and its tokenizer: a built-in model, hub id, folder or GGUF file."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedConfig,
@@ -29,6 +32,7 @@ from truing.models.read_parts import reading_parts
 from truing.models.resolve import first_line, resolve_model
 from truing.models.stop_ids import stop_ids
 from truing.utils.memory import is_out_of_memory
+from truing.utils.parse import MALFORMED
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +71,14 @@ def load(
         ranks: with a mesh, which all call this together, and each reads its part of each weight alone.
     """
     folder = resolve_model(name, revision)
-    check_folder(folder)
-    tokenizer = load_tokenizer(folder, chat_template)
+    with _model_errors(folder):
+        check_folder(folder)
+        tokenizer = load_tokenizer(folder, chat_template)
     model = _load_model(folder, device, dtype, ranks, quantized=quantized)
-    _check_vocabulary(model, tokenizer, folder)
-    stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
+    with _model_errors(folder):
+        _check_vocabulary(model, tokenizer, folder)
+        stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
+        context_length = _context_length(model.config, folder)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -79,9 +86,23 @@ def load(
         path=folder,
         stop_ids=stops,
         pad_id=stops[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        context_length=_context_length(model.config, folder),
+        context_length=context_length,
         digest=digest(model.state_dict()),
     )
+
+
+@contextmanager
+def _model_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of files that hold other types than such files do into a ModelError."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise ModelError(
+            "the files of this model folder do not hold what such files hold",
+            got=f"{folder}: {type(error).__name__}: {first_line(error)}",
+            expected="config.json, generation_config.json and the tokenizer as transformers writes them",
+            remedy="download the model again",
+        ) from error
 
 
 def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
@@ -191,6 +212,22 @@ def _read_model(folder: Path, device: str, dtype: torch.dtype, mesh: DeviceMesh 
     if mesh is not None:
         keep_parts(model, mesh)  # of a model that was read whole
     return model
+
+
+def shapes_of_model(folder: Path) -> PreTrainedModel:
+    """Return the model of a folder with shapes and without weights."""
+    check_folder(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(
+            "config.json of this model folder describes no model",
+            got=f"{folder}: {type(error).__name__}: {first_line(error)}",
+            expected="the config of a decoder-only model",
+            remedy="download the model again",
+        ) from error
 
 
 def available_device(device: str) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from truing.errors import TEMPLATE_FAULTS, ModelError
+from truing.errors import ModelError
+from truing.utils.render_template import TemplateFault, render_template
 
 MARKER = "truing"
 """An answer that is easy to find in a rendered conversation."""
@@ -41,8 +41,8 @@ def turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """
     messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": MARKER}]
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-    except (jinja2.TemplateError, *TEMPLATE_FAULTS) as error:
+        text = render_template(tokenizer, messages)
+    except TemplateFault as error:
         raise ModelError(
             "the chat template rejects a question and its answer",
             got=error,

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
+from truing.record.lost_updates import lost_updates
 from truing.record.old_names import RUN_KEYS, renamed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
 from truing.record.update_columns import columns_of
 from truing.utils.format import with_count
 from truing.utils.jsonl import is_being_written, read_jsonl
-from truing.utils.parse import parse_json, parse_toml
+from truing.utils.parse import MALFORMED, parse_json, parse_toml
 
 Line = TypeVar("Line")
 
@@ -28,7 +29,10 @@ class Event:
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Event":
         """Return the event of a line."""
-        return cls(**line)
+        event = cls(**line)
+        if not (isinstance(event.kind, str) and isinstance(event.payload, dict)):
+            raise TypeError("it is no event")
+        return event
 
 
 def has_writer(run_dir: Path) -> bool:
@@ -94,9 +98,10 @@ class RunReader:
         return self._lines(STEPS, StepRow.from_json)
 
     def check_complete(self) -> None:
-        """Raise a RecordError if steps.jsonl has lost updates: numbers are missing, or rows have no line."""
+        """Raise a RecordError if steps.jsonl has lost updates, by their numbers, the events or the rows."""
         steps = self.steps()
-        lost = max(self._groups.count_unlisted(steps), sum(columns_of(steps).missing_updates.values()))
+        by_number = lost_updates(columns_of(steps), self.events())
+        lost = max(self._groups.count_unlisted(steps), sum(by_number.values()))
         if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
@@ -126,8 +131,12 @@ class RunReader:
         path = self.run_dir / name
         try:
             return [parse(line) for line in read_jsonl(path)]
-        except (KeyError, TypeError) as error:
-            raise RecordError(f"a line of {path} lacks what it should hold", got=repr(error)) from error
+        except MALFORMED as error:
+            raise RecordError(
+                f"a line of {path} lacks what it should hold",
+                got=repr(error)[:300],
+                remedy="restore the file from a copy",
+            ) from error
 
     def _text(self, name: str) -> str:
         path = self.run_dir / name

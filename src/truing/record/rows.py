@@ -14,6 +14,9 @@ from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
 from truing.utils.jsonl import floats_from_json, infinities_from_json
 
+LARGEST_STEP = 2**53
+"""Beyond any update; such numbers fit into 64 bits, and into the numbers of browsers."""
+
 TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "token_gradient")
 
 
@@ -96,7 +99,14 @@ class StepRow:
             for name, names in (("metrics", METRICS), ("seconds", PHASES))
         }
         facts = renamed_facts(infinities_from_json(line.get("facts", {})))
-        return cls(**{**line, **numbers, "segment": Segment(**line["segment"]), "facts": facts})
+        segment = Segment(**line["segment"])
+        kinds = ((line["step"], int), (line["stage"], str), (line["loss_label"], str), (facts, dict))
+        kinds += ((segment.rows, int), (segment.sha256, str))  # ``segment_path`` checks the name
+        if invalid := [value for value, kind in kinds if type(value) is not kind]:
+            raise TypeError(f"{invalid[0]!r:.100} where a line has something else")
+        if not abs(line["step"]) < LARGEST_STEP:
+            raise ValueError(f"step {line['step']:.3g}")
+        return cls(**{**line, **numbers, "segment": segment, "facts": facts})
 
     def to_json(self) -> dict[str, Any]:
         """Return the line as a dictionary."""

@@ -19,7 +19,7 @@ from truing.record.reader import Event
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
 from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
-from truing.utils.parse import parse_json
+from truing.utils.parse import MALFORMED, parse_json
 
 NUMBER_TABLES = ("metrics", "seconds")
 """Tables of numbers in a line. The seconds of a phase are the column ``seconds/PHASE``."""
@@ -192,7 +192,7 @@ def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> UpdateColum
 def _parse_line(text: bytes, number: int, path: Path) -> StepRow:
     try:
         return StepRow.from_json(parse_json(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise RecordError(
             f"line {number} of {path} is damaged", got=repr(error)[:500], expected="an update"
         ) from error

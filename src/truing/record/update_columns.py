@@ -106,9 +106,21 @@ def columns_of(rows: Sequence[StepRow]) -> UpdateColumns:
         pa.chunked_array([[row.stage for row in rows]], pa.string()),
         np.array([row.step for row in rows], np.int64),
         pa.chunked_array([[row.loss_label for row in rows]], pa.string()),
-        pa.chunked_array([[asdict(row.segment) for row in rows]], SEGMENT),
+        _segments(rows),
         {name: np.array([numbers.get(name, math.nan) for numbers in rows_numbers], float) for name in names},
     )
+
+
+def _segments(rows: Sequence[StepRow]) -> pa.ChunkedArray:
+    """Return the location of the rows of each update."""
+    try:
+        return pa.chunked_array([[asdict(row.segment) for row in rows]], SEGMENT)
+    except (pa.ArrowException, OverflowError) as error:
+        raise RecordError(
+            "a line of steps.jsonl names a segment that cannot be one",
+            got=str(error)[:300],
+            expected="its file, rows and checksum",
+        ) from error
 
 
 def concat_columns(parts: Sequence[UpdateColumns]) -> UpdateColumns:

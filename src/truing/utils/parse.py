@@ -4,6 +4,9 @@ import json
 import tomllib
 from typing import Any
 
+MALFORMED = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of code that reads a value of another type or shape than its writer writes."""
+
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.

@@ -89,3 +89,17 @@ def test_rules_are_listed_and_explained():
     for part in ("Why it is silent", "Healthy look-alikes", "Fix", "def example() -> Step:"):
         assert part in page
     assert truing("explain", "NONE").code == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("sampling_params", {"stop_ids": [1], "top_k": "4"}), ("sampling_params", 5), ("judged", [1])],
+)
+def test_facts_of_another_type_are_one_error(broken, tmp_path, key, value):
+    run = tmp_path / "run"
+    shutil.copytree(broken, run)
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(facts | {key: value}))
+    result = truing("check", run)
+    assert result.code == 2
+    assert "run.json is malformed" in result.err

@@ -48,6 +48,13 @@ def test_tables_of_other_programs_and_languages_are_the_same_table(tmp_path, nam
     assert numbers(tmp_path / name) == {1: {"reward/mean": 0.5, "kl/any": 0.25}}
 
 
+@pytest.mark.parametrize("inside", ["\u2028", "\u2029", "\x85"])
+def test_lines_end_at_line_feeds_alone(tmp_path, inside):
+    (tmp_path / "a.jsonl").write_text(f'{{"step": 1, "reward": 0.5, "kl": 0.25, "text": "a{inside}b"}}\r\n')
+    table = csv(tmp_path / "a.csv", "step,reward,kl,text", f"1,0.5,0.25,a{inside}b")
+    assert numbers(tmp_path / "a.jsonl") == numbers(table) == {1: {"reward/mean": 0.5, "kl/any": 0.25}}
+
+
 def test_a_comma_is_before_decimals_only_where_semicolons_separate(tmp_path):
     assert numbers(csv(tmp_path / "a.csv", "step\treward\tkl", "1\t1,234\t0.25")) == {1: {"kl/any": 0.25}}
 

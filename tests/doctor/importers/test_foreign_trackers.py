@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import struct
+import zlib
 
 import pyarrow
 import pyarrow.parquet
@@ -31,7 +32,11 @@ def wandb_log(path, records):
                 continue
             part, rest = rest[: left - 7], rest[left - 7 :]
             kind = kinds[bool(rest)]
-            data, kinds = data + struct.pack("<IHB", 0, len(part), kind) + part, (4, 3)  # last, or middle
+            checksum = zlib.crc32(bytes([kind]) + part)
+            data, kinds = (
+                data + struct.pack("<IHB", checksum, len(part), kind) + part,
+                (4, 3),
+            )  # last, or middle
     path.write_bytes(data)
     return path
 
@@ -66,6 +71,15 @@ def test_a_log_of_wandb_that_is_still_written_ends_before_what_is_not_whole(tmp_
     path = wandb_log(tmp_path / "run-a.wandb", [history(0), history(1)])
     path.write_bytes(path.read_bytes()[:-3])
     assert len(import_run(read_log(path)).steps) == 1
+
+
+def test_a_log_of_wandb_with_another_bit_is_damaged(tmp_path):
+    path = wandb_log(tmp_path / "run-a.wandb", [history(0), history(1)])
+    data = bytearray(path.read_bytes())
+    data[data.index(b"0.25")] ^= 1  # still a number
+    path.write_bytes(data)
+    with pytest.raises(RecordError, match="another checksum of the part at byte 7"):
+        read_log(path)
 
 
 def test_of_several_runs_in_a_folder_one_must_be_named(tmp_path):

@@ -4,11 +4,16 @@ import decimal
 import sys
 import threading
 import time
+import traceback
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
+from truing.errors import RewardError
+from truing.rollouts.workers import thread_workers
 from truing.rollouts.workers.calls import run_all
-from truing.rollouts.workers.thread_workers import MAX_WORKERS, WorkerPool
+from truing.rollouts.workers.thread_workers import MAX_WORKERS, ThreadWorkers, WorkerPool
 
 
 def run_in_threads(calls, timeout):
@@ -99,3 +104,29 @@ def test_an_interrupt_lets_no_further_call_begin(monkeypatch):
     gate.set()
     time.sleep(0.1)
     assert 1 <= len(started) < 50
+
+
+def test_an_endless_generator_ends_when_it_is_given_up():
+    made = count()
+    [result] = run_in_threads([lambda: max(each for each in made)], 0.1)
+    assert result.error == "no result within 0.1 s"
+    time.sleep(0.2)
+    after = next(made)
+    time.sleep(0.05)
+    assert next(made) == after + 1
+
+
+def test_a_reward_without_end_is_an_error_with_its_line_and_a_remedy(monkeypatch):
+    monkeypatch.setattr(thread_workers, "PATIENCE", 1.0)
+
+    def endless(rollout, task):
+        while True:
+            pass
+
+    env = SimpleNamespace(rewards={"endless": (endless, 1.0)})
+    rollout = SimpleNamespace(task=SimpleNamespace(task_id="t1"), text="")
+    with pytest.raises(
+        RewardError, match=r"(?s)task 't1' does not return.*0.1 s.*episode.processes"
+    ) as caught:
+        ThreadWorkers(env, 0.1).grade(rollout)
+    assert traceback.extract_tb(caught.value.__cause__.__traceback__)[-1].name == "endless"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from truing.board.data.discovery import FolderIndex
-from truing.board.data.malformed import as_record_error
 from truing.board.data.run_view import RunView, run_identity
 from truing.errors import RecordError
+from truing.record.malformed import as_record_error
 
 MAX_OPEN_RUNS = 24
 """Maximum open runs; the least recently used one is closed."""

@@ -11,12 +11,12 @@ from tokenizers import Tokenizer
 
 from truing.analysis.incremental_reader import IncrementalReader
 from truing.board.data.discovery import why_unsafe
-from truing.board.data.malformed import MALFORMED_ERRORS
 from truing.board.data.texts import SampleTexts
 from truing.config import Recipe, resolve
 from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings
 from truing.doctor.truing_run import recipe_at
 from truing.errors import RecordError, TruingError
+from truing.record.malformed import MALFORMED_ERRORS
 from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import SampleColumns, SampleSnapshot
 from truing.record.store import RUN, STEPS

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truing.board.data.malformed import as_record_error
 from truing.errors import RecordError
 from truing.record.index import SegmentRef
+from truing.record.malformed import as_record_error
 from truing.record.sample_columns import SampleColumns
 
 PROMPT_CHARS, ANSWER_CHARS = 300, 160

@@ -3,7 +3,6 @@
 from typing import Any
 
 from truing.board.data.events import evaluations_at, event_log, first_token_lines, startup_findings
-from truing.board.data.malformed import as_record_error
 from truing.board.data.run_view import RunView
 from truing.board.views.chart_groups import Chart
 from truing.board.views.charts import chart_data, chart_groups_of, find_chart, recipe_limits
@@ -13,6 +12,7 @@ from truing.board.views.update import ratios_of
 from truing.config.secrets import toml_without_secrets
 from truing.doctor.report.recorded_findings import recorded_findings, strongest_by_rule
 from truing.errors import RecordError
+from truing.record.malformed import as_record_error
 
 SHOWN_FACTS = ("model", "versions", "machine", "sampling_params", "judged")
 """Facts of run.json that the page shows besides the recipe."""

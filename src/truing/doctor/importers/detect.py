@@ -7,6 +7,7 @@ from truing.doctor.importers import console, tables, tensorboard, trackio, train
 from truing.doctor.importers.log import Log, json_lines
 from truing.doctor.importers.verl_dumps import is_dump
 from truing.errors import RecordError
+from truing.utils.parse import MALFORMED
 
 FORMATS = (
     "trainer_state.json (transformers, TRL), or a folder with checkpoints that have one; a list of logs",
@@ -28,7 +29,15 @@ def read_log(target: Path, run: str | None = None) -> Log:
     """
     if not target.exists():
         raise RecordError(f"{target} does not exist", expected="a recipe, a run, or a log of another trainer")
-    return _folder(target, run) if target.is_dir() else _file(target, run)
+    try:
+        return _folder(target, run) if target.is_dir() else _file(target, run)
+    except MALFORMED as error:
+        raise RecordError(
+            f"{target} does not hold what such a log holds",
+            got=f"{type(error).__name__}: {error}"[:300],
+            expected="the file as its trainer wrote it",
+            remedy="copy the file again",
+        ) from error
 
 
 def _file(path: Path, run: str | None) -> Log:

@@ -85,15 +85,23 @@ def to_number(value: object) -> float | None:
         return None
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the objects of a file of JSON lines, each with its place."""
-    for count, line in enumerate(read_text(path).splitlines(), 1):
+    for count, line in enumerate(text_lines(read_text(path)), 1):
         if line.strip():
             yield f"{path}, line {count},", parse_object(line, f"{path}, line {count},")
+
+
+def text_lines(text: str) -> list[str]:
+    """Return the lines of a text.
+
+    ``str.splitlines`` also splits at characters that a text in JSON or CSV may hold, such as U+2028.
+    """
+    return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def read_text(path: Path) -> str:

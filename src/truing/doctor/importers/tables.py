@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, has_step, json_lines, points, read_text
+from truing.doctor.importers.log import Log, has_step, json_lines, points, read_text, text_lines
 from truing.errors import RecordError
 
 MERGED = ("__MIN", "__MAX")
@@ -53,7 +53,7 @@ def _cells(text: str) -> list[tuple[int, list[str]]]:
 
     The most frequent separator of the header separates cells. With a semicolon, a comma is the decimal point.
     """
-    lines = text.splitlines()
+    lines = text_lines(text)
     start = next((i for i, line in enumerate(lines) if line.strip() and not line.startswith("#")), len(lines))
     separator = max(SEPARATORS, key="".join(lines[start : start + 1]).count)
     reader = csv.reader(lines[start:], delimiter=separator)

@@ -1,12 +1,14 @@
 """W&B's local log of a run (``run-*.wandb``), also of an offline one, read with wandb's own record type.
 
 The file is a LevelDB log (https://github.com/google/leveldb/blob/main/doc/log_format.md) after a header of
-7 bytes: blocks of 32 KiB with parts of records, each after a checksum, a length and a kind. wandb 0.31 has
-the type of the records and no reader of the file.
+7 bytes: blocks of 32 KiB with parts of records, each after a checksum, a length and a kind. The checksum is
+CRC-32 of kind and part, where LevelDB has a masked CRC-32C. wandb 0.31 has the type of the records and no
+reader of the file.
 """
 
 import json
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,7 @@ def _items(items: Iterable[Any]) -> dict[str, Any]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Yield the records of a log; an incomplete last record of a running log is left out."""
+    """Yield the records of a log, verified; an incomplete last record of a running log is left out."""
     data = path.read_bytes()
     if not data.startswith(HEADER):
         raise RecordError(
@@ -66,11 +68,19 @@ def _records(path: Path) -> Iterator[bytes]:
         if left < PART.size:  # too little for a part: the rest of the block is padding
             at += left
             continue
-        _, length, kind = PART.unpack_from(data, at)
-        at += PART.size + length
-        if at > len(data):
+        checksum, length, kind = PART.unpack_from(data, at)
+        part = data[at + PART.size : at + PART.size + length]
+        if len(part) < length:
             return
-        record += data[at - length : at]
+        if zlib.crc32(part, zlib.crc32(bytes([kind]))) != checksum:
+            raise RecordError(
+                f"{path} is damaged",
+                got=f"another checksum of the part at byte {at}",
+                expected="parts as wandb wrote them",
+                remedy="copy the file again, or export the history as CSV: run.history().to_csv(…)",
+            )
+        at += PART.size + length
+        record += part
         if kind in (WHOLE, LAST):
             yield record
             record = b""

@@ -19,7 +19,7 @@ def token_decoder(tokenizer: Any) -> Decode:
 def run_decoder(run: Path) -> Decode:
     """Return the texts by the tokenizer in the run directory."""
     named = RunReader(run).run_json().get("tokenizer")
-    if named is None:
+    if not isinstance(named, str):
         raise RecordError(f"run.json of {run} names no tokenizer", expected="a folder of the run directory")
     source = (run / named).resolve()
     if not source.is_relative_to(run.resolve()) or not source.is_dir():
@@ -33,5 +33,5 @@ def run_decoder(run: Path) -> Decode:
 
     try:
         return token_decoder(AutoTokenizer.from_pretrained(source, trust_remote_code=False))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # transformers and tokenizers raise what they meet
         raise ModelError(f"cannot load the tokenizer of {run}", got=error, expected=source) from error

@@ -8,6 +8,7 @@ from typing import Any
 import httpx2 as httpx
 
 from truing.errors import EngineError
+from truing.utils.parse import parse_json
 
 LOG = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class VllmClient:
         if not answer.headers.get("content-type"):  # as vLLM answers where there is nothing to say
             return {}
         try:
-            found = answer.json()
+            found = parse_json(answer.content)
         except ValueError:
             found = None
         if not isinstance(found, dict):

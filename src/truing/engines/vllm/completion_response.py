@@ -14,6 +14,7 @@ from truing.errors import EngineError, NonFiniteError
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin, Support
+from truing.utils.parse import MALFORMED
 
 FINISHES = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -47,7 +48,7 @@ def read_completion(
         versions = {span["version"] for span in choice["weight_versions"] or ()}
         encoded = choice.get("routed_experts")
         routes = read_routes(encoded, len(request.prompt_ids) + len(ids)) if encoded else None
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         got = f"{type(error).__name__}: {error} in {str(answer)[:300]}"
         raise _invalid("it cannot be read", got, "an answer of vLLM") from error
     if not str(answer.get("request_id")).endswith(request_id):  # vLLM adds a prefix
@@ -88,7 +89,7 @@ def read_prompt_logprobs(answer: Mapping[str, Any], row: Tensor) -> Tensor:
             float(by_id[str(token)]["logprob"])
             for token, by_id in zip(row[1:].tolist(), answer["prompt_logprobs"][1:], strict=True)
         ]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except MALFORMED as error:
         got = f"{type(error).__name__}: {error} in {str(answer.get('prompt_logprobs'))[:300]}"
         raise _invalid("it cannot be read", got, "a log-probability of each id of the prompt") from error
     return torch.tensor(logprobs)

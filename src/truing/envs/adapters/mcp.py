@@ -38,6 +38,8 @@ class McpConfig(FrozenModel):
     """Whether each episode has its own session: needed if tools change state that other calls read."""
     timeout: PositiveFloat = 30.0
     """Time limit of a call, in seconds."""
+    start_timeout: PositiveFloat = 120.0
+    """Time limit to start the server, in seconds: some are downloaded first."""
     system: str = ""
     """The system message; empty for none."""
 
@@ -100,13 +102,22 @@ class Mcp:
         """Return a new session."""
         config = self.config
         if config.url is not None:
-            return McpSession(config.url, config.url, config.timeout, "mcp")
+            return McpSession(
+                config.url, config.url, config.timeout, "mcp", start_seconds=config.start_timeout
+            )
         mcp = import_optional("mcp", "mcp")
         program, *arguments = config.command
         server = mcp.StdioServerParameters(command=program, args=arguments)
         log = TemporaryFile("w+", errors="replace")  # noqa: SIM115 - open as long as the server runs
         transport = mcp.stdio_client(server, errlog=log)
-        return McpSession(transport, " ".join(config.command), config.timeout, "mcp", log=log)
+        return McpSession(
+            transport,
+            " ".join(config.command),
+            config.timeout,
+            "mcp",
+            log=log,
+            start_seconds=config.start_timeout,
+        )
 
 
 def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:

@@ -20,7 +20,7 @@ from truing.types.message import ToolSpec
 T = TypeVar("T")
 
 START_TIMEOUT = 120.0
-"""Time limit to start a server, in seconds: some are downloaded first."""
+"""Time limit to start a server, in seconds, unless a recipe says otherwise: some are downloaded first."""
 
 CLOSE_TIMEOUT = 10.0
 """Time limit to stop all servers at exit, in seconds."""
@@ -90,6 +90,7 @@ class McpSession:
         extra: str,
         loop: asyncio.AbstractEventLoop | None = None,
         log: TextIO | None = None,
+        start_seconds: float = START_TIMEOUT,
     ) -> None:
         """Connect.
 
@@ -100,6 +101,7 @@ class McpSession:
             extra: The extra of Truing that installs the package ``mcp``.
             loop: Where a server of this process runs; it is stopped with the session.
             log: The file that a started server writes its errors to.
+            start_seconds: The time limit until the server answers for the first time.
 
         Raises:
             TruingError: The server does not start, in time or at all.
@@ -118,14 +120,15 @@ class McpSession:
             ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
         weakref.finalize(self, close)
         self.alive = True  # until a call finds the server gone
-        wait((opened, ended), START_TIMEOUT, FIRST_COMPLETED)
+        wait((opened, ended), start_seconds, FIRST_COMPLETED)
         if not opened.done():
             cause = None if ended.cancel() else ended.exception()
-            problem = repr(cause) if cause else f"no answer within {START_TIMEOUT:g} s"
+            problem = repr(cause) if cause else f"no answer within {start_seconds:g} s"
             raise TruingError(
                 f"the MCP server {name} cannot be reached",
                 got=f"{problem}{_end_of(log)}",
-                remedy="start the command by hand, or open the URL, and read its output",
+                remedy="start the command by hand, or open the URL, and read its output; "
+                "a slow server needs a larger env.start_timeout",
             ) from cause
         self._client = opened.result()
 

@@ -10,6 +10,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from truing.errors import DataError
+from truing.utils.patterns import Pattern, PatternError
 
 DATA = ("const", "default", "enum", "examples")
 """Keywords whose values are data, not schemas."""
@@ -21,16 +22,20 @@ NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 def validated_schema(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """Return a schema of arguments without patterns that Python cannot compile; the server checks those.
 
+    It also checks ``unevaluatedProperties``, which jsonschema searches for patterns without a time limit.
+
     Raises:
         DataError: It is no JSON Schema, or has an unresolved reference.
     """
     try:
+        if not isinstance(schema, Mapping):
+            raise SchemaError(f"{schema!r:.100} describes no arguments by name")
         readable = _readable(schema)
         Draft202012Validator.check_schema(readable)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(readable))
         for reference in _references(readable):
             resolver.lookup(reference)
-    except (SchemaError, Unresolvable) as error:
+    except (SchemaError, Unresolvable, RecursionError) as error:
         raise DataError(
             f"the schema of {owner} cannot be used",
             got=getattr(error, "message", error),
@@ -46,7 +51,8 @@ def _readable(part: Any) -> Any:
         return [_readable(each) for each in part]
     if not isinstance(part, Mapping):
         return part
-    return {k: _within(k, value) for k, value in part.items() if k != "pattern" or not _foreign(value)}
+    kept = {k: v for k, v in part.items() if k != "unevaluatedProperties"}
+    return {k: _within(k, v) for k, v in kept.items() if k != "pattern" or not _foreign(v)}
 
 
 def _within(key: str, value: Any) -> Any:
@@ -55,14 +61,16 @@ def _within(key: str, value: Any) -> Any:
         return value
     if key in NAMED and isinstance(value, Mapping):
         return {name: _readable(each) for name, each in value.items()}
+    if key == "patternProperties" and isinstance(value, Mapping):
+        return {name: _readable(each) for name, each in value.items() if not _foreign(name)}
     return _readable(value)
 
 
 def _foreign(pattern: Any) -> bool:
     """Whether Python cannot compile this pattern."""
     try:
-        return isinstance(pattern, str) and not re.compile(pattern)
-    except re.error:
+        return isinstance(pattern, str) and not (re.compile(pattern) and Pattern(pattern))
+    except (re.error, PatternError, RecursionError, OverflowError):
         return True
 
 

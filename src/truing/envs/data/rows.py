@@ -1,5 +1,6 @@
 """Sources of rows: a spec such as ``hub/id,config,split[:100]`` or ``folder[:100]``, and its rows."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -164,8 +165,11 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
 def _parse_json(text: str, where: str) -> Any:
     """Return parsed JSON, or an error with the location of the fault."""
     try:
-        return parse_json(text)
-    except ValueError as error:
+        value = parse_json(text)
+        if "\\u" in text:  # a lone surrogate is no text, and raises a ValueError here
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except (ValueError, RecursionError) as error:
         return DataError(f"{where} is not JSON", got=error, expected="one JSON object a line, or one list")
 
 

@@ -1,6 +1,5 @@
 """The rewards that a recipe names, as reward functions."""
 
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from truing.rewards import (
 )
 from truing.rewards.judge import Judge
 from truing.types.rollout import Rollout, Task
+from truing.utils.patterns import Pattern, PatternError
 
 
 def make_rewards(config: DatasetConfig) -> Rewards:
@@ -89,23 +89,23 @@ def _number(tolerance: float, rollout: Rollout, task: Task) -> float:
     return max(number_match(rollout.text, answer, tolerance) for answer in answers(task.answer))
 
 
-def _regex(pattern: re.Pattern[str], rollout: Rollout, task: Task) -> float:
+def _regex(pattern: Pattern, rollout: Rollout, task: Task) -> float:
     """Return 1.0 if a response has the pattern; with a group, if its last match is the right answer."""
-    matches = list(pattern.finditer(without_reasoning(rollout.text)))
+    matches = pattern.find_all(without_reasoning(rollout.text))
     if not matches or not pattern.groups:
         return float(bool(matches))
     return exact_match(matches[-1][1] or "", answers(task.answer))
 
 
-def _compiled(name: str, reward: RewardConfig) -> re.Pattern[str]:
+def _compiled(name: str, reward: RewardConfig) -> Pattern:
     """Return the pattern of a reward."""
     try:
-        return re.compile(reward.pattern or "")
-    except re.error as error:
+        return Pattern(reward.pattern or "")
+    except PatternError as error:
         raise RecipeError(
             f"recipe key 'env.rewards.{name}.pattern' is not a regular expression",
             got=f"{reward.pattern!r}: {error}",
-            expected="a pattern of Python's re",
+            expected="a pattern of Python",
         ) from error
 
 

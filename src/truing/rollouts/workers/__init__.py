@@ -14,6 +14,7 @@ from truing.rollouts.workers.env_copy import pickled
 from truing.rollouts.workers.process_workers import ProcessWorkers
 from truing.rollouts.workers.thread_workers import ThreadWorkers
 from truing.types.rollout import Rollout, Task
+from truing.utils import watchdog
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -59,6 +60,7 @@ def open_workers(env: Env, limits: EpisodeConfig, tasks: Iterable[Task] = ()) ->
         for task in tasks:
             pickled(task, f"task {task.task_id!r}")
         return ProcessWorkers(env, limits.timeout, limits.workers, limits.process_memory_bytes)
+    watchdog.start()
     return ThreadWorkers(env, limits.timeout, limits.workers)
 
 

@@ -1,8 +1,10 @@
 """Run calls of tools, environments and rewards that may hang or fail in threads, each with a time limit.
 
 One thread makes all calls while they return quickly; others join if calls have to wait. A thread per call
-would cost more than most calls take. A thread cannot be stopped: a hanging one stays behind as a daemon, and
-its episode ends, since the call may still change it. ``processes.py`` stops what hangs.
+would cost more than most calls take. The thread of an overdue call gets an exception, which ends loops. One
+that waits stays behind as a daemon, and its episode ends, since the call may still change it. One that blocks
+the interpreter, and a reward that waits, end the run after PATIENCE limits. ``process_workers.py`` stops what
+hangs.
 """
 
 import threading
@@ -11,13 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import count
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from truing.envs.base import Env
+from truing.errors import RewardError
 from truing.rewards import GradeResult
 from truing.rollouts.workers.calls import CallResult, EnvCall, EpisodeTable, call_result
 from truing.types.rollout import Rollout
+from truing.utils import watchdog
 from truing.utils.phase_clock import phase
+from truing.utils.time_limit import TimeLimitExceeded, raise_in_thread, time_limit
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -28,6 +33,21 @@ MAX_WORKERS = 16
 GROW_AFTER = 0.005
 """Seconds until another thread joins."""
 
+PATIENCE = 10.0
+"""Time limits of a call for which the run waits where only its end would stop the call."""
+
+REMEDY = (
+    "set episode.processes = true, which ends only what hangs; a slow reward needs a larger episode.timeout"
+)
+
+
+class _Started(NamedTuple):
+    """A call that runs."""
+
+    at: float  # monotonic seconds
+    thread: int
+    watched: int  # key of the watchdog
+
 
 class WorkerPool(Generic[T]):
     """Threads that make calls, and the results that were not yet taken.
@@ -37,22 +57,23 @@ class WorkerPool(Generic[T]):
 
     def __init__(self, timeout: float, workers: int = MAX_WORKERS) -> None:
         self.timeout, self.workers = timeout, workers
-        self._waiting: deque[tuple[int, Callable[[], T]]] = deque()
-        self._started_at: dict[int, float] = {}  # seconds, by the call's index
+        self._waiting: deque[tuple[int, Callable[[], T], str]] = deque()
+        self._started: dict[int, _Started] = {}  # by the call's index
         self._results: dict[int, CallResult[T]] = {}
         self._grown_at = -GROW_AFTER
-        self._lock = threading.Condition()
+        self._mutex = threading.Lock()  # of C: an exception between its steps would leave it locked
+        self._lock = threading.Condition(self._mutex)
 
     @property
     def unfinished(self) -> int:
         """Calls whose result was not yet taken."""
         with self._lock:
-            return len(self._waiting) + len(self._started_at) + len(self._results)
+            return len(self._waiting) + len(self._started) + len(self._results)
 
-    def submit(self, index: int, call: Callable[[], T]) -> None:
-        """Add a call; ``index`` names its result."""
+    def submit(self, index: int, call: Callable[[], T], name: str = "a call") -> None:
+        """Add a call; ``index`` names its result, ``name`` the call in errors."""
         with self._lock:
-            self._waiting.append((index, call))
+            self._waiting.append((index, call, name))
 
     def wait(self) -> dict[int, CallResult[T]]:
         """Wait for a result, and return all that there are, by index; {} if no call is left."""
@@ -75,13 +96,15 @@ class WorkerPool(Generic[T]):
         """Give up overdue calls, start a thread if calls wait, and return how long to wait (seconds)."""
         with self._lock:
             now = time.monotonic()
-            for index in [index for index, start in self._started_at.items() if now - start >= self.timeout]:
-                del self._started_at[index]
-                self._results[index] = CallResult(error=f"no result within {self.timeout:g} s")
+            for index, call in list(self._started.items()):
+                if now - call.at >= self.timeout:
+                    self._give_up(index)
             if not self._waiting:
-                first_due = min(self._started_at.values(), default=now) + self.timeout - now
+                first_due = (
+                    min((call.at for call in self._started.values()), default=now) + self.timeout - now
+                )
                 return min(max(first_due, 0.0), threading.TIMEOUT_MAX)
-            if now - self._grown_at < GROW_AFTER or len(self._started_at) >= self.workers:
+            if now - self._grown_at < GROW_AFTER or len(self._started) >= self.workers:
                 return GROW_AFTER
             self._grown_at = now
         threading.Thread(target=self._work, daemon=True).start()
@@ -91,6 +114,13 @@ class WorkerPool(Generic[T]):
         """Start no further call."""
         with self._lock:
             self._waiting.clear()
+
+    def _give_up(self, index: int) -> None:
+        """Store a timeout as the result of a call, and end its thread if that is possible."""
+        call = self._started.pop(index)
+        watchdog.end(call.watched)
+        raise_in_thread(call.thread, SystemExit)
+        self._results[index] = CallResult(error=f"no result within {self.timeout:g} s")
 
     def _work(self) -> None:
         """Make calls while any wait; stop after a call that was given up in the meantime."""
@@ -103,15 +133,17 @@ class WorkerPool(Generic[T]):
         with self._lock:
             if not self._waiting:
                 return None
-            index, call = self._waiting.popleft()
-            self._started_at[index] = time.monotonic()
+            index, call, name = self._waiting.popleft()
+            watched = watchdog.begin(name, PATIENCE * self.timeout, REMEDY)
+            self._started[index] = _Started(time.monotonic(), threading.get_ident(), watched)
             return index, call
 
     def _finish(self, index: int, result: CallResult[T]) -> bool:
         """Store the result of a call and return True; False if the call was given up."""
-        with self._lock:
-            if self._started_at.pop(index, None) is None:
+        with self._mutex:
+            if (call := self._started.pop(index, None)) is None:
                 return False
+            watchdog.end(call.watched)
             self._results[index] = result
             self._lock.notify_all()
             return True
@@ -139,8 +171,19 @@ class ThreadWorkers:
             self._table.run(EnvCall("close", episode))
 
     def grade(self, rollout: Rollout) -> GradeResult:
-        """Return the reward of a rollout."""
-        return self._table.run(EnvCall("grade", 0, rollout))
+        """Return the reward of a rollout.
+
+        Raises:
+            RewardError: It takes PATIENCE time limits.
+        """
+        call, seconds = EnvCall("grade", 0, rollout), PATIENCE * self._timeout
+        try:
+            with time_limit(seconds, str(call), REMEDY):
+                return self._table.run(call)
+        except TimeLimitExceeded as error:
+            raise RewardError(
+                f"{call} does not return", got=f"nothing within {seconds:g} s", remedy=REMEDY
+            ) from error
 
     def map(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
         """Apply a function that grades, to one item after the other: rewards need not be thread-safe."""
@@ -163,7 +206,7 @@ class ThreadCalls:
 
     def submit(self, index: int, call: EnvCall) -> None:
         """Add a call; ``index`` names its result."""
-        self._pool.submit(index, partial(self._table.run, call))
+        self._pool.submit(index, partial(self._table.run, call), str(call))
 
     def poll(self) -> dict[int, CallResult[Any]]:
         """Return the results that there are, by index."""

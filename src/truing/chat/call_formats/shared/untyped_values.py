@@ -1,17 +1,17 @@
 """Values written without types; the tool's schema restores them."""
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import UnknownType
 from referencing.exceptions import Unresolvable
 
 from truing.chat.call_formats.shared.pythonic import read_literal
 from truing.chat.call_formats.shared.scanner import MalformedCall, Tools, skip
 from truing.errors import DataError
+from truing.utils.json_schema import ArgumentsValidator
+from truing.utils.patterns import PatternError
 
 DEFINITIONS = ("$defs", "definitions")
 
@@ -57,8 +57,8 @@ def _infinite(data: Any) -> bool:
 def _faults(data: Any, schema: Any) -> set[str]:
     """Return the keywords of a schema that a value violates."""
     try:
-        return {str(error.validator) for error in Draft202012Validator(schema).iter_errors(data)}
-    except (UnknownType, Unresolvable, re.error) as error:
+        return {str(error.validator) for error in ArgumentsValidator(schema).iter_errors(data)}
+    except (UnknownType, Unresolvable, PatternError) as error:
         raise DataError(
             "the schema of a tool's argument is none", got=str(error)[:200], expected="JSON Schema 2020-12"
         ) from error

@@ -1,0 +1,48 @@
+"""Rendering by a chat template, which comes with a model: it has a time limit, and its text a length."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+from transformers import PreTrainedTokenizerBase
+
+from truing.utils.parse import MALFORMED
+from truing.utils.time_limit import TimeLimitExceeded, time_limit
+
+SECONDS = 10.0
+"""Time limit of a rendering; the longest conversations take milliseconds."""
+
+LONGEST = 2**26
+"""Characters of a rendered conversation: beyond the context of any model."""
+
+REMEDY = "set model.chat_template to one that you know"
+
+_FAULTS = (jinja2.TemplateError, *MALFORMED, MemoryError)
+"""Errors of a template that refuses a conversation, or uses a missing value."""
+
+
+class TemplateFault(Exception):
+    """A template refuses a conversation, fails, or has no end; the text says which."""
+
+
+def render_template(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Any], **options: Any) -> str:
+    """Return messages rendered by a tokenizer's template.
+
+    Args:
+        tokenizer: with a chat template.
+        messages: of a conversation.
+        options: of ``apply_chat_template``, and variables of the template.
+
+    Raises:
+        TemplateFault: there is no text.
+    """
+    try:
+        with time_limit(SECONDS, "the chat template", REMEDY):
+            text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
+    except _FAULTS as error:
+        raise TemplateFault(str(error) or type(error).__name__) from error
+    except TimeLimitExceeded as error:
+        raise TemplateFault(f"it has not ended after {SECONDS:g} s") from error
+    if len(text) > LONGEST:
+        raise TemplateFault(f"it renders {len(text)} characters of them")
+    return text

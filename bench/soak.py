@@ -51,7 +51,7 @@ RECIPE = {
 }
 
 WARM_UP = 0.5
-"""Share of the rows that is left out: caches fill. oneDNN keeps a primitive for each of the last 1,024 shapes."""
+"""Share of the rows that is left out: caches fill, as that of oneDNN with a primitive per shape."""
 
 
 @dataclass(frozen=True)

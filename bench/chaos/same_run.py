@@ -48,6 +48,8 @@ def _different_updates(reference: Path, run: Path) -> Iterator[str]:
 def _line(step: StepRow) -> dict[str, str]:
     """Return the parts of a line as JSON, without what is measured in seconds and bytes."""
     parts = {"label": step.loss_label, "rows": step.segment.rows, **_unmeasured(step.metrics), **step.facts}
+    if receipt := step.facts.get("publication"):  # a server that was started anew is proven with other turns
+        parts["publication"] = {name: receipt[name] for name in ("version", "behind")}
     return {name: json.dumps(value, sort_keys=True) for name, value in parts.items()}
 
 

@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 # number of tests, those with few and long ones would come last, on one core.
 PARALLEL = -n auto --dist loadfile --no-loadscope-reorder --durations 20
 
-.PHONY: install demo docs fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel wheel sbom audit lint clean
+.PHONY: install chaos demo docs fuzz test test-integration test-full test-data test-quantization test-browser test-engines test-wheel soak wheel sbom audit lint clean
 
 install: .venv/.installed
 
@@ -56,6 +56,14 @@ test-integration: .venv/.dev
 
 test-full: test test-integration
 	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu and not quantization"
+
+# Kills runs for MINUTES, and compares each with one that was not killed: docs/reliability.md.
+chaos: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python bench/chaos --minutes $(or $(MINUTES),10)
+
+# Trains for MINUTES; memory, threads, files and seconds must stay flat.
+soak: .venv/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py --minutes $(or $(MINUTES),120)
 
 # Needs ../shared/data.
 test-data: .venv/.dev .venv/bfcl

@@ -18,6 +18,7 @@ TruingError                     exit code 2; the message has the parts what, got
 ├── ProvenError                 an update that a rule proved wrong
 │   └── PublicationError        an engine that holds other weights than the trainer published
 ├── EngineError                 an engine that cannot be reached, or cannot sample as declared
+├── OutOfMemoryError            memory that ran out where a smaller micro-batch does not help
 ├── DistributedError            a rank that differs from the others, or does not start
 │   └── LostRankError           an exchange in which another rank did not take part; exit code 3
 ├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide it
@@ -106,6 +107,10 @@ class PublicationError(ProvenError):
 
 class EngineError(TruingError):
     """Raised where an engine cannot be reached, or cannot keep the declared sampling parameters."""
+
+
+class OutOfMemoryError(TruingError):
+    """Raised where memory runs out, and the step cannot be repeated with smaller micro-batches."""
 
 
 class DistributedError(TruingError):

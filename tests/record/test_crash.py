@@ -128,6 +128,20 @@ def test_a_segment_refused_at_any_byte_loses_nothing(run):
     assert not list(run.rglob("*.tmp"))
 
 
+def test_a_disk_that_becomes_read_only_is_named(run, monkeypatch):
+    """Nor can the unfinished file be removed then; that error must not replace the first."""
+
+    def refused(*arguments, **options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    rows = [make_row()]
+    with RunWriter(run, resume=True) as writer:
+        monkeypatch.setattr(os, "fsync", refused)
+        monkeypatch.setattr(os, "unlink", refused)
+        with pytest.raises(RecordError, match=r"(?s)cannot write .*arrow.*Read-only file system"):
+            writer.write_step(make_record(3, rows), rows)
+
+
 def test_a_full_disk_is_said_and_nothing_recorded_is_lost(run, monkeypatch):
     before = {path.name: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 

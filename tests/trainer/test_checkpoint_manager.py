@@ -33,7 +33,24 @@ def test_a_checkpoint_is_due_at_the_interval_and_at_the_end(checkpoints, recipe)
     assert [step for step in range(1, 4) if checkpoints.due("grpo", step)] == [3]
 
 
+def test_what_kills_left_is_removed_when_the_run_is_resumed(checkpoints, tmp_path):
+    """A kill may come between any two renames of a save and of the removals after it."""
+    for name in (".grpo-000006.tmp", ".grpo-000001.gone"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "last.tmp").write_text("grpo-0")
+    (tmp_path / "sft-000003").mkdir()  # of the stage before
+    checkpoints.remove_leftovers(CheckpointState("grpo", 4))
+    assert {path.name for path in tmp_path.iterdir()} == {"sft-000003", "grpo-000004"}
+
+
+def test_a_guard_keeps_the_checkpoints_that_it_may_return_to(checkpoints, recipe, tmp_path):
+    checkpoints.recipe = recipe(checkpoint_every=2, grpo={"steps": 6}, guard={"window": 2})
+    checkpoints.remove_leftovers(CheckpointState("grpo", 4))
+    assert {path.name for path in tmp_path.iterdir()} == {"grpo-000000", "grpo-000002", "grpo-000004"}
+
+
 def test_a_checkpoint_that_is_not_saved_is_none(checkpoints, tmp_path):
+    assert checkpoints.saved("grpo", 4) is None  # killed before ``last`` named it
+    (tmp_path / "last").write_text("grpo-000004")
     assert checkpoints.saved("grpo", 4) == tmp_path / "grpo-000004"
     assert checkpoints.saved("grpo", 3) is None
-    assert checkpoints.newest() is None  # no file names it

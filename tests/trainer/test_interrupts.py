@@ -9,6 +9,9 @@ import pytest
 from labs import RECIPE
 
 import truing
+from truing.learner.checkpoint import find_newest
+from truing.record import RunReader
+from truing.terminal.reader import RunWatcher
 from truing.trainer.interrupts import DeferredInterrupt
 
 
@@ -77,6 +80,51 @@ def test_another_thread_takes_no_signals():
     thread.start()
     thread.join()
     assert not failed
+
+
+@pytest.fixture
+def four_steps():
+    """A recipe of four updates without checkpoints between them."""
+    recipe = tomllib.loads(RECIPE)
+    recipe["grpo"]["steps"] = 4
+    return recipe
+
+
+def sigterm_at(event, number):
+    """Send SIGTERM to this process at the n-th event of a kind."""
+    seen = []
+
+    def on_event(kind, facts):
+        seen.append(kind)
+        if kind == event and seen.count(kind) == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return on_event
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("event", "number", "step"), [("step", 2, 2), ("evaluating", 1, 4)])
+def test_sigterm_saves_every_update_and_ends_with_143(four_steps, event, number, step, tmp_path):
+    with pytest.raises(SystemExit) as end:
+        truing.train(four_steps, out=tmp_path / "run", on_event=sigterm_at(event, number))
+    assert end.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert find_newest(tmp_path / "run" / "checkpoints").name == f"grpo-00000{step}"
+    summary = RunWatcher(tmp_path / "run").read().summary
+    assert (summary.state, summary.why) == ("stopped", "SIGTERM stopped it")
+    truing.train(four_steps, out=tmp_path / "run", resume=True, on_event=lambda kind, facts: None)
+    assert len(RunReader(tmp_path / "run").steps()) == 4
+
+
+@pytest.mark.integration
+def test_a_handler_of_the_callers_for_sigterm_stays(four_steps, tmp_path):
+    received = []
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    try:
+        truing.train(four_steps, out=tmp_path / "run", on_event=sigterm_at("step", 1))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert received == [signal.SIGTERM]
 
 
 def test_ctrl_c_in_an_evaluation_midway_loses_no_update(tmp_path):

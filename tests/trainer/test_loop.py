@@ -7,8 +7,8 @@ import torch
 from runs import Interrupt, assert_same_run, crash_at, rows_of
 
 import truing
-from truing.errors import DataError, RecordError, RewardError
-from truing.record import RunReader
+from truing.errors import DataError, OutOfMemoryError, RecordError, RewardError
+from truing.record import RunReader, RunWriter
 from truing.types.token import Origin
 from truing.utils.phase_clock import PHASES
 
@@ -194,6 +194,42 @@ def test_a_run_is_resumed_with_the_rewards_it_had(mini, tmp_path):
     with pytest.raises(RecordError, match="trained with other rewards"):
         truing.train(mini(), out=tmp_path / "run", resume=True)
     truing.train(mini(), rewards=[length], out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.integration
+def test_a_kill_between_a_checkpoint_and_its_event_loses_no_event(mini, tmp_path, monkeypatch):
+    def checkpoints(run):
+        return [event.payload for event in RunReader(run).events() if event.kind == "checkpoint"]
+
+    def killed(self, kind, **payload):
+        if kind == "checkpoint" and payload["name"] == "grpo-000002":
+            raise Interrupt
+        write_event(self, kind, **payload)
+
+    table, write_event = mini(checkpoint_every=1), RunWriter.write_event
+    whole = truing.train(table, out=tmp_path / "whole")
+    monkeypatch.setattr(RunWriter, "write_event", killed)
+    with pytest.raises(Interrupt):
+        truing.train(table, out=tmp_path / "parts")
+    monkeypatch.undo()
+    resumed = truing.train(table, out=tmp_path / "parts", resume=True)
+    assert checkpoints(resumed.run) == checkpoints(whole.run)
+    left, whole_left = (
+        sorted(path.name for path in (each.run / "checkpoints").iterdir()) for each in (resumed, whole)
+    )
+    assert left == whole_left  # the kill came before older ones were removed
+
+
+@pytest.mark.integration
+def test_memory_that_runs_out_while_sampling_is_named_and_recorded(mini, tmp_path, monkeypatch):
+    def failing(self, *arguments):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+    monkeypatch.setattr("truing.trainer.collector.Collector.collect", failing)
+    with pytest.raises(OutOfMemoryError, match=r"(?s)memory ran out.*you tried to allocate.*--resume"):
+        truing.train(mini(stages=["grpo"]), out=tmp_path / "run")
+    stopped = RunReader(tmp_path / "run").events()[-1]
+    assert (stopped.kind, stopped.payload["reason"]) == ("stopped", "memory ran out")
 
 
 @pytest.mark.integration

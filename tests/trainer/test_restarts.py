@@ -63,9 +63,11 @@ def saved(name):
     """A start that comes as far as this checkpoint; "" is none, None is before the run is on record."""
 
     def prepare(run):
+        if name is None:
+            (run / "rollouts").mkdir(parents=True)
+            return
         (run / "checkpoints").mkdir(parents=True, exist_ok=True)
-        if name is not None:
-            (run / "run.json").write_text("{}")
+        (run / "run.json").write_text("{}")
         if name:
             (run / "checkpoints" / "last").write_text(name)
 

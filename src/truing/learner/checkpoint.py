@@ -32,7 +32,7 @@ from truing.distributed.sharded_tensors import local
 from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite
-from truing.utils.atomic_files import move_into_place, write_atomically
+from truing.utils.atomic_files import disk_errors, move_into_place, write_atomically
 from truing.utils.file_names import is_file_name
 from truing.utils.parse import parse_json
 
@@ -58,6 +58,11 @@ class CheckpointState:
     def name(self) -> str:
         """Return the folder name; it sorts by step within a stage."""
         return f"{self.stage}-{self.step:06d}"
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Return the facts of the event ``checkpoint``."""
+        return {"name": self.name, "weight_digest": self.digests["trainable"]}
 
 
 def save(
@@ -89,7 +94,8 @@ def save(
 def _complete(building: Path, target: Path, state: CheckpointState) -> None:
     """Move a checkpoint, of which all tables are written, into place and point ``last`` at it."""
     _write_state(building, state)
-    shutil.rmtree(target, ignore_errors=True)
+    if target.exists():  # of a save that was killed before it pointed ``last`` at it
+        remove(target)
     move_into_place(building, target)
     write_atomically(target.parent / "last", state.name.encode())
 
@@ -101,6 +107,14 @@ def rewind_to(folder: Path, state: CheckpointState) -> None:
     for step in saved_steps(folder, state.stage):
         if step > state.step:
             remove(folder / CheckpointState(state.stage, step).name)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed saves and removals left: hidden folders, and files that were not renamed."""
+    with disk_errors(folder):
+        for path in (*folder.glob(".*.tmp"), *folder.glob(".*.gone")):
+            shutil.rmtree(path)
+        (folder / "last.tmp").unlink(missing_ok=True)
 
 
 def saved_steps(folder: Path, stage: str) -> list[int]:
@@ -176,9 +190,10 @@ def _check_types(state: CheckpointState) -> None:
 def remove(checkpoint: Path) -> None:
     """Remove a checkpoint; a crash leaves it whole or hidden."""
     hidden = checkpoint.with_name(f".{checkpoint.name}.gone")
-    shutil.rmtree(hidden, ignore_errors=True)
-    move_into_place(checkpoint, hidden)
-    shutil.rmtree(hidden)
+    with disk_errors(checkpoint):
+        shutil.rmtree(hidden, ignore_errors=True)
+        move_into_place(checkpoint, hidden)
+        shutil.rmtree(hidden)
 
 
 def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimizer) -> None:

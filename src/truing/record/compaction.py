@@ -16,7 +16,7 @@ from truing.record.reader import RunReader
 from truing.record.rows import StepRow
 from truing.record.segments import SCHEMA
 from truing.record.store import PARQUET, CompactedFile, load_table, segment_path
-from truing.utils.atomic_files import disk_errors, move_into_place
+from truing.utils.atomic_files import disk_errors, move_into_place, remove_temporary
 
 ROW_GROUP_BYTES = 8 * 2**20
 """Bytes of Arrow data per row group. Reading one step reads its whole group; every reader first
@@ -60,7 +60,7 @@ def compact(run_dir: Path) -> int:
             for segment in segments:
                 segment.unlink(missing_ok=True)
     finally:
-        temporary.unlink(missing_ok=True)
+        remove_temporary(temporary)
     return len(steps)
 
 

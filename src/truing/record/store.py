@@ -19,6 +19,8 @@ from truing.utils.atomic_files import sha256
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
+TOKENIZER = "tokenizer"
+"""Folder with the tokenizer, so that tokens are readable on any machine."""
 
 READ_ERRORS = (OSError, pa.ArrowException, LookupError, TypeError, ValueError)
 """Errors that a damaged or malicious file may raise."""

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from truing.errors import RecordError
+from truing.record.index import SegmentRef
 from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
@@ -34,9 +35,10 @@ class RunWriter:
             self._rollouts.mkdir(parents=True, exist_ok=True)
         self._steps = JsonlWriter(self.run_dir / STEPS)
         self._events = JsonlWriter(self.run_dir / EVENTS)
-        self._recorded: list[StepRow] = []
+        self._recorded: list[SegmentRef] = []
+        self._recorded_updates: set[tuple[str, int]] = set()
         self._declared = declared_numbers(RunReader(self.run_dir).events())
-        self._truncate(RunReader(self.run_dir).steps())
+        self._truncate([SegmentRef.from_step(row) for row in RunReader(self.run_dir).steps()])
         warm_up()
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
@@ -56,7 +58,8 @@ class RunWriter:
         row = StepRow.from_record(record, segment)
         self._declare_numbers(row)
         self._steps.append(row.to_json())
-        self._recorded.append(row)
+        self._recorded.append(SegmentRef.from_step(row))
+        self._recorded_updates.add((row.stage, row.step))
 
     def write_event(self, kind: str, **payload: Any) -> None:
         """Record an event with the current time; NaN in the payload is read back as None."""
@@ -64,8 +67,8 @@ class RunWriter:
 
     def truncate_to(self, stage: str, steps: int) -> None:
         """Forget every update beyond the first ``steps`` of a stage, to resume from its checkpoint."""
-        for count, row in enumerate(self._recorded):
-            if row.stage == stage and (row.step == steps - 1 or steps == 0):
+        for count, ref in enumerate(self._recorded):
+            if ref.stage == stage and (ref.step == steps - 1 or steps == 0):
                 return self._truncate(self._recorded[: count + (steps > 0)])
         if steps > 0:
             raise RecordError(
@@ -97,11 +100,12 @@ class RunWriter:
             self.write_event(NUMBERS_EVENT, names=new)
             self._declared.update(new)
 
-    def _truncate(self, rows: Sequence[StepRow]) -> None:
+    def _truncate(self, refs: Sequence[SegmentRef]) -> None:
         """Keep these first lines, then remove segments without a line."""
-        self._steps.truncate(len(rows))
-        self._recorded = list(rows)
-        files = {row.segment.file for row in rows}
+        self._steps.truncate(len(refs))
+        self._recorded = list(refs)
+        self._recorded_updates = {(ref.stage, ref.step) for ref in refs}
+        files = {ref.file for ref in refs}
         with disk_errors(self._rollouts):
             for path in self._rollouts.iterdir():
                 if path.name not in files:
@@ -114,7 +118,7 @@ class RunWriter:
         write_atomically(path, data)
 
     def _check_new(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
-        if any((row.stage, row.step) == (record.stage, record.step) for row in self._recorded):
+        if (record.stage, record.step) in self._recorded_updates:
             raise RecordError(
                 f"step {record.step} of stage {record.stage} is recorded already",
                 remedy="call truncate_to before recording it again",

@@ -23,9 +23,9 @@ class CheckpointManager:
         return self.folder / CheckpointState(stage, step).name
 
     def saved(self, stage: str, step: int) -> Path | None:
-        """Return the folder of a checkpoint; None if there is no such checkpoint."""
+        """Return the folder of a checkpoint; None if there is no such checkpoint, or none is the newest."""
         path = self.path(stage, step)
-        return path if path.exists() else None
+        return path if path.exists() and checkpoint.find_newest(self.folder) else None
 
     def newest(self) -> CheckpointState | None:
         """Return the state of the newest checkpoint; None before the first."""
@@ -57,6 +57,17 @@ class CheckpointManager:
         )
         learner.ranks.on_first("older checkpoints", lambda: self._remove_older(state.stage, state.step))
         return saved
+
+    def remove_leftovers(self, newest: CheckpointState | None) -> None:
+        """Remove what a kill left: unfinished, later and unneeded older checkpoints."""
+        checkpoint.remove_unfinished(self.folder)
+        if newest is None:
+            return
+        for stage in self.recipe.stages[self.recipe.stages.index(newest.stage) :]:
+            for step in checkpoint.saved_steps(self.folder, stage):
+                if stage != newest.stage or step > newest.step:
+                    checkpoint.remove(self.path(stage, step))
+        self._remove_older(newest.stage, newest.step)
 
     def _remove_older(self, stage: str, step: int) -> None:
         """Remove the stage's checkpoints that neither resume nor the guard needs after ``step`` steps."""

@@ -106,34 +106,31 @@ class Loop:
         steps = self.recipe.stage(stage).steps
         self.event_log.log("stage", stage=stage, steps=steps, first_step=step)
         self.clock.pop_seconds()  # drop time spent after the previous stage's last step
-        while step < steps and not self.stop_requested:
-            if reason := self.guarded_step(learner, stage, step):
-                step = self.roll_back(learner, stage, step, reason)
-                continue
-            step += 1
-
-            with reference_sync_fact(learner, step, self.pending_facts):
-                if learner.sync_reference(step):
-                    self.event_log.log(
-                        "reference", stage=stage, step=step - 1, **learner.reference_sync_facts()
-                    )
-
-            with self.interrupt:
-                self.stop_requested = any(self.ranks.gather("a stop", self.event_log.stop_requested))
-                # evaluate before saving: a run killed between the two repeats the step and the evaluation
-                if step < steps and not self.stop_requested and self.evaluation_due(step):
-                    self.evaluate(mid_stage_name(stage, step), stage, step)
-                self.interrupt.requested = any(self.ranks.gather("Ctrl-C", self.interrupt.requested))
-                if self.checkpoints.due(stage, step) or self.interrupt.requested or self.stop_requested:
-                    self.save(learner, stage, step)
-            self.interrupt.raise_if_requested()
+        with self.interrupt:
+            while step < steps and not self.stop_requested:
+                step = self.next_step(learner, stage, step)
         self.close_collector()
         return step
 
-    def evaluation_due(self, step: int) -> bool:
-        """Whether the recipe asks for an evaluation after ``step`` steps of a stage."""
-        cfg = self.recipe.eval
-        return bool(cfg.tasks and cfg.every and step % cfg.every == 0)
+    def next_step(self, learner: Learner, stage: str, step: int) -> int:
+        """Train, evaluate and save one step, or roll back; return the steps done then."""
+        if reason := self.guarded_step(learner, stage, step):
+            return self.roll_back(learner, stage, step, reason)
+        step += 1
+        with reference_sync_fact(learner, step, self.pending_facts):
+            if learner.sync_reference(step):
+                self.event_log.log("reference", stage=stage, step=step - 1, **learner.reference_sync_facts())
+
+        self.stop_requested = any(self.ranks.gather("a stop", self.event_log.stop_requested))
+        # evaluate before saving: a run killed between the two repeats the step and the evaluation
+        cfg, is_last = self.recipe.eval, step == self.recipe.stage(stage).steps
+        if cfg.tasks and cfg.every and not (step % cfg.every or is_last or self.stop_requested):
+            self.evaluate(mid_stage_name(stage, step), stage, step)
+        self.interrupt.requested = any(self.ranks.gather("Ctrl-C", self.interrupt.requested))
+        if self.checkpoints.due(stage, step) or self.interrupt.requested or self.stop_requested:
+            self.save(learner, stage, step)
+        self.interrupt.raise_if_requested()
+        return step
 
     def open_collector(self, learner: Learner, stage: str) -> None:
         """Collect the stage's steps with the current session and recipe from now on."""
@@ -179,10 +176,7 @@ class Loop:
         guard, setting = self.recipe.guard, self.coefficients.setting(self.recipe, stage, step)
         learner = replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
         try:
-            with self.interrupt:
-                record = self.step(learner, stage, step)
-                self.history.append(record.metrics)
-                self.event_log.notify("step", {"record": record, "steps": self.recipe.stage(stage).steps})
+            record = self.step(learner, stage, step)
         except Unstable as error:
             if not guard:
                 raise
@@ -284,16 +278,20 @@ class Loop:
             between=self.pending_facts,
         )
         saved = self.checkpoints.save(learner, state)
-        self.event_log.log("checkpoint", name=saved.name, weight_digest=saved.digests["trainable"])
+        self.event_log.log("checkpoint", **saved.facts)
 
     def restore(self) -> tuple[str, int]:
         """Load the newest checkpoint's position; drop records of later steps. Return stage and step."""
-        self.evaluations = evaluations_of(RunReader(self.out).events())
+        events = RunReader(self.out).events()
+        self.evaluations = evaluations_of(events)
         newest = self.ranks.on_first("the newest checkpoint", self.checkpoints.newest)
+        self.ranks.on_first("leftovers", lambda: self.checkpoints.remove_leftovers(newest))
         if newest is None:
             self.writer.clear()
             return self.recipe.stages[0], 0
         self.writer.truncate_to(newest.stage, newest.step)
+        if newest.facts not in [event.payload for event in events if event.kind == "checkpoint"]:
+            self.event_log.log("checkpoint", **newest.facts)  # a kill came between it and its event
         self.ranks.together(
             "reading the weights of the stage before",
             lambda: self.checkpoints.load_previous_stage(newest.stage, self.session.parameters),

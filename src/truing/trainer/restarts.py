@@ -1,12 +1,11 @@
 """Restarts of a run after a rank was lost: from which checkpoint, and when no more."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from truing.distributed.ending import Ending
 from truing.learner.checkpoint import find_newest
-from truing.record.store import RUN
+from truing.record.killed_start import remove_killed_start
 
 Start = Callable[[bool, bool], Ending]
 """Starts the ranks of a run, whether it is resumed and whether after a loss; returns how they ended."""
@@ -27,7 +26,8 @@ def run_with_restarts(
         restarts: at most this many.
         print_line: Prints a line.
     """
-    is_own = resume or not run.exists() or not any(run.iterdir())
+    is_own = resume or _is_unused(run)
+    resume = resume and not remove_killed_start(run)
     before: str | None = None  # the newest checkpoint at the loss before; "" is none
     for count in range(1, restarts + 2):
         ending = start(resume, count > 1)
@@ -40,25 +40,22 @@ def run_with_restarts(
             print_line(f"{ending.lost}; {_why_it_ends(run, restarts, newest if newest == before else None)}")
             return ending.exit_code
         if is_own:
-            resume = _may_resume(run)
+            resume = not _is_unused(run) and not remove_killed_start(run)
         position = f"from checkpoint {newest}" if newest else "from the start: there is no checkpoint yet"
         print_line(f"{ending.lost}. Restart {count} of {restarts}, {position}")
         before = newest
     raise AssertionError("unreachable: the last restart returns")
 
 
+def _is_unused(run: Path) -> bool:
+    """Return whether a run directory is empty or not made."""
+    return not run.exists() or not any(run.iterdir())
+
+
 def _newest_name(run: Path) -> str:
     """Return the name of the newest checkpoint; "" before the first."""
     newest = find_newest(run / "checkpoints")
     return newest.name if newest else ""
-
-
-def _may_resume(run: Path) -> bool:
-    """Return whether the run directory can be resumed; else nothing is on record yet, and it is emptied."""
-    if (run / RUN).is_file():
-        return True
-    shutil.rmtree(run, ignore_errors=True)
-    return False
 
 
 def _why_it_ends(run: Path, restarts: int, repeated: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.analysis.train_result import TrainResult
 from truing.config import Recipe, to_toml
-from truing.distributed.ranks import Ranks, check_started, join, named_losses
+from truing.distributed.ranks import Ranks, check_started, is_launched, join, named_losses
 from truing.engines.vllm.placed_servers import check_placed
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
@@ -22,26 +22,31 @@ from truing.learner.restore import check_same_adapter, check_same_recipe, needs_
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
+from truing.record.killed_start import remove_killed_start
 from truing.record.no_writer import NoWriter
+from truing.record.store import TOKENIZER
 from truing.trackers import EventDispatcher, check_trackers, open_trackers
 from truing.trainer.events import EventCallback, EventLog
+from truing.trainer.interrupts import sigterm_ends_run
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
-from truing.utils.memory import GB, bytes_free
+from truing.utils.memory import GB, bytes_free, named_memory_errors
 
 REPORTED_BYTES = GB
 """From this size on, the memory of weights and optimizer is told before they are loaded."""
 
-TOKENIZER_DIR = "tokenizer"
-"""Folder of the run directory with the tokenizer, so that tokens are readable on any machine."""
-
 
 def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: EventCallback) -> TrainResult:
-    """Train a recipe and record the run under ``out``; return its evaluations."""
+    """Train a recipe and record the run under ``out``; return its evaluations.
+
+    A run that was killed before its record began is resumed by starting it.
+    """
     check_trackers(recipe)
+    if resume and not is_launched():  # a launcher has done so, before any rank reads the directory
+        resume = not remove_killed_start(out)
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe_table())
     cfg = recipe.trainer
@@ -56,7 +61,13 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     if ranks.is_first and not resume and (note := replica_note(recipe, bytes_free(torch.device(device)))):
         on_event("note", {"text": note})
     threads = RunReader(out).run_fact("machine", "threads") if resume else None
-    with named_losses(ranks), closing(open_session(recipe, env, ranks, threads)) as session:
+    sigterm = sigterm_ends_run() if ranks.size == 1 else nullcontext()  # the launcher ends ranks by it
+    with (
+        sigterm,
+        named_losses(ranks),
+        named_memory_errors(),
+        closing(open_session(recipe, env, ranks, threads)) as session,
+    ):
         return _train(session, out, resume, on_event if ranks.is_first else _ignore)
 
 
@@ -82,12 +93,12 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     check_prompts(session)
     if resume:
         check_same_rewards(session, RunReader(out))
-    facts = run_facts(session) | {"tokenizer": TOKENIZER_DIR}
+    facts = run_facts(session) | {"tokenizer": TOKENIZER}
     if resume:
         check_same_adapter(RunReader(out), facts["trainable_digest"])
     with ranks.together("opening the run directory", lambda: _open_writer(out, resume, ranks)) as writer:
         if not resume:
-            ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(session, out / TOKENIZER_DIR))
+            ranks.on_first("writing the tokenizer", lambda: _save_tokenizer(session, out / TOKENIZER))
             writer.write_recipe(to_toml(recipe))
             writer.write_run(facts)
         dispatcher = ranks.together("opening trackers", lambda: _open_trackers(recipe, out, resume, ranks))
@@ -97,7 +108,8 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
         for text in (*env.notes, *startup_notes(session)):
             event_log.log("note", text=text)
         try:
-            result = Loop(session, writer, out, memory_budget, event_log).train(resume)
+            with named_memory_errors():
+                result = Loop(session, writer, out, memory_budget, event_log).train(resume)
         except BaseException as error:
             event_log.log_stopped(out, error)
             raise

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,7 +40,13 @@ def write_atomically(path: Path, data: bytes) -> None:
                 os.fsync(handle.fileno())
             move_into_place(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        remove_temporary(temporary)
+
+
+def remove_temporary(path: Path) -> None:
+    """Remove a file that was not renamed, if there is one; the error that it is there for must be raised."""
+    with suppress(OSError):
+        path.unlink()
 
 
 def move_into_place(temporary: Path, path: Path) -> None:

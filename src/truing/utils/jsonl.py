@@ -74,7 +74,8 @@ class JsonlWriter:
             self._handle = open(path, "ab", buffering=0)  # noqa: SIM115 (held until close)
         self._lock()
         self._end = sum(map(len, complete_lines(path)))
-        self._handle.truncate(self._end)
+        with disk_errors(path):
+            self._handle.truncate(self._end)
 
     def append(self, value: Mapping[str, Any]) -> None:
         """Add one line and sync it. A failed append adds nothing."""

@@ -7,10 +7,14 @@ the resulting page faults are a third of a training step. The tensors of one ste
 import ctypes
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import torch
+
+from truing.errors import OutOfMemoryError
 
 GB = 1_000_000_000
 
@@ -70,6 +74,22 @@ def bytes_free(device: torch.device) -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that memory ran out: torch has a class for it on CUDA only."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or bool(OUT_OF_MEMORY.search(str(error)))
+
+
+@contextmanager
+def named_memory_errors() -> Iterator[None]:
+    """Raise errors of torch, the C++ library and Python that mean that memory ran out as one that says so."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise OutOfMemoryError(
+            "memory ran out",
+            got=" ".join(str(error).split())[:300] or repr(error),
+            remedy="free memory, or lower optimizer.memory and the number of answers at a time; then continue"
+            " with --resume: everything up to the last checkpoint is kept",
+        ) from error
 
 
 def reset_peak(device: torch.device) -> None:

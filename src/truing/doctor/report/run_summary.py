@@ -33,8 +33,12 @@ STATE_OF_ERROR: Mapping[str, RunState] = {
     "GuardError": "given up",
     "GateError": "stopped",
     "KeyboardInterrupt": "stopped",
+    "Terminated": "stopped",
 }
 """The state of a run by the error that ended it; any other error is a crash."""
+
+SIGNAL_TEXT = {"KeyboardInterrupt": "a user stopped it", "Terminated": "SIGTERM stopped it"}
+"""The reason of a stop by a signal."""
 
 UNDONE_TEXT = "the guard rolled back these updates"
 KILLED_TEXT = (
@@ -139,8 +143,8 @@ def _state(run: IncrementalReader) -> tuple[RunState, str]:
 
 def _reason(payload: Mapping[str, Any]) -> str:
     """Return the reason of a stop: the text of a Truing error, or the name and first line of another."""
-    if payload["reason"] == "KeyboardInterrupt":
-        return "a user stopped it"
+    if text := SIGNAL_TEXT.get(payload["reason"]):
+        return text
     if payload["reason"] != payload.get("error"):
         return payload["reason"]
     first_line = str(payload.get("message", "")).partition("\n")[0]

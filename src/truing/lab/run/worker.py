@@ -32,7 +32,7 @@ def run_worker(folder: Path, plant: PlantFault) -> None:
     try:
         with plant(spec["fault"]):
             found = {"outcome": "finished", "error": "", **task(folder, spec)}
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
         found = {"outcome": "stopped", "error": "interrupted"}
     except ProvenError as error:
         found = {"outcome": "proven", "error": error.what}

@@ -1,0 +1,55 @@
+"""The program that kills runs: how it kills at a write, and a small share of its kills."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from folders import ROOT
+
+from truing.utils import jsonl
+
+CHAOS = ROOT / "bench" / "chaos"
+
+
+def test_a_process_is_killed_at_each_write(tmp_path, monkeypatch):
+    """They are opening, and for each line: half of it, all of it, its sync."""
+    monkeypatch.syspath_prepend(CHAOS)
+    from forks import run_forked
+    from write_points import Plan, WritePoints
+
+    def write(send, at, effect):
+        points = WritePoints(tmp_path, Plan(at, effect), lambda kind: send(effect, kind))
+        points.install()
+        writer = jsonl.JsonlWriter(tmp_path / "lines.jsonl")
+        for number in range(2):
+            writer.append({"number": number})
+        send("writes", points.count)
+
+    def ended(at, effect="kill"):
+        (tmp_path / "lines.jsonl").unlink(missing_ok=True)
+        end = run_forked(lambda send: write(send, at, effect), tmp_path.with_name("log"))
+        return end.exit_code, end.messages
+
+    assert ended(0) == (0, [["writes", 7]])
+    for at, kind, content in (
+        (1, "open", None),
+        (5, "half a write", b'{"number": 0}\n{"numbe'),
+        (6, "write", b'{"number": 0}\n{"number": 1}\n'),
+        (7, "sync", b'{"number": 0}\n{"number": 1}\n'),
+    ):
+        assert ended(at) == (-9, [["kill", kind]])
+        lines = tmp_path / "lines.jsonl"
+        assert (lines.read_bytes() if lines.exists() else None) == content
+    assert ended(5, "full") == (1, [["full", "half a write"]])
+
+
+@pytest.mark.integration
+def test_runs_that_are_killed_lose_nothing(tmp_path):
+    """`make chaos` kills all kinds of runs, for minutes."""
+    words = ("--kills", "4", "--minutes", "5", "--only", "sft grpo", "--only", "ppo lora")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    command = [sys.executable, str(CHAOS), *words]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "kills at writes: " in result.stdout

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from torch.nn import functional
 
 from truing.engines.vllm.expected_responses import Expected
 from truing.engines.vllm.joined_responses import joined, joined_down
@@ -92,7 +93,12 @@ def _read_adapter(
         for slice_, part in enumerate(parts):
             if part in known:
                 down = joined_down(name, shares, slice_)
-                answer.down[part] = down[: len(expected.down[part][0])]
+                answer.down[part] = _of_length(down, len(expected.down[part][0]))
+
+
+def _of_length(values: Tensor, length: int) -> Tensor:
+    """Return values without those of a slot's unused rank, or with zeros for a rank that it lacks."""
+    return functional.pad(values, (0, length - len(values)))
 
 
 def _split(values: Tensor, parts: Sequence[str], lengths: Mapping[str, int]) -> dict[str, Tensor]:

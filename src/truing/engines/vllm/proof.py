@@ -8,7 +8,7 @@ sampled turns under the declared sampling parameters. The server's version is co
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,7 +20,8 @@ from truing.engines.vllm.canary import TOLERANCE, agreeing_share, compare_rows
 from truing.engines.vllm.canary_turns import compare_turns
 from truing.engines.vllm.client import ServerLostError, VllmClient
 from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
-from truing.engines.vllm.expected_responses import Responses, expected_responses
+from truing.engines.vllm.expected_responses import Expected, expected_responses
+from truing.engines.vllm.number_formats import FORMATS
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.probe import compare
 from truing.engines.vllm.publication import Publication
@@ -111,18 +112,19 @@ def prove(
     probes = client.call_workers(
         "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
     )
-    earlier = [(past.version, past.expected) for past in publication.earlier]
 
-    def rounded() -> Responses:
-        in_bfloat16 = expected_responses(policy, torch.bfloat16, publication.seed, None)
-        return {**in_bfloat16.linear, **in_bfloat16.experts}
+    @cache
+    def rounded(words: str) -> Expected:
+        return expected_responses(policy, FORMATS[words], publication.seed, None)
 
     receipt: dict[str, Any] = {
         "version": publication.version,
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": compare(probes, publication.expected, publication.dtype, earlier, rounded),
+        "layers": compare(
+            probes, publication.expected, publication.dtype, publication.other_weights(), rounded
+        ),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     prompts = [*publication.prompts, *more_prompts]

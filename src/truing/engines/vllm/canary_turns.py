@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from truing.engines.vllm.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES
+from truing.engines.vllm.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES, TOLERANCE
 from truing.engines.vllm.turn_causes import (
     Turn,
     alternatives,
@@ -70,11 +70,7 @@ def _cause(
         return "answers of two requests are exchanged"
     short = [(request, turn) for request, turn in turns if len(request.prompt_ids) <= CACHED_LENGTH]
     if distance(policy, short, params) <= tolerance:
-        longest = max(len(request.prompt_ids) for request, _ in turns)
-        return (
-            f"only the turn after a prompt of {longest} tokens differs, so the prompt is cut,"
-            " or attention or positions are configured otherwise"
-        )
+        return _cause_of_long(policy, turns, params, tolerance)
     if words := nearest(alternatives(policy, short, params), tolerance):
         return words
     if distance(policy, without_routes(short), params) <= tolerance:
@@ -86,6 +82,20 @@ def _cause(
     if any(distance(policy, [turn], params) <= tolerance for turn in short):
         return SEVERAL_ENGINES
     return "no known setting gives them"
+
+
+def _cause_of_long(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float) -> str:
+    """Return why only the turn after a long prompt may have other log-probabilities."""
+    long = [(request, turn) for request, turn in turns if len(request.prompt_ids) > CACHED_LENGTH]
+    # the few tokens of one turn tell parameters apart in float32 alone
+    exact = tolerance <= TOLERANCE["float32"]
+    if exact and (words := nearest(alternatives(policy, long, params), tolerance)):
+        return f"after a long prompt {words}"
+    longest = max(len(request.prompt_ids) for request, _ in long)
+    return (
+        f"only the turn after a prompt of {longest} tokens differs, so the prompt is cut,"
+        " or attention or positions are configured otherwise"
+    )
 
 
 def nearest(alternatives: Iterable[Alternative], tolerance: float) -> str:

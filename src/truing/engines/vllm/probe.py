@@ -37,8 +37,9 @@ OTHER_ADAPTER = "the engine holds another adapter"
 
 ADAPTER_SCALED = "the adapter is scaled by {:.4g} times the declared alpha / rank"
 
-NEVER_DELIVERED, LEFT_OUT, HALF = (
+NEVER_DELIVERED, GONE, LEFT_OUT, HALF = (
     "the adapter was never delivered, the engine holds zeros",
+    "the adapter is gone, the engine holds zeros",
     "their part of the adapter is missing, the engine holds zeros",
     "their A is the published one, and their B is zero",
 )
@@ -49,7 +50,7 @@ def compare(
     expected: Expected,
     dtype: torch.dtype,
     earlier: Earlier,
-    rounded: Callable[[str], Expected],
+    rounded: Callable[[str], Expected] | None = None,
 ) -> dict[str, Any]:
     """Return the receipt: how many layers agree, and by how much the worst one differs.
 
@@ -58,7 +59,8 @@ def compare(
         expected: the trainer's responses.
         dtype: of the engine.
         earlier: what the engine held before, to recognise stale layers.
-        rounded: returns the responses of the trainer's weights in a format of ``FORMATS``, to recognise it.
+        rounded: returns the responses of the trainer's weights in a format of ``FORMATS``, to recognise it;
+            None if they were proven before, and are not there any more.
 
     Raises:
         PublicationError: A layer computes with other weights, or has no adapter or another one.
@@ -71,7 +73,7 @@ def compare(
         return Known(
             otherwise,
             earlier=[(name, getattr(each, kind)) for name, each in earlier],
-            rounded=lambda name: getattr(rounded(name), kind),
+            rounded=rounded and (lambda name: getattr(rounded(name), kind)),
             **words,
         )
 
@@ -93,7 +95,7 @@ def compare(
         _check_complete(expected.delta.keys() - answer.delta.keys(), len(expected.delta), "adapter")
         words = {"scaled": ADAPTER_SCALED}
         held = any(each.any() for each in (*answer.down.values(), *answer.delta.values()))
-        part = LEFT_OUT if held else NEVER_DELIVERED
+        part = LEFT_OUT if held else NEVER_DELIVERED if rounded else GONE
         down = known("down", OTHER_ADAPTER, zero=part, **words)
         _compare_layers(answer.down, expected.down, eps, down)
         up = HALF if answer.down else part
@@ -189,7 +191,7 @@ def _compare_vectors(
         known,
         earlier=[(name, _elements(each)) for name, each in known.earlier],
         added=[("a vector of ones", ones)],
-        rounded=lambda name: _elements(known.rounded(name)),
+        rounded=known.rounded and (lambda name: _elements(known.rounded(name))),
     )
     cause = cause_of(WrongLayers({name: found[name] for name in wrong}, published, eps, 1.0), elements)
     raise PublicationError(

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from truing.engines.vllm.expected_responses import Expected
 from truing.engines.vllm.joined_responses import joined, joined_down
-from truing.errors import EngineError
+from truing.errors import EngineError, TruingError
 
 
 @dataclass
@@ -24,6 +24,24 @@ class ProbeAnswer:
     down: dict[str, Tensor] = field(default_factory=dict)
     delta: dict[str, Tensor] = field(default_factory=dict)
     foreign: dict[str, Tensor] = field(default_factory=dict)
+
+
+def held_before(probes: Sequence[Mapping[str, Any]], published: Expected) -> list[tuple[str, Expected]]:
+    """Return what a server held before it loaded anything, as other weights; [] if that cannot be read."""
+    if not probes:
+        return []
+    try:
+        answer = read_probe(probes, published)
+    except TruingError:  # of another model, or not initialised; its weights are proven after the load
+        return []
+    linear = {name: (values, published.linear[name][1]) for name, values in answer.linear.items()}
+    experts = {
+        name: (values, published.experts[name][1])
+        for name, values in answer.experts.items()
+        if name in published.experts
+    }
+    held = Expected(linear, answer.vectors, experts)
+    return [("those that the server started with: it loaded nothing", held)]
 
 
 def read_probe(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswer:

@@ -100,6 +100,13 @@ def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) 
     return min((max(row[j] for row, j in zip(table, order, strict=True)) for order in orders), default=inf)
 
 
+def likeliest_ids(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[bool]:
+    """Return for each turn whether it has the likeliest id at each token."""
+    samples = _samples(turns, params)
+    best, own = _likeliest(policy, samples), sample_scores(policy, samples)
+    return [bool((a - b <= 1e-6).all()) for a, b in zip(best, own, strict=True)]
+
+
 def _other_routes(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
     """Yield what an engine may do wrong with the expert routes that it returns."""
     routed = [(request, turn, turn.routes) for request, turn in turns if turn.routes is not None]

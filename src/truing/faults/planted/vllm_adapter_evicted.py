@@ -19,4 +19,5 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.app:FakeServer.update_version", _wrong),
     expected=("SMP004", "RAT002"),
     changes=VLLM_LORA,
+    refusal="were proven, and the engine changed them since",
 )

@@ -18,4 +18,5 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.app:FakeServer.sample", _wrong),
     expected=("SMP008",),
     changes=VLLM_LORA,
+    refusal="the engine gives equal answers to equal prompts, although their seeds differ",
 )

@@ -122,8 +122,9 @@ def measure(step: Step) -> Measured:
 
 def _is_exact(step: Step) -> bool:
     """Return whether a dense engine's publication was proven in float32."""
-    rows = step.facts.get("publication", {}).get("rows", {})
-    return rows.get("tolerance") == EXACT and "routes" not in step.facts
+    receipt = step.facts.get("publication", {})
+    dense = "experts" not in receipt.get("layers", {})
+    return dense and receipt.get("rows", {}).get("tolerance") == EXACT
 
 
 def _first(step: Step) -> Tensor:

@@ -25,7 +25,8 @@ TEMPERATURES = (0.6, 0.7, 0.8, 0.9, 1.0)
 TOP_K, TOP_P = (20, 40, 50, 64), (0.8, 0.9, 0.95)
 """Truncations that are declared, also together."""
 
-NUCLEI = tuple(i / 100 for i in range(50, 100))
+NUCLEI = (0.9, 0.95, 0.8, 0.85, 0.7, 0.5, *(i / 100 for i in range(50, 100)))
+"""Values of top-p, the usual ones first: neighbours may keep the same ids."""
 
 SHARES = (0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 """Values of min-p."""

@@ -34,8 +34,13 @@ def distance(
         return inf
     scored = sample_scores(policy, _samples(turns, params, penalize_prompt=penalize_prompt))
     # near a tie a mixture without routes on record may take other experts, and then scores a token otherwise
-    apart = is_moe(causal_model(policy)) and any(turn.routes is None for _, turn in turns)
+    apart = is_moe(causal_model(policy)) and not all(_is_routed(turn) for _, turn in turns)
     return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
+
+
+def _is_routed(turn: Completion) -> bool:
+    """Return whether each token has its routes on record but the last; those of a cached prompt may lack."""
+    return turn.routes is not None and not bool((turn.routes[:-1] == NO_ROUTE).any())
 
 
 def without_routes(turns: Sequence[Turn]) -> list[Turn]:

@@ -80,7 +80,8 @@ def test_facts_are_reported_by_their_path_and_none_where_there_are_none(tmp_path
     for path in (("machine", "x"), ("name", "x"), ("versions", "x"), ("x",), ("machine", "device", "x")):
         assert followed.run_value(*path) is None
     (run / "run.json").write_text(json.dumps([1]))
-    assert IncrementalReader(run).run_value("machine", "device") is None
+    with pytest.raises(RecordError, match="is damaged"):
+        IncrementalReader(run).run_value("machine", "device")
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "steps.jsonl"])

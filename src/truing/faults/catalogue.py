@@ -140,7 +140,7 @@ CATALOGUE: Mapping[int, KnownFault] = {
     74: _by("an engine lacks the adapter, a layer of it, or scales it otherwise", "SMP011", PUBLICATION),
     75: _by("an engine has weights, or keys and values, of an earlier publication", "SMP011", PUBLICATION),
     76: _by("an engine's tied output head is an old copy", "SMP011", PUBLICATION),
-    77: _by("an engine rounds weights, or merges an adapter, in bfloat16", "SMP011", PUBLICATION),
+    77: _by("an engine rounds or quantizes weights, or merges an adapter in bfloat16", "SMP011", PUBLICATION),
     78: _by("an engine's base is another one, or drifts", "SMP011", PUBLICATION),
     79: _by("an engine adapts a layer that the trainer does not", "SMP011", PUBLICATION),
     80: _by(
@@ -149,16 +149,20 @@ CATALOGUE: Mapping[int, KnownFault] = {
         PUBLICATION,
     ),
     81: _by(
-        "an engine's ids are off by one, or its answers are exchanged or cached", "SMP011 SMP009", PUBLICATION
+        "an engine's ids are other ones, or its answers are exchanged or cached",
+        "SMP011 SMP009 SMP008 RAT002",
+        PUBLICATION,
     ),
     82: _by("an engine stops at an id that nobody declared", "LEN005", "its answer is refused"),
     83: _by("an answer spans a publication", "", "its answer is refused"),
     84: _by("an engine returns NaN", "", "its answer is refused, with the token"),
-    85: _by("an engine loses the adapter after its publication was proven", "RAT002 SMP004"),
-    86: _by("an engine decodes with other weights than it reads prompts with", "SMP011", PUBLICATION),
-    87: _by(
-        "an engine cuts long prompts, or reads them with another window or positions", "SMP011", PUBLICATION
+    85: _by(
+        "an engine loses or changes weights after their publication was proven",
+        "SMP011 RAT002 SMP004",
+        "refused at the next publication",
     ),
+    86: _by("an engine decodes with other weights than it reads prompts with", "SMP011", PUBLICATION),
+    87: _by("an engine cuts prompts, or reads them with another window or positions", "SMP011", PUBLICATION),
     88: _by("expert routes are off by one token", "SMP012", PUBLICATION),
     89: _by("expert routes are those of another sample", "SMP012"),
     90: _by("scores of replayed experts are read after all others were set to 0", "SMP012"),
@@ -188,6 +192,18 @@ CATALOGUE: Mapping[int, KnownFault] = {
     ),
     103: _by("tasks are left out, repeated within an epoch, or not shuffled", "SMP013"),
     104: _by("the KL or the value loss leaves out sampled tokens", "MSK002"),
+    105: _by(
+        "an engine has weights where those of another layer, part or head belong", "SMP011", PUBLICATION
+    ),
+    106: _by("an engine adds an adapter to those before it", "SMP011", PUBLICATION),
+    107: _by(
+        "an engine computes something else after a prompt that its prefix cache holds", "SMP011", PUBLICATION
+    ),
+    108: _by(
+        "an engine leaves out the stop id, or reports another finish reason",
+        "LEN005",
+        "its answer is refused",
+    ),
 }
 """Known faults by the numbers that planted faults refer to."""
 

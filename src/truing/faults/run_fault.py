@@ -145,11 +145,12 @@ def train_with_fault(fault: Fault, table: Mapping[str, Any], run: Path, rank: in
 
     is_planted = fault.on_ranks is None or rank in fault.on_ranks
     try:
-        if fault.resumed_after:
-            with _ended_after(table["stages"][-1], fault.resumed_after), suppress(_Ended):
-                train_once(resume=False)
-        with fault.plant() if is_planted else nullcontext(), fake_vllm():
-            train_once(resume=bool(fault.resumed_after))
+        with fake_vllm():
+            if fault.resumed_after:
+                with _ended_after(table["stages"][-1], fault.resumed_after), suppress(_Ended):
+                    train_once(resume=False)
+            with fault.plant() if is_planted else nullcontext():
+                train_once(resume=bool(fault.resumed_after))
     except RecipeError:  # an error in the fault's recipe: no refusal, and no run
         raise
     except TruingError as refused:

@@ -20,8 +20,10 @@ MAX_NUMBERS = 50_000_000
 
 EXCHANGE = "an exchange of answers within groups"
 
+GREEDY = "greedy decoding"
+
 CERTAIN = math.log(1e6)
-"""Nats by which an exchange must be more likely than other random numbers."""
+"""Nats by which an exchange must be more likely than other random numbers, and greedy ids than chance."""
 
 TRIED = 64
 """Attempts of a group whose random numbers may have sampled another one's answer."""
@@ -36,12 +38,16 @@ class RaceReplay:
         self._parts: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
         self._agreed: dict[str, set[int]] = {kind: set() for kind in KINDS}  # rows, in some token
         self._numbers = 0
+        self._all_likeliest, self._nats = True, 0.0  # of the tokens, and of their probability
 
     def add(self, places: Sequence[tuple[int, int]], logprob_KV: Tensor, token_K: Tensor) -> None:
         """Replay K tokens; each place is a row and a token."""
         self._numbers += logprob_KV.numel()
         if self._numbers > MAX_NUMBERS and any(self._parts.values()):
             return
+        own_K = logprob_KV.gather(1, token_K[:, None])[:, 0]
+        self._all_likeliest &= bool((own_K >= logprob_KV.amax(1) - TOLERANCE).all())
+        self._nats -= float(own_K.sum())
         for kind in KINDS:
             noise_KV = torch.stack([self._noise_at(kind, b, t, logprob_KV.shape[1]) for b, t in places])
             part = race_facts(logprob_KV, token_K, noise_KV)
@@ -80,6 +86,8 @@ class RaceReplay:
         for kind, parts in tried.items():
             if self._are_exchanged(kind, model, group_rows):
                 return {"replay": _merged(parts) | {"instead": EXCHANGE}}
+        if tried and self._all_likeliest and self._nats > CERTAIN:
+            return {"replay": _merged(tried[KINDS[0]]) | {"instead": GREEDY}}
         return {}
 
     def _are_exchanged(self, kind: str, model: nn.Module, group_rows: Sequence[Sample]) -> bool:

@@ -92,7 +92,8 @@ class RunWatcher:
     @cached_property
     def _recipe(self) -> Recipe | None:
         """The recipe; None if another version wrote keys that this one does not know."""
+        recipe = self.run.reader.run_fact("recipe")
         try:
-            return resolve(self.run.reader.run_fact("recipe"))
+            return resolve(recipe)
         except TruingError:
             return None

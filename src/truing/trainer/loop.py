@@ -181,6 +181,8 @@ class Loop:
             if not guard:
                 raise
             return error.what
+        self.history.append(record.metrics)
+        self.event_log.notify("step", {"record": record, "steps": self.recipe.stage(stage).steps})
         return instability(self.history, guard) if guard else ""
 
     def roll_back(self, learner: Learner, stage: str, step: int, reason: str) -> int:

@@ -209,5 +209,5 @@ def test_a_run_of_another_version_has_no_scorecard(finished, tmp_path):
     assert RunWatcher(run).read().criteria == {}
     del facts["recipe"]
     (run / "run.json").write_text(json.dumps(facts))
-    with pytest.raises(RecordError, match="lacks what it should hold"):
+    with pytest.raises(RecordError, match="has no 'recipe'"):
         RunWatcher(run).read()

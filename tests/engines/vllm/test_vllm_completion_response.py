@@ -113,6 +113,26 @@ WRONG = {
         lambda answer, choice: (choice["token_ids"].pop(), choice["logprobs"]["content"].pop()),
         "finish reason stop after 2 ids",
     ),
+    "a stop that is left out": (
+        lambda answer, choice: (
+            choice["token_ids"].pop(),
+            choice["logprobs"]["content"].pop(),
+            choice.update(stop_reason=9),
+        ),
+        "finish reason stop after 2 ids, stop reason 9",
+    ),
+    "the reason of a cut after a stop": (
+        lambda answer, choice: choice.update(finish_reason="length"),
+        "finish reason length after the stop id 9",
+    ),
+    "the reason of a stop at the limit": (
+        lambda answer, choice: (
+            choice["token_ids"].reverse(),
+            choice["token_ids"].__setitem__(0, 4),
+            choice["logprobs"].update(content=[{"token_id": t, "logprob": -0.5} for t in (4, 5, 4)]),
+        ),
+        "at the limit of 3",
+    ),
     "beyond a stop": (
         lambda answer, choice: (
             choice["token_ids"].reverse(),

@@ -7,9 +7,10 @@ import torch
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.canary import canary_sample
+from truing.faults.planted import FAULTS
 from truing.instrumentation import race_replay
 from truing.instrumentation.draw_audit import drawn_tokens
-from truing.instrumentation.race_replay import EXCHANGE, RaceReplay
+from truing.instrumentation.race_replay import EXCHANGE, GREEDY, RaceReplay
 from truing.models.forward.collate import collate
 from truing.models.forward.score import distributions
 from truing.types.sample import TurnSpan
@@ -97,3 +98,12 @@ def test_parts_give_the_same_as_the_whole_up_to_a_limit_of_random_numbers(sample
     assert (replayed(policy, rows, part=4)["tokens"], replayed(policy, rows, part=4)["missed"]) == (36, 0)
     monkeypatch.setattr(race_replay, "MAX_NUMBERS", 8 * 259)
     assert replayed(policy, rows, part=4)["tokens"] == 8
+
+
+def test_greedy_ids_are_no_unknown_random_numbers(served, opened, train):
+    engine, policy = opened(served().url, lora={"rank": 4})
+    train(policy, size=0.3)
+    engine.publish(policy, 1, "one")
+    with FAULTS["vllm-greedy"].plant():
+        replay = replayed(policy, rows_of(engine))
+    assert (replay["instead"], replay["missed"] > 0) == (GREEDY, True)

@@ -14,6 +14,7 @@ from truing.engines.vllm.canary import canary_sample, sample_scores
 from truing.engines.vllm.moe import begin_routes
 from truing.engines.vllm.routed_experts import read_routes
 from truing.engines.vllm.server_facts import check_server
+from truing.engines.vllm.turn_causes import distance
 from truing.errors import EngineError, ModelError, PublicationError
 from truing.faults.fake_vllm.weights import HeldModel
 from truing.faults.fake_vllm.worker import FakeWorker
@@ -227,3 +228,18 @@ def test_routes_of_other_tokens_are_refused_by_name(mixture, monkeypatch):
     )
     with pytest.raises(PublicationError, match="not those with which it computed"):
         mixture()
+
+
+def test_a_few_tokens_may_differ_where_routes_of_a_cached_prompt_are_missing(mixture):
+    """Near a tie the trainer may select other experts for them."""
+    _, engine, policy = mixture()
+    params = SamplingParams(max_new_tokens=8)
+    request = Request(torch.arange(20), (0,))
+    (turn,) = generate(engine, [request], params)
+    off = turn.logprob.clone()
+    off[3] -= 0.4
+    missing = turn.routes.clone()
+    missing[:16] = NO_ROUTE
+    known, cached = replace(turn, logprob=off), replace(turn, logprob=off, routes=missing)
+    assert distance(policy, [(request, known)], params) > 0.3
+    assert distance(policy, [(request, cached)], params) < 1e-3

@@ -7,6 +7,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from truing.engines.vllm.expected_responses import expected_responses
+from truing.engines.vllm.number_formats import FORMATS, as_dtype
 from truing.engines.vllm.probe import compare
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError, PublicationError
@@ -35,9 +36,19 @@ def biased(tmp_path, request):
     return model, [FakeWorker(held, 1, options, rank) for rank in range(request.param)]
 
 
+def rounded_of(model):
+    return lambda words: expected_responses(model, FORMATS[words], SEED, None)
+
+
 def compared(model, workers, adapter=False, **changes):
     probes = [worker.truing_probe(seed=SEED, adapter=adapter, base=True) | changes for worker in workers]
-    return compare(probes, expected_responses(model, torch.float32, SEED, None), torch.float32, [], dict)
+    return compare(
+        probes,
+        expected_responses(model, as_dtype(torch.float32), SEED, None),
+        torch.float32,
+        [],
+        rounded_of(model),
+    )
 
 
 def load_adapter(held, policy, folder):
@@ -137,4 +148,10 @@ def test_a_layer_that_the_engine_lacks_is_named(biased):
         del probe["linear"]["model.layers.1.self_attn.qkv_proj"]
         del probe["vectors"]["model.layers.1.self_attn.qkv_proj.bias"]
     with pytest.raises(PublicationError, match="no weights for 3 of 16 layers"):
-        compare(probes, expected_responses(model, torch.float32, SEED, None), torch.float32, [], dict)
+        compare(
+            probes,
+            expected_responses(model, as_dtype(torch.float32), SEED, None),
+            torch.float32,
+            [],
+            rounded_of(model),
+        )

@@ -11,8 +11,10 @@ from truing.engines.base import Request, generate
 from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.joined_responses import decoded
 from truing.errors import PublicationError
+from truing.faults.fake_vllm.app import FakeServer
 from truing.faults.fake_vllm.options import Options
 from truing.faults.fake_vllm.threads import ServerThread
+from truing.faults.fake_vllm.weights import HeldModel
 from truing.faults.planted import FAULTS
 from truing.models.tiny import build, byte_tokenizer, tiny_model
 from truing.types.sampling_params import SamplingParams
@@ -244,3 +246,78 @@ def test_a_request_of_another_program_is_in_the_way_of_a_publication(served, ope
     server.fake._running = 1
     with pytest.raises(PublicationError, match="keeps keys and values"):
         engine.publish(policy, 1, "one")
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_a_server_that_came_back_as_another_process_is_proven_again(served, opened, train, lora):
+    server = served()
+    engine, policy = opened(server.url, **({"lora": lora} if lora else {}))
+    train(policy)
+    engine.publish(policy, 1, "one")
+    fake = server.fake
+    fake.adapters, fake.model.slot, fake.version = {}, {}, "default"
+    fake.workers[0].number += 1000  # of its process
+    (turn,) = generate(engine, [Request(torch.arange(9), (0,))], SamplingParams(max_new_tokens=2))
+    assert turn.version == 1
+    (incident,) = engine.take_incidents()
+    assert "it runs again, and weights of version 1 are proven again" in incident
+
+
+def test_a_server_that_loads_nothing_after_its_start_is_named_as_such(served, opened, train):
+    server = served()
+    engine, policy = opened(server.url)
+    for version in range(1, 7):  # the first weights are no earlier publication any more
+        train(policy, version)
+        engine.publish(policy, version, str(version))
+    engine.servers[0].restart()
+    fresh = HeldModel(server.fake.options.model, torch.float32, 8)
+    with torch.no_grad():
+        for held, first in zip(server.fake.model.base.parameters(), fresh.base.parameters(), strict=True):
+            held.copy_(first)
+    server.fake.model.refresh_packed()
+    server.fake.model.reload_weights = lambda folder: None
+    train(policy, 8)
+    with pytest.raises(PublicationError, match="those that the server started with: it loaded nothing"):
+        engine.publish(policy, 8, "eight")
+
+
+def test_a_failed_proof_names_the_server(served, opened, train):
+    first, second = served(), served()
+    engine, policy = opened(first.url, second.url, lora={"rank": 4})
+    second.fake.model.load_adapter = lambda folder: None
+    train(policy)
+    with pytest.raises(PublicationError) as error:
+        engine.publish(policy, 1, "one")
+    assert second.url in str(error.value.got)
+
+
+def test_what_was_proven_must_stay_until_the_next_publication(served, opened, train):
+    server = served()
+    engine, policy = opened(server.url, lora={"rank": 4})
+    train(policy)
+    engine.publish(policy, 1, "one")
+    server.fake.model.slot = {}
+    train(policy, 1)
+    message = "version 1 were proven, and the engine changed them since.*the adapter is gone"
+    with pytest.raises(PublicationError, match=message):
+        engine.publish(policy, 2, "two")
+
+
+def test_a_server_that_has_started_samples_everything_twice(served, opened, monkeypatch):
+    """The second time its prefix cache has the prompts, and other seeds give other ids."""
+    sampled = []
+    real = FakeServer.sample
+
+    def sample(self, ids, scope, params):
+        turn = real(self, ids, scope, params)
+        if params["prompt_logprobs"] is None:
+            sampled.append((len(ids), tuple(turn.ids)))
+        return turn
+
+    monkeypatch.setattr(FakeServer, "sample", sample)
+    engine, policy = opened(served().url, lora={"rank": 4})
+    assert sorted(length for length, _ in sampled) == sorted(2 * [8, 9, 10, 512])
+    assert len(set(sampled)) == 8
+    sampled.clear()
+    engine.publish(policy, 1, "one")
+    assert sorted(length for length, _ in sampled) == [8, 9, 10]

@@ -16,7 +16,8 @@ generator, whose state is saved before a generation: the draw is an exponential 
 check measures in nats how far the sampled one is behind the first. vLLM samples by such a race too, with a
 seed per request: audits run it again for a server and a trainer in float32 on a CPU, and answers that follow
 from the random numbers of another attempt of their group are named as exchanged. If draws agree no more often
-than by chance, the sampler has other random numbers, and the rule makes no claim.
+than by chance, the sampler has other random numbers, and the rule makes no claim, unless all ids are the
+likeliest ones, with a chance below 10⁻⁶: greedy decoding.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
 whole is allowed, and in another precision than float32 four times the change by random rounding. A sampler

@@ -12,7 +12,8 @@ How it is measured: Each publication has a receipt. It compares three digests (t
 written files, the update's weights), each layer's response to a vector through the engine's own kernel,
 log-probabilities of fixed rows under the published, the previous and the first weights, and those of
 sampled turns under the declared sampling parameters. A failed comparison ends the run before anything is
-sampled for training.
+sampled for training. Before the next publication the layers are compared once more, so that weights which
+the engine lost or changed meanwhile are named.
 
 The receipt also says which share of the changed elements still differs in the engine's dtype. If most do not,
 nobody can tell whether the engine's answers are those of the update: the rule says so.

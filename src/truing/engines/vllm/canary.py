@@ -94,6 +94,7 @@ def compare_rows(
     tolerance: float,
     again: Callable[[], Tensor],
     share: float = 1.0,
+    otherwise: Callable[[], str] = lambda: OTHER_FORWARD,
 ) -> dict[str, Any]:
     """Return how far the engine's scores are from the published weights'; raise if beyond rounding.
 
@@ -104,6 +105,7 @@ def compare_rows(
         tolerance: nats that rounding explains.
         again: scores them again, to find the cause.
         share: of tokens that must be within it.
+        otherwise: returns the cause if the scores are those of none of the others.
     """
     distance = largest(found - published, share)
     if distance <= tolerance:
@@ -115,9 +117,10 @@ def compare_rows(
         return receipt | {"told_apart_from": distinguished}
     distances = {name: largest(found - scores, share) for name, scores in others.items()}
     stale = [name for name, each in distances.items() if each <= tolerance]
-    cause = f"it scores with {stale[0]}" if stale else OTHER_FORWARD
     if any(largest(again() - published) <= tolerance for _ in range(REPEATS)):
         cause = SEVERAL_ENGINES
+    else:
+        cause = f"it scores with {stale[0]}" if stale else otherwise()
     raise PublicationError(
         f"the engine does not score with the published weights: {cause}",
         got=f"canary rows differ by up to {distance:.3g} nats from the published weights"

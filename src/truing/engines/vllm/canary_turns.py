@@ -4,13 +4,12 @@ Raw log-probabilities, a temperature or a penalty of the server's own, shifted i
 adapter that decoding lacks and prompts that are cut show. ``turn_causes.py`` finds which of them it is.
 """
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from torch import nn
 
-from truing.engines.vllm.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES
+from truing.engines.vllm.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES, TOLERANCE
 from truing.engines.vllm.turn_causes import (
     Turn,
     alternatives,
@@ -19,8 +18,12 @@ from truing.engines.vllm.turn_causes import (
     exchanged,
     without_routes,
 )
+from truing.engines.vllm.turn_settings import Alternative
 from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
+
+SAME = 1e-5
+"""Nats by which equally good alternatives differ."""
 
 
 def compare_turns(
@@ -67,14 +70,9 @@ def _cause(
         return "answers of two requests are exchanged"
     short = [(request, turn) for request, turn in turns if len(request.prompt_ids) <= CACHED_LENGTH]
     if distance(policy, short, params) <= tolerance:
-        longest = max(len(request.prompt_ids) for request, _ in turns)
-        return (
-            f"only the turn after a prompt of {longest} tokens differs, so the prompt is cut,"
-            " or attention or positions are configured otherwise"
-        )
-    fitting = [each for each in alternatives(policy, short, params) if each[0] <= tolerance]
-    if fitting:
-        return min(fitting, key=itemgetter(0))[1]
+        return _cause_of_long(policy, turns, params, tolerance)
+    if words := nearest(alternatives(policy, short, params), tolerance):
+        return words
     if distance(policy, without_routes(short), params) <= tolerance:
         return "its expert routes are not those with which it computed"
     if distance(policy, uncached(), params) <= tolerance:
@@ -84,3 +82,24 @@ def _cause(
     if any(distance(policy, [turn], params) <= tolerance for turn in short):
         return SEVERAL_ENGINES
     return "no known setting gives them"
+
+
+def _cause_of_long(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float) -> str:
+    """Return why only the turn after a long prompt may have other log-probabilities."""
+    long = [(request, turn) for request, turn in turns if len(request.prompt_ids) > CACHED_LENGTH]
+    # the few tokens of one turn tell parameters apart in float32 alone
+    exact = tolerance <= TOLERANCE["float32"]
+    if exact and (words := nearest(alternatives(policy, long, params), tolerance)):
+        return f"after a long prompt {words}"
+    longest = max(len(request.prompt_ids) for request, _ in long)
+    return (
+        f"only the turn after a prompt of {longest} tokens differs, so the prompt is cut,"
+        " or attention or positions are configured otherwise"
+    )
+
+
+def nearest(alternatives: Iterable[Alternative], tolerance: float) -> str:
+    """Return the first of the alternatives that are as near as the nearest one; "" if none is near."""
+    fitting = [each for each in alternatives if each[0] <= tolerance]
+    closest = min((distance for distance, _ in fitting), default=0.0)
+    return next((words for distance, words in fitting if distance <= 2 * closest + SAME), "")

@@ -59,7 +59,7 @@ def read_completion(
         raise _invalid(
             "it is an answer to another request", got, f"the {len(request.prompt_ids)} ids that were sent"
         )
-    _check_ids(ids, scored, finish, params)
+    _check_ids(ids, scored, finish, choice.get("stop_reason"), params)
     if version is not None and versions != {str(version)}:
         raise _invalid(
             "other weights than those of its publication sampled it",
@@ -122,7 +122,11 @@ def _is_possible(logprob: float | None) -> bool:
 
 
 def _check_ids(
-    ids: Sequence[int], scored: Sequence[int], finish: FinishReason, params: SamplingParams
+    ids: Sequence[int],
+    scored: Sequence[int],
+    finish: FinishReason,
+    stop_reason: object,
+    params: SamplingParams,
 ) -> None:
     """Raise unless the ids are a turn that the declared parameters allow."""
     if ids != scored:
@@ -138,15 +142,35 @@ def _check_ids(
     if stops and stops[0] < params.min_new_tokens:
         expected = f"none among the first {params.min_new_tokens}, sampling.min_new_tokens"
         raise _invalid("it stops before sampling.min_new_tokens", f"a stop id at {stops[0]}", expected)
-    if stops != ([len(ids) - 1] if finish is FinishReason.STOP else []):
+    if stops and stops[0] < len(ids) - 1:
         raise _invalid(
-            "it goes on after a stop id" if stops else "it stops at an id that nobody declared",
-            f"finish reason {finish} after {len(ids)} ids with stop ids at {stops}",
-            f"a stop at the first of the stop ids {list(params.stop_ids)[:8]}, and nowhere else",
+            "it goes on after a stop id",
+            f"{len(ids)} ids with stop ids at {stops}",
+            f"an end at the first of the stop ids {list(params.stop_ids)[:8]}",
         )
+    if finish is FinishReason.LENGTH and stops:
+        raise _invalid(
+            "its finish reason is not that of its ids",
+            f"finish reason length after the stop id {ids[-1]}",
+            "finish reason stop after a stop id",
+        )
+    if finish is FinishReason.STOP and not stops:
+        raise _stopped_without(ids, stop_reason, params)
     if finish is FinishReason.LENGTH and len(ids) < params.max_new_tokens:
         got = f"finish reason length after {len(ids)} ids"
         raise _invalid("it was cut before its limit", got, f"after {params.max_new_tokens}")
+
+
+def _stopped_without(ids: Sequence[int], stop_reason: object, params: SamplingParams) -> EngineError:
+    """Return the error for a turn that is said to have stopped, without a stop id at its end."""
+    expected = f"a stop id at its end, one of {list(params.stop_ids)[:8]}"
+    got = f"finish reason stop after {len(ids)} ids, stop reason {stop_reason}"
+    if stop_reason in params.stop_ids:
+        return _invalid("it leaves out the stop id that ended it", got, expected)
+    if len(ids) == params.max_new_tokens and stop_reason is None:
+        got += f", at the limit of {params.max_new_tokens}"
+        return _invalid("its finish reason is not that of its ids", got, "finish reason length")
+    return _invalid("it stops at an id that nobody declared", got, expected)
 
 
 def _check_logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> None:

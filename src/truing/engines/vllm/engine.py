@@ -166,8 +166,22 @@ class VllmEngine:
         assert self._publication is not None
         model = self._publication.adapter or server.model
         body = to_request(request, params, model)
-        answer = server.generate(body)
-        return read_completion(answer, request, body["request_id"], params, self.version, self.weight_digest)
+        try:
+            answer = server.generate(body)
+            return read_completion(
+                answer, request, body["request_id"], params, self.version, self.weight_digest
+            )
+        except ServerLostError:
+            raise
+        except EngineError as error:
+            if self.runs(server):
+                raise
+            raise ServerLostError(
+                f"another process answers at {server.url} than the one whose weights were proven",
+                got=error.got,
+                expected=f"the server that holds version {self.version}",
+                remedy=error.remedy,
+            ) from error
 
     @contextmanager
     def running_batch(self, sampling_params: SamplingParams) -> Iterator[VllmBatch]:

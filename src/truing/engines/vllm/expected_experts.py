@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.engines.vllm.number_formats import Cast
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import ModelError
 
@@ -36,13 +37,13 @@ def expert_modules(model: PreTrainedModel) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def expert_response(module: Any, dtype: torch.dtype, seed: int) -> tuple[Tensor, Tensor]:
+def expert_response(module: Any, cast: Cast, seed: int) -> tuple[Tensor, Tensor]:
     """Return the experts' answers to r and −r, summed, and the size of their rounding: both [E · width].
 
     For a vector r with a = W₁ r and b = W₃ r: W₂ (f(a) · b − f(−a) · b). Rounding of a and b is in proportion
     to Σ|W₁| and Σ|W₃|, and reaches the answer through the slopes of the product.
     """
-    experts = _weights(module, dtype)
+    experts = _weights(module, cast)
     r = probe_vector(experts.gate.shape[2], seed).double()
     a, b = experts.gate @ r, experts.up @ r
     size_a, size_b = experts.gate.abs().sum(2), experts.up.abs().sum(2)
@@ -56,9 +57,9 @@ def expert_response(module: Any, dtype: torch.dtype, seed: int) -> tuple[Tensor,
     return response.flatten(), size.flatten()
 
 
-def _weights(module: Any, dtype: torch.dtype) -> Experts:
+def _weights(module: Any, cast: Cast) -> Experts:
     joined, down = (
-        weight.detach().cpu().to(dtype).double() for weight in (module.gate_up_proj, module.down_proj)
+        cast(weight.detach().cpu()).double() for weight in (module.gate_up_proj, module.down_proj)
     )
     return Experts(*joined.chunk(2, dim=1), down, module.act_fn)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from truing.engines.vllm.expected_experts import expert_modules, expert_response
+from truing.engines.vllm.number_formats import Cast
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.models.forward.score import causal_model
 from truing.models.lora import adapted_layers
@@ -28,27 +29,27 @@ class Expected:
 
 
 @torch.no_grad()
-def expected_responses(policy: nn.Module, dtype: torch.dtype, seed: int, base: Expected | None) -> Expected:
-    """Return what a correct engine answers, its weights cast to ``dtype``; ``base`` is known if frozen."""
+def expected_responses(policy: nn.Module, cast: Cast, seed: int, base: Expected | None) -> Expected:
+    """Return what a correct engine answers, its weights in a format; ``base`` is known if frozen."""
     down, delta = {}, {}
     for name, layer in adapted_layers(policy).items():
         scale = layer.scaling["default"]
-        a = layer.lora_A["default"].weight.detach().cpu().to(dtype).double()
-        b = (layer.lora_B["default"].weight.detach().cpu().to(dtype) * scale).double()
+        a = cast(layer.lora_A["default"].weight.detach().cpu()).double()
+        b = (cast(layer.lora_B["default"].weight.detach().cpu()) * scale).double()
         response = a @ probe_vector(a.shape[1], seed).double()
         down[name] = response, a.abs().sum(1)
         delta[name] = b @ response, b.abs() @ a.abs().sum(1)
-    return replace(base or _base_responses(policy, dtype, seed), down=down, delta=delta)
+    return replace(base or _base_responses(policy, cast, seed), down=down, delta=delta)
 
 
-def _base_responses(policy: nn.Module, dtype: torch.dtype, seed: int) -> Expected:
+def _base_responses(policy: nn.Module, cast: Cast, seed: int) -> Expected:
     """Return the responses of all weights but the adapter's."""
     model = causal_model(policy)
     linear, vectors = {}, {}
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             continue
-        weight = parameter.detach().cpu().to(dtype).double()
+        weight = cast(parameter.detach().cpu()).double()
         plain = name.replace(".base_layer", "")
         if weight.dim() == 1:
             vectors[plain] = weight
@@ -60,5 +61,5 @@ def _base_responses(policy: nn.Module, dtype: torch.dtype, seed: int) -> Expecte
         for name, held in model.all_tied_weights_keys.items()
     }
     linear |= {name: linear[held] for name, held in tied.items() if held in linear}
-    experts = {name: expert_response(module, dtype, seed) for name, module in expert_modules(model)}
+    experts = {name: expert_response(module, cast, seed) for name, module in expert_modules(model)}
     return Expected(linear, vectors, experts, frozenset(tied))

@@ -1,80 +1,116 @@
-"""Why a layer of the engine may compute with other weights than were published."""
+"""Why layers of an engine may compute with other weights than were published.
 
-from collections.abc import Callable, Mapping, Sequence
+A cause is named if it gives each output of each wrong layer up to rounding; the simplest one comes first.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Responses
+from truing.engines.vllm.number_formats import FORMATS
+from truing.engines.vllm.wrong_layers import WrongLayers
 
-Explain = Callable[[Mapping[str, Tensor], Responses, Sequence[str]], str]
-"""From the engine's responses, the expected ones, and the wrong layers to a cause."""
-
-
-def layer_error(found: Tensor, response: Tensor, size: Tensor, eps: float) -> float:
-    """Return the largest difference in units of eps · Σ|W|; NaN counts as infinite."""
-    if found.shape != response.shape:
-        return float("inf")
-    if not len(found):
-        return 0.0
-    error = ((found - response).abs() / (eps * size).clamp(min=1e-30)).max()
-    return float(error.nan_to_num(nan=float("inf")))
+MOVED = 0.1
+"""Share of a response that another order of its outputs changes at least; other differences are smaller."""
 
 
-def stale_cause(
-    found: Mapping[str, Tensor],
-    wrong: Sequence[str],
-    earlier: Sequence[tuple[int, Responses]],
-    eps: float,
-    bound: float,
-) -> str:
-    """Return which earlier publication's weights the wrong layers have; "" if none's. The newest is first.
+@dataclass(frozen=True)
+class Known:
+    """What wrong layers may have instead, and the words for what is found.
 
-    Zeros are no stale weights, though a first adapter is zero too.
+    ``earlier`` are other weights, the likeliest first, and ``added`` what may be added to the published ones,
+    by what they are in words. ``rounded`` returns the published ones in a format of ``FORMATS``.
     """
-    if not any(found[name].any() for name in wrong):
-        return ""
-    for age, (version, responses) in enumerate(earlier, start=1):
-        if all(
-            name in responses and layer_error(found[name], *responses[name], eps) <= bound for name in wrong
-        ):
-            return f"they are the weights of version {version}, {age} publication{'s' * (age > 1)} before"
-    return ""
+
+    otherwise: str
+    zero: str = "the engine holds zeros"
+    scaled: str = "they are scaled by {:.4g}"
+    earlier: Sequence[tuple[str, Responses]] = ()
+    added: Sequence[tuple[str, Responses]] = ()
+    rounded: Callable[[str], Responses] | None = None
+
+    def of_part(self, wrong: WrongLayers) -> "Known":
+        """Return the same at the outputs of the layers that differ alone."""
+        rounded = self.rounded
+        return replace(
+            self,
+            earlier=[(name, wrong.of_part(each)) for name, each in self.earlier],
+            added=[(name, wrong.of_part(each)) for name, each in self.added],
+            rounded=rounded and (lambda name: wrong.of_part(rounded(name))),
+        )
 
 
-def base_cause(
-    found: Mapping[str, Tensor], rounded: Responses, wrong: Sequence[str], eps: float, bound: float
-) -> str:
-    """Say how base weights differ; ``rounded`` are the responses of the trainer's weights in bfloat16."""
-    if all(name in rounded and layer_error(found[name], *rounded[name], eps) <= bound for name in wrong):
-        return "they are rounded to bfloat16, which loses small updates"
-    return "they are of another model, or of a base that was changed after it was loaded"
+def cause_of(wrong: WrongLayers, known: Known) -> str:
+    """Return why layers are wrong."""
+    if cause := next(_causes(wrong, known), ""):
+        return cause
+    part = wrong.in_part()
+    cause = part and next(_causes(part, known.of_part(wrong)), "")
+    if not cause:
+        return known.otherwise
+    name = next(iter(wrong.found))
+    first, last, outputs = wrong.outputs(name)
+    return f"only outputs {first} to {last} of the {outputs} of {name} differ; {cause}"
 
 
-def experts_cause(
-    found: Mapping[str, Tensor], rounded: Responses, wrong: Sequence[str], eps: float, bound: float
-) -> str:
-    """Say how experts differ, where all other layers have the trainer's weights."""
-    if all(name in rounded and layer_error(found[name], *rounded[name], eps) <= bound for name in wrong):
-        return "they are rounded to bfloat16, which loses small updates"
-    return "its experts alone differ, as if a reload had left them unpacked or out"
+def _causes(wrong: WrongLayers, known: Known) -> Iterator[str]:
+    """Yield the causes that give all wrong layers."""
+    if wrong.are_zero:  # no stale weights, though a first adapter is zero too
+        yield known.zero
+        return
+    for name, responses in known.earlier:
+        if wrong.are(responses):
+            yield f"they are {name}"
+    for words in FORMATS if known.rounded else ():
+        assert known.rounded is not None
+        if wrong.are(known.rounded(words)):
+            yield f"they are {words}"
+    if (factors := wrong.are_sum([wrong.published])) is not None:
+        yield known.scaled.format(float(factors[0]))
+    if exchanged := _exchanged(wrong):
+        name = next(iter(exchanged))
+        yield f"they are those of other layers: {name} has the weights of {exchanged[name]}"
+    if _are_reordered(wrong):
+        yield "their outputs are in another order, as if heads or parts were put together otherwise"
+    yield from _sums(wrong, [*known.added, *known.earlier])
 
 
-def adapter_cause(found: Mapping[str, Tensor], expected: Responses, wrong: Sequence[str]) -> str:
-    """Say how an adapter differs."""
-    if not any(found[name].any() for name in wrong):
-        if len(wrong) == len(found):
-            return "the adapter was never delivered, the engine holds zeros"
-        return "their part of the adapter is missing, the engine holds zeros"
-    values, target = (torch.cat(parts) for parts in _known(found, expected, wrong))
-    if len(values) == len(target) and target.any():
-        scale = float(values @ target / (target @ target))
-        if torch.allclose(values, scale * target, rtol=1e-3, atol=1e-3 * float(target.abs().max())):
-            return f"the adapter is scaled by {scale:.4g} times the declared alpha / rank"
-    return "the engine holds another adapter"
+def _sums(wrong: WrongLayers, others: Sequence[tuple[str, Responses]]) -> Iterator[str]:
+    """Yield sums of the published weights and others that give the layers."""
+    for name, responses in others:
+        if (factors := wrong.are_sum([wrong.published, responses])) is not None:
+            published, other = factors.tolist()
+            yield f"they are {published:.3g} times the published ones plus {other:.3g} times {name}"
+    terms = [wrong.published, *(responses for _, responses in others)]
+    if len(terms) > 2 and wrong.are_sum(terms) is not None:
+        names = ", ".join(name for name, _ in others)
+        yield f"they are a sum of the published ones and some of: {names}"
 
 
-def _known(
-    found: Mapping[str, Tensor], expected: Responses, names: Sequence[str]
-) -> tuple[list[Tensor], list[Tensor]]:
-    return [found[name] for name in names], [expected[name][0] for name in names]
+def _exchanged(wrong: WrongLayers) -> Mapping[str, str]:
+    """Return which other layer's published weights each wrong layer has; empty unless each has some."""
+    exchanged: dict[str, str] = {}
+    for name in wrong.found:
+        others = (
+            other
+            for other, (response, size) in wrong.published.items()
+            if other != name and response.any() and wrong.fits(name, response, size)
+        )
+        if (other := next(others, None)) is None:
+            return {}
+        exchanged[name] = other
+    return exchanged
+
+
+def _are_reordered(wrong: WrongLayers) -> bool:
+    """Return whether each layer has the published outputs in an order that is clearly another one."""
+    for name, values in wrong.found.items():
+        response, size = wrong.published[name]
+        if values.shape != response.shape or torch.dist(values, response) < MOVED * response.norm():
+            return False
+        highest = torch.full_like(size, float(size.max()))
+        if not wrong.agree(values.sort().values, response.sort().values, highest):
+            return False
+    return True

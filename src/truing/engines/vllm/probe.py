@@ -5,21 +5,16 @@ computes W r in float64, and the difference is measured in units of eps · Σ|W|
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Expected, Responses
-from truing.engines.vllm.layer_causes import (
-    Explain,
-    adapter_cause,
-    base_cause,
-    experts_cause,
-    layer_error,
-    stale_cause,
-)
+from truing.engines.vllm.layer_causes import Known, cause_of
 from truing.engines.vllm.probe_answer import ProbeAnswer, read_probe
+from truing.engines.vllm.wrong_layers import WrongLayers, layer_error
 from truing.errors import PublicationError
 
 BOUND = 8.0
@@ -31,8 +26,23 @@ EXPERTS_BOUND = 1.0
 
 REMEDY = "nothing was sampled with them: restart the engine, then `truing train --resume`"
 
-Earlier = Sequence[tuple[int, Expected]]
-"""Earlier publications, the newest first: version and responses to the same vectors."""
+Earlier = Sequence[tuple[str, Expected]]
+"""Other weights that the engine may hold, by what they are in words; the likeliest first."""
+
+OTHER_BASE = "they are of another model, or of a base that was changed after it was loaded"
+
+OTHER_EXPERTS = "its experts alone differ, as if a reload had left them unpacked or out"
+
+OTHER_ADAPTER = "the engine holds another adapter"
+
+ADAPTER_SCALED = "the adapter is scaled by {:.4g} times the declared alpha / rank"
+
+NEVER_DELIVERED, GONE, LEFT_OUT, HALF = (
+    "the adapter was never delivered, the engine holds zeros",
+    "the adapter is gone, the engine holds zeros",
+    "their part of the adapter is missing, the engine holds zeros",
+    "their A is the published one, and their B is zero",
+)
 
 
 def compare(
@@ -40,7 +50,7 @@ def compare(
     expected: Expected,
     dtype: torch.dtype,
     earlier: Earlier,
-    rounded: Callable[[], Responses],
+    rounded: Callable[[str], Expected] | None = None,
 ) -> dict[str, Any]:
     """Return the receipt: how many layers agree, and by how much the worst one differs.
 
@@ -49,8 +59,8 @@ def compare(
         expected: the trainer's responses.
         dtype: of the engine.
         earlier: what the engine held before, to recognise stale layers.
-        rounded: returns the responses of the trainer's layers and experts in bfloat16, to recognise
-            rounded ones.
+        rounded: returns the responses of the trainer's weights in a format of ``FORMATS``, to recognise it;
+            None if they were proven before, and are not there any more.
 
     Raises:
         PublicationError: A layer computes with other weights, or has no adapter or another one.
@@ -58,34 +68,39 @@ def compare(
     answer = read_probe(probes, expected)
     eps = torch.finfo(dtype).eps
     receipt: dict[str, Any] = {}
-    before = [(version, each.linear) for version, each in earlier]
 
-    def explain(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
-        return base_cause(found, rounded(), wrong, eps, BOUND)
+    def known(kind: str, otherwise: str, **words: Any) -> Known:
+        return Known(
+            otherwise,
+            earlier=[(name, getattr(each, kind)) for name, each in earlier],
+            rounded=rounded and (lambda name: getattr(rounded(name), kind)),
+            **words,
+        )
 
-    def explain_experts(found: Mapping[str, Tensor], _: Responses, wrong: Sequence[str]) -> str:
-        return experts_cause(found, rounded(), wrong, eps, EXPERTS_BOUND)
-
+    merged = [("the adapter", expected.delta), *((f"the adapter of {name}", e.delta) for name, e in earlier)]
+    base = known("linear", OTHER_BASE, added=[each for each in merged if each[1]])
     _check_proven(answer)
     _check_tied_head(answer.linear, expected, eps)
-    receipt["linear"] = _compare_layers(answer.linear, expected.linear, before, eps, explain)
-    receipt["tables"] = _compare_layers(answer.tables, expected.linear, before, eps, explain)
+    receipt["linear"] = _compare_layers(answer.linear, expected.linear, eps, base)
+    receipt["tables"] = _compare_layers(answer.tables, expected.linear, eps, base)
     if expected.experts:
         _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
-        before = [(version, each.experts) for version, each in earlier]
-        known = {name: each for name, each in answer.experts.items() if name in expected.experts}
-        receipt["experts"] = _compare_layers(
-            known, expected.experts, before, eps, explain_experts, EXPERTS_BOUND
-        )
-    receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, earlier)
+        found = {name: each for name, each in answer.experts.items() if name in expected.experts}
+        experts = known("experts", OTHER_EXPERTS)
+        receipt["experts"] = _compare_layers(found, expected.experts, eps, experts, EXPERTS_BOUND)
+    receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, known("vectors", OTHER_BASE), eps)
     optional = {*expected.tied, "lm_head"}
     _check_complete(expected.linear.keys() - answer.linear.keys() - optional, len(expected.linear), "weights")
     if expected.delta:
         _check_complete(expected.delta.keys() - answer.delta.keys(), len(expected.delta), "adapter")
-        before = [(version, each.down) for version, each in earlier]
-        _compare_layers(answer.down, expected.down, before, eps, adapter_cause)
-        before = [(version, each.delta) for version, each in earlier]
-        receipt["delta"] = _compare_layers(answer.delta, expected.delta, before, eps, adapter_cause)
+        words = {"scaled": ADAPTER_SCALED}
+        held = any(each.any() for each in (*answer.down.values(), *answer.delta.values()))
+        part = LEFT_OUT if held else NEVER_DELIVERED if rounded else GONE
+        down = known("down", OTHER_ADAPTER, zero=part, **words)
+        _compare_layers(answer.down, expected.down, eps, down)
+        up = HALF if answer.down else part
+        delta = known("delta", OTHER_ADAPTER, zero=up, **words)
+        receipt["delta"] = _compare_layers(answer.delta, expected.delta, eps, delta)
     _check_foreign(answer.foreign)
     return receipt
 
@@ -93,9 +108,8 @@ def compare(
 def _compare_layers(
     found: Mapping[str, Tensor],
     expected: Responses,
-    earlier: Sequence[tuple[int, Responses]],
     eps: float,
-    explain: Explain,
+    known: Known,
     bound: float = BOUND,
 ) -> dict[str, Any]:
     """Return the worst difference, in units of eps · Σ|W|, and its layer; raise if it is beyond rounding."""
@@ -104,7 +118,7 @@ def _compare_layers(
     if not wrong:
         worst = max(errors, key=lambda name: errors[name], default="")
         return {"layers": len(errors), "largest": round(errors.get(worst, 0.0), 3), "layer": worst}
-    cause = stale_cause(found, wrong, earlier, eps, bound) or explain(found, expected, wrong)
+    cause = cause_of(WrongLayers({name: found[name] for name in wrong}, expected, eps, bound), known)
     raise PublicationError(
         f"the engine computes with other weights than were published in {len(wrong)} of {len(errors)} layers:"
         f" {cause}",
@@ -165,21 +179,29 @@ def _check_foreign(adapted: Mapping[str, Tensor]) -> None:
 
 
 def _compare_vectors(
-    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], earlier: Earlier
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], known: Known, eps: float
 ) -> dict[str, Any]:
     """Compare biases and norms, element by element; they are loaded as they are."""
     wrong = [name for name, values in found.items() if not torch.equal(values, expected[name])]
     if not wrong:
         return {"compared": len(found), "unseen": sorted(expected.keys() - found.keys())[:3]}
-    stale = [
-        f": those of version {version}"
-        for version, each in earlier
-        if all(name in each.vectors and torch.equal(found[name], each.vectors[name]) for name in wrong)
-    ]
+    published = _elements(expected)
+    ones = {name: (torch.ones_like(values), torch.ones_like(values)) for name, values in expected.items()}
+    elements = replace(
+        known,
+        earlier=[(name, _elements(each)) for name, each in known.earlier],
+        added=[("a vector of ones", ones)],
+        rounded=known.rounded and (lambda name: _elements(known.rounded(name))),
+    )
+    cause = cause_of(WrongLayers({name: found[name] for name in wrong}, published, eps, 1.0), elements)
     raise PublicationError(
-        f"the engine holds other vectors than were published: {len(wrong)} of {len(found)}"
-        + "".join(stale[:1]),
+        f"the engine holds other vectors than were published: {len(wrong)} of {len(found)}: {cause}",
         got=f"{wrong[0]} differs",
         expected="the trainer's norms and biases, element by element",
         remedy=REMEDY,
     )
+
+
+def _elements(vectors: Mapping[str, Tensor]) -> Responses:
+    """Return vectors as responses: each element is rounded by itself."""
+    return {name: (values, values.abs()) for name, values in vectors.items()}

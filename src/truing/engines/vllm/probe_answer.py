@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from torch.nn import functional
 
 from truing.engines.vllm.expected_responses import Expected
 from truing.engines.vllm.joined_responses import joined, joined_down
-from truing.errors import EngineError
+from truing.errors import EngineError, TruingError
 
 
 @dataclass
@@ -23,6 +24,24 @@ class ProbeAnswer:
     down: dict[str, Tensor] = field(default_factory=dict)
     delta: dict[str, Tensor] = field(default_factory=dict)
     foreign: dict[str, Tensor] = field(default_factory=dict)
+
+
+def held_before(probes: Sequence[Mapping[str, Any]], published: Expected) -> list[tuple[str, Expected]]:
+    """Return what a server held before it loaded anything, as other weights; [] if that cannot be read."""
+    if not probes:
+        return []
+    try:
+        answer = read_probe(probes, published)
+    except TruingError:  # of another model, or not initialised; its weights are proven after the load
+        return []
+    linear = {name: (values, published.linear[name][1]) for name, values in answer.linear.items()}
+    experts = {
+        name: (values, published.experts[name][1])
+        for name, values in answer.experts.items()
+        if name in published.experts
+    }
+    held = Expected(linear, answer.vectors, experts)
+    return [("those that the server started with: it loaded nothing", held)]
 
 
 def read_probe(probes: Sequence[Mapping[str, Any]], expected: Expected) -> ProbeAnswer:
@@ -92,7 +111,12 @@ def _read_adapter(
         for slice_, part in enumerate(parts):
             if part in known:
                 down = joined_down(name, shares, slice_)
-                answer.down[part] = down[: len(expected.down[part][0])]
+                answer.down[part] = _of_length(down, len(expected.down[part][0]))
+
+
+def _of_length(values: Tensor, length: int) -> Tensor:
+    """Return values without those of a slot's unused rank, or with zeros for a rank that it lacks."""
+    return functional.pad(values, (0, length - len(values)))
 
 
 def _split(values: Tensor, parts: Sequence[str], lengths: Mapping[str, int]) -> dict[str, Tensor]:

@@ -6,25 +6,28 @@ sampled turns under the declared sampling parameters. The server's version is co
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
 
 from truing.engines.base import Request
-from truing.engines.vllm.canary import TOLERANCE, agreeing_share, compare_rows
-from truing.engines.vllm.canary_turns import compare_turns
+from truing.engines.vllm.canary import OTHER_FORWARD, TOLERANCE, agreeing_share, compare_rows
+from truing.engines.vllm.canary_turns import compare_turns, nearest
 from truing.engines.vllm.client import ServerLostError, VllmClient
 from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
-from truing.engines.vllm.expected_responses import Responses, expected_responses
+from truing.engines.vllm.expected_responses import Expected, expected_responses
+from truing.engines.vllm.number_formats import FORMATS
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.probe import compare
+from truing.engines.vllm.probe_answer import held_before
 from truing.engines.vllm.publication import Publication
-from truing.engines.vllm.turn_causes import Turn
+from truing.engines.vllm.repeated_turns import compare_repeated
+from truing.engines.vllm.turn_causes import Turn, other_prompts
 from truing.errors import EngineError, PublicationError
 from truing.types.sampling_params import SamplingParams
 
@@ -83,6 +86,41 @@ def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[s
             client.post("/v1/unload_lora_adapter", {"lora_name": other})
 
 
+class Start(NamedTuple):
+    """What a server that has started is proven with besides."""
+
+    prompt: Tensor  # a long one
+    held: Sequence[
+        Mapping[str, Any]
+    ]  # the answer to a probe of its base before it loaded anything; may be []
+
+
+def probe(client: VllmClient, publication: Publication) -> list[dict[str, Any]]:
+    """Return what each worker of a server computes with."""
+    return client.call_workers(
+        "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
+    )
+
+
+def check_kept(client: VllmClient, proven: Publication) -> None:
+    """Raise unless a server still computes with what was proven last.
+
+    Raises:
+        PublicationError: Its weights have changed since, and answers were sampled with them.
+    """
+    try:
+        compare(probe(client, proven), proven.expected, proven.dtype, proven.other_weights())
+    except PublicationError as error:
+        raise PublicationError(
+            f"weights of version {proven.version} were proven, and the engine changed them since:"
+            f" {error.what}",
+            got=error.got,
+            expected=error.expected,
+            remedy="answers of the last step may be those of other weights: `truing doctor RUN` says which"
+            " updates they reached; restart the engine, then `truing train --resume`",
+        ) from error
+
+
 def prove(
     client: VllmClient,
     generate: Generate,
@@ -90,7 +128,7 @@ def prove(
     publication: Publication,
     policy: nn.Module,
     sampling_params: SamplingParams,
-    more_prompts: Sequence[Tensor] = (),
+    start: Start | None = None,
 ) -> dict[str, Any]:
     """Compare a server with the publication; return the receipt, and set the server's version.
 
@@ -101,31 +139,31 @@ def prove(
         publication: what it has loaded.
         policy: with the published weights.
         sampling_params: the declared ones.
-        more_prompts: of sampled turns, beside those of the publication.
+        start: of a server that has proven nothing since it started.
 
     Raises:
         PublicationError: It computes something else.
         NonFiniteError: It computes NaN.
     """
     name, rows = publication.adapter or model, publication.rows
-    probes = client.call_workers(
-        "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
-    )
-    earlier = [(past.version, past.expected) for past in publication.earlier]
+    held = held_before(start.held, publication.expected) if start else []
+    others = [*publication.other_weights(), *held]
 
-    def rounded() -> Responses:
-        in_bfloat16 = expected_responses(policy, torch.bfloat16, publication.seed, None)
-        return {**in_bfloat16.linear, **in_bfloat16.experts}
+    @cache
+    def rounded(words: str) -> Expected:
+        return expected_responses(policy, FORMATS[words], publication.seed, None)
 
     receipt: dict[str, Any] = {
         "version": publication.version,
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": compare(probes, publication.expected, publication.dtype, earlier, rounded),
+        "layers": compare(
+            probe(client, publication), publication.expected, publication.dtype, others, rounded
+        ),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
-    prompts = [*publication.prompts, *more_prompts]
+    prompts = [*publication.prompts, *([start.prompt] if start else [])]
     sample = partial(_sample_turns, generate, name, publication, prompts, sampling_params)
     turns = sample()  # before rows are scored: a NaN is named with its token
 
@@ -134,10 +172,19 @@ def prove(
         return torch.cat([_row_logprobs(client, name, row) for row in rows])
 
     share = agreeing_share(publication.dtype, mixture=bool(publication.expected.experts))
-    scores, others = publication.scores, publication.other_scores()
-    receipt["rows"] = compare_rows(found(), scores, others, tolerance, found, share)
+
+    def otherwise() -> str:
+        return nearest(other_prompts(policy, turns, sampling_params), tolerance) or OTHER_FORWARD
+
+    scores = publication.scores
+    receipt["rows"] = compare_rows(
+        found(), scores, publication.other_scores(), tolerance, found, share, otherwise
+    )
     uncached = partial(sample, cache_salt=uuid4().hex)
     receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
+    if start:
+        again = sample(series="again")
+        compare_repeated(policy, turns, again, sampling_params, tolerance)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
     return receipt
 
@@ -156,10 +203,11 @@ def _sample_turns(
     publication: Publication,
     prompts: Sequence[Tensor],
     params: SamplingParams,
+    series: str = "",
     **options: Any,
 ) -> list[Turn]:
-    """Return turns that the engine samples after the prompts, all at one time."""
-    key = publication.version, publication.weight_digest
+    """Return turns that the engine samples after the prompts, all at one time; each series has its seeds."""
+    key = publication.version, publication.weight_digest, *([series] if series else [])
     requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(prompts)]
 
     def turn(request: Request) -> Turn:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from truing.engines.vllm.canary import canary_prompts, canary_rows, row_scores
 from truing.engines.vllm.expected_responses import Expected, expected_responses
+from truing.engines.vllm.number_formats import as_dtype
 from truing.engines.vllm.sent_weights import surviving_share, trained_weights, write_weights
 from truing.models.lora import adapter_is_zero, without_adapter
 from truing.utils.rng import seed_of
@@ -45,6 +46,16 @@ class Publication:
     base_scores: Tensor | None  # of the rows, without the adapter
     earlier: Sequence[Past]  # the newest first
     surviving: float  # share of changed elements that differ in the engine's dtype; NaN if none changed
+
+    def other_weights(self) -> list[tuple[str, Expected]]:
+        """Return what an engine may hold instead, by what it is, in words; the newest comes first."""
+        return [
+            (
+                f"the weights of version {past.version}, {age} publication{'s' * (age > 1)} before",
+                past.expected,
+            )
+            for age, past in enumerate(self.earlier, start=1)
+        ]
 
     def other_scores(self) -> dict[str, Tensor]:
         """Return the rows' scores by other weights, by what they are; the likeliest cause comes first."""
@@ -83,7 +94,7 @@ def prepare(
         adapter=f"truing-{version}-{weight_digest}" if has_adapter else "",
         seed=seed,
         dtype=dtype,
-        expected=expected_responses(policy, dtype, seed, base),
+        expected=expected_responses(policy, as_dtype(dtype), seed, base),
         rows=rows,
         prompts=canary_prompts(policy),
         scores=scores,

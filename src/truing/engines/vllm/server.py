@@ -1,8 +1,8 @@
 """A vLLM server: started by Truing or found running, what it is, and which weights it holds."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from truing.config import Recipe
 from truing.engines.vllm.canary import long_prompt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
 from truing.engines.vllm.moe import begin_routes, with_routes
-from truing.engines.vllm.proof import GENERATE, load, prove
+from truing.engines.vllm.proof import GENERATE, Start, check_kept, load, probe, prove
 from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.server_facts import ServerFacts, check_server
 from truing.engines.vllm.server_process import (
@@ -26,7 +26,7 @@ from truing.engines.vllm.server_process import (
     server_variables,
     visible_gpus,
 )
-from truing.errors import EngineError
+from truing.errors import EngineError, PublicationError
 from truing.types.sampling_params import SamplingParams
 
 StartProcess = Callable[[], ServerProcess]
@@ -123,13 +123,37 @@ class Server:
     def publish(
         self, publication: Publication, policy: nn.Module, sampling_params: SamplingParams
     ) -> Mapping[str, Any]:
-        """Load a publication, prove it, and return the receipt; after a start also with a long prompt."""
-        load(self.client, publication, self._adapters)
-        self._adapters = [publication.adapter] if publication.adapter else []
-        more = [long_prompt(policy, self.context_length)] if self._is_new else []
-        receipt = prove(self.client, self.generate, self.model, publication, policy, sampling_params, more)
+        """Load a publication, prove it, and return the receipt.
+
+        A server that has started is proven further; another one must still hold what was proven before.
+        """
+        start = self._start_of_proof(publication, policy) if self._is_new else None
+        with self._named():
+            if self._proven is not None:
+                check_kept(self.client, self._proven)
+            load(self.client, publication, self._adapters)
+            self._adapters = [publication.adapter] if publication.adapter else []
+            receipt = prove(
+                self.client, self.generate, self.model, publication, policy, sampling_params, start
+            )
         self._proven, self._is_new = publication, False
         return receipt
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name this server in a failed proof: there may be several."""
+        try:
+            yield
+        except PublicationError as error:
+            got = f"{error.got}, at {self.url}"
+            raise PublicationError(
+                error.what, got=got, expected=error.expected, remedy=error.remedy
+            ) from error
+
+    def _start_of_proof(self, publication: Publication, policy: nn.Module) -> Start:
+        """Return what a server that has started is proven with besides, before it loads anything."""
+        prompt = long_prompt(policy, self.context_length)
+        return Start(prompt, [] if publication.adapter else probe(self.client, publication))
 
     def sleep(self) -> None:
         """Free the server's memory; weights that are sent again at each publication are dropped."""

@@ -1,6 +1,7 @@
 """What an engine may do wrong with sampled turns: each is tried on the turns of a failed proof."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from truing.engines.base import Completion, Request
 from truing.engines.vllm.canary import MIXTURE_SHARE, canary_sample, largest, sample_scores
+from truing.engines.vllm.turn_settings import Alternative, own_settings, turn_logits
 from truing.models.forward.collate import collate
 from truing.models.forward.route_support import is_moe
 from truing.models.forward.score import causal_model, distributions
@@ -18,14 +20,10 @@ from truing.types.sample import Sample
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.token import NO_ROUTE, Support
 
-TEMPERATURES = tuple(round(0.05 * i, 2) for i in range(2, 41))
-REPETITION_PENALTIES = tuple(round(1 + 0.05 * i, 2) for i in range(1, 11))
-"""Values that a server may have of its own, in a generation_config.json for example."""
+KEPT = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 100, 128)
+"""Ids to which an engine may cut prompts on the left."""
 
 Turn = tuple[Request, Completion]
-
-Alternative = tuple[float, str]
-"""How far the turns are from it, nats, and a sentence about it."""
 
 
 def distance(
@@ -36,8 +34,13 @@ def distance(
         return inf
     scored = sample_scores(policy, _samples(turns, params, penalize_prompt=penalize_prompt))
     # near a tie a mixture without routes on record may take other experts, and then scores a token otherwise
-    apart = is_moe(causal_model(policy)) and any(turn.routes is None for _, turn in turns)
+    apart = is_moe(causal_model(policy)) and not all(_is_routed(turn) for _, turn in turns)
     return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
+
+
+def _is_routed(turn: Completion) -> bool:
+    """Return whether each token has its routes on record but the last; those of a cached prompt may lack."""
+    return turn.routes is not None and not bool((turn.routes[:-1] == NO_ROUTE).any())
 
 
 def without_routes(turns: Sequence[Turn]) -> list[Turn]:
@@ -54,16 +57,39 @@ def alternatives(policy: nn.Module, turns: Sequence[Turn], params: SamplingParam
     """Yield what an engine may do wrong."""
     for name, other in _other_params(params).items():
         yield distance(policy, turns, other), f"they are those {name}"
-    for penalty in REPETITION_PENALTIES:
-        other = replace(params, repetition_penalty=penalty)
-        name = f"they are those of repetition penalty {penalty}, which counts the prompt"
-        yield distance(policy, turns, other, penalize_prompt=True), name
     for shift in (1, -1):
         moved = [(request, replace(turn, token_ids=turn.token_ids - shift)) for request, turn in turns]
         yield distance(policy, moved, params), f"its ids are off by {shift:+d}"
     yield from _other_routes(policy, turns, params)
     if _in_vocabulary(policy, turns):
         yield from _other_numbers(policy, turns, params)
+        logits = turn_logits(policy, _samples(turns, params), [turn.logprob for _, turn in turns])
+        yield from own_settings(logits, params)
+        yield from other_prompts(policy, turns, params)
+
+
+def other_prompts(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
+    """Yield prompts that an engine may read in place of those that were sent."""
+    bos = causal_model(policy).config.get_text_config().bos_token_id
+    changes: dict[str, Callable[[Tensor], Tensor]] = {
+        "it reads the first id of a prompt twice": lambda ids: torch.cat([ids[:1], ids]),
+        "it reads a prompt without its first id": lambda ids: ids[1:],
+        "it reads a prompt without its last id": lambda ids: ids[:-1],
+    }
+    if bos is not None:
+        changes["it reads a prompt with a BOS token before it"] = lambda ids: torch.cat(
+            [ids.new_tensor([bos]), ids]
+        )
+    longest = max((len(request.prompt_ids) for request, _ in turns), default=0)
+    for kept in KEPT:
+        if kept < longest:
+            changes[f"it reads the last {kept} ids of a prompt alone"] = lambda ids, kept=kept: ids[-kept:]
+    for words, change in changes.items():
+        if all(len(change(request.prompt_ids)) for request, _ in turns):
+            changed = [
+                (replace(request, prompt_ids=change(request.prompt_ids)), turn) for request, turn in turns
+            ]
+            yield distance(policy, without_routes(changed), params), words
 
 
 def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> float:
@@ -77,6 +103,13 @@ def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) 
     orders = permutations(range(len(turns)))
     next(orders)  # each answer with its own request
     return min((max(row[j] for row, j in zip(table, order, strict=True)) for order in orders), default=inf)
+
+
+def likeliest_ids(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[bool]:
+    """Return for each turn whether it has the likeliest id at each token."""
+    samples = _samples(turns, params)
+    best, own = _likeliest(policy, samples), sample_scores(policy, samples)
+    return [bool((a - b <= 1e-6).all()) for a, b in zip(best, own, strict=True)]
 
 
 def _other_routes(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
@@ -106,7 +139,6 @@ def _other_params(params: SamplingParams) -> Mapping[str, SamplingParams]:
     others["of the whole distribution, without top-k, top-p or min-p"] = replace(
         params, top_k=RAW.top_k, top_p=RAW.top_p, min_p=RAW.min_p
     )
-    others |= {f"of temperature {value}": replace(params, temperature=value) for value in TEMPERATURES}
     return {name: other for name, other in others.items() if other != params}
 
 
@@ -118,6 +150,19 @@ def _other_numbers(policy: nn.Module, turns: Sequence[Turn], params: SamplingPar
         if all(map(partial(_is_rounded, dtype=dtype), found, scored)):
             yield 0.0, f"they are rounded to {str(dtype).removeprefix('torch.')}"
     likeliest = _likeliest(policy, samples)
+    yield (
+        _largest([torch.zeros_like(each) for each in found], found),
+        "they are all 0, as where nothing is computed",
+    )
+    yield (
+        _largest([each.cumsum(0) for each in scored], found),
+        "they are sums over the tokens of a turn so far",
+    )
+    means = [each.mean().expand_as(each) for each in scored]
+    yield _largest(means, found), "they are the mean over the tokens of a turn"
+    for base in (2, 10):
+        others = [each / math.log(base) for each in scored]
+        yield _largest(others, found), f"they are logarithms to base {base}, not natural ones"
     yield _largest(likeliest, found), "they are those of the likeliest id, not of the sampled one"
     if any(len(each) > 1 for each in found):
         yield _largest([t[:-1] for t in scored], [t[1:] for t in found]), "they are those of the token before"

@@ -17,6 +17,7 @@ FAULT = Fault(
     numbers=(85,),
     what="vLLM drops the adapter after its publication was proven",
     plant=lambda: patched("truing.faults.fake_vllm.app:FakeServer.update_version", _wrong),
-    expected=("SMP004", "RAT002"),
+    expected=("SMP011", "SMP004", "RAT002"),
     changes=VLLM_LORA,
+    refusal="were proven, and the engine changed them since",
 )

@@ -24,6 +24,6 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.weights:HeldModel.load_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="or of a base that was changed after it was loaded",
+    refusal="plus 0.01 times the adapter of the weights of version 3",
     seen=("trl#6688",),
 )

@@ -16,6 +16,7 @@ FAULT = Fault(
     numbers=(64,),
     what="vLLM samples every answer with the same random numbers",
     plant=lambda: patched("truing.faults.fake_vllm.app:FakeServer.sample", _wrong),
-    expected=("SMP008",),
+    expected=("SMP008", "SMP011"),
     changes=VLLM_LORA,
+    refusal="the engine gives equal answers to equal prompts, although their seeds differ",
 )

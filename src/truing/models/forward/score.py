@@ -117,6 +117,18 @@ def distributions(
 
     An impossible id has −∞. All rows have the same sampling parameters.
     """
+    for places, logits_KV in processed(model, batch, mask_BT):
+        yield places, logits_KV.double().log_softmax(1)
+
+
+@torch.no_grad()
+def processed(
+    model: nn.Module, batch: Batch, mask_BT: Tensor
+) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
+    """Yield the logits that tokens are sampled from, [K, V] float32: the model's own under ``RAW``.
+
+    An impossible id has −∞. All rows have the same sampling parameters.
+    """
     causal = causal_model(model)
     index_2N = mask_BT.cpu().nonzero().T
     with autocast(causal):
@@ -130,7 +142,7 @@ def distributions(
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
         logits_KV = transform(in_forward(causal, lambda part=part: head(hidden_ND[part])).float(), part)
-        yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
+        yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV
 
 
 def autocast(causal: PreTrainedModel) -> torch.autocast:

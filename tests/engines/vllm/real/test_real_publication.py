@@ -12,7 +12,7 @@ from truing.models.digest import quick_sum
 from truing.models.lora import trainable_parameters
 
 ADAPTER_FAULTS = {
-    "zeroed": "the adapter was never delivered, the engine holds zeros",
+    "zeroed": "their A is the published one, and their B is zero",
     "scaled": "the adapter is scaled by 2 times the declared alpha / rank",
     "layer_dropped": "their part of the adapter is missing, the engine holds zeros",
     "stale": "they are the weights of version 2, 1 publication before",

@@ -1,0 +1,48 @@
+"""Formats of fewer bits that weights may pass through on their way, each as a function of a weight."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+Cast = Callable[[Tensor], Tensor]
+"""From a weight to what is left of it in a format, in any dtype that holds it."""
+
+LARGEST_FLOAT8, LARGEST_INT8 = 448.0, 127.0
+"""Largest number of float8 (e4m3), and of a symmetric int8."""
+
+
+def as_dtype(dtype: torch.dtype) -> Cast:
+    """Return the cast to a dtype."""
+    return lambda weight: weight.to(dtype)
+
+
+def _by_way_of(dtype: torch.dtype) -> Cast:
+    return lambda weight: weight.to(dtype).float()
+
+
+def _float8(weight: Tensor, over: tuple[int, ...]) -> Tensor:
+    """Quantize with a scale for all numbers along some dimensions."""
+    scale = weight.float().abs().amax(over, keepdim=True).clamp(min=1e-12) / LARGEST_FLOAT8
+    return (weight / scale).to(torch.float8_e4m3fn).float() * scale
+
+
+def _int8(weight: Tensor) -> Tensor:
+    scale = weight.float().abs().amax(-1, keepdim=True).clamp(min=1e-12) / LARGEST_INT8
+    return (weight / scale).round() * scale
+
+
+def _by_tensor(weight: Tensor) -> Tensor:
+    return _float8(weight, tuple(range(max(0, weight.dim() - 2), weight.dim())))
+
+
+FORMATS: Mapping[str, Cast] = {
+    "rounded to bfloat16, which loses small updates": _by_way_of(torch.bfloat16),
+    "rounded to float16": _by_way_of(torch.float16),
+    "rounded to float8": _by_way_of(torch.float8_e4m3fn),
+    "quantized to float8, with a scale for each tensor": _by_tensor,
+    "quantized to float8, with a scale for each row": partial(_float8, over=(-1,)),
+    "quantized to int8, with a scale for each row": _int8,
+}
+"""By what weights are in it, in words."""

@@ -161,7 +161,7 @@ def test_a_run_that_is_rolled_back_or_restarted_is_still_followed(finished, tmp_
         ("events.jsonl", '{"time": 1.0, "kind": "finding", "payload": {"code": "X"}}', "finding without"),
         ("events.jsonl", "no json", "is damaged"),
         ("steps.jsonl", "no json", "is damaged"),
-        ("run.json", "[]", "lacks what it should hold"),
+        ("run.json", "[]", "is damaged"),
         ("run.json", "{", "is damaged"),
     ],
 )

@@ -28,22 +28,22 @@ def ctrl_c():
 
 
 def test_the_first_waits_and_the_second_does_not():
-    patience = DeferredInterrupt()
-    with patience:
+    interrupt = DeferredInterrupt()
+    with interrupt:
         ctrl_c()
-        assert patience.requested
+        assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
             ctrl_c()
     with pytest.raises(KeyboardInterrupt):
-        patience.raise_if_requested()
+        interrupt.raise_if_requested()
 
 
 def test_what_can_be_left_is_left_at_once():
-    patience = DeferredInterrupt()
-    with patience, pytest.raises(KeyboardInterrupt), patience.interruptible():
+    interrupt = DeferredInterrupt()
+    with interrupt, pytest.raises(KeyboardInterrupt), interrupt.interruptible():
         ctrl_c()
-    assert not patience.requested
-    patience.raise_if_requested()
+    assert not interrupt.requested
+    interrupt.raise_if_requested()
 
 
 def test_outside_it_everything_is_as_it_was():
@@ -58,10 +58,10 @@ def test_outside_it_everything_is_as_it_was():
 def test_what_is_ignored_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        patience = DeferredInterrupt()
-        with patience:
+        interrupt = DeferredInterrupt()
+        with interrupt:
             ctrl_c()
-        patience.raise_if_requested()
+        interrupt.raise_if_requested()
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -3,7 +3,7 @@
 One thread makes all calls while they return quickly; others join if calls have to wait. A thread per call
 would cost more than most calls take. The thread of an overdue call gets an exception, which ends loops. One
 that waits stays behind as a daemon, and its episode ends, since the call may still change it. One that blocks
-the interpreter, and a reward that waits, end the run after PATIENCE limits. ``process_workers.py`` stops what
+the interpreter, and a reward that waits, end the run after MAX_TIMEOUTS limits. ``process_workers.py`` stops what
 hangs.
 """
 
@@ -33,7 +33,7 @@ MAX_WORKERS = 16
 GROW_AFTER = 0.005
 """Seconds until another thread joins."""
 
-PATIENCE = 10.0
+MAX_TIMEOUTS = 10.0
 """Time limits of a call for which the run waits where only its end would stop the call."""
 
 REMEDY = (
@@ -134,7 +134,7 @@ class WorkerPool(Generic[T]):
             if not self._waiting:
                 return None
             index, call, name = self._waiting.popleft()
-            watched = watchdog.begin(name, PATIENCE * self.timeout, REMEDY)
+            watched = watchdog.begin(name, MAX_TIMEOUTS * self.timeout, REMEDY)
             self._started[index] = _Started(time.monotonic(), threading.get_ident(), watched)
             return index, call
 
@@ -174,9 +174,9 @@ class ThreadWorkers:
         """Return the reward of a rollout.
 
         Raises:
-            RewardError: It takes PATIENCE time limits.
+            RewardError: It takes MAX_TIMEOUTS time limits.
         """
-        call, seconds = EnvCall("grade", 0, rollout), PATIENCE * self._timeout
+        call, seconds = EnvCall("grade", 0, rollout), MAX_TIMEOUTS * self._timeout
         try:
             with time_limit(seconds, str(call), REMEDY):
                 return self._table.run(call)

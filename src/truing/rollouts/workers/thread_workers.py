@@ -3,8 +3,8 @@
 One thread makes all calls while they return quickly; others join if calls have to wait. A thread per call
 would cost more than most calls take. The thread of an overdue call gets an exception, which ends loops. One
 that waits stays behind as a daemon, and its episode ends, since the call may still change it. One that blocks
-the interpreter, and a reward that waits, end the run after MAX_TIMEOUTS limits. ``process_workers.py`` stops what
-hangs.
+the interpreter, and a reward that waits, end the run after MAX_TIMEOUTS limits. ``process_workers.py`` stops
+what hangs.
 """
 
 import threading

@@ -21,7 +21,7 @@ from truing.board.server import make_app
 ARGS = ("gpu", "quic", "background-networking", "component-update", "sync")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 NONE = "these tests need Chromium: apt-get install chromium, or name one in TRUING_CHROMIUM"
-MAX_TIMEOUTS = 15_000
+TIMEOUT_MS = 15_000
 """Milliseconds that a page may take to be what it is to be."""
 
 STYLE = re.compile(r"Applying inline style violates the following Content Security Policy directive")
@@ -46,7 +46,7 @@ class Chromium:
             result = executable()
             if result is None:
                 pytest.fail(NONE, pytrace=False)
-            expect.set_options(timeout=MAX_TIMEOUTS)
+            expect.set_options(timeout=TIMEOUT_MS)
             self._playwright = sync_playwright().start()
             flags = [*(f"--disable-{each}" for each in ARGS), "--no-first-run"]
             self._browser = self._playwright.chromium.launch(executable_path=result, args=flags)
@@ -90,7 +90,7 @@ class Visit:
     asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.set_default_timeout(MAX_TIMEOUTS)
+        self.page.set_default_timeout(TIMEOUT_MS)
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.wrong.append(f"page error: {error}"))
         self.page.on("dialog", self._dialog)

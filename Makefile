@@ -91,9 +91,8 @@ test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
 # The wheel, as a user installs it: with what it asks for and nothing else. It resolves on each Python that it allows.
 test-wheel: .venv/.dev wheel
 	TRUING_WHEEL=$(CURDIR)/.venv/wheel $(BIN)/pytest -n 0 --durations 20 -m wheel
-	for version in 3.11 3.12 3.13 3.14; do \
-	  $(BIN)/uv pip compile -q --all-extras --python-version $$version -c $(CONSTRAINTS) pyproject.toml -o /dev/null \
-	  || exit 1; done
+	printf "%s\n" 3.11 3.12 3.13 3.14 | xargs -P 4 -I VERSION $(BIN)/uv pip compile -q --all-extras \
+	  --python-version VERSION -c $(CONSTRAINTS) pyproject.toml -o /dev/null
 
 # Wheel and source distribution in build/dist, and the wheel in an environment of its own.
 wheel: | $(BIN)/uv

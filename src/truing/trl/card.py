@@ -75,7 +75,7 @@ def _proofs(run: Path) -> str:
     results = diagnose_run(run).results()
     checked = [result for result in results if result.steps]
     found = [result for result in checked if result.verdict is not Verdict.CLEAN]
-    text = f"{len(checked)} of {len(results)} rules checked the updates of this run (`truing doctor`)."
+    text = f"{len(checked)} of {len(results)} rules checked the updates of this run (`truing check RUN`)."
     if not found:
         return f"{text} None has a finding."
     lines = [f"- {result.code}: {result.verdict.value}" for result in found]

@@ -116,7 +116,7 @@ def check_kept(client: VllmClient, proven: Publication) -> None:
             f" {error.what}",
             got=error.got,
             expected=error.expected,
-            remedy="answers of the last step may be those of other weights: `truing doctor RUN` says which"
+            remedy="answers of the last step may be those of other weights: `truing check RUN` says which"
             " updates they reached; restart the engine, then `truing train --resume`",
         ) from error
 

@@ -8,7 +8,8 @@ from transformers import LlamaForCausalLM
 
 from truing.engines.vllm.expected_responses import expected_responses
 from truing.engines.vllm.number_formats import FORMATS, as_dtype
-from truing.engines.vllm.probe import compare
+from truing.engines.vllm.probe import compare_adapter, compare_base
+from truing.engines.vllm.probe_answer import read_probe
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError, PublicationError
 from truing.faults.fake_vllm.options import Options
@@ -42,13 +43,14 @@ def rounded_of(model):
 
 def compared(model, workers, adapter=False, **changes):
     probes = [worker.truing_probe(seed=SEED, adapter=adapter, base=True) | changes for worker in workers]
-    return compare(
-        probes,
-        expected_responses(model, as_dtype(torch.float32), SEED, None),
-        torch.float32,
-        [],
-        rounded_of(model),
-    )
+    return compare(probes, model)
+
+
+def compare(probes, model):
+    expected = expected_responses(model, as_dtype(torch.float32), SEED, None)
+    known = expected, torch.float32, [], rounded_of(model)
+    answer = read_probe(probes, expected)
+    return compare_base(answer, *known) | compare_adapter(answer, *known)
 
 
 def load_adapter(held, policy, folder):
@@ -148,10 +150,4 @@ def test_a_layer_that_the_engine_lacks_is_named(biased):
         del probe["linear"]["model.layers.1.self_attn.qkv_proj"]
         del probe["vectors"]["model.layers.1.self_attn.qkv_proj.bias"]
     with pytest.raises(PublicationError, match="no weights for 3 of 16 layers"):
-        compare(
-            probes,
-            expected_responses(model, as_dtype(torch.float32), SEED, None),
-            torch.float32,
-            [],
-            rounded_of(model),
-        )
+        compare(probes, model)

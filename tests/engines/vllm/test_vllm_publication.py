@@ -100,9 +100,10 @@ def test_a_worker_with_other_weights_is_named(served, opened, train, layer, outp
 
     def wrong(**arguments):
         found = probe(**arguments)
-        values = decoded(found["linear"][layer]["values"])
-        values[output] += 1e-2
-        found["linear"][layer]["values"] = base64.b64encode(values.numpy().tobytes()).decode()
+        for answer in [found["linear"][layer]] if arguments["base"] else []:
+            values = decoded(answer["values"])
+            values[output] += 1e-2
+            answer["values"] = base64.b64encode(values.numpy().tobytes()).decode()
         return found
 
     server.fake.workers[1].truing_probe = wrong
@@ -291,16 +292,35 @@ def test_a_failed_proof_names_the_server(served, opened, train):
     assert second.url in str(error.value.got)
 
 
-def test_what_was_proven_must_stay_until_the_next_publication(served, opened, train):
+def forget_adapter(model):
+    model.slot = {}
+
+
+def change_layer(model):
+    with torch.no_grad():
+        next(iter(model.layers.values())).weight.mul_(1.05)
+
+
+@pytest.mark.parametrize(
+    ("lora", "change", "cause"),
+    [
+        ({"rank": 4}, forget_adapter, "the adapter is gone"),
+        ({"rank": 4}, change_layer, "in 1 of 16 layers: they are scaled by 1.05"),
+        ({}, change_layer, "in 1 of 16 layers: they are scaled by 1.05"),
+    ],
+    ids=["adapter", "base", "full"],
+)
+def test_what_was_proven_must_stay_until_the_next_publication(served, opened, train, lora, change, cause):
     server = served()
-    engine, policy = opened(server.url, lora={"rank": 4})
+    engine, policy = opened(server.url, **({"lora": lora} if lora else {}))
     train(policy)
     engine.publish(policy, 1, "one")
-    server.fake.model.slot = {}
+    change(server.fake.model)
     train(policy, 1)
-    message = "version 1 were proven, and the engine changed them since.*the adapter is gone"
-    with pytest.raises(PublicationError, match=message):
+    message = f"version 1 were proven, and the engine changed them since.*{cause}"
+    with pytest.raises(PublicationError, match=message) as error:
         engine.publish(policy, 2, "two")
+    assert "answers of the last step may be those of other weights" in error.value.remedy
 
 
 def test_a_server_that_has_started_samples_everything_twice(served, opened, monkeypatch):

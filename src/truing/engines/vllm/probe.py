@@ -13,7 +13,7 @@ from torch import Tensor
 
 from truing.engines.vllm.expected_responses import Expected, Responses
 from truing.engines.vllm.layer_causes import Known, cause_of
-from truing.engines.vllm.probe_answer import ProbeAnswer, read_probe
+from truing.engines.vllm.probe_answer import ProbeAnswer
 from truing.engines.vllm.wrong_layers import WrongLayers, layer_error
 from truing.errors import PublicationError
 
@@ -28,6 +28,9 @@ REMEDY = "nothing was sampled with them: restart the engine, then `truing train 
 
 Earlier = Sequence[tuple[str, Expected]]
 """Other weights that the engine may hold, by what they are in words; the likeliest first."""
+
+Rounded = Callable[[str], Expected]
+"""From a format of ``FORMATS`` to the responses of the trainer's weights in it."""
 
 OTHER_BASE = "they are of another model, or of a base that was changed after it was loaded"
 
@@ -45,40 +48,30 @@ NEVER_DELIVERED, GONE, LEFT_OUT, HALF = (
 )
 
 
-def compare(
-    probes: Sequence[Mapping[str, Any]],
+def compare_base(
+    answer: ProbeAnswer,
     expected: Expected,
     dtype: torch.dtype,
     earlier: Earlier,
-    rounded: Callable[[str], Expected] | None = None,
+    rounded: Rounded | None = None,
 ) -> dict[str, Any]:
-    """Return the receipt: how many layers agree, and by how much the worst one differs.
+    """Return the receipt of all weights but the adapter's: how many agree, and by how much the worst differs.
 
     Args:
-        probes: the answers of the engine's workers.
+        answer: of the engine's workers.
         expected: the trainer's responses.
         dtype: of the engine.
         earlier: what the engine held before, to recognise stale layers.
         rounded: returns the responses of the trainer's weights in a format of ``FORMATS``, to recognise it;
-            None if they were proven before, and are not there any more.
+            None if the trainer does not have them any more.
 
     Raises:
-        PublicationError: A layer computes with other weights, or has no adapter or another one.
+        PublicationError: A layer computes with other weights.
     """
-    answer = read_probe(probes, expected)
     eps = torch.finfo(dtype).eps
     receipt: dict[str, Any] = {}
-
-    def known(kind: str, otherwise: str, **words: Any) -> Known:
-        return Known(
-            otherwise,
-            earlier=[(name, getattr(each, kind)) for name, each in earlier],
-            rounded=rounded and (lambda name: getattr(rounded(name), kind)),
-            **words,
-        )
-
     merged = [("the adapter", expected.delta), *((f"the adapter of {name}", e.delta) for name, e in earlier)]
-    base = known("linear", OTHER_BASE, added=[each for each in merged if each[1]])
+    base = replace(_known("linear", OTHER_BASE, earlier, rounded), added=[each for each in merged if each[1]])
     _check_proven(answer)
     _check_tied_head(answer.linear, expected, eps)
     receipt["linear"] = _compare_layers(answer.linear, expected.linear, eps, base)
@@ -86,23 +79,49 @@ def compare(
     if expected.experts:
         _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
         found = {name: each for name, each in answer.experts.items() if name in expected.experts}
-        experts = known("experts", OTHER_EXPERTS)
+        experts = _known("experts", OTHER_EXPERTS, earlier, rounded)
         receipt["experts"] = _compare_layers(found, expected.experts, eps, experts, EXPERTS_BOUND)
-    receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, known("vectors", OTHER_BASE), eps)
+    vectors = _known("vectors", OTHER_BASE, earlier, rounded)
+    receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, vectors, eps)
     optional = {*expected.tied, "lm_head"}
     _check_complete(expected.linear.keys() - answer.linear.keys() - optional, len(expected.linear), "weights")
+    return receipt
+
+
+def compare_adapter(
+    answer: ProbeAnswer,
+    expected: Expected,
+    dtype: torch.dtype,
+    earlier: Earlier,
+    rounded: Rounded | None = None,
+) -> dict[str, Any]:
+    """Return the receipt of the adapter, as ``compare_base``; empty without an adapter.
+
+    Raises:
+        PublicationError: The engine has no adapter, another one, or one of a layer that the trainer lacks.
+    """
+    eps = torch.finfo(dtype).eps
+    receipt: dict[str, Any] = {}
     if expected.delta:
         _check_complete(expected.delta.keys() - answer.delta.keys(), len(expected.delta), "adapter")
-        words = {"scaled": ADAPTER_SCALED}
         held = any(each.any() for each in (*answer.down.values(), *answer.delta.values()))
         part = LEFT_OUT if held else NEVER_DELIVERED if rounded else GONE
-        down = known("down", OTHER_ADAPTER, zero=part, **words)
-        _compare_layers(answer.down, expected.down, eps, down)
+        known = replace(_known("down", OTHER_ADAPTER, earlier, rounded), scaled=ADAPTER_SCALED, zero=part)
+        _compare_layers(answer.down, expected.down, eps, known)
         up = HALF if answer.down else part
-        delta = known("delta", OTHER_ADAPTER, zero=up, **words)
-        receipt["delta"] = _compare_layers(answer.delta, expected.delta, eps, delta)
+        known = replace(_known("delta", OTHER_ADAPTER, earlier, rounded), scaled=ADAPTER_SCALED, zero=up)
+        receipt["delta"] = _compare_layers(answer.delta, expected.delta, eps, known)
     _check_foreign(answer.foreign)
     return receipt
+
+
+def _known(kind: str, otherwise: str, earlier: Earlier, rounded: Rounded | None) -> Known:
+    """Return what the engine may hold instead of a kind of weights."""
+    return Known(
+        otherwise,
+        earlier=[(name, getattr(each, kind)) for name, each in earlier],
+        rounded=rounded and (lambda name: getattr(rounded(name), kind)),
+    )
 
 
 def _compare_layers(

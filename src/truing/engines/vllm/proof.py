@@ -6,8 +6,9 @@ sampled turns under the declared sampling parameters. The server's version is co
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -23,8 +24,8 @@ from truing.engines.vllm.completion_response import read_completion, read_prompt
 from truing.engines.vllm.expected_responses import Expected, expected_responses
 from truing.engines.vllm.number_formats import FORMATS
 from truing.engines.vllm.params import to_request, to_scoring
-from truing.engines.vllm.probe import compare
-from truing.engines.vllm.probe_answer import held_before
+from truing.engines.vllm.probe import Earlier, Rounded, compare_adapter, compare_base
+from truing.engines.vllm.probe_answer import held_before, read_probe
 from truing.engines.vllm.publication import Publication
 from truing.engines.vllm.repeated_turns import compare_repeated
 from truing.engines.vllm.turn_causes import Turn, other_prompts
@@ -95,21 +96,32 @@ class Start(NamedTuple):
     ]  # the answer to a probe of its base before it loaded anything; may be []
 
 
-def probe(client: VllmClient, publication: Publication) -> list[dict[str, Any]]:
-    """Return what each worker of a server computes with."""
+def probe(client: VllmClient, publication: Publication, base: bool = True) -> list[dict[str, Any]]:
+    """Return what each worker of a server computes with; ``base``: not with the adapter alone."""
     return client.call_workers(
-        "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=True
+        "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=base
     )
 
 
 def check_kept(client: VllmClient, proven: Publication) -> None:
-    """Raise unless a server still computes with what was proven last.
+    """Raise unless a server still computes with what was proven last, before something else is loaded.
+
+    A base below an adapter stays: ``prove`` compares it.
 
     Raises:
         PublicationError: Its weights have changed since, and answers were sampled with them.
     """
+    compare = compare_adapter if proven.adapter else compare_base
+    probes = probe(client, proven, base=not proven.adapter)
+    with _changed_since(proven):
+        compare(read_probe(probes, proven.expected), proven.expected, proven.dtype, proven.other_weights())
+
+
+@contextmanager
+def _changed_since(proven: Publication) -> Iterator[None]:
+    """Say in a failed proof that the weights were right before, and that answers may not be theirs."""
     try:
-        compare(probe(client, proven), proven.expected, proven.dtype, proven.other_weights())
+        yield
     except PublicationError as error:
         raise PublicationError(
             f"weights of version {proven.version} were proven, and the engine changed them since:"
@@ -129,6 +141,7 @@ def prove(
     policy: nn.Module,
     sampling_params: SamplingParams,
     start: Start | None = None,
+    proven: Publication | None = None,
 ) -> dict[str, Any]:
     """Compare a server with the publication; return the receipt, and set the server's version.
 
@@ -140,6 +153,7 @@ def prove(
         policy: with the published weights.
         sampling_params: the declared ones.
         start: of a server that has proven nothing since it started.
+        proven: what it was proven to hold before; the base below an adapter is the same.
 
     Raises:
         PublicationError: It computes something else.
@@ -158,9 +172,7 @@ def prove(
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": compare(
-            probe(client, publication), publication.expected, publication.dtype, others, rounded
-        ),
+        "layers": _compare_layers(client, publication, others, rounded, proven),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     prompts = [*publication.prompts, *([start.prompt] if start else [])]
@@ -187,6 +199,21 @@ def prove(
         compare_repeated(policy, turns, again, sampling_params, tolerance)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
     return receipt
+
+
+def _compare_layers(
+    client: VllmClient,
+    publication: Publication,
+    others: Earlier,
+    rounded: Rounded,
+    proven: Publication | None,
+) -> dict[str, Any]:
+    """Return the receipt of a server's layers."""
+    answer = read_probe(probe(client, publication), publication.expected)
+    base_stays = _changed_since(proven) if publication.adapter and proven else nullcontext()
+    with base_stays:
+        base = compare_base(answer, publication.expected, publication.dtype, others, rounded)
+    return base | compare_adapter(answer, publication.expected, publication.dtype, others, rounded)
 
 
 def _row_logprobs(client: VllmClient, name: str, row: Tensor) -> Tensor:

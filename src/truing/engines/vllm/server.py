@@ -134,7 +134,14 @@ class Server:
             load(self.client, publication, self._adapters)
             self._adapters = [publication.adapter] if publication.adapter else []
             receipt = prove(
-                self.client, self.generate, self.model, publication, policy, sampling_params, start
+                self.client,
+                self.generate,
+                self.model,
+                publication,
+                policy,
+                sampling_params,
+                start,
+                self._proven,
             )
         self._proven, self._is_new = publication, False
         return receipt

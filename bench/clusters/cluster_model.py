@@ -20,7 +20,7 @@ SUM_CHUNK = 1 << 18
 """Elements that a digest sums at a time (``models/digest.py``)."""
 
 PROOF_TOKENS = {"adapter": 40 + 8 + 9 + 10 + 3 * 4, "all": 40 + 136 + 9 + 10 + 3 * 4}
-"""Tokens of the row and of the turns that prove a publication (``engines/vllm/canary.py``)."""
+"""Tokens of the row and of the turns that prove a publication (``engines/vllm/proof/canary.py``)."""
 
 
 @dataclass(frozen=True)

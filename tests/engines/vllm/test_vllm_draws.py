@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from truing.engines.base import Request, generate
-from truing.engines.vllm.canary import canary_sample
+from truing.engines.vllm.proof.canary import canary_sample
 from truing.faults.planted import FAULTS
 from truing.instrumentation import race_replay
 from truing.instrumentation.draw_audit import drawn_tokens

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from truing.engines.base import Request, generate
-from truing.engines.vllm.canary import canary_sample, sample_scores
 from truing.engines.vllm.moe import begin_routes
+from truing.engines.vllm.proof.canary import canary_sample, sample_scores
+from truing.engines.vllm.proof.turn_causes import distance
 from truing.engines.vllm.routed_experts import read_routes
 from truing.engines.vllm.server_facts import check_server
-from truing.engines.vllm.turn_causes import distance
 from truing.errors import EngineError, ModelError, PublicationError
 from truing.faults.fake_vllm.weights import HeldModel
 from truing.faults.fake_vllm.worker import FakeWorker

@@ -9,7 +9,7 @@ from transformers import LlamaForCausalLM
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.client import ServerLostError
-from truing.engines.vllm.joined_responses import decoded
+from truing.engines.vllm.proof.joined_responses import decoded
 from truing.errors import PublicationError
 from truing.faults.fake_vllm.app import FakeServer
 from truing.faults.fake_vllm.options import Options
@@ -243,7 +243,7 @@ def test_a_request_of_another_program_is_in_the_way_of_a_publication(served, ope
     server = served()
     engine, policy = opened(server.url)
     train(policy)
-    monkeypatch.setattr("truing.engines.vllm.proof.ABORT_SECONDS", 0.3)
+    monkeypatch.setattr("truing.engines.vllm.publication.ABORT_SECONDS", 0.3)
     server.fake._running = 1
     with pytest.raises(PublicationError, match="keeps keys and values"):
         engine.publish(policy, 1, "one")

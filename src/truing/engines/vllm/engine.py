@@ -13,12 +13,12 @@ from torch import nn
 from truing.config import Recipe
 from truing.distributed.ranks import Ranks
 from truing.engines.base import Completion, Draws, Publish, Receipt, Request, joint_receipt
-from truing.engines.vllm.canary import NEW_TOKENS
 from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.completion_response import read_completion
 from truing.engines.vllm.params import check_expressible, to_request
 from truing.engines.vllm.placed_servers import placed_engines
 from truing.engines.vllm.policy_copy import PolicyCopy
+from truing.engines.vllm.proof.canary import NEW_TOKENS
 from truing.engines.vllm.publication import Publication, prepare
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers

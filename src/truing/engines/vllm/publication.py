@@ -1,5 +1,6 @@
 """A publication: the trainer's weights in a folder, and what a server that loads them computes."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,15 +10,21 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from truing.engines.vllm.canary import canary_prompts, canary_rows, row_scores
-from truing.engines.vllm.expected_responses import Expected, expected_responses
-from truing.engines.vllm.number_formats import as_dtype
+from truing.engines.vllm.client import ServerLostError, VllmClient
+from truing.engines.vllm.proof.canary import canary_prompts, canary_rows, row_scores
+from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
+from truing.engines.vllm.proof.number_formats import as_dtype
 from truing.engines.vllm.sent_weights import surviving_share, trained_weights, write_weights
+from truing.errors import EngineError, PublicationError
 from truing.models.lora import adapter_is_zero, without_adapter
 from truing.utils.rng import seed_of
 
 EARLIER = 4
 """Earlier publications that are kept, to recognise stale weights."""
+
+
+ABORT_SECONDS = 10.0
+"""Seconds that a server may take to end aborted requests."""
 
 
 class Past(NamedTuple):
@@ -112,3 +119,48 @@ def _base_scores(policy: nn.Module, rows: Sequence[Tensor], scores: Tensor) -> T
         return scores
     with without_adapter(policy):
         return row_scores(policy, rows)
+
+
+def load(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
+    """Let a server load published weights; ``held`` are the adapters that it has.
+
+    Raises:
+        PublicationError: The server refuses them.
+    """
+    client.post("/abort_requests", {})  # of a collection that was interrupted
+    try:
+        if publication.adapter:
+            _load_adapter(client, publication, held)
+        else:
+            client.call_worker("reload_weights", weights_path=str(publication.folder))
+            client.call_worker("truing_refresh_packed")
+    except ServerLostError:
+        raise
+    except EngineError as error:
+        raise PublicationError(
+            f"the vLLM server {client.url} did not load what was published",
+            got=error.got,
+            expected="names and shapes of the served model, in a folder that the server sees",
+            remedy="serve the recipe's model; if the server runs on another machine, set engine.exchange"
+            " to a folder that both see",
+        ) from error
+    deadline = time.monotonic() + ABORT_SECONDS
+    while not client.post("/reset_prefix_cache").get("success"):
+        if time.monotonic() > deadline:
+            raise PublicationError(
+                "the engine keeps keys and values of other weights",
+                got="its prefix cache was not dropped: requests are still running",
+                expected="no request in flight at a publication",
+                remedy="no other program may send requests to this server",
+            )
+        time.sleep(0.1)
+
+
+def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
+    """Load the adapter, in place of one of its name; unload others."""
+    name = publication.adapter
+    body = {"lora_name": name, "lora_path": str(publication.folder), "load_inplace": name in held}
+    client.post("/v1/load_lora_adapter", body)
+    for other in held:
+        if other != name:
+            client.post("/v1/unload_lora_adapter", {"lora_name": other})

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from truing.config import Recipe
-from truing.engines.vllm.canary import long_prompt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
 from truing.engines.vllm.moe import begin_routes, with_routes
-from truing.engines.vllm.proof import GENERATE, Start, check_kept, load, probe, prove
-from truing.engines.vllm.publication import Publication
+from truing.engines.vllm.proof.canary import long_prompt
+from truing.engines.vllm.proof.prove import GENERATE, Start, check_kept, probe, prove
+from truing.engines.vllm.publication import Publication, load
 from truing.engines.vllm.server_facts import ServerFacts, check_server
 from truing.engines.vllm.server_process import (
     CHILD_SERVER,

@@ -1,6 +1,6 @@
 """The comparison of sampled turns with the trainer's scores."""
 
-from truing.engines.vllm.canary_turns import compare_turns
+from truing.engines.vllm.proof.canary_turns import compare_turns
 
 NATS = 1e-4
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from truing.engines.base import Request, generate
-from truing.engines.vllm.canary import canary_sample
+from truing.engines.vllm.proof.canary import canary_sample
 from truing.errors import PublicationError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score

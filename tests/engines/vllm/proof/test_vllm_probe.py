@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from truing.engines.vllm.expected_responses import expected_responses
-from truing.engines.vllm.number_formats import FORMATS, as_dtype
-from truing.engines.vllm.probe import compare_adapter, compare_base
-from truing.engines.vllm.probe_answer import read_probe
+from truing.engines.vllm.proof.expected_responses import expected_responses
+from truing.engines.vllm.proof.number_formats import FORMATS, as_dtype
+from truing.engines.vllm.proof.probe import compare_adapter, compare_base
+from truing.engines.vllm.proof.probe_answer import read_probe
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError, PublicationError
 from truing.faults.fake_vllm.options import Options

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.engines.vllm.canary_turns import nearest
-from truing.engines.vllm.turn_settings import TurnLogits, own_settings
+from truing.engines.vllm.proof.canary_turns import nearest
+from truing.engines.vllm.proof.turn_settings import TurnLogits, own_settings
 from truing.types.sampling_params import SamplingParams
 
 DECLARED = SamplingParams(temperature=0.9, max_new_tokens=4)

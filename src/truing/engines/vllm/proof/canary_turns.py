@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from truing.engines.vllm.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES, TOLERANCE
-from truing.engines.vllm.turn_causes import (
+from truing.engines.vllm.proof.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES, TOLERANCE
+from truing.engines.vllm.proof.turn_causes import (
     Turn,
     alternatives,
     beginnings,
@@ -18,7 +18,7 @@ from truing.engines.vllm.turn_causes import (
     exchanged,
     without_routes,
 )
-from truing.engines.vllm.turn_settings import Alternative
+from truing.engines.vllm.proof.turn_settings import Alternative
 from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from truing.engines.base import Completion, Request
-from truing.engines.vllm.canary import MIXTURE_SHARE, canary_sample, largest, sample_scores
-from truing.engines.vllm.turn_settings import Alternative, own_settings, turn_logits
+from truing.engines.vllm.proof.canary import MIXTURE_SHARE, canary_sample, largest, sample_scores
+from truing.engines.vllm.proof.turn_settings import Alternative, own_settings, turn_logits
 from truing.models.forward.collate import collate
 from truing.models.forward.route_support import is_moe
 from truing.models.forward.score import causal_model, distributions

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.engines.vllm.expected_responses import Expected, Responses
-from truing.engines.vllm.layer_causes import Known, cause_of
-from truing.engines.vllm.probe_answer import ProbeAnswer
-from truing.engines.vllm.wrong_layers import WrongLayers, layer_error
+from truing.engines.vllm.proof.expected_responses import Expected, Responses
+from truing.engines.vllm.proof.layer_causes import Known, cause_of
+from truing.engines.vllm.proof.probe_answer import ProbeAnswer
+from truing.engines.vllm.proof.wrong_layers import WrongLayers, layer_error
 from truing.errors import PublicationError
 
 BOUND = 8.0

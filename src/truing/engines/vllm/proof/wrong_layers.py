@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from truing.engines.vllm.expected_responses import Responses
+from truing.engines.vllm.proof.expected_responses import Responses
 
 
 def layer_error(found: Tensor, response: Tensor, size: Tensor, eps: float) -> float:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from truing.engines.vllm.canary import REMEDY
-from truing.engines.vllm.turn_causes import Turn, distance, likeliest_ids
+from truing.engines.vllm.proof.canary import REMEDY
+from truing.engines.vllm.proof.turn_causes import Turn, distance, likeliest_ids
 from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
 

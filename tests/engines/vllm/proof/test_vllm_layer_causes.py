@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from truing.engines.vllm.layer_causes import Known, cause_of
-from truing.engines.vllm.number_formats import FORMATS
-from truing.engines.vllm.probe import BOUND
+from truing.engines.vllm.proof.layer_causes import Known, cause_of
+from truing.engines.vllm.proof.number_formats import FORMATS
+from truing.engines.vllm.proof.probe import BOUND
+from truing.engines.vllm.proof.wrong_layers import WrongLayers
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
-from truing.engines.vllm.wrong_layers import WrongLayers
 
 EPS = torch.finfo(torch.float32).eps
 

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional
 
-from truing.engines.vllm.expected_responses import Expected
-from truing.engines.vllm.joined_responses import joined, joined_down
+from truing.engines.vllm.proof.expected_responses import Expected
+from truing.engines.vllm.proof.joined_responses import joined, joined_down
 from truing.errors import EngineError, TruingError
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from truing.engines.vllm.expected_responses import Responses
-from truing.engines.vllm.number_formats import FORMATS
-from truing.engines.vllm.wrong_layers import WrongLayers
+from truing.engines.vllm.proof.expected_responses import Responses
+from truing.engines.vllm.proof.number_formats import FORMATS
+from truing.engines.vllm.proof.wrong_layers import WrongLayers
 
 MOVED = 0.1
 """Share of a response that another order of its outputs changes at least; other differences are smaller."""

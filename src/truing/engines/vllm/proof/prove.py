@@ -5,7 +5,6 @@ to a vector, through the engine's own kernel; log-probabilities of fixed rows; a
 sampled turns under the declared sampling parameters. The server's version is counted up afterwards.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -17,19 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from truing.engines.base import Request
-from truing.engines.vllm.canary import OTHER_FORWARD, TOLERANCE, agreeing_share, compare_rows
-from truing.engines.vllm.canary_turns import compare_turns, nearest
-from truing.engines.vllm.client import ServerLostError, VllmClient
+from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
-from truing.engines.vllm.expected_responses import Expected, expected_responses
-from truing.engines.vllm.number_formats import FORMATS
 from truing.engines.vllm.params import to_request, to_scoring
-from truing.engines.vllm.probe import Earlier, Rounded, compare_adapter, compare_base
-from truing.engines.vllm.probe_answer import held_before, read_probe
+from truing.engines.vllm.proof.canary import OTHER_FORWARD, TOLERANCE, agreeing_share, compare_rows
+from truing.engines.vllm.proof.canary_turns import compare_turns, nearest
+from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
+from truing.engines.vllm.proof.number_formats import FORMATS
+from truing.engines.vllm.proof.probe import Earlier, Rounded, compare_adapter, compare_base
+from truing.engines.vllm.proof.probe_answer import held_before, read_probe
+from truing.engines.vllm.proof.repeated_turns import compare_repeated
+from truing.engines.vllm.proof.turn_causes import Turn, other_prompts
 from truing.engines.vllm.publication import Publication
-from truing.engines.vllm.repeated_turns import compare_repeated
-from truing.engines.vllm.turn_causes import Turn, other_prompts
-from truing.errors import EngineError, PublicationError
+from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
 
 GENERATE = "/inference/v1/generate"
@@ -37,54 +36,6 @@ GENERATE = "/inference/v1/generate"
 
 Generate = Callable[[dict[str, Any]], dict[str, Any]]
 """From a request to its answer."""
-
-ABORT_SECONDS = 10.0
-"""Seconds that a server may take to end aborted requests."""
-
-
-def load(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
-    """Let a server load published weights; ``held`` are the adapters that it has.
-
-    Raises:
-        PublicationError: The server refuses them.
-    """
-    client.post("/abort_requests", {})  # of a collection that was interrupted
-    try:
-        if publication.adapter:
-            _load_adapter(client, publication, held)
-        else:
-            client.call_worker("reload_weights", weights_path=str(publication.folder))
-            client.call_worker("truing_refresh_packed")
-    except ServerLostError:
-        raise
-    except EngineError as error:
-        raise PublicationError(
-            f"the vLLM server {client.url} did not load what was published",
-            got=error.got,
-            expected="names and shapes of the served model, in a folder that the server sees",
-            remedy="serve the recipe's model; if the server runs on another machine, set engine.exchange"
-            " to a folder that both see",
-        ) from error
-    deadline = time.monotonic() + ABORT_SECONDS
-    while not client.post("/reset_prefix_cache").get("success"):
-        if time.monotonic() > deadline:
-            raise PublicationError(
-                "the engine keeps keys and values of other weights",
-                got="its prefix cache was not dropped: requests are still running",
-                expected="no request in flight at a publication",
-                remedy="no other program may send requests to this server",
-            )
-        time.sleep(0.1)
-
-
-def _load_adapter(client: VllmClient, publication: Publication, held: Sequence[str]) -> None:
-    """Load the adapter, in place of one of its name; unload others."""
-    name = publication.adapter
-    body = {"lora_name": name, "lora_path": str(publication.folder), "load_inplace": name in held}
-    client.post("/v1/load_lora_adapter", body)
-    for other in held:
-        if other != name:
-            client.post("/v1/unload_lora_adapter", {"lora_name": other})
 
 
 class Start(NamedTuple):

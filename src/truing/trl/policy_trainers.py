@@ -16,7 +16,7 @@ from truing.trl.problems import Problems
 from truing.trl.processes import RANKS
 from truing.trl.recipe import engine_tables, eval_table, evaluates, merged, sampling_tables
 from truing.trl.reward_models import RewardModel
-from truing.trl.rewards import BatchFunction, Scorer, function_name, rewards_of
+from truing.trl.rewards import TAKEN, BatchFunction, Scorer, function_name, rewards_of
 from truing.trl.tools import factories_of, tools_given
 from truing.trl.trainer import TrlTrainer
 
@@ -87,6 +87,9 @@ class PolicyTrainer(TrlTrainer):
             for name in {"image", "images"} & {*columns_of(each)}:
                 reason = "Truing trains on text; TRL would show the images to the model"
                 self.problems.add(f"{split}_dataset", f"column {name}", reason, "remove the column")
+            for name in sorted(TAKEN & {*columns_of(each)}):
+                reason = f"reward functions get an argument {name}, which hides the column"
+                self.problems.add(f"{split}_dataset", f"column {name}", reason, "rename or remove the column")
         return kinds == {False}
 
     def _set_rewards(self, env: RowsEnv, reward_funcs: Any, processing_classes: Any) -> Scorer:

@@ -142,12 +142,15 @@ class TrlTrainer:
             self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
         self._write_inputs()
         self.run = self._run_dir(resume)
-        self._state.begin()
-        with self._events(self.run) as on_event:
-            self.result = train(
-                self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
-            )
-        totals = self._state.end()
+        self._state.reset()
+        try:
+            with self._events(self.run) as on_event:
+                self.result = train(
+                    self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
+                )
+            totals = self._state.end()
+        finally:
+            self._state.learner = None  # its memory is free
         if self.accelerator.is_main_process:
             self._take_weights()
             if self.args.push_to_hub:
@@ -166,10 +169,14 @@ class TrlTrainer:
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         metrics = eval_metrics(bounds, found.parts)
-        named = {key.replace("eval_", f"{metric_key_prefix}_", 1): value for key, value in metrics.items()}
-        self._state.log(named)
-        self._state.call("on_evaluate", metrics=named)
-        return named
+        return self._evaluated(
+            {key.replace("eval_", f"{metric_key_prefix}_", 1): value for key, value in metrics.items()}
+        )
+
+    def _evaluated(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Log the metrics of an evaluation, and return them."""
+        self._state.log_evaluation(metrics)
+        return metrics
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """Write the trained model, or its adapter, with the tokenizer, to a folder that may exist."""

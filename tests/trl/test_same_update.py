@@ -188,7 +188,7 @@ def test_sft_updates_are_those_of_trl(tmp_path, rows, changes):
         [line["eval_loss"] for line in each.state.log_history if "eval_loss" in line]
         for each in (ours, theirs)
     ]
-    assert logs[0] == pytest.approx(logs[1], rel=1e-3)
+    assert logs[0] == pytest.approx([before, *logs[1]], rel=1e-3)
     assert ours.evaluate(metric_key_prefix="test") == {"test_loss": pytest.approx(logs[1][-1], rel=1e-3)}
     steps = [[line for line in each.state.log_history if "loss" in line] for each in (ours, theirs)]
     for line, other in zip(*steps, strict=True):

@@ -7,7 +7,7 @@ from truing.models.tiny import byte_tokenizer
 from truing.trl import SFTConfig, SFTTrainer
 from truing.trl.demonstrations import most_turns
 from truing.trl.sft_rows import sft_rows
-from truing.trl.texts import demonstrated_texts
+from truing.trl.texts import demonstrated_texts, dropped_note
 
 SAID = [{"role": role, "content": "a"} for role in ("user", "assistant", "user", "assistant")]
 PAIR = {"prompt": "a", "completion": "b"}
@@ -85,3 +85,35 @@ def test_turns_are_counted():
 def test_the_rows_of_an_evaluation_are_of_the_same_kind(tmp_path):
     with pytest.raises(DataError, match="rows of different kinds"):
         SFTTrainer("tiny", SFTConfig(str(tmp_path)), train_dataset=[{"text": "a"}], eval_dataset=[PAIR])
+
+
+TOOL = {"type": "function", "function": {"name": "double", "description": "Doubles.", "parameters": {}}}
+CALL = {"type": "function", "function": {"name": "double", "arguments": {"number": 3}}}
+CALLING = [
+    {"role": "user", "content": "Double 3."},
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "content": "6"},
+]
+CONTENT_ONLY = "{% for message in messages %}{{ message.content }}{% endfor %}"
+REFUSES = "{{ raise_exception('no tools') }}"
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "lost"),
+    [
+        ({"messages": SAID}, CONTENT_ONLY, ""),
+        ({"messages": CALLING}, CONTENT_ONLY, "row 1 the call of double"),
+        ({"messages": SAID, "tools": [TOOL]}, CONTENT_ONLY, "row 1 the tool double"),
+        ({"messages": SAID}, "{{ messages[0].role }}", "row 1 the content of user, 'a'"),
+    ],
+)
+def test_what_the_template_leaves_out_is_noted(row, template, lost):
+    rows = [{"messages": [{"role": "user", "content": "user"}]}, row]
+    note = dropped_note(rows, SFTConfig("x"), byte_tokenizer(), template, "train_dataset")
+    assert note.endswith(lost) if lost else not note
+
+
+def test_a_template_that_refuses_a_conversation_is_named():
+    rows = demonstrated_texts([{"messages": SAID}], SFTConfig("x"), byte_tokenizer(), REFUSES)
+    with pytest.raises(DataError, match=r"does not render a conversation(.|\n)*no tools"):
+        next(rows)

@@ -32,7 +32,7 @@ class DemonstrationsEnv:
 
     def __init__(self) -> None:
         self.rewards: Rewards = {}
-        self.notes: Sequence[str] = ()
+        self.notes: list[str] = []
         self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
         self._replies: dict[str, list[list[Message]]] = {}
 

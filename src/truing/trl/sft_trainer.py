@@ -15,7 +15,7 @@ from truing.trl.policy_trainers import OPTIMIZERS, QUANTIZATION
 from truing.trl.processes import RANKS
 from truing.trl.recipe import LONGEST_REPLY, evaluates, evaluation_every
 from truing.trl.sft_rows import SftRows, sft_rows
-from truing.trl.texts import CUTS, demonstrated_texts
+from truing.trl.texts import CUTS, demonstrated_texts, dropped_note
 from truing.trl.trainer import TrlTrainer
 
 LOSSES = ("nll", "chunked_nll")
@@ -71,6 +71,7 @@ class SFTTrainer(TrlTrainer):
             self.problems.add(
                 "truncation_mode", args.truncation_mode, "TRL has no such mode", f"use {' or '.join(CUTS)}"
             )
+        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         self._formatting_func = formatting_func
         self._train = sft_rows(train_dataset, "train_dataset", args, formatting_func)
         self._eval = None if eval_dataset is None else self._eval_rows(eval_dataset)
@@ -149,8 +150,10 @@ class SFTTrainer(TrlTrainer):
             if rows.whole:
                 path = self.args.chat_template_path
                 template = Path(path).read_text(encoding="utf-8") if path else None
-                texts = demonstrated_texts(rows.rows, self.args, self.processing_class, template)
-                env.add_texts(split, texts, self.processing_class)
+                rendered_by = (self.args, self.processing_class, template)
+                env.add_texts(split, demonstrated_texts(rows.rows, *rendered_by), self.processing_class)
+                if note := dropped_note(rows.rows, *rendered_by, f"{split}_dataset"):
+                    env.notes.append(note)
             else:
                 self._check_lengths(rows.rows, f"{split}_dataset")
                 env.add_turns(split, rows.rows)

@@ -66,6 +66,7 @@ def check_callbacks(callbacks: Iterable[Any] | None) -> list[TrainerCallback]:
             name
             for name in NEVER_CALLED
             if getattr(type(callback), name, None) is not getattr(TrainerCallback, name, None)
+            and not (name == "on_prediction_step" and _shows_progress(callback))
         ]
         if waits:
             raise InvalidValueError(
@@ -75,6 +76,15 @@ def check_callbacks(callbacks: Iterable[Any] | None) -> list[TrainerCallback]:
                 " on_epoch_begin, on_epoch_end, on_train_end",
             )
     return made
+
+
+def _shows_progress(callback: TrainerCallback) -> bool:
+    """Whether a callback is a progress bar, which only misses the progress within an evaluation."""
+    return any(
+        kind.__name__.endswith("ProgressCallback")
+        and kind.__module__.split(".")[0] in ("transformers", "trl")
+        for kind in type(callback).__mro__
+    )
 
 
 class RunState:

@@ -4,11 +4,17 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from jinja2.exceptions import TemplateError
+
+from truing.chat.render import content_forms
 from truing.errors import DataError
 from truing.trl.configs import SFTConfig
 from truing.trl.data import Row, is_conversation, messages_of
 from truing.types.message import Message
 from truing.types.rollout import DemonstratedText
+
+NOTED_ROWS = 100
+"""Rows whose rendering is compared with their messages."""
 
 CUTS: dict[str, Callable[[int], slice]] = {
     "keep_start": lambda longest: slice(None, longest),
@@ -36,7 +42,7 @@ def demonstrated_texts(
             ended = content if content.endswith(tokenizer.eos_token) else content + tokenizer.eos_token
             ids = tokenizer(text=ended)["input_ids"]
         else:
-            ids = _rendered(content, row, tokenizer, template)
+            ids: Sequence[int] = _rendered(content, row, tokenizer, template)
         if args.max_length is not None:
             ids = ids[CUTS[args.truncation_mode](args.max_length)]
         if len(ids) < 2:
@@ -59,12 +65,65 @@ def _content(row: Row, column: str) -> str | Sequence[Message]:
     return prompt + completion
 
 
-def _rendered(messages: Sequence[Message], row: Row, tokenizer: Any, template: str | None) -> Sequence[int]:
-    """Return the ids of a conversation, as the chat template writes it."""
-    tools = row.get("tools") or None
+def _rendered(
+    messages: Sequence[Message], row: Row, tokenizer: Any, template: str | None, *, tokenize: bool = True
+) -> Any:
+    """Return the ids of a conversation, as the chat template writes it, or its text."""
     options = {
-        "tools": json.loads(tools) if isinstance(tools, str) else tools,
+        "tools": _tools(row),
         **({} if template is None else {"chat_template": template}),
         **(row.get("chat_template_kwargs") or {}),
     }
-    return tokenizer.apply_chat_template([*messages], tokenize=True, return_dict=True, **options)["input_ids"]
+    try:
+        found = tokenizer.apply_chat_template([*messages], tokenize=tokenize, return_dict=tokenize, **options)
+    except (TemplateError, ValueError, TypeError, KeyError) as error:  # of the template
+        raise DataError(
+            "the chat template does not render a conversation",
+            got=f"{type(error).__name__}: {error}; roles {', '.join(each['role'] for each in messages)}",
+            remedy="change the messages, or set a tokenizer's chat template as processing_class",
+        ) from error
+    return found["input_ids"] if tokenize else found
+
+
+def _tools(row: Row) -> list[Any] | None:
+    """Return the schemas of a row's tools; TRL reads them as JSON too."""
+    tools = row.get("tools") or None
+    listed = json.loads(tools) if isinstance(tools, str) else tools
+    return listed and [json.loads(each) if isinstance(each, str) else each for each in listed]
+
+
+def dropped_note(
+    rows: Sequence[Row], args: SFTConfig, tokenizer: Any, template: str | None, dataset: str
+) -> str:
+    """Return a sentence on what the chat template leaves out of the first conversations; "" for nothing.
+
+    TRL trains what is left, without a word.
+    """
+    found: dict[int, str] = {}
+    for index, row in enumerate(rows[:NOTED_ROWS]):
+        content = _content(row, args.dataset_text_field)
+        if not isinstance(content, str):
+            text = _rendered(content, row, tokenizer, template, tokenize=False)
+            lost = [part for part, forms in _parts(content, row) if not any(form in text for form in forms)]
+            if lost:
+                found[index] = lost[0]
+    if not found:
+        return ""
+    first, checked = min(found), min(len(rows), NOTED_ROWS)
+    return (
+        f"the chat template leaves out parts of {len(found)} of the first {checked} rows of {dataset}, which"
+        f" are then not trained: in row {first} {found[first]}"
+    )
+
+
+def _parts(messages: Sequence[Message], row: Row) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what a conversation has, in words, and the forms in which a template may write it."""
+    for spec in _tools(row) or ():
+        name = spec.get("function", spec).get("name", "")
+        yield f"the tool {name}", (name,)
+    for message in messages:
+        if isinstance(content := message.get("content"), str):
+            yield f"the content of {message['role']}, {content!r:.60}", content_forms(content)
+        for call in message.get("tool_calls") or ():
+            name = call.get("function", call)["name"]
+            yield f"the call of {name}", (name,)

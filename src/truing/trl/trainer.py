@@ -38,10 +38,11 @@ from truing.trl.names import check_names
 from truing.trl.problems import Problems, naming_arguments
 from truing.trl.processes import RANKS, Accelerator
 from truing.trl.recipe import common_tables, logging_every, merged, model_table
+from truing.trl.script_methods import ScriptMethods
 from truing.trl.state import RunState, check_callbacks, eval_metrics
 
 
-class TrlTrainer:
+class TrlTrainer(ScriptMethods):
     """The methods of a trainer; a subclass sets its recipe and environment."""
 
     config_class: ClassVar[type[TrlConfig]]
@@ -138,6 +139,12 @@ class TrlTrainer:
     def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
         """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        if self.result is not None and not resume:
+            raise RecordError(
+                "this trainer has trained: train() would start again from the first weights",
+                expected="one training per trainer",
+                remedy="save_model(), and a new trainer with that folder as its model",
+            )
         if self.args.push_to_hub and self.accelerator.is_main_process:  # a missing token is an error now
             self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
         self._write_inputs()
@@ -157,8 +164,16 @@ class TrlTrainer:
                 self.push_to_hub()
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
 
-    def evaluate(self, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Evaluate the newest weights on ``eval_dataset``; return the metrics, with an interval."""
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return the metrics of the newest weights on the trainer's ``eval_dataset``, with an interval."""
+        if eval_dataset is not None or not self._eval_table()["tasks"]:
+            raise RecordError(
+                "evaluate() evaluates the eval_dataset of the trainer",
+                got="none" if eval_dataset is None else "another data set",
+                remedy="pass it as eval_dataset to the trainer",
+            )
         self._write_inputs()
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
         target = self.run
@@ -215,7 +230,7 @@ class TrlTrainer:
         """End nothing: trackers and processes end with ``train()``."""
 
     def _eval_table(self) -> dict[str, Any]:
-        """Return ``[eval]`` of ``evaluate()``."""
+        """Return ``[eval]`` of ``evaluate()``; a subclass with its own ``evaluate()`` has none."""
         raise NotImplementedError
 
     def _log_extra(self, column: str, values: Sequence[Any]) -> None:
@@ -239,6 +254,13 @@ class TrlTrainer:
     def _run_dir(self, resume: str | bool | None) -> Path:
         """Return the run directory: a new one, or the newest, or the given one."""
         if isinstance(resume, str):
+            if not (Path(resume) / "recipe.toml").is_file():
+                raise RecordError(
+                    "resume_from_checkpoint is no run directory",
+                    got=resume,
+                    expected="True, for the newest run in output_dir, or a run such as output_dir/truing",
+                    remedy="a checkpoint is a part of its run, which continues from the newest one",
+                )
             return Path(resume)
         names = (self.output / ("truing" if i == 1 else f"truing-{i}") for i in range(1, 10_000))
         runs = [path for path in self.output.glob("truing*") if path.is_dir()]

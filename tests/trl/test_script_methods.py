@@ -6,7 +6,7 @@ import huggingface_hub
 import pytest
 from transformers import ProgressCallback, TrainerCallback
 
-from truing.errors import DataError, RecordError
+from truing.errors import DataError, InvalidValueError, RecordError
 from truing.trl import GRPOConfig, GRPOTrainer, RichProgressCallback, SFTConfig, SFTTrainer
 
 TEXT = [{"text": f"{word} follows"} for word in ("one", "two", "three", "four")]
@@ -17,9 +17,10 @@ def score(completions, **columns):
     return [0.0 for _ in completions]
 
 
-def sft(tmp_path, **arguments):
-    args = SFTConfig(str(tmp_path / "out"), max_steps=1, use_cpu=True, disable_tqdm=True, bf16=False)
-    return SFTTrainer("tiny", args, train_dataset=TEXT, **arguments)
+def sft(tmp_path, trainer=SFTTrainer, callbacks=None, **arguments):
+    common = {"max_steps": 1, "use_cpu": True, "disable_tqdm": True, "bf16": False}
+    args = SFTConfig(str(tmp_path / "out"), **common, **arguments)
+    return trainer("tiny", args, train_dataset=TEXT, callbacks=callbacks)
 
 
 def test_metrics_and_state_become_files(tmp_path, capsys):
@@ -108,7 +109,34 @@ def test_errors_of_the_hub_are_named(tmp_path, monkeypatch):
         raise huggingface_hub.errors.OfflineModeIsEnabled("no network")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
-    trainer = sft(tmp_path)
-    trainer.args.push_to_hub = True
+    trainer = sft(tmp_path, push_to_hub=True)
     with pytest.raises(RecordError, match=r"the hub does not take the model(.|\n)*no network"):
         trainer.train()
+
+
+@pytest.mark.parametrize("name", ["compute_loss", "training_step", "log", "_prepare_dataset"])
+def test_a_subclass_overrides_no_method_that_is_never_called(tmp_path, name):
+    kind = type("Mine", (SFTTrainer,), {name: lambda self, *given: 0})
+    with pytest.raises(InvalidValueError, match=f"Mine.* overrides(.|\n)*got: {name}\n"):
+        sft(tmp_path, type("MineToo", (kind,), {}) if name == "log" else kind)
+
+
+def test_a_subclass_may_have_methods_of_its_own(tmp_path):
+    kind = type("Mine", (SFTTrainer,), {"helper": lambda self: 1, "save_model": lambda self: 2})
+    trainer = sft(tmp_path, kind)
+    assert (trainer.helper(), trainer.save_model()) == (1, 2)
+
+
+def test_what_the_recipe_is_made_of_does_not_change(tmp_path):
+    trainer = sft(tmp_path)
+    for name in ("train_dataset", "args", "optimizer"):
+        with pytest.raises(InvalidValueError, match=f"{name} of a SFTTrainer cannot be changed"):
+            setattr(trainer, name, None)
+    trainer.args.learning_rate = 1.0
+    with pytest.raises(InvalidValueError, match=r"got: learning_rate=1\.0"):
+        trainer.train()
+
+
+def test_a_model_that_is_not_loaded_yet_is_named(tmp_path):
+    with pytest.raises(InvalidValueError, match="before the training, which loads it"):
+        sft(tmp_path).model.config  # noqa: B018 — as a script reads it

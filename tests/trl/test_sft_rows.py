@@ -2,7 +2,7 @@
 
 import pytest
 
-from truing.errors import DataError
+from truing.errors import DataError, RecipeError
 from truing.models.tiny import byte_tokenizer
 from truing.trl import SFTConfig, SFTTrainer
 from truing.trl.demonstrations import most_turns
@@ -56,6 +56,7 @@ def test_the_turns_of_a_prompt_are_trained_too():
         ({"messages": SAID}, {"function": str}, "column messages"),
         ({"a": "b"}, {"function": str, "completion_only_loss": True}, "whole texts"),
         ({"a": "b"}, {"function": lambda row: [row["a"]]}, "one row at a time"),
+        ({"a": "b"}, {"function": lambda row: row["c"]}, "raised KeyError for row 0: 'c'"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(row, arguments, text):
@@ -65,14 +66,14 @@ def test_rows_that_do_not_fit_are_refused(row, arguments, text):
 
 def test_all_tokens_of_a_text_but_the_first_are_trained():
     tokenizer, args = byte_tokenizer(), SFTConfig("x", max_length=4)
-    cut, ended = demonstrated_texts([{"text": "abcdef"}, {"text": "a"}], args, tokenizer, None)
+    cut, ended = demonstrated_texts([{"text": "abcdef"}, {"text": "a"}], args, tokenizer)
     assert (cut.token_ids, cut.context) == (tuple(b"abcd"), 1)
     assert ended.token_ids == (*b"a", tokenizer.eos_token_id)
     kept_end = SFTConfig("x", max_length=2, truncation_mode="keep_end")
-    (end,) = demonstrated_texts([{"text": "abc"}], kept_end, tokenizer, None)
+    (end,) = demonstrated_texts([{"text": "abc"}], kept_end, tokenizer)
     assert end.token_ids == (*b"c", tokenizer.eos_token_id)
     with pytest.raises(DataError, match="row 0 has no token to train"):
-        [*demonstrated_texts([{"text": ""}], args, tokenizer, None)]
+        [*demonstrated_texts([{"text": ""}], args, tokenizer)]
 
 
 def test_turns_are_counted():
@@ -109,11 +110,33 @@ REFUSES = "{{ raise_exception('no tools') }}"
 )
 def test_what_the_template_leaves_out_is_noted(row, template, lost):
     rows = [{"messages": [{"role": "user", "content": "user"}]}, row]
-    note = dropped_note(rows, SFTConfig("x"), byte_tokenizer(), template, "train_dataset")
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    note = dropped_note(rows, SFTConfig("x"), tokenizer, "train_dataset")
     assert note.endswith(lost) if lost else not note
 
 
 def test_a_template_that_refuses_a_conversation_is_named():
-    rows = demonstrated_texts([{"messages": SAID}], SFTConfig("x"), byte_tokenizer(), REFUSES)
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = REFUSES
+    rows = demonstrated_texts([{"messages": SAID}], SFTConfig("x"), tokenizer)
     with pytest.raises(DataError, match=r"does not render a conversation(.|\n)*no tools"):
         next(rows)
+
+
+def test_the_template_of_a_path_is_that_of_the_saved_tokenizer(tmp_path):
+    path = tmp_path / "own.jinja"
+    path.write_text(CONTENT_ONLY, encoding="utf-8")
+    args = {"use_cpu": True, "chat_template_path": str(path)}
+    trainer = SFTTrainer("tiny", SFTConfig(str(tmp_path), **args), train_dataset=[{"messages": SAID}])
+    assert trainer.processing_class.chat_template == CONTENT_ONLY
+    assert trainer.env.tasks("train")[0].messages[0]["content"] == "aaaa"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [({"chat_template_path": "missing.jinja"}, "name a .jinja file"), ({"max_length": 1}, "max_length=1")],
+)
+def test_arguments_that_give_no_row_are_refused(tmp_path, arguments, text):
+    with pytest.raises(RecipeError, match=text):
+        SFTTrainer("tiny", SFTConfig(str(tmp_path), **arguments), train_dataset=[{"text": "a"}])

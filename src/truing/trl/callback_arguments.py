@@ -22,16 +22,14 @@ REMEDIES = {
 
 
 class Absent:
-    """Stands for an object that a callback does not get; any use of it is an error that says so."""
+    """Stands for an object that is not there; any use of it is an error that says so."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, what: str, remedy: str) -> None:
+        self._what, self._remedy = what, remedy
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise InvalidValueError(
-            f"a callback uses {self._name}, which Truing does not pass here",
-            expected="what docs/trl.md lists under callbacks",
-            remedy=REMEDIES[self._name],
+            self._what, expected="what docs/trl.md lists of trainers and callbacks", remedy=self._remedy
         )
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -62,7 +60,10 @@ class LearningRates:
 
 def callback_arguments(learner: Learner | None) -> dict[str, Any]:
     """Return the arguments of a callback; before and after the training most are absent."""
-    given: dict[str, Any] = {name: Absent(name) for name in REMEDIES}
+    given: dict[str, Any] = {
+        name: Absent(f"a callback uses {name}, which Truing does not pass here", remedy)
+        for name, remedy in REMEDIES.items()
+    }
     if learner is not None:
         optimizer = learner.optimizer
         given |= {"model": learner.model, "optimizer": optimizer, "lr_scheduler": LearningRates(optimizer)}

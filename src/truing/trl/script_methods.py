@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from truing.errors import RecordError
+from truing.errors import InvalidValueError, RecordError
 from truing.trl.processes import Accelerator
 from truing.trl.state import RunState
 
@@ -23,12 +23,57 @@ OBJECTS = ("optimizer", "lr_scheduler", "callback_handler", "control", "model_wr
 """Attributes that transformers' ``Trainer`` sets."""
 
 
+HOOKS = (
+    "_calculate_rewards", "_compute_loss", "_generate", "_generate_and_score_completions",
+    "_get_per_token_logps_and_entropies", "_prepare_dataset",
+)  # fmt: skip
+"""Methods of TRL's trainers that scripts override, beside those of transformers' ``Trainer``."""
+
+
+def check_overridden(kind: type, own: type) -> None:
+    """Raise if a subclass of a trainer overrides a method that Truing never calls.
+
+    Args:
+        kind: the class of a trainer.
+        own: Truing's class that all trainers have.
+    """
+    from transformers import Trainer
+
+    added = {
+        name for each in kind.__mro__ if not each.__module__.startswith("truing.") for name in vars(each)
+    }
+    never = sorted(name for name in added if _is_hook(name, Trainer) and not hasattr(own, name))
+    if never:
+        raise InvalidValueError(
+            f"{kind.__name__} overrides methods that Truing never calls",
+            got=", ".join(never),
+            expected="train, evaluate, save_model and other methods of docs/trl.md",
+            remedy="set the objective by loss_type or in a recipe, and log in a callback",
+        )
+
+
+def _is_hook(name: str, trainer: type) -> bool:
+    """Whether transformers' or TRL's trainer calls a method of a name."""
+    return name in HOOKS or (callable(getattr(trainer, name, None)) and not hasattr(object, name))
+
+
 class ScriptMethods:
     """The part of a trainer that needs nothing but its state and its folder."""
 
     accelerator: Accelerator
     output: Path
     _state: RunState
+    _built = False  # whether the recipe is made of the arguments
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; raise if it is one that only has an effect before the recipe is made."""
+        if self._built and (name in ("args", "train_dataset", "eval_dataset") or name in OBJECTS):
+            raise InvalidValueError(
+                f"{name} of a {type(self).__name__} cannot be changed",
+                expected=f"{name} as it was passed: the recipe is made of it",
+                remedy="make a new trainer",
+            )
+        super().__setattr__(name, value)
 
     def is_world_process_zero(self) -> bool:
         """Whether this is the first process."""

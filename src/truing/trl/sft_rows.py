@@ -71,7 +71,16 @@ def _formatted(rows: Sequence[Row], args: SFTConfig, formatting_func: Callable[[
             expected="rows of which it makes a text, as instruction and output",
             remedy="leave it out: TRL trains prompt and completion, or messages, without it",
         )
-    texts = [formatting_func(row) for row in rows]
+    texts: list[Any] = []
+    for index, row in enumerate(rows):
+        try:
+            texts.append(formatting_func(row))
+        except Exception as error:
+            raise DataError(
+                f"formatting_func raised {type(error).__name__} for row {index}: {error}",
+                got=f"columns {', '.join(row)}",
+                expected="one text: it is called with one row at a time",
+            ) from error
     wrong = next((text for text in texts if not isinstance(text, str)), None)
     if wrong is not None:
         raise DataError(

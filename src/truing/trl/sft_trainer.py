@@ -60,13 +60,12 @@ class SFTTrainer(TrlTrainer):
         args = self.args
         if args.loss_type not in LOSSES:
             self.problems.add("loss_type", args.loss_type, "Truing has no such loss", 'use "nll"')
-        if args.chat_template_path and not str(args.chat_template_path).endswith(".jinja"):
-            self.problems.add(
-                "chat_template_path",
-                args.chat_template_path,
-                "Truing reads Jinja files",
-                "name a .jinja file",
-            )
+        if args.chat_template_path and not self._is_template(args.chat_template_path):
+            reason = "Truing reads Jinja files"
+            self.problems.add("chat_template_path", args.chat_template_path, reason, "name a .jinja file")
+        if args.max_length is not None and args.max_length < 2:
+            reason = "a row needs a context and a token to train"
+            self.problems.add("max_length", args.max_length, reason, "set more tokens, or None")
         if args.truncation_mode not in CUTS:
             self.problems.add(
                 "truncation_mode", args.truncation_mode, "TRL has no such mode", f"use {' or '.join(CUTS)}"
@@ -99,7 +98,15 @@ class SFTTrainer(TrlTrainer):
             callbacks=callbacks,
             peft_config=peft_config,
         )
+        if args.chat_template_path:  # as TRL: it is saved with the model
+            template = Path(args.chat_template_path).read_text(encoding="utf-8")
+            self.processing_class.chat_template = template
         self.env = self._env_of(self._eval)
+
+    @staticmethod
+    def _is_template(path: str) -> bool:
+        """Whether a path is a Jinja file."""
+        return str(path).endswith(".jinja") and Path(path).is_file()
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
@@ -148,9 +155,7 @@ class SFTTrainer(TrlTrainer):
             splits["eval"] = evaluated
         for split, rows in splits.items():
             if rows.whole:
-                path = self.args.chat_template_path
-                template = Path(path).read_text(encoding="utf-8") if path else None
-                rendered_by = (self.args, self.processing_class, template)
+                rendered_by = (self.args, self.processing_class)
                 env.add_texts(split, demonstrated_texts(rows.rows, *rendered_by), self.processing_class)
                 if note := dropped_note(rows.rows, *rendered_by, f"{split}_dataset"):
                     env.notes.append(note)

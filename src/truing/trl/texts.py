@@ -23,9 +23,7 @@ CUTS: dict[str, Callable[[int], slice]] = {
 """What ``truncation_mode`` keeps of a text with more than ``max_length`` tokens."""
 
 
-def demonstrated_texts(
-    rows: Sequence[Row], args: SFTConfig, tokenizer: Any, template: str | None
-) -> Iterator[DemonstratedText]:
+def demonstrated_texts(rows: Sequence[Row], args: SFTConfig, tokenizer: Any) -> Iterator[DemonstratedText]:
     """Yield the ids of each row that TRL trains.
 
     TRL predicts no token without a context: the first one, such as BOS, is not trained.
@@ -33,8 +31,7 @@ def demonstrated_texts(
     Args:
         rows: with a conversation, or with text.
         args: TRL's, which say where a text is and how long it may be.
-        tokenizer: of the model.
-        template: that renders conversations; None for the tokenizer's.
+        tokenizer: of the model, with the template that renders conversations.
     """
     for index, row in enumerate(rows):
         content = _content(row, args.dataset_text_field)
@@ -42,7 +39,7 @@ def demonstrated_texts(
             ended = content if content.endswith(tokenizer.eos_token) else content + tokenizer.eos_token
             ids = tokenizer(text=ended)["input_ids"]
         else:
-            ids: Sequence[int] = _rendered(content, row, tokenizer, template)
+            ids: Sequence[int] = _rendered(content, row, tokenizer)
         if args.max_length is not None:
             ids = ids[CUTS[args.truncation_mode](args.max_length)]
         if len(ids) < 2:
@@ -65,15 +62,9 @@ def _content(row: Row, column: str) -> str | Sequence[Message]:
     return prompt + completion
 
 
-def _rendered(
-    messages: Sequence[Message], row: Row, tokenizer: Any, template: str | None, *, tokenize: bool = True
-) -> Any:
+def _rendered(messages: Sequence[Message], row: Row, tokenizer: Any, *, tokenize: bool = True) -> Any:
     """Return the ids of a conversation, as the chat template writes it, or its text."""
-    options = {
-        "tools": _tools(row),
-        **({} if template is None else {"chat_template": template}),
-        **(row.get("chat_template_kwargs") or {}),
-    }
+    options = {"tools": _tools(row), **(row.get("chat_template_kwargs") or {})}
     try:
         found = tokenizer.apply_chat_template([*messages], tokenize=tokenize, return_dict=tokenize, **options)
     except (TemplateError, ValueError, TypeError, KeyError) as error:  # of the template
@@ -92,9 +83,7 @@ def _tools(row: Row) -> list[Any] | None:
     return listed and [json.loads(each) if isinstance(each, str) else each for each in listed]
 
 
-def dropped_note(
-    rows: Sequence[Row], args: SFTConfig, tokenizer: Any, template: str | None, dataset: str
-) -> str:
+def dropped_note(rows: Sequence[Row], args: SFTConfig, tokenizer: Any, dataset: str) -> str:
     """Return a sentence on what the chat template leaves out of the first conversations; "" for nothing.
 
     TRL trains what is left, without a word.
@@ -103,7 +92,7 @@ def dropped_note(
     for index, row in enumerate(rows[:NOTED_ROWS]):
         content = _content(row, args.dataset_text_field)
         if not isinstance(content, str):
-            text = _rendered(content, row, tokenizer, template, tokenize=False)
+            text = _rendered(content, row, tokenizer, tokenize=False)
             lost = [part for part, forms in _parts(content, row) if not any(form in text for form in forms)]
             if lost:
                 found[index] = lost[0]

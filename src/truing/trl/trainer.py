@@ -25,6 +25,7 @@ from truing.trainer.events import EventCallback
 from truing.trl import card
 from truing.trl.adapters import lora_table
 from truing.trl.batches import Batches
+from truing.trl.callback_arguments import Absent
 from truing.trl.config_base import TrlConfig
 from truing.trl.models import (
     check_model,
@@ -38,8 +39,14 @@ from truing.trl.names import check_names
 from truing.trl.problems import Problems, naming_arguments
 from truing.trl.processes import RANKS, Accelerator
 from truing.trl.recipe import common_tables, logging_every, merged, model_table
-from truing.trl.script_methods import ScriptMethods
+from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
+
+NOT_LOADED = Absent(
+    "trainer.model is used before the training, which loads it",
+    "pass the model as an object, or use trainer.model after train()",
+)
+"""Stands for the model that a name was passed of."""
 
 
 class TrlTrainer(ScriptMethods):
@@ -50,6 +57,7 @@ class TrlTrainer(ScriptMethods):
 
     def __new__(cls, *_: Any, **arguments: Any) -> "TrlTrainer":
         """Make a trainer; raise one error for all unknown names."""
+        check_overridden(cls, TrlTrainer)
         check_names(cls.__name__, arguments, [*inspect.signature(cls.__init__).parameters][1:])
         return super().__new__(cls)
 
@@ -74,7 +82,7 @@ class TrlTrainer(ScriptMethods):
         self.output = Path(str(self.args.output_dir))
         self.run: Path | None = None
         self.result: TrainResult | None = None
-        self.model = model
+        self.model = NOT_LOADED if isinstance(model, str) else model
         self._given = model
         self._template: str | None = None
 
@@ -125,6 +133,7 @@ class TrlTrainer(ScriptMethods):
         self.batches = batches
         self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
         self._state.processing_class = self.processing_class
+        self._given_args, self._built = args.to_dict(), True
         self._state.call("on_init_end")
 
     @property
@@ -145,6 +154,7 @@ class TrlTrainer(ScriptMethods):
                 expected="one training per trainer",
                 remedy="save_model(), and a new trainer with that folder as its model",
             )
+        self._check_args()
         if self.args.push_to_hub and self.accelerator.is_main_process:  # a missing token is an error now
             self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
         self._write_inputs()
@@ -163,6 +173,17 @@ class TrlTrainer(ScriptMethods):
             if self.args.push_to_hub:
                 self.push_to_hub()
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
+
+    def _check_args(self) -> None:
+        """Raise if the arguments have changed since the recipe was made of them."""
+        now = self.args.to_dict()
+        if changed := [name for name, value in now.items() if value != self._given_args[name]]:
+            raise InvalidValueError(
+                "args have changed since the trainer was made",
+                got=", ".join(f"{name}={now[name]!r}" for name in changed),
+                expected="the values that it was made with: the recipe has them",
+                remedy="set them before the trainer is made",
+            )
 
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"

@@ -59,6 +59,8 @@ def test_a_data_set_of_torch_is_a_list_of_rows(tmp_path):
     ("rows", "trainer", "text"),
     [
         ([{**row, "image": "x"} for row in CHAT], {}, "column image': Truing trains on text"),
+        ([{**row, "completions": 1} for row in TEXT], {}, "completions, which hides the column; rename"),
+        ([{**row, "trainer_state": 1} for row in TEXT], {}, "column trainer_state"),
         (TEXT, {"eval_dataset": CHAT}, "prompts of one data set are text"),
         (TEXT, {"tools": [score]}, "cannot be a tool"),
         (CHAT, {"tools": score}, "'score' cannot be a tool"),  # one function is a list of one

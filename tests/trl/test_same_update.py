@@ -111,35 +111,87 @@ def test_updates_are_those_of_trl(tmp_path, name, changes):
     assert apart < 2e-5
 
 
-WORDS = ("one", "seven", "apple")
+WORDS = ("one", "seven", "apple", "bird")
+
+
+def said(word):
+    """A conversation of two turns, which is rendered with special tokens."""
+    return [
+        {"role": "system", "content": "Spell."},
+        {"role": "user", "content": word},
+        {"role": "assistant", "content": "-".join(word)},
+        {"role": "user", "content": "Again!"},
+        {"role": "assistant", "content": word},
+    ]
+
+
+TEXT = [{"text": f"{w} is spelled {'-'.join(w)}"} for w in WORDS]
+PAIRS = [{"prompt": f"Spell {w}: ", "completion": "-".join(w)} for w in WORDS]
+SAID_PAIRS = [{"prompt": said(w)[:2], "completion": said(w)[2:3]} for w in WORDS]
+MESSAGES = [{"messages": said(w)} for w in WORDS]
+TURNS = [[{"from": m["role"], "value": m["content"]} for m in said(w)] for w in WORDS]
+RENDERED = [{"text": f"<|im_start|>user\n{w}<|im_end|>\n"} for w in WORDS]
 
 
 @pytest.mark.parametrize(
-    "rows",
+    ("rows", "changes"),
     [
+        pytest.param(PAIRS, {}, id="completions"),
+        pytest.param(PAIRS, {"completion_only_loss": False}, id="pairs"),
+        pytest.param(SAID_PAIRS, {"completion_only_loss": False}, id="pairs of messages"),
+        pytest.param(TEXT, {}, id="text"),
+        pytest.param(TEXT, {"max_length": 16}, id="cut text"),
+        pytest.param(RENDERED, {}, id="text with special tokens"),
+        pytest.param(MESSAGES, {}, id="messages"),
+        pytest.param(MESSAGES, {"max_length": 30, "truncation_mode": "keep_end"}, id="end of messages"),
+        pytest.param([{"conversations": each} for each in TURNS], {}, id="conversations"),
         pytest.param(
-            [{"prompt": f"Spell {w}: ", "completion": "-".join(w)} for w in WORDS], id="completions"
+            [{"word": w} for w in WORDS], {"formatting_func": lambda row: row["word"]}, id="function"
         ),
-        pytest.param([{"text": f"{w} is spelled {'-'.join(w)}"} for w in WORDS], id="text"),
     ],
 )
-def test_sft_updates_are_those_of_trl(tmp_path, rows):
+def test_sft_updates_are_those_of_trl(tmp_path, rows, changes):
     folder = ensure_built("tiny")
-    changes = {"per_device_train_batch_size": 3, "max_steps": 2, "logging_steps": 1, "learning_rate": 1e-3}
-    common = changes | {"bf16": False, "use_cpu": True, "save_strategy": "no", "disable_tqdm": True}
+    trainer = {key: changes.get(key) for key in ("formatting_func",)}
+    common = {
+        "per_device_train_batch_size": 3,
+        "max_steps": 2,
+        "logging_steps": 1,
+        "eval_strategy": "steps",
+        "learning_rate": 1e-3,
+        "bf16": False,
+        "use_cpu": True,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        **{key: value for key, value in changes.items() if key not in trainer},
+    }
     ours = truing.trl.SFTTrainer(
-        str(folder), truing.trl.SFTConfig(str(tmp_path / "truing"), **common), train_dataset=rows
+        str(folder),
+        truing.trl.SFTConfig(str(tmp_path / "truing"), **common),
+        train_dataset=rows[:3],
+        eval_dataset=rows[3:],
+        **trainer,
     )
+    before = ours.evaluate()["eval_loss"]
     ours.train()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
     theirs = trl.SFTTrainer(
         str(folder),
         trl.SFTConfig(str(tmp_path / "trl"), report_to=[], **common),
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
+        train_dataset=Dataset.from_list(rows[:3]),
+        eval_dataset=Dataset.from_list(rows[3:]),
+        processing_class=AutoTokenizer.from_pretrained(folder),
+        **trainer,
     )
+    assert before == pytest.approx(theirs.evaluate()["eval_loss"], rel=1e-5)
     theirs.train()
-    for line, other in zip(ours.state.log_history[:2], theirs.state.log_history[:2], strict=True):
+    logs = [
+        [line["eval_loss"] for line in each.state.log_history if "eval_loss" in line]
+        for each in (ours, theirs)
+    ]
+    assert logs[0] == pytest.approx([before, *logs[1]], rel=1e-3)
+    assert ours.evaluate(metric_key_prefix="test") == {"test_loss": pytest.approx(logs[1][-1], rel=1e-3)}
+    steps = [[line for line in each.state.log_history if "loss" in line] for each in (ours, theirs)]
+    for line, other in zip(*steps, strict=True):
         assert line["loss"] == pytest.approx(other["loss"], rel=1e-3)
         assert line["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
     weights = theirs.model.state_dict()

@@ -17,7 +17,7 @@ from truing.chat.reasoning import opened_reasoning
 from truing.chat.render import SHOWN_CHARS, content_spans, encode_with_origins, render_prompt, text_of
 from truing.chat.template_features import common_prefix_length
 from truing.types.message import AssistantMessage, Message, ToolSpec
-from truing.types.rollout import Task
+from truing.types.rollout import DemonstratedText, Task
 from truing.types.token import Origin
 
 LEAD = 12
@@ -49,7 +49,8 @@ class TurnContext:
 def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
     """Return the dialogue of a task's prompt, and its context."""
     prompt = render_prompt(chat, task)
-    text = chat.render_text(task.messages, task.tools)
+    is_text = isinstance(task.demonstration, DemonstratedText)
+    text = text_of(chat, prompt.token_ids) if is_text else chat.render_text(task.messages, task.tools)
     dialogue = Dialogue(task.messages, task.tools, len(task.messages), text, prompt.token_ids)
     return dialogue, TurnContext(prompt.token_ids, prompt.origin)
 

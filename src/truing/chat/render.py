@@ -24,7 +24,7 @@ from truing.chat.token_bytes import escape, readable, token_bytes
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError
 from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
-from truing.types.rollout import Task
+from truing.types.rollout import DemonstratedText, Task
 from truing.types.token import Origin
 
 SHOWN_CHARS = 60
@@ -47,7 +47,10 @@ class Prompt:
 
 
 def render_prompt(chat: Chat, task: Task) -> Prompt:
-    """Return the prompt of a task, with the generation prompt."""
+    """Return the prompt of a task, with the generation prompt; of a demonstrated text its context."""
+    if isinstance(task.demonstration, DemonstratedText):
+        context = torch.tensor(task.demonstration.token_ids[: task.demonstration.context])
+        return Prompt(context, torch.full((len(context),), Origin.PROMPT, dtype=torch.uint8))
     for message in task.messages:
         check_no_special_tokens(chat, message["content"])
     rendering = chat.render(task.messages, task.tools)

@@ -18,7 +18,7 @@ from truing.rollouts.flatten import flatten
 from truing.rollouts.turn_sources import DemonstrationTurns, KnownTurns, demonstrated
 from truing.rollouts.workers import EnvWorkers
 from truing.types.message import AssistantMessage
-from truing.types.rollout import Rollout, Task
+from truing.types.rollout import DemonstratedText, Rollout, Task
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW
 from truing.types.status import FinishReason, Status
@@ -106,8 +106,10 @@ def run_trial(context: EpisodeContext, workers: EnvWorkers, tasks: Sequence[Task
 
 
 def demonstration_turns(task: Task) -> tuple[AssistantMessage, ...]:
-    """Return the turns of a task's demonstration; none if it has none."""
+    """Return the turns of a task's demonstration; none if it has none, or is a whole text."""
     demonstration = task.demonstration
+    if isinstance(demonstration, DemonstratedText):
+        return ()
     return (AssistantMessage(demonstration),) if isinstance(demonstration, str) else demonstration or ()
 
 

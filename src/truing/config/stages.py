@@ -18,6 +18,10 @@ class SftConfig(FrozenModel):
     """Peak learning rate."""
     batch_size: PositiveInt = 16
     """Demonstrations per update."""
+    eval_tasks: Annotated[int, Field(ge=0)] = 0
+    """Evaluation tasks, from the first, whose demonstrations the loss is also measured on; 0 for none."""
+    eval_every: Annotated[int, Field(ge=0)] = 0
+    """Updates between these measurements; 0 for those before (`eval.base`) and after the stage."""
 
 
 class RftConfig(FrozenModel):

@@ -60,6 +60,7 @@ class Session:
     env: Env
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
+    loss_tasks: Sequence[Task]  # evaluation tasks whose demonstrations SFT measures its loss on
     sampling_params: SamplingParams
     chat: Chat
     grammars: CallGrammars | None
@@ -242,13 +243,15 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | No
     ``threads`` is the number of a run that is continued; a new one uses the recipe's, or chooses.
     """
     eval_count = recipe.eval.tasks
-    splits = checked_tasks(env, evaluated=eval_count > 0)  # before a model is loaded
-    if len(splits["eval"]) < eval_count:
+    loss_count = recipe.stage("sft").eval_tasks if "sft" in recipe.stages else 0
+    needed, key = max((eval_count, "eval.tasks"), (loss_count, "sft.eval_tasks"))
+    splits = checked_tasks(env, evaluated=needed > 0)  # before a model is loaded
+    if len(splits["eval"]) < needed:
         raise DataError(
             "the environment has too few evaluation tasks",
             got=len(splits["eval"]),
-            expected=f"at least eval.tasks = {eval_count}",
-            remedy="add data, or lower eval.tasks",
+            expected=f"at least {key} = {needed}",
+            remedy=f"add data, or lower {key}",
         )
     check_metric_names(f"reward_part/{name}" for name in env.rewards)
     keep_freed_memory()
@@ -260,7 +263,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | No
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)
-        splits = checked_tasks(env, evaluated=eval_count > 0)  # truncated prompts may be equal
+        splits = checked_tasks(env, evaluated=needed > 0)  # truncated prompts may be equal
     vocabulary = causal_model(policy).config.get_text_config().vocab_size  # tokenizers may have fewer ids
     grammars = None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary)
     with ExitStack() as opened:
@@ -282,6 +285,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | No
             env=env,
             train_tasks=splits["train"],
             eval_tasks=splits["eval"][:eval_count],
+            loss_tasks=splits["eval"][:loss_count],
             sampling_params=sampling_params,
             chat=chat,
             grammars=grammars,

@@ -15,6 +15,7 @@ from truing.engines.base import Completion, Engine, Request, RunningBatch
 from truing.errors import DataError
 from truing.rollouts.attempt import Attempt
 from truing.types.message import AssistantMessage
+from truing.types.rollout import DemonstratedText, Task
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin
@@ -118,7 +119,9 @@ class DemonstrationTurns:
         return nullcontext(KnownTurns(self._next))
 
     def _next(self, attempt: Attempt) -> Completion:
-        turns = demonstration_turns(attempt)
+        if isinstance(attempt.task.demonstration, DemonstratedText):
+            return _rest_of(attempt.task.demonstration)
+        turns = demonstration_turns(attempt.task)
         if len(attempt.turns) == len(turns):
             raise DataError(
                 f"the demonstration of task {attempt.task.task_id} ends before its episode does",
@@ -130,17 +133,26 @@ class DemonstrationTurns:
 
 def demonstrated(chat: Chat, attempt: Attempt, message: AssistantMessage) -> Completion:
     """Return a message as the next turn of an attempt, in the ids that the policy would sample."""
-    ids = encode_reply(chat, attempt.dialogue.messages, message, attempt.dialogue.tools)
+    return _demonstration(encode_reply(chat, attempt.dialogue.messages, message, attempt.dialogue.tools))
+
+
+def _rest_of(text: DemonstratedText) -> Completion:
+    """Return the ids of a text after its context, as one turn."""
+    return _demonstration(torch.tensor(text.token_ids[text.context :]))
+
+
+def _demonstration(ids: Tensor) -> Completion:
+    """Return ids [L] as a demonstrated turn."""
     origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
     return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
-def demonstration_turns(attempt: Attempt) -> tuple[AssistantMessage, ...]:
+def demonstration_turns(task: Task) -> tuple[AssistantMessage, ...]:
     """Return the turns of a task's demonstration."""
-    demonstration = attempt.task.demonstration
-    if demonstration is None:
+    demonstration = task.demonstration
+    if demonstration is None or isinstance(demonstration, DemonstratedText):
         raise DataError(
-            f"task {attempt.task.task_id} has no demonstration to train on",
+            f"task {task.task_id} has no demonstration to train on",
             remedy="remove the sft stage, or give each training task a demonstration",
         )
     return (AssistantMessage(demonstration),) if isinstance(demonstration, str) else demonstration

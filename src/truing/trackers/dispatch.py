@@ -42,6 +42,8 @@ class TrackerListener:
             record = facts["record"]
             self.update_index = self._before(record.stage) + record.step + 1
             self.backend.log(with_aliases(dict(record.metrics)), self.update_index)
+        if kind == "eval_loss":
+            self.backend.log({"eval/loss": facts["loss"]}, self.update_index)
         if kind == "eval":
             estimate = {key: facts["estimate"][key] for key in ("mean", "low", "high")}
             numbers = {f"eval/{key}": value for key, value in estimate.items() if not math.isnan(value)}

@@ -21,6 +21,7 @@ from truing.instrumentation.rank_facts import rank_facts
 from truing.instrumentation.reference_sync_check import reference_sync_fact
 from truing.learner.checkpoint import CheckpointState, read_state
 from truing.learner.coefficients import LossCoefficients
+from truing.learner.evaluation_loss import evaluation_loss
 from truing.learner.learner import Learner, open_learner
 from truing.learner.memory_budget import MemoryBudget
 from truing.learner.session import Session
@@ -105,6 +106,9 @@ class Loop:
         learner = self.open_stage(stage, step)
         steps = self.recipe.stage(stage).steps
         self.event_log.log("stage", stage=stage, steps=steps, first_step=step)
+        self.event_log.notify("learner", {"learner": learner})
+        if not step and self.recipe.eval.base:
+            self.measure_loss(learner, stage, 0)
         self.clock.pop_seconds()  # drop time spent after the previous stage's last step
         with self.interrupt:
             while step < steps and not self.stop_requested:
@@ -121,16 +125,24 @@ class Loop:
             if learner.sync_reference(step):
                 self.event_log.log("reference", stage=stage, step=step - 1, **learner.reference_sync_facts())
 
-        self.stop_requested = any(self.ranks.gather("a stop", self.event_log.stop_requested))
+        self.read_stop()
         # evaluate before saving: a run killed between the two repeats the step and the evaluation
         cfg, is_last = self.recipe.eval, step == self.recipe.stage(stage).steps
         if cfg.tasks and cfg.every and not (step % cfg.every or is_last or self.stop_requested):
             self.evaluate(mid_stage_name(stage, step), stage, step)
+        every = self.recipe.sft.eval_every if self.recipe.sft else 0
+        if is_last or self.stop_requested or (every and step % every == 0):
+            self.measure_loss(learner, stage, step)
+        self.read_stop()  # the callback has seen the evaluation
         self.interrupt.requested = any(self.ranks.gather("Ctrl-C", self.interrupt.requested))
         if self.checkpoints.due(stage, step) or self.interrupt.requested or self.stop_requested:
             self.save(learner, stage, step)
         self.interrupt.raise_if_requested()
         return step
+
+    def read_stop(self) -> None:
+        """Read whether the event callback has asked for a stop, on the first rank."""
+        self.stop_requested = any(self.ranks.gather("a stop", self.event_log.stop_requested))
 
     def open_collector(self, learner: Learner, stage: str) -> None:
         """Collect the stage's steps with the current session and recipe from now on."""
@@ -269,6 +281,12 @@ class Loop:
         self.evaluations[name] = evaluation
         estimate, pass_at = asdict(evaluation.estimate()), pass_at_json(evaluation.pass_at())
         self.event_log.log("eval", **asdict(evaluation), estimate=estimate, pass_at=pass_at)
+
+    def measure_loss(self, learner: Learner, stage: str, step: int) -> None:
+        """Log the loss on demonstrations of evaluation tasks, if SFT has any."""
+        if stage == "sft" and self.session.loss_tasks:
+            measured = evaluation_loss(self.session, learner.model, learner.micro_batches)
+            self.event_log.log("eval_loss", stage=stage, step=step, **asdict(measured))
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
         """Write a checkpoint after ``step`` steps of a stage."""

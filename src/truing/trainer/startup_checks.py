@@ -10,7 +10,7 @@ from truing.checks.trial_episodes import demonstration_turns, run_trial
 from truing.config import GrpoConfig
 from truing.errors import DataError, ModelError
 from truing.rollouts.collect import EpisodeContext
-from truing.types.rollout import Task
+from truing.types.rollout import DemonstratedText, Task
 
 TASKS_PER_SPLIT = 4
 """Checked tasks per split: fewer episodes than one step has."""
@@ -58,10 +58,17 @@ def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
 def task_findings(context: EpisodeContext, *splits: Sequence[Task]) -> Iterator[str]:
     """Yield a sentence for each check of the environment and the chat template with a finding.
 
+    Whole texts are left out: they have no prompt, and no template renders them.
+
     Raises:
         ModelError: A check of ``REQUIRED_CHECKS`` has a finding.
     """
-    tasks = [task for split in splits for task in evenly_spaced(split, TASKS_PER_SPLIT)]
+    rendered = (
+        [task for task in split if not isinstance(task.demonstration, DemonstratedText)] for split in splits
+    )
+    tasks = [task for split in rendered for task in evenly_spaced(split, TASKS_PER_SPLIT)]
+    if not tasks:
+        return
     for name, result in check_tasks(context, tasks).items():
         for finding in result.findings[:1]:
             if name in REQUIRED_CHECKS:

@@ -1,11 +1,14 @@
 """The model card: what was trained, evaluated and proven."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from truing.analysis.train_result import TrainResult, evaluations_of
 from truing.doctor.postmortem import diagnose_run
 from truing.doctor.verdict import Verdict
+from truing.errors import RecordError
 from truing.record import RunReader
 
 CARD = """---
@@ -87,7 +90,8 @@ def create_repository(args: Any, name: str) -> str:
     from huggingface_hub import HfApi
 
     hub = HfApi(token=args.hub_token)
-    created = hub.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True)
+    with _named_hub_errors():
+        created = hub.create_repo(args.hub_model_id or name, private=args.hub_private_repo, exist_ok=True)
     return created.repo_id
 
 
@@ -95,7 +99,23 @@ def push(folder: Path, args: Any, repository: str, message: str) -> str:
     """Upload a folder to a repository; return the address of the commit."""
     from huggingface_hub import HfApi
 
-    commit = HfApi(token=args.hub_token).upload_folder(
-        repo_id=repository, folder_path=folder, commit_message=message, revision=args.hub_revision
-    )
+    with _named_hub_errors():
+        commit = HfApi(token=args.hub_token).upload_folder(
+            repo_id=repository, folder_path=folder, commit_message=message, revision=args.hub_revision
+        )
     return str(commit)
+
+
+@contextmanager
+def _named_hub_errors() -> Iterator[None]:
+    """Name an error of the hub within the block: no network, no token, no right to write."""
+    from httpx2 import HTTPError
+
+    try:
+        yield
+    except (OSError, ValueError, HTTPError) as error:  # those of huggingface_hub are of these classes
+        raise RecordError(
+            "the hub does not take the model",
+            got=f"{type(error).__name__}: {error}"[:300],
+            remedy="save_model() keeps it on this machine; for the hub, `hf auth login`, or set hub_token",
+        ) from error

@@ -127,3 +127,9 @@ class CommonArguments(TrlConfig):
     trust_remote_code: bool = False
     router_aux_loss_coef: float | None = None
     pad_to_multiple_of: int | str | None = "auto"
+
+    def __post_init__(self) -> None:
+        """Check types; as transformers does, a best metric is the smallest loss, or else the greatest."""
+        super().__post_init__()
+        if self.metric_for_best_model is not None and self.greater_is_better is None:
+            self.greater_is_better = not self.metric_for_best_model.endswith("loss")

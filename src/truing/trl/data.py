@@ -16,6 +16,10 @@ def rows_of(dataset: Any, argument: str) -> list[Row]:
         dataset: a ``datasets.Dataset``, or a list of prompts, of conversations or of dicts.
         argument: its name, for errors.
     """
+    if dataset is None:
+        raise DataError(
+            f"there is no {argument}", expected="a datasets.Dataset, or a list of prompts or dicts"
+        )
     if _is_no_list(dataset):
         raise DataError(
             f"{argument} is not one data set of known length",
@@ -81,7 +85,7 @@ def _column_remedy(row: Row, column: str) -> str:
     value = row.get(column)
     if column in row and is_conversation(value) and value and isinstance(value[0], Mapping):
         return 'name the keys "role" and "content": dataset.map(trl.maybe_convert_to_chatml)'
-    if column in row and not value:
+    if column in row and value in (None, "", []):
         return f"dataset.filter(lambda row: row[{column!r}]) leaves out empty rows"
     if column in row:
         return ""

@@ -1,14 +1,15 @@
-"""Rows of an SFT data set as tasks with demonstrations."""
+"""Rows of an SFT data set as tasks with demonstrations: of turns of the assistant, or of whole texts."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from truing.envs.base import Split
 from truing.errors import DataError
 from truing.rewards import Rewards
-from truing.trl.data import Row, check_column, is_conversation, messages_of
+from truing.trl.data import Row, is_conversation, messages_of
 from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
-from truing.types.rollout import Task
+from truing.types.rollout import DemonstratedText, Task
 
 
 class ScriptedEpisode:
@@ -27,95 +28,47 @@ class ScriptedEpisode:
 
 
 class DemonstrationsEnv:
-    """A task per row: the messages before the first trained turn, and the turns as a demonstration."""
+    """A task per row, with its demonstration."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self) -> None:
         self.rewards: Rewards = {}
-        self.notes: Sequence[str] = ()
-        self._tasks: list[Task] = []
+        self.notes: list[str] = []
+        self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
         self._replies: dict[str, list[list[Message]]] = {}
-        for index, row in enumerate(rows):
-            name = f"train-{index}"
-            context, turns, self._replies[name] = _split(index, row)
-            specs = tuple(map(_tool_spec, row.get("tools") or ()))
-            self._tasks.append(Task(name, "trl", context, demonstration=turns, tools=specs))
 
-    def tasks(self, split: str) -> Sequence[Task]:
-        """Return the tasks; there are none for evaluation."""
-        return self._tasks if split == "train" else []
+    def add_turns(self, split: Split, rows: Iterable[Row]) -> None:
+        """Add rows of messages: those before the first trained turn are the prompt."""
+        for index, row in enumerate(rows):
+            name = f"{split}-{index}"
+            context, turns, self._replies[name] = _split(index, row, f"{split}_dataset")
+            specs = tuple(map(_tool_spec, row.get("tools") or ()))
+            self._tasks[split].append(Task(name, "trl", context, demonstration=turns, tools=specs))
+
+    def add_texts(self, split: Split, texts: Iterable[DemonstratedText], tokenizer: Any) -> None:
+        """Add whole texts; the record shows each as one message."""
+        for index, text in enumerate(texts):
+            shown: Message = {"role": "text", "content": tokenizer.decode(text.token_ids)}
+            self._tasks[split].append(Task(f"{split}-{index}", "trl", (shown,), demonstration=text))
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Return the tasks."""
+        return self._tasks[split]
 
     def open(self, task: Task) -> ScriptedEpisode:
         """Return an episode that continues the conversation of a task."""
-        return ScriptedEpisode(self._replies[task.task_id])
+        return ScriptedEpisode(self._replies.get(task.task_id, ()))
 
 
-def is_plain_text(rows: Sequence[Row], column: str) -> bool:
-    """Whether rows are plain text in a column; prompts and messages come first, as in TRL."""
-    if {"prompt", "messages"} & rows[0].keys() or column not in rows[0]:
-        return False
-    if check_column(rows, column, "train_dataset"):
-        raise DataError(
-            f"{column!r} of train_dataset has messages",
-            expected="text",
-            remedy=f"dataset.rename_column({column!r}, 'messages')",
-        )
-    return True
-
-
-def most_turns(rows: Sequence[Row]) -> int:
+def most_turns(rows: Iterable[Row]) -> int:
     """Return the most turns of the assistant in a row; 1 for text, and at least 1."""
+    spoken = (row.get("messages", row.get("completion")) for row in rows)
     return max(
         1,
         *(
-            sum(message["role"] == "assistant" for message in row["messages"])
-            if "messages" in row
-            else sum(message["role"] == "assistant" for message in row["completion"])
-            if is_conversation(row.get("completion"))
-            else 1
-            for row in rows
+            sum(message["role"] == "assistant" for message in messages) if is_conversation(messages) else 1
+            for messages in spoken
         ),
     )
-
-
-def check_rows(rows: Sequence[Row], assistant_only_loss: bool, completion_only_loss: bool | None) -> bool:
-    """Return whether the rows are text rather than messages; raise if they are no demonstrations."""
-    columns = rows[0].keys()
-    if "messages" in columns:
-        if not assistant_only_loss:
-            raise DataError(
-                "rows of messages train on every token in TRL's default, prompts too",
-                got="assistant_only_loss=False",
-                expected="a loss on what the assistant says: Truing trains on demonstrations",
-                remedy="set assistant_only_loss=True",
-            )
-        check_column(rows, "messages", "train_dataset")
-        return False
-    if not {"prompt", "completion"} <= columns:
-        raise DataError(
-            "the rows of train_dataset are no demonstrations",
-            got=f"columns {', '.join(columns)}",
-            expected="prompt and completion, or messages, or text",
-            remedy=_row_remedy(columns),
-        )
-    if completion_only_loss is False:
-        raise DataError(
-            "completion_only_loss=False trains on prompts, too",
-            expected="a loss on completions: Truing trains on demonstrations",
-            remedy="leave it out",
-        )
-    kinds = {column: check_column(rows, column, "train_dataset") for column in ("prompt", "completion")}
-    if len(set(kinds.values())) > 1:
-        raise DataError("one of prompt and completion is text, and the other one messages")
-    return not kinds["prompt"]
-
-
-def _row_remedy(columns: Collection[str]) -> str:
-    """Return how to make demonstrations of other columns."""
-    if "conversations" in columns:
-        return "dataset.map(trl.maybe_convert_to_chatml) makes messages of conversations"
-    if "output" in columns:
-        return 'dataset.map(lambda row: {"prompt": row["instruction"], "completion": row["output"]})'
-    return "set dataset_text_field to the column with text, or map rows to prompt and completion"
 
 
 def conversation(row: Row) -> tuple[Message, ...]:
@@ -129,7 +82,7 @@ def conversation(row: Row) -> tuple[Message, ...]:
 
 
 def _split(
-    index: int, row: Row
+    index: int, row: Row, dataset: str
 ) -> tuple[tuple[Message, ...], tuple[AssistantMessage, ...], list[list[Message]]]:
     """Return the messages before the first trained turn, the turns, and the messages between them."""
     messages = conversation(row)
@@ -137,7 +90,7 @@ def _split(
     first = next((i for i, m in enumerate(messages) if i >= start and m["role"] == "assistant"), None)
     if not first or messages[-1]["role"] != "assistant":
         raise DataError(
-            f"row {index} of train_dataset does not end with a turn of the assistant that answers something",
+            f"row {index} of {dataset} does not end with a turn of the assistant that answers something",
             got=[message["role"] for message in messages],
             expected="messages such as user, assistant, user, assistant",
         )

@@ -46,8 +46,10 @@ TRANSLATED = {
     "run_name": "`name`",
     "project": "`track.project`",
     "eval_strategy": "with `eval_dataset`: `steps` and `epoch` evaluate during and after the training",
-    "eval_steps": "`eval.every`; `logging_steps` if not given",
+    "eval_steps": "`eval.every`, SFT: `sft.eval_every`; `logging_steps` if not given",
     "eval_on_start": "`eval.base`",
+    "metric_for_best_model": "`state.best_metric`, which `EarlyStoppingCallback` reads",
+    "greater_is_better": "whether the best is the greatest; not given, of all metrics but a loss",
     "save_strategy": "`checkpoint_every`; the last step is always saved",
     "save_steps": "`checkpoint_every`; a number below 1 is a share of the steps",
     "push_to_hub": "pushes the saved model and its card after `train()`",
@@ -104,9 +106,11 @@ TRANSLATED = {
     "vllm_importance_sampling_clip_min": "`correction.low`",
     "chat_template_path": "`model.chat_template`: a Jinja file",
     "dataset_text_field": "the column of plain text, if there is neither `prompt` nor `messages`",
-    "max_length": "a row with more tokens is refused by its index, where TRL cuts it",
-    "completion_only_loss": "the loss is on completions: `None` and `True` of prompt-completion rows",
-    "assistant_only_loss": "the loss is on the assistant's turns: must be `True` for rows of `messages`",
+    "max_length": "rows that are trained whole are cut, as in TRL; of others, one with more tokens is refused"
+    " by its index, where TRL cuts it",
+    "truncation_mode": "which end of such rows is kept",
+    "completion_only_loss": "the loss is on completions; `False`: on prompts too",
+    "assistant_only_loss": "the loss is on the assistant's turns of messages; `False`: on all tokens",
 }
 """Arguments with an equivalent; the text is shown in docs/trl.md."""
 
@@ -141,9 +145,8 @@ _NO_EFFECT = {
     "it belongs to an argument that is refused unless it has its default": """
         optim_args lr_scheduler_kwargs packing_strategy sapo_temperature_neg sapo_temperature_pos vespo_k_pos
         vespo_lambda_pos vespo_k_neg vespo_lambda_neg entropy_coef_min entropy_coef_max entropy_coef_delta
-        entropy_target metric_for_best_model greater_is_better""",
+        entropy_target""",
     "padding is never trained": "pad_token",
-    "nothing is cut": "truncation_mode",
     "the dashboard of Trackio is set by its own environment variables": """
         trackio_space_id trackio_bucket_id trackio_static_space_id""",
     "`eval_dataset` is not packed": "eval_packing",

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedModel
 
-from truing.errors import RewardError
+from truing.errors import DataError, RewardError
 from truing.trl.batches import Batches, sampled_batches
 from truing.trl.config_base import TrlConfig
 from truing.trl.configs import GRPOConfig, RLOOConfig
@@ -16,7 +16,7 @@ from truing.trl.problems import Problems
 from truing.trl.processes import RANKS
 from truing.trl.recipe import engine_tables, eval_table, evaluates, merged, sampling_tables
 from truing.trl.reward_models import RewardModel
-from truing.trl.rewards import BatchFunction, Scorer, function_name, rewards_of
+from truing.trl.rewards import TAKEN, BatchFunction, Scorer, function_name, rewards_of
 from truing.trl.tools import factories_of, tools_given
 from truing.trl.trainer import TrlTrainer
 
@@ -45,7 +45,10 @@ class PolicyTrainer(TrlTrainer):
     ) -> None:
         """Build environment, rewards and recipe."""
         args, problems = self.args, self.problems
+        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
         tools, factories = tools_given(tools), factories_of(environment_factory)
+        if train_dataset is None and factories:
+            train_dataset = _generated_rows(args)
         rows: dict[Any, Sequence[Row]] = {"train": _rows(train_dataset, "train_dataset", bool(factories))}
         if eval_dataset is not None:
             rows["eval"] = _rows(eval_dataset, "eval_dataset", bool(factories))
@@ -87,6 +90,9 @@ class PolicyTrainer(TrlTrainer):
             for name in {"image", "images"} & {*columns_of(each)}:
                 reason = "Truing trains on text; TRL would show the images to the model"
                 self.problems.add(f"{split}_dataset", f"column {name}", reason, "remove the column")
+            for name in sorted(TAKEN & {*columns_of(each)}):
+                reason = f"reward functions get an argument {name}, which hides the column"
+                self.problems.add(f"{split}_dataset", f"column {name}", reason, "rename or remove the column")
         return kinds == {False}
 
     def _set_rewards(self, env: RowsEnv, reward_funcs: Any, processing_classes: Any) -> Scorer:
@@ -203,6 +209,20 @@ class RLOOTrainer(PolicyTrainer):
             callbacks=callbacks,
             peft_config=peft_config,
         )
+
+
+def _generated_rows(args: TrlConfig) -> list[Row]:
+    """Return a row per prompt of a training whose environment makes the prompts, as ``reset`` draws them."""
+    if args.max_steps <= 0:
+        raise DataError(
+            "there is no train_dataset",
+            expected="max_steps, where the environment makes the prompts",
+            remedy="set max_steps, or pass train_dataset",
+        )
+    answers = args.generation_batch_size or args.per_device_train_batch_size * RANKS * (
+        args.steps_per_generation or args.gradient_accumulation_steps
+    )
+    return [{} for _ in range(max(1, args.max_steps * answers // args.num_generations))]
 
 
 def _rows(dataset: Any, argument: str, with_environment: bool) -> Sequence[Row]:

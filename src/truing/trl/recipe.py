@@ -177,13 +177,18 @@ def eval_table(args: TrlConfig, batches: Batches, tasks: int, problems: Problems
         "samples": args.num_generations_eval or args.num_generations,
         "temperature": args.temperature,
         "base": args.eval_on_start,
-        "every": _every(args, batches, "eval"),
+        "every": evaluation_every(args, batches),
     }
 
 
 def evaluates(args: TrlConfig) -> bool:
     """Whether the training evaluates."""
     return _strategy(args.eval_strategy) != "no" or args.eval_on_start
+
+
+def evaluation_every(args: TrlConfig, batches: Batches) -> int:
+    """Return the steps between evaluations; 0 for none."""
+    return _every(args, batches, "eval")
 
 
 def logging_every(args: TrlConfig, batches: Batches) -> int:

@@ -27,6 +27,9 @@ RESERVED = ("prompt", "completion", "completion_ids")
 ALWAYS = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric")
 """Arguments that each function gets, in addition to the columns."""
 
+TAKEN = {*ALWAYS, "environments"} - {*RESERVED}
+"""Columns that such an argument would hide."""
+
 
 @dataclass(repr=False)
 class Scorer:

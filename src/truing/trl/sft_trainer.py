@@ -1,23 +1,21 @@
 """TRL's ``SFTTrainer`` on Truing's trainer."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+from truing.envs.base import Split
 from truing.errors import DataError, RecordError
-from truing.trl.batches import row_batches
+from truing.trainer.demonstration_loss import demonstration_loss
+from truing.trl.batches import Batches, row_batches
 from truing.trl.configs import SFTConfig
-from truing.trl.data import Row, rows_of
-from truing.trl.demonstrations import (
-    DemonstrationsEnv,
-    check_rows,
-    conversation,
-    is_plain_text,
-    most_turns,
-)
+from truing.trl.data import Row
+from truing.trl.demonstrations import DemonstrationsEnv, conversation, most_turns
 from truing.trl.policy_trainers import OPTIMIZERS, QUANTIZATION
 from truing.trl.processes import RANKS
-from truing.trl.recipe import LONGEST_REPLY
-from truing.trl.text_rows import text_demonstrations
+from truing.trl.recipe import LONGEST_REPLY, evaluates, evaluation_every
+from truing.trl.sft_rows import SftRows, sft_rows
+from truing.trl.texts import CUTS, demonstrated_texts, dropped_note
 from truing.trl.trainer import TrlTrainer
 
 LOSSES = ("nll", "chunked_nll")
@@ -27,7 +25,7 @@ NO_COLLATOR = "rows are demonstrations, and Truing makes batches itself"
 
 
 class SFTTrainer(TrlTrainer):
-    """Supervised fine-tuning on completions, on the assistant's turns, or on plain text."""
+    """Supervised fine-tuning on completions, turns of the assistant, or whole texts and conversations."""
 
     config_class, algorithm = SFTConfig, "SFT"
 
@@ -51,60 +49,126 @@ class SFTTrainer(TrlTrainer):
     ) -> None:
         refused = {
             "data_collator": (data_collator, NO_COLLATOR),
-            "eval_dataset": (
-                eval_dataset,
-                "Truing evaluates answers by rewards, and SFT has none",
-            ),
             "compute_loss_func": (compute_loss_func, "the loss is the one that the doctor recomputes"),
             "compute_metrics": (compute_metrics, "metrics are those of docs/metrics.md"),
             "optimizers": (optimizers, OPTIMIZERS),
             "optimizer_cls_and_kwargs": (optimizer_cls_and_kwargs, OPTIMIZERS),
             "preprocess_logits_for_metrics": (preprocess_logits_for_metrics, "metrics are Truing's own"),
             "quantization_config": (quantization_config, QUANTIZATION),
-            "formatting_func": (
-                formatting_func,
-                "map rows to prompt and completion, or messages",
-            ),
         }
         super().__init__(model, args, refused)
         args = self.args
         if args.loss_type not in LOSSES:
             self.problems.add("loss_type", args.loss_type, "Truing has no such loss", 'use "nll"')
-        if args.chat_template_path and not str(args.chat_template_path).endswith(".jinja"):
+        if args.chat_template_path and not self._is_template(args.chat_template_path):
+            reason = "Truing reads Jinja files"
+            self.problems.add("chat_template_path", args.chat_template_path, reason, "name a .jinja file")
+        if args.max_length is not None and args.max_length < 2:
+            reason = "a row needs a context and a token to train"
+            self.problems.add("max_length", args.max_length, reason, "set more tokens, or None")
+        if args.truncation_mode not in CUTS:
             self.problems.add(
-                "chat_template_path",
-                args.chat_template_path,
-                "Truing reads Jinja files",
-                "name a .jinja file",
+                "truncation_mode", args.truncation_mode, "TRL has no such mode", f"use {' or '.join(CUTS)}"
             )
-        rows = rows_of(train_dataset, "train_dataset")
-        is_plain = is_plain_text(rows, args.dataset_text_field)
-        is_text = is_plain or check_rows(rows, args.assistant_only_loss, args.completion_only_loss)
-        batches = row_batches(args, len(rows), RANKS, self.problems)
+        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
+        self._formatting_func = formatting_func
+        self._train = sft_rows(train_dataset, "train_dataset", args, formatting_func)
+        self._eval = None if eval_dataset is None else self._eval_rows(eval_dataset)
+        rows = [*self._train.rows, *(self._eval.rows if self._eval else ())]
+        batches = row_batches(args, len(self._train.rows), RANKS, self.problems)
         tables: dict[str, Any] = {
             "stages": ["sft"],
-            "sft": {"steps": batches.steps, "batch_size": batches.rows, "learning_rate": args.learning_rate},
-            "eval": {"tasks": 0},
-            "episode": {"max_turns": most_turns(rows), "max_reply_chars": LONGEST_REPLY},
+            "sft": {
+                "steps": batches.steps,
+                "batch_size": batches.rows,
+                "learning_rate": args.learning_rate,
+                **self._loss_table(batches),
+            },
+            "eval": {"tasks": 0, "base": args.eval_on_start},
+            "episode": {"max_turns": 1 if self._train.whole else most_turns(rows)},
         }
+        tables["episode"]["max_reply_chars"] = LONGEST_REPLY
         if args.chat_template_path:
             tables["model"] = {"chat_template": str(args.chat_template_path)}
         self._finish(
             batches,
             tables,
-            text=is_text,
+            text=self._train.text,
             processing_class=processing_class,
             callbacks=callbacks,
             peft_config=peft_config,
         )
-        if is_plain:
-            rows = text_demonstrations(rows, args.dataset_text_field, self.processing_class)
-        self.env = DemonstrationsEnv(rows)
-        if args.max_length is not None:
-            self._check_lengths(rows, args.max_length)
+        if args.chat_template_path:  # as TRL: it is saved with the model
+            template = Path(args.chat_template_path).read_text(encoding="utf-8")
+            self.processing_class.chat_template = template
+        self.env = self._env_of(self._eval)
 
-    def _check_lengths(self, rows: Sequence[Row], longest: int) -> None:
+    @staticmethod
+    def _is_template(path: str) -> bool:
+        """Whether a path is a Jinja file."""
+        return str(path).endswith(".jinja") and Path(path).is_file()
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return the loss of the newest weights on ``eval_dataset``; by default on the trainer's."""
+        rows = self._eval if eval_dataset is None else self._eval_rows(eval_dataset)
+        if rows is None:
+            raise RecordError("there is no eval_dataset", remedy="pass one to evaluate() or to the trainer")
+        self._write_inputs()
+        recipe = self.recipe.model_copy(
+            update={"sft": self.recipe.stage("sft").model_copy(update={"eval_tasks": len(rows.rows)})}
+        )
+        measured = demonstration_loss(recipe, self._env_of(rows), self.run)
+        return self._evaluated({f"{metric_key_prefix}_loss": measured.loss})
+
+    def _eval_rows(self, dataset: Any) -> SftRows:
+        """Return the rows of an evaluation data set; raise unless they are trained as the others are."""
+        rows = sft_rows(dataset, "eval_dataset", self.args, self._formatting_func)
+        if rows[1:] != self._train[1:]:
+            raise DataError(
+                "train_dataset and eval_dataset have rows of different kinds",
+                got=f"columns {', '.join(rows.rows[0])}",
+                expected=f"columns such as {', '.join(self._train.rows[0])}",
+            )
+        return rows
+
+    def _loss_table(self, batches: Batches) -> dict[str, int]:
+        """Return the keys of ``[sft]`` that say when the loss on ``eval_dataset`` is measured."""
+        if not evaluates(self.args):
+            return {}
+        if self._eval is None:
+            self.problems.add(
+                "eval_strategy",
+                self.args.eval_strategy,
+                "there is no eval_dataset",
+                "pass it, or leave it out",
+            )
+            return {}
+        return {"eval_tasks": len(self._eval.rows), "eval_every": evaluation_every(self.args, batches)}
+
+    def _env_of(self, evaluated: SftRows | None) -> DemonstrationsEnv:
+        """Return the environment of the training rows and of rows to measure the loss on."""
+        env = DemonstrationsEnv()
+        splits: dict[Split, SftRows] = {"train": self._train}
+        if evaluated is not None:
+            splits["eval"] = evaluated
+        for split, rows in splits.items():
+            if rows.whole:
+                rendered_by = (self.args, self.processing_class)
+                env.add_texts(split, demonstrated_texts(rows.rows, *rendered_by), self.processing_class)
+                if note := dropped_note(rows.rows, *rendered_by, f"{split}_dataset"):
+                    env.notes.append(note)
+            else:
+                self._check_lengths(rows.rows, f"{split}_dataset")
+                env.add_turns(split, rows.rows)
+        return env
+
+    def _check_lengths(self, rows: Sequence[Row], dataset: str) -> None:
         """Raise if a row has more tokens than ``max_length``: TRL would cut it, Truing trains it whole."""
+        longest = self.args.max_length
+        if longest is None:
+            return
         template = {"chat_template": self._template} if self._template is not None else {}
         texts = [
             self.processing_class.apply_chat_template(
@@ -116,14 +180,8 @@ class SFTTrainer(TrlTrainer):
         long = [index for index, length in enumerate(lengths) if length > longest]
         if long:
             raise DataError(
-                f"rows of train_dataset have more tokens than max_length={longest}",
+                f"rows of {dataset} have more tokens than max_length={longest}",
                 got=f"{len(long)} rows, among them {', '.join(map(str, long[:5]))}; the longest has"
                 f" {max(lengths)} tokens",
                 remedy="shorten or drop them, or set max_length=None, which trains them whole",
             )
-
-    def _eval_table(self) -> dict[str, Any]:
-        raise RecordError(
-            "SFT has no eval_dataset with rewards",
-            remedy="evaluate the saved model with GRPOTrainer(...).evaluate(), or truing.evaluate",
-        )

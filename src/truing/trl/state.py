@@ -8,8 +8,10 @@ from typing import Any, Literal
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from truing.errors import InvalidValueError
+from truing.learner.learner import Learner
 from truing.trainer.events import STOP
 from truing.trl.batches import Batches
+from truing.trl.callback_arguments import callback_arguments, check_settings, optimizer_settings
 from truing.types.batch import StepRecord
 
 NAMES = {
@@ -41,6 +43,14 @@ NEVER_CALLED = (
 """Events of TRL's trainer that Truing's has no equivalent of."""
 
 
+UNREAD_FLAGS = {
+    "should_save": "set save_steps",
+    "should_evaluate": "set eval_strategy and eval_steps",
+    "should_epoch_stop": "set should_training_stop, which ends the run with a checkpoint",
+}
+"""Flags of ``control`` that Truing does not read, and what to set instead."""
+
+
 def check_callbacks(callbacks: Iterable[Any] | None) -> list[TrainerCallback]:
     """Return callbacks as objects; raise for one that waits for an event that never comes."""
     listed = callbacks if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
@@ -56,6 +66,7 @@ def check_callbacks(callbacks: Iterable[Any] | None) -> list[TrainerCallback]:
             name
             for name in NEVER_CALLED
             if getattr(type(callback), name, None) is not getattr(TrainerCallback, name, None)
+            and not (name == "on_prediction_step" and _shows_progress(callback))
         ]
         if waits:
             raise InvalidValueError(
@@ -65,6 +76,15 @@ def check_callbacks(callbacks: Iterable[Any] | None) -> list[TrainerCallback]:
                 " on_epoch_begin, on_epoch_end, on_train_end",
             )
     return made
+
+
+def _shows_progress(callback: TrainerCallback) -> bool:
+    """Whether a callback is a progress bar, which only misses the progress within an evaluation."""
+    return any(
+        kind.__name__.endswith("ProgressCallback")
+        and kind.__module__.split(".")[0] in ("transformers", "trl")
+        for kind in type(callback).__mro__
+    )
 
 
 class RunState:
@@ -82,6 +102,8 @@ class RunState:
         )
         self.control = TrainerControl()
         self.processing_class: Any = None
+        self.learner: Learner | None = None  # while it trains
+        self._begun = False
         self.user_metrics: dict[str, list[float]] = {}  # of log_metric, since the last step
         self._pending: list[Mapping[str, float]] = []
         self._losses: list[float] = []
@@ -93,18 +115,28 @@ class RunState:
 
     def on_event(self, kind: str, facts: Mapping[str, Any]) -> Literal["stop"] | None:
         """Take an event of the run; ask it to stop if a callback does."""
+        if kind == "learner":
+            self.learner = facts["learner"]
+        if kind in ("learner", "evaluating") and not self._begun:
+            self._begin()
         if kind == "step":
             self._step(facts["record"])
         elif kind == "eval":
-            self._evaluated(facts)
+            self._evaluated(eval_metrics(facts["estimate"], facts["parts"]))
+        elif kind == "eval_loss":
+            self._evaluated({"eval_loss": facts["loss"]})
         elif kind == "checkpoint":
             self.call("on_save")
         return STOP if self.control.should_training_stop else None
 
-    def begin(self) -> None:
-        """Call what precedes the first step."""
+    def reset(self) -> None:
+        """Prepare for a training."""
         self._started = time.monotonic()
-        self.control = TrainerControl()
+        self.control, self._begun = TrainerControl(), False
+
+    def _begin(self) -> None:
+        """Call what precedes the first step."""
+        self._begun = True
         self.call("on_train_begin")
         self.call("on_epoch_begin")
         self.call("on_step_begin")
@@ -118,7 +150,8 @@ class RunState:
             "train_loss": sum(self._losses) / len(self._losses) if self._losses else math.nan,
         }
         self.log(totals)
-        self.call("on_train_end")
+        if self._begun:  # not on ranks that get no events
+            self.call("on_train_end")
         return totals
 
     def log(self, values: Mapping[str, Any]) -> None:
@@ -129,11 +162,25 @@ class RunState:
 
     def call(self, event: str, **facts: Any) -> None:
         """Call a method of all callbacks."""
+        arguments = callback_arguments(self.learner) | facts
         for callback in self.callbacks:
+            before = optimizer_settings(self.learner)
             returned = getattr(callback, event)(
-                self.args, self.state, self.control, processing_class=self.processing_class, **facts
+                self.args, self.state, self.control, processing_class=self.processing_class, **arguments
             )
             self.control = returned or self.control
+            check_settings(callback, self.learner, before)
+            self._check_control(callback)
+
+    def _check_control(self, callback: TrainerCallback) -> None:
+        """Raise if a callback has set a flag that Truing does not read."""
+        asked = [name for name in UNREAD_FLAGS if getattr(self.control, name)]
+        if asked:
+            raise InvalidValueError(
+                f"the callback {type(callback).__name__} sets control.{asked[0]}, which Truing does not read",
+                expected="control.should_training_stop and control.should_log",
+                remedy=UNREAD_FLAGS[asked[0]],
+            )
 
     def _step(self, record: StepRecord) -> None:
         done = record.step + 1
@@ -143,7 +190,8 @@ class RunState:
         self._pending.append(trl_metrics(record) | self._taken_user_metrics())
         self._losses.append(record.metrics.get("loss/total", math.nan))
         first = done == 1 and self.args.logging_first_step
-        if first or (self.logging_every and done % self.logging_every == 0):
+        if first or self.control.should_log or (self.logging_every and done % self.logging_every == 0):
+            self.control.should_log = False
             self.log(_mean(self._pending))
             self._pending = []
         last = done == self.batches.steps or self.control.should_training_stop
@@ -158,11 +206,30 @@ class RunState:
         taken, self.user_metrics = self.user_metrics, {}
         return {name: sum(values) / len(values) for name, values in taken.items()}
 
-    def _evaluated(self, facts: Mapping[str, Any]) -> None:
+    def _evaluated(self, metrics: Mapping[str, float]) -> None:
         own = {f"eval_{name}": value for name, value in self._taken_user_metrics().items()}
-        metrics = eval_metrics(facts["estimate"], facts["parts"]) | own
+        named = {**metrics, **own}
+        self.log_evaluation(named)
+        self._remember_best(named)
+
+    def log_evaluation(self, metrics: dict[str, float]) -> None:
+        """Log the metrics of an evaluation."""
         self.log(metrics)
         self.call("on_evaluate", metrics=metrics)
+
+    def _remember_best(self, metrics: Mapping[str, float]) -> None:
+        """Keep the best value of ``metric_for_best_model``, which ``EarlyStoppingCallback`` reads."""
+        if self.args.metric_for_best_model is None:
+            return
+        name = f"eval_{self.args.metric_for_best_model.removeprefix('eval_')}"
+        if name not in metrics:
+            raise InvalidValueError(
+                f"the evaluation has no metric_for_best_model={self.args.metric_for_best_model!r}",
+                expected=f"one of {', '.join(metrics)}",
+            )
+        value, best = metrics[name], self.state.best_metric
+        if best is None or (value > best if self.args.greater_is_better else value < best):
+            self.state.best_metric, self.state.best_global_step = value, self.state.global_step
 
 
 def trl_metrics(record: StepRecord) -> dict[str, float]:

@@ -25,6 +25,7 @@ from truing.trainer.events import EventCallback
 from truing.trl import card
 from truing.trl.adapters import lora_table
 from truing.trl.batches import Batches
+from truing.trl.callback_arguments import Absent
 from truing.trl.config_base import TrlConfig
 from truing.trl.models import (
     check_model,
@@ -38,10 +39,17 @@ from truing.trl.names import check_names
 from truing.trl.problems import Problems, naming_arguments
 from truing.trl.processes import RANKS, Accelerator
 from truing.trl.recipe import common_tables, logging_every, merged, model_table
+from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
 
+NOT_LOADED = Absent(
+    "trainer.model is used before the training, which loads it",
+    "pass the model as an object, or use trainer.model after train()",
+)
+"""Stands for the model that a name was passed of."""
 
-class TrlTrainer:
+
+class TrlTrainer(ScriptMethods):
     """The methods of a trainer; a subclass sets its recipe and environment."""
 
     config_class: ClassVar[type[TrlConfig]]
@@ -49,6 +57,7 @@ class TrlTrainer:
 
     def __new__(cls, *_: Any, **arguments: Any) -> "TrlTrainer":
         """Make a trainer; raise one error for all unknown names."""
+        check_overridden(cls, TrlTrainer)
         check_names(cls.__name__, arguments, [*inspect.signature(cls.__init__).parameters][1:])
         return super().__new__(cls)
 
@@ -73,7 +82,7 @@ class TrlTrainer:
         self.output = Path(str(self.args.output_dir))
         self.run: Path | None = None
         self.result: TrainResult | None = None
-        self.model = model
+        self.model = NOT_LOADED if isinstance(model, str) else model
         self._given = model
         self._template: str | None = None
 
@@ -124,6 +133,7 @@ class TrlTrainer:
         self.batches = batches
         self._state = RunState(args, batches, logging_every(args, batches), check_callbacks(callbacks))
         self._state.processing_class = self.processing_class
+        self._given_args, self._built = args.to_dict(), True
         self._state.call("on_init_end")
 
     @property
@@ -138,24 +148,53 @@ class TrlTrainer:
     def train(self, resume_from_checkpoint: str | bool | None = None) -> TrainOutput:
         """Train; ``True`` continues the newest run in ``output_dir``, a path continues that run."""
         resume = resume_from_checkpoint or self.args.resume_from_checkpoint
+        if self.result is not None and not resume:
+            raise RecordError(
+                "this trainer has trained: train() would start again from the first weights",
+                expected="one training per trainer",
+                remedy="save_model(), and a new trainer with that folder as its model",
+            )
+        self._check_args()
         if self.args.push_to_hub and self.accelerator.is_main_process:  # a missing token is an error now
             self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
         self._write_inputs()
         self.run = self._run_dir(resume)
-        self._state.begin()
-        with self._events(self.run) as on_event:
-            self.result = train(
-                self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
-            )
-        totals = self._state.end()
+        self._state.reset()
+        try:
+            with self._events(self.run) as on_event:
+                self.result = train(
+                    self.recipe, env=self.env, out=self.run, resume=bool(resume), on_event=on_event
+                )
+            totals = self._state.end()
+        finally:
+            self._state.learner = None  # its memory is free
         if self.accelerator.is_main_process:
             self._take_weights()
             if self.args.push_to_hub:
                 self.push_to_hub()
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
 
-    def evaluate(self, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Evaluate the newest weights on ``eval_dataset``; return the metrics, with an interval."""
+    def _check_args(self) -> None:
+        """Raise if the arguments have changed since the recipe was made of them."""
+        now = self.args.to_dict()
+        if changed := [name for name, value in now.items() if value != self._given_args[name]]:
+            raise InvalidValueError(
+                "args have changed since the trainer was made",
+                got=", ".join(f"{name}={now[name]!r}" for name in changed),
+                expected="the values that it was made with: the recipe has them",
+                remedy="set them before the trainer is made",
+            )
+
+    def evaluate(
+        self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
+    ) -> dict[str, float]:
+        """Return the metrics of the newest weights on the trainer's ``eval_dataset``, with an interval."""
+        if eval_dataset is not None or not self._eval_table()["tasks"]:
+            raise RecordError(
+                "evaluate() evaluates the eval_dataset of the trainer",
+                got="none" if eval_dataset is None else "another data set",
+                remedy="pass it as eval_dataset to the trainer",
+            )
         self._write_inputs()
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
         target = self.run
@@ -166,10 +205,14 @@ class TrlTrainer:
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         metrics = eval_metrics(bounds, found.parts)
-        named = {key.replace("eval_", f"{metric_key_prefix}_", 1): value for key, value in metrics.items()}
-        self._state.log(named)
-        self._state.call("on_evaluate", metrics=named)
-        return named
+        return self._evaluated(
+            {key.replace("eval_", f"{metric_key_prefix}_", 1): value for key, value in metrics.items()}
+        )
+
+    def _evaluated(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Log the metrics of an evaluation, and return them."""
+        self._state.log_evaluation(metrics)
+        return metrics
 
     def save_model(self, output_dir: str | Path | None = None) -> None:
         """Write the trained model, or its adapter, with the tokenizer, to a folder that may exist."""
@@ -208,7 +251,7 @@ class TrlTrainer:
         """End nothing: trackers and processes end with ``train()``."""
 
     def _eval_table(self) -> dict[str, Any]:
-        """Return ``[eval]`` of ``evaluate()``."""
+        """Return ``[eval]`` of ``evaluate()``; a subclass with its own ``evaluate()`` has none."""
         raise NotImplementedError
 
     def _log_extra(self, column: str, values: Sequence[Any]) -> None:
@@ -232,6 +275,13 @@ class TrlTrainer:
     def _run_dir(self, resume: str | bool | None) -> Path:
         """Return the run directory: a new one, or the newest, or the given one."""
         if isinstance(resume, str):
+            if not (Path(resume) / "recipe.toml").is_file():
+                raise RecordError(
+                    "resume_from_checkpoint is no run directory",
+                    got=resume,
+                    expected="True, for the newest run in output_dir, or a run such as output_dir/truing",
+                    remedy="a checkpoint is a part of its run, which continues from the newest one",
+                )
             return Path(resume)
         names = (self.output / ("truing" if i == 1 else f"truing-{i}") for i in range(1, 10_000))
         runs = [path for path in self.output.glob("truing*") if path.is_dir()]

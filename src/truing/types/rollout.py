@@ -14,6 +14,17 @@ from truing.types.token import Support, check_routes, check_same_length
 
 
 @dataclass(frozen=True)
+class DemonstratedText:
+    """A text to imitate as a whole, as its ids: all but the first ``context`` of them are trained.
+
+    It has no prompt and no turns, so no chat template renders it, and its ids may be special tokens.
+    """
+
+    token_ids: tuple[int, ...]
+    context: int
+
+
+@dataclass(frozen=True)
 class Task:
     """One task: the messages the policy sees, and what a grader needs to judge the answer."""
 
@@ -21,7 +32,8 @@ class Task:
     family: str
     messages: tuple[Message, ...]
     answer: Any = None
-    demonstration: str | tuple[AssistantMessage, ...] | None = None  # the policy's messages, turn by turn
+    # the policy's messages, turn by turn, or a whole text
+    demonstration: str | tuple[AssistantMessage, ...] | DemonstratedText | None = None
     tools: tuple[ToolSpec, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what else graders need, by name
 

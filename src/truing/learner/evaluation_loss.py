@@ -1,0 +1,52 @@
+"""The loss on demonstrations that are not trained: of evaluation tasks."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from truing.learner.session import Session
+from truing.models.forward.collate import collate
+from truing.models.forward.hidden_states import MicroBatch
+from truing.models.forward.score import score
+from truing.rollouts.flatten import flatten
+from truing.types.sample import Sample
+
+
+@dataclass(frozen=True)
+class EvaluationLoss:
+    """The mean loss of demonstrations, over their tokens, and how many there are."""
+
+    loss: float  # nats per token
+    tokens: int
+    tasks: int
+
+
+@torch.no_grad()
+def evaluation_loss(
+    session: Session, model: nn.Module, micro_batches: Callable[[Sequence[Sample]], Iterable[MicroBatch]]
+) -> EvaluationLoss:
+    """Return the loss of a policy on the demonstrations of ``session.loss_tasks``.
+
+    The mean is over all tokens together, as in the loss of an update. No random number is drawn.
+
+    Args:
+        session: with the tasks.
+        model: the policy as it computes.
+        micro_batches: returns the micro-batches that this rank computes.
+    """
+    groups = session.play_demonstrations(session.loss_tasks, ("sft", "evaluation loss"))
+    samples = [sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)]
+    model.eval()
+    sums: dict[str, float] = {}
+    for micro in micro_batches(samples):
+        batch = collate(micro.samples)
+        logprob_BT = score(model, batch, batch.supervised_mask).logprob.double().cpu()
+        if micro.is_padding:
+            continue
+        for b, sample in enumerate(micro.samples):
+            sums[sample.sample_id] = -float(logprob_BT[b, : len(sample)][sample.supervised_mask].sum())
+    sums = {name: each for part in session.ranks.gather("losses", sums) for name, each in part.items()}
+    tokens = sum(int(sample.supervised_mask.sum()) for sample in samples)
+    return EvaluationLoss(sum(sums[sample.sample_id] for sample in samples) / tokens, tokens, len(groups))

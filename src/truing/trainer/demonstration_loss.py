@@ -1,0 +1,29 @@
+"""The loss on demonstrations of evaluation tasks, measured without training."""
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from truing.config import Recipe
+from truing.envs.base import Env
+from truing.learner.evaluation_loss import EvaluationLoss, evaluation_loss
+from truing.learner.memory_budget import measure_budget
+from truing.learner.restore import restore_weights
+from truing.learner.session import open_session
+
+
+def demonstration_loss(recipe: Recipe, env: Env, run: Path | None = None) -> EvaluationLoss:
+    """Return the loss of a recipe's model, or of a run's newest checkpoint, on ``sft.eval_tasks`` tasks.
+
+    Args:
+        recipe: with a stage ``sft``.
+        env: with the evaluation tasks.
+        run: a run directory; None for the model before training.
+    """
+    with closing(open_session(recipe, env)) as session:
+        if run is not None:
+            restore_weights(run, session.loaded, session.parameters)
+        session.gather_weights()
+        policy, cfg = session.whole_policy, recipe.optimizer
+        budget = measure_budget(policy, session.parameters, cfg.memory_bytes, cfg.micro_batch_tokens)
+        return evaluation_loss(session, policy, partial(budget.micro_batches, policy))

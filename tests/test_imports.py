@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "errors": "",
     "utils": "errors",
     "types": "errors",
-    "distributed": "errors",
+    "distributed": "errors utils",
     "config": "errors utils types",
     "ops": "errors types",
     "record": "errors utils types",
@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "models": "errors utils types distributed ops",
     "rewards": "errors utils types config chat models",
     "engines": "errors utils types distributed config ops models",
-    "cluster": "errors distributed config models engines",
+    "cluster": "errors utils distributed config models engines",
     "envs": "errors utils types config rewards",
     "rollouts": "errors utils types config ops chat rewards engines envs",
     "algos": "errors types config ops rollouts",
@@ -57,7 +57,7 @@ MAY_IMPORT = {
         " api"
     ),
     "bench": "errors utils types models rewards engines api",
-    "probes": "errors types config ops models rewards envs learner",
+    "probes": "errors utils types config ops models rewards envs learner",
     "integrations": "errors utils types distributed models doctor instrumentation",
     "faults": (
         "errors utils types distributed config ops record models rewards engines rollouts doctor trainer api"

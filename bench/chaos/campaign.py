@@ -19,6 +19,9 @@ from truing.record import RunReader
 AGAIN = 0.8
 """Probability that a resumed run is killed again."""
 
+VICTIMS = ("group", "launcher", "rank")
+"""Which processes of a run with ranks are killed at a moment."""
+
 MAX_KILLS = 8
 """Of one run."""
 
@@ -86,11 +89,12 @@ class Variant:
 
     def _start(self, number: int, announced: set[tuple[str, int]]) -> End:
         """Start the run, or resume it after ``number`` kills; plan the next kill, if any."""
-        plan, after = NO_PLAN, None
+        plan, after, victim = NO_PLAN, None, "group"
         if number == 0 or (number < MAX_KILLS and self.random.random() < AGAIN):
             (effect,) = self.random.choices(list(EFFECTS), list(EFFECTS.values()))
             if effect == "moment":
                 after = self.random.random() * self.duration
+                victim = self.random.choice(VICTIMS) if ranks_of(self.name) > 1 else "group"
             elif effect == "kill" or ranks_of(self.name) == 1:
                 at = self._next_point() if number == 0 else self.random.randint(1, self.writes // 2)
                 plan = Plan(at, effect)
@@ -105,7 +109,7 @@ class Variant:
                 announced=announced,
                 plan=plan,
             )
-        return run_forked(work, self.log, after)
+        return run_forked(work, self.log, after, victim)
 
     def _next_point(self) -> int:
         """Return a write at which no first start was killed yet; once all were, each again."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.engines.vllm.server_process import free_port
+from truing.utils.end_with_parent import child_variables, end_with_parent
 
 LIMIT = 120.0
 """Seconds after which a process counts as hung."""
@@ -40,13 +41,16 @@ class End:
         return [message[1:] for message in self.messages if message[0] == kind]
 
 
-def run_forked(work: Callable[[Send], None], log: Path, kill_after: float | None = None) -> End:
+def run_forked(
+    work: Callable[[Send], None], log: Path, kill_after: float | None = None, victim: str = "group"
+) -> End:
     """Run ``work`` in a forked process of its own group; return how it ended.
 
     Args:
         work: gets the function that sends messages; an exception is exit code 1.
         log: the file for what it prints.
-        kill_after: seconds after its message ``begins`` at which the whole group is killed.
+        kill_after: seconds after its message ``begins`` at which processes are killed.
+        victim: which: the whole ``group``, the ``launcher`` of ranks alone, or one ``rank``.
     """
     reading, writing = os.pipe()
     process = os.fork()
@@ -55,7 +59,7 @@ def run_forked(work: Callable[[Send], None], log: Path, kill_after: float | None
         os.close(reading)
         _work_and_exit(work, writing, log)
     os.close(writing)
-    end = _wait(process, reading, kill_after)
+    end = _wait(process, reading, kill_after, victim)
     end.printed = log.read_text(errors="replace") if log.exists() else ""
     return end
 
@@ -78,12 +82,13 @@ def import_all(work: Callable[[Send], None], folder: Path) -> None:
 
 def run_ranks(count: int, work: Callable[[int], None]) -> None:
     """Run ``work`` in this many forked ranks, with the variables that torchrun gives them."""
-    port, processes = free_port(), set[int]()
+    port, processes, launcher = free_port(), set[int](), child_variables()
     for rank in range(count):
         process = os.fork()
         if not process:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count)}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | launcher
+            end_with_parent()
             _call_and_exit(partial(work, rank))
         processes.add(process)
     codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
@@ -120,16 +125,20 @@ def _call_and_exit(work: Callable[[], None]) -> None:
         os._exit(code)
 
 
-def _wait(process: int, pipe: int, kill_after: float | None) -> End:
-    """Read messages until the process ends; kill its group at the moment, or once it hangs."""
+def _wait(process: int, pipe: int, kill_after: float | None, victim: str) -> End:
+    """Read messages until all processes have ended; kill at the moment, and the group once it hangs."""
     start = time.monotonic()
     data, deadline, hung = b"", start + LIMIT, False
     while True:
         ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
             hung = deadline == start + LIMIT
-            _kill_group(process)
-            break
+            if hung or victim == "group":
+                _kill_group(process)
+                break
+            _kill_alone(process, victim)
+            deadline = start + LIMIT
+            continue
         if not (chunk := os.read(pipe, 65536)):
             break
         data += chunk
@@ -142,6 +151,12 @@ def _wait(process: int, pipe: int, kill_after: float | None) -> End:
     _kill_group(process)  # what it left behind
     messages = [json.loads(line) for line in data.split(b"\n")[:-1]]
     return End(os.waitstatus_to_exitcode(status), messages, time.monotonic() - start, hung)
+
+
+def _kill_alone(process: int, victim: str) -> None:
+    """Kill the launcher, or its last rank if it has started any."""
+    ranks = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    os.kill(int(ranks[-1]) if ranks and victim == "rank" else process, signal.SIGKILL)
 
 
 def _kill_group(process: int) -> None:

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 
+import psutil
 import pytest
 from ray_cluster import is_empty
 from runs import assert_same_run
@@ -19,8 +20,9 @@ pytestmark = pytest.mark.integration
 def start(request, tmp_path):
     """Train with a launcher, in a process of its own."""
 
-    def start(launcher, name="run", **changes):
-        words = ("--ray", request.getfixturevalue("address")) if launcher == "ray" else ()
+    def start(launcher, name="run", words=(), **changes):
+        if launcher == "ray":
+            words = (*words, "--ray", request.getfixturevalue("address"))
         return TrainingProcess(write_recipe(tmp_path, **changes), tmp_path / name, *words)
 
     return start
@@ -74,3 +76,17 @@ def test_ranks_killed_at_random_moments_leave_the_same_bits(launcher, seed, star
     alone = start("torchrun", "alone", **longer)
     assert alone.finish() == 0, alone.printed
     assert_same_run(alone.run, training.run, audits=False)
+
+
+def test_the_launcher_is_killed(start, undisturbed):
+    """Its ranks end too: they would train on beside a run that resumes."""
+    training = start("torchrun")
+    training.wait_for_updates(2)
+    ranks = [training.rank(number) for number in range(2)]
+    training.process.kill()
+    assert not psutil.wait_procs(ranks, 60)[1]
+    training.process.wait()
+    again = start("torchrun", training.run.name, words=("--resume",))
+    assert again.finish() == 0, again.printed
+    assert len(resumed(training.run)) == 1
+    assert_same_run(undisturbed, training.run, audits=False)

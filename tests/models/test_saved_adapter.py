@@ -3,15 +3,19 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig
+from peft.utils.other import get_pattern_key
 from peft_adapters import edit, logprobs, plain_model, read_with_peft, save_adapter
 from safetensors.torch import load_file, save_file
 
 from truing.errors import ModelError, RecipeError
 from truing.models import tiny
 from truing.models.adapter_config import declared_scale, largest_rank, read_config
+from truing.models.adapter_patterns import without_patterns
 from truing.models.digest import base_digest
 from truing.models.export import export
 from truing.models.load import load
@@ -250,3 +254,46 @@ def test_a_recipe_may_declare_the_same_adapter(targets, loaded, tiny_folder, tmp
     declared = targets or ["v_proj", "q_proj", "down_proj"]
     policy = start(loaded, tmp_path / "adapter", rank=4, alpha=8.0, targets=declared)
     assert (logprobs(policy.eval()) - expected).abs().max() < 2e-6
+
+
+ENDLESS = r"([a-z_.0-9]+)+X"
+"""A pattern whose search in the name of a layer takes Python's ``re`` longer than anybody waits."""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exclude_modules": ENDLESS},
+        {"rank_pattern": {ENDLESS: 16}},
+        {"alpha_pattern": {ENDLESS: 16, "q_proj": 8}},
+    ],
+)
+def test_a_pattern_without_end_matches_nothing(changes, loaded, folder):
+    edit(folder / "adapter_config.json", **changes)
+    assert start(loaded, folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_modules": ENDLESS},
+        {"target_modules": "(q_proj"},
+        {"layers_pattern": ENDLESS, "layers_to_transform": [0]},
+    ],
+)
+def test_a_pattern_that_names_no_layer_is_refused(changes, loaded, folder):
+    edit(folder / "adapter_config.json", **changes)
+    refused(loaded, folder)
+
+
+def test_the_first_pattern_of_a_layer_counts(loaded):
+    """As in peft."""
+    config = LoraConfig(
+        target_modules=r".*[01]\.mlp\.down_proj", alpha_pattern={r"0.*_proj": 3, r"layers.0.*": 5, r".*": 7}
+    )
+    named = without_patterns(config, loaded.model, Path())
+    assert named.target_modules == {f"model.layers.{layer}.mlp.down_proj" for layer in (0, 1)}
+    names = [name for name, _ in loaded.model.named_modules() if name]
+    expected = {name: config.alpha_pattern[get_pattern_key(config.alpha_pattern, name)] for name in names}
+    assert named.alpha_pattern == expected
+    assert set(expected.values()) == {3, 5, 7}

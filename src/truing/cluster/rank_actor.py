@@ -14,6 +14,8 @@ from pathlib import Path
 import ray
 import ray.util
 
+from truing.utils.end_with_parent import child_variables
+
 STREAMS = ("stdout", "stderr")
 
 STOP_SECONDS = 20.0
@@ -73,7 +75,7 @@ class RankActor(PlacedActor):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "truing.cluster.rank_process", *arguments],
                 cwd=folder,
-                env=os.environ | dict(variables),
+                env=os.environ | dict(variables) | dict(child_variables()),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,

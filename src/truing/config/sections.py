@@ -128,7 +128,7 @@ class EpisodeConfig(FrozenModel):
     max_prompt_tokens: PositiveInt | None = None
     """Longer prompts are cut at the front of the longest message other than the system message."""
     timeout: PositiveFloat = 30.0
-    """Seconds for a reply of a tool or an environment; beyond it the attempt is an error."""
+    """Seconds for a reply, else its attempt is an error. A reward in a thread ends the run after 10 ×."""
     workers: PositiveInt = 16
     """Calls of tools and environments that run at the same time: threads, or with `processes` processes."""
     processes: bool = False

@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from truing.distributed.ending import Ending, RankEnd, ending_of
+from truing.utils.end_with_parent import VARIABLE, child_variables
 
 STOP_SECONDS = 30
 """Seconds after which torchrun's launcher ends a rank by SIGKILL that SIGTERM did not end."""
@@ -34,12 +35,15 @@ def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> Ending:
         run_id="ranks",
         logs_specs=DefaultLogsSpecs(log_dir=str(log_dir), redirects=dict.fromkeys(range(1, ranks), Std.ALL)),
     )
+    os.environ.update(child_variables())  # which the launcher passes on
     try:
         elastic_launch(config, sys.executable)(*arguments)
     except ChildFailedError as error:
         return ending_of(_rank_ends(list(error.failures.values())))
     except SignalException as error:
         return Ending(128 + error.sigval)
+    finally:
+        del os.environ[VARIABLE]
     return Ending(0)
 
 

@@ -17,6 +17,7 @@ from truing.faults.healthy_runs import healthy_runs
 from truing.faults.planted import FAULTS
 from truing.faults.run_fault import FaultOutcome, lengthened, run_fault, run_in_ranks
 from truing.faults.unplanted_runs import unplanted_runs
+from truing.utils.end_with_parent import end_with_parent
 
 PROCESSES = 2
 """Processes at one time, of one thread each."""
@@ -66,13 +67,16 @@ def run_all(
     """
     in_ranks = [name for name in names if runs()[name].ranks > 1]
     alone = [name for name in names if name not in in_ranks]
-    with ProcessPoolExecutor(
-        PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    ) as pool:
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_start_process) as pool:
         yield from pool.map(partial(_outcome, keep=keep, steps=steps, dtype=dtype), alone)
     if in_ranks:
         with TemporaryDirectory() as folder:
             yield from run_in_ranks([_fault(name, steps, dtype) for name in in_ranks], keep or Path(folder))
+
+
+def _start_process() -> None:
+    end_with_parent()
+    torch.set_num_threads(1)
 
 
 def _outcome(name: str, keep: Path | None, steps: int | None, dtype: str | None) -> FaultOutcome:

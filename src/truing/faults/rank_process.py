@@ -10,10 +10,12 @@ from pathlib import Path
 from truing.distributed.ranks import this_process
 from truing.faults.detection_matrix import runs
 from truing.faults.run_fault import ERROR_FILE, RECIPE_FILE, RUN_DIR, train_with_fault
+from truing.utils.end_with_parent import end_with_parent
 
 
 def main(keep: Path, names: list[str]) -> None:
     """Train with each fault; write what refused it, or nothing, next to its run."""
+    end_with_parent()
     ranks, known = this_process(), runs()
     for name in names:
         table = json.loads((keep / name / RECIPE_FILE).read_text(encoding="utf-8"))

@@ -16,6 +16,7 @@ from transformers.pytorch_utils import Conv1D
 
 from truing.errors import ModelError, RecipeError
 from truing.models.adapter_config import CONFIG, MERGE, declared_scale, read_config
+from truing.models.adapter_patterns import without_patterns
 from truing.models.digest import base_digest
 from truing.models.finite_check import check_finite
 from truing.models.load import LoadedModel
@@ -148,7 +149,8 @@ def _check_layers(saved: SavedAdapter, policy: PeftModel, declared: set[str]) ->
 
 def wrap_as_saved(model: PreTrainedModel, folder: Path, config: LoraConfig) -> PeftModel:
     """Wrap a model in an adapter of a saved config, with new weights."""
-    unnamed = replace(config, base_model_name_or_path=None)  # peft names it, and would warn of another name
+    named = without_patterns(config, model, folder)
+    unnamed = replace(named, base_model_name_or_path=None)  # peft names it, and would warn of another name
     try:
         return wrap(model, unnamed, source=str(folder))
     except ModelError as error:  # which advises to change the recipe

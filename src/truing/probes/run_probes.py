@@ -15,6 +15,7 @@ from truing.probes import loss_terms, reward_signal, token_masks, weight_sync
 from truing.probes.result import Measurement, ProbeOutcome
 from truing.probes.small_trainer import POLICY_ALGOS, SUPERVISED_ALGOS
 from truing.probes.table_model import build
+from truing.utils.end_with_parent import end_with_parent
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def run_probes(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[P
         )
     with (
         tempfile.TemporaryDirectory() as folder,
-        ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_one_thread) as pool,
+        ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_start_process) as pool,
     ):
         table = Path(folder) / "table"
         build(table)
@@ -92,5 +93,6 @@ def _measured(name: str, algo: str, table: Path) -> ProbeOutcome:
     return run_probe(next(probe for probe in PROBES if probe.name == name), algo, table)
 
 
-def _one_thread() -> None:
+def _start_process() -> None:
+    end_with_parent()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Rendering by a chat template, which comes with a model: it has a time limit, and its text a length."""
+"""Rendering by a chat template, which comes with a model: its time, its memory and its text are bounded."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
+from truing.utils.bounded_templates import bounded
 from truing.utils.parse import MALFORMED
 from truing.utils.time_limit import TimeLimitExceeded, time_limit
 
@@ -37,7 +38,7 @@ def render_template(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Any],
         TemplateFault: there is no text.
     """
     try:
-        with time_limit(SECONDS, "the chat template", REMEDY):
+        with bounded(), time_limit(SECONDS, "the chat template", REMEDY):
             text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
     except _FAULTS as error:
         raise TemplateFault(str(error) or type(error).__name__) from error

@@ -7,7 +7,11 @@ import typer
 from rich.console import Console
 
 from truing.config import TrlOptions, load_recipe, read_table, translate_options
+from truing.utils.end_with_parent import end_with_parent
 from truing.utils.format import escape_lines
+
+STOP_SECONDS = 20.0
+"""Seconds in which a rank ends whose launcher has ended."""
 
 ALIAS_PANEL = "Names of other trainers (docs/aliases.md)"
 
@@ -64,6 +68,7 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     ] = None,
 ) -> None:
     """Train RECIPE's stages (SFT, RFT, REINFORCE, RLOO, GRPO, PPO), with evaluations around each."""
+    end_with_parent(STOP_SECONDS)  # a rank, with its launcher
     trl_options = TrlOptions(
         datasets=datasets or (),
         batch_size=batch_size,

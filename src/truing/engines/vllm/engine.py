@@ -1,7 +1,6 @@
 """The engine that samples with vLLM: one or several servers, which Truing starts or finds running."""
 
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +21,7 @@ from truing.engines.vllm.proof.canary import NEW_TOKENS
 from truing.engines.vllm.publication import Publication, prepare
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers
+from truing.engines.vllm.weights_folder import WeightsFolder
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import seed_of
@@ -33,7 +33,9 @@ class VllmEngine:
     ``version`` and ``weight_digest`` name the weights that were proven last.
     """
 
-    def __init__(self, recipe: Recipe, servers: Sequence[Server], context_length: int, folder: Path) -> None:
+    def __init__(
+        self, recipe: Recipe, servers: Sequence[Server], context_length: int, folder: WeightsFolder
+    ) -> None:
         self.cfg, self.servers, self.context_length = recipe.engine, servers, context_length
         # in less than float32 rounding changes who wins
         self.draws: Draws = "race" if servers[0].dtype == torch.float32 else "unknown"
@@ -89,7 +91,7 @@ class VllmEngine:
         """Return the publication of these weights; the newest one again if they are its."""
         newest = self._prepared
         if newest is None or (version, weight_digest) != (newest.version, newest.weight_digest):
-            folder = self._folder / f"{version}-{weight_digest}"
+            folder = self._folder.path / f"{version}-{weight_digest}"
             dtype = self.servers[0].dtype
             self._prepared = prepare(policy, version, weight_digest, folder, dtype, newest)
         assert self._prepared is not None
@@ -215,7 +217,7 @@ class VllmEngine:
         self._closed = True
         for server in self.servers:
             server.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
 
 def open_vllm(
@@ -238,14 +240,12 @@ def open_vllm(
         )
     placed = placed_engines()
     exchange = Path(recipe.engine.exchange).expanduser() if recipe.engine.exchange else placed.exchange
-    if exchange is not None:
-        exchange.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="truing-weights-", dir=exchange))
+    folder = WeightsFolder(exchange)
     try:
         urls = (placed.servers or recipe.engine.servers)[ranks.rank :: ranks.size]
         servers = open_servers(recipe, urls, model, context_length, device)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
     shortest = min(server.context_length for server in servers)
     return VllmEngine(recipe, servers, shortest, folder)

@@ -19,6 +19,7 @@ from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.moe import has_experts
 from truing.errors import EngineError
 from truing.models.adapter_config import largest_rank, read_config
+from truing.utils.end_with_parent import child_variables
 
 WORKER = Path(__file__).parent / "worker"
 """Folder on vLLM's PYTHONPATH: the methods that a server runs for Truing."""
@@ -146,7 +147,7 @@ class ServerProcess:
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
-                env=os.environ | dict(variables),
+                env=os.environ | dict(variables) | dict(child_variables()),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -17,6 +17,7 @@ import psutil
 from truing.config import Recipe
 from truing.errors import LabError, RecordError
 from truing.utils.atomic_files import disk_errors, write_atomically
+from truing.utils.end_with_parent import child_variables
 from truing.utils.jsonl import dump_json
 
 STOP_TIMEOUT = 600
@@ -158,8 +159,8 @@ class RunPool:
     def _environment(self, slot: int) -> dict[str, str]:
         """Return the environment variables of a slot: its GPU, or its share of the cores."""
         if self.cuda:
-            return {**os.environ, "CUDA_VISIBLE_DEVICES": str(slot)}
-        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
+            return {**os.environ, **child_variables(), "CUDA_VISIBLE_DEVICES": str(slot)}
+        return {**os.environ, **child_variables(), "OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
 
 
 def cores() -> int:

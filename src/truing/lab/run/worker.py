@@ -18,14 +18,19 @@ from truing.lab.run.run_pool import OUTCOME_FILE
 from truing.record import RunReader
 from truing.terminal.progress import ProgressDisplay
 from truing.utils.atomic_files import disk_errors, write_atomically
+from truing.utils.end_with_parent import end_with_parent
 from truing.utils.jsonl import dump_json
 
 PlantFault = Callable[[str], AbstractContextManager[None]]
 """Plants a fault by its name; "" is none."""
 
+STOP_SECONDS = 600.0
+"""Seconds for the update that runs when the lab is killed, and its checkpoint."""
+
 
 def run_worker(folder: Path, plant: PlantFault) -> None:
     """Run the task of ``spec.json``, and write ``outcome.json``."""
+    end_with_parent(STOP_SECONDS)
     spec = json.loads((folder / "spec.json").read_bytes())
     os.chdir(spec["root"])
     task = check if spec["task"] == "check" else train_arm
@@ -51,20 +56,14 @@ def error_text(error: Exception) -> str:
 
 def train_arm(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Train, from the start or from the last checkpoint."""
-    out, parent = folder / "run", os.getppid()
+    out = folder / "run"
     resume = (out / "run.json").exists()
     if resume and any(event.kind == "finished" for event in RunReader(out).events()):
         return {}  # it has ended, and only its outcome is missing
     if out.exists() and not resume:  # it stopped before anything was recorded
         shutil.rmtree(out)
     with ProgressDisplay(out) as shown:
-
-        def watch(kind: str, facts: Mapping[str, Any]) -> None:
-            if os.getppid() != parent:  # the lab is gone, so its result would be lost
-                raise KeyboardInterrupt
-            shown(kind, facts)
-
-        train(resolve(tomllib.loads(spec["recipe"])), out=out, resume=resume, on_event=watch)
+        train(resolve(tomllib.loads(spec["recipe"])), out=out, resume=resume, on_event=shown)
     if not spec["keep_checkpoints"]:
         with disk_errors(out / "checkpoints"):
             shutil.rmtree(out / "checkpoints")

@@ -4,12 +4,19 @@ On a CPU torch computes fp32 products with MKL, which reaches less than half the
 comes with torch, which does not use it for these products.
 """
 
+import os
 from typing import Any, Protocol
 
 import torch
 from peft.tuners import lora
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+
+CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+"""Environment variables: how many products torch and oneDNN keep prepared, one per shape; else 1,024."""
+
+PREPARED = 128
+"""A pass has some 50 shapes. One takes half a megabyte, and each update brings new ones."""
 
 
 class PackedWeight(Protocol):
@@ -63,6 +70,8 @@ def use_onednn(model: nn.Module) -> None:
     """Let oneDNN compute the linear layers of a model, if torch has it."""
     if not torch.backends.mkldnn.is_available():
         return
+    for variable in CACHES:  # read at the first product
+        os.environ.setdefault(variable, str(PREPARED))
     replacements = {nn.Linear: OneDnnLinear, lora.Linear: OneDnnLora}
     for module in model.modules():
         if type(module) in replacements:

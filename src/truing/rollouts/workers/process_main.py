@@ -5,13 +5,11 @@ used up, and if the trainer is gone.
 """
 
 import faulthandler
-import multiprocessing
 import os
 import pickle
 import resource
 import signal
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -22,6 +20,7 @@ import torch
 from truing.envs.base import Env
 from truing.errors import RecipeError, TruingError
 from truing.rollouts.workers.calls import CallResult, EpisodeTable, call_result
+from truing.utils.end_with_parent import end_with_parent
 
 MAX_RESULT_BYTES = 64 * 2**20
 """A larger result of a call is an error."""
@@ -45,7 +44,7 @@ class ProcessSetting:
 def main(connection: Connection, trace: Connection, setting: ProcessSetting) -> None:
     """Run calls from ``connection`` until it closes; ``trace`` gets the place of a hang or a crash."""
     os.setsid()  # so that one signal ends what the calls start, and Ctrl-C reaches the trainer only
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     os.dup2(2, 1)  # what an environment prints is no result of a command
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a process that is killed keeps none
     faulthandler.enable(file=trace.fileno())
@@ -124,14 +123,6 @@ def _plain(error: TruingError, traceback: str) -> TruingError:
     plain = type(error)(error.what, got=got, expected=expected, remedy=error.remedy)
     plain.add_note(traceback)
     return plain
-
-
-def _end_with_parent() -> None:
-    """End this process once the trainer has gone, also in the middle of a call."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    end_group()
 
 
 def end_group() -> None:

@@ -1,20 +1,17 @@
 """Run vLLM's server as a child that ends with its parent: ``python -m truing_vllm_serve ARGUMENTS``.
 
-A trainer that is killed leaves no server behind: on Linux the kernel then sends SIGTERM to it.
+A trainer that is killed leaves no server behind.
 """
 
-import ctypes
-import os
 import runpy
-import signal
-import sys
+from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-"""Linux: the option of prctl that names the signal."""
+END_WITH_PARENT = Path(__file__).parents[3] / "utils" / "end_with_parent.py"
+"""vLLM's environment has no package ``truing``."""
+
+STOP_SECONDS = 20.0
+"""Seconds that the server may take to stop."""
 
 if __name__ == "__main__":
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() == 1:  # the parent ended before
-            sys.exit(1)
+    runpy.run_path(str(END_WITH_PARENT))["end_with_parent"](STOP_SECONDS)
     runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")

@@ -12,10 +12,14 @@ from truing.faults.run_fault import run_fault
 NOTHING_TO_PROVE = {
     "hidden-states-off": "below bfloat16's rounding",
     "tree-leak": "below bfloat16's rounding",
+    "vllm-base-drifts": "below bfloat16's rounding",
     "half-synced": "nothing to plant",
     "sampler-one-behind": "nothing to plant",
     "stale-sampler": "nothing to plant",
     "sampler-in-bfloat16": "no fault",
+    "vllm-adapter-in-bfloat16": "no fault",
+    "vllm-norms-rounded": "no fault",
+    "vllm-rounded-to-bfloat16": "no fault",
 }
 """Faults that bfloat16 leaves nothing to prove of, and the beginning of the reason."""
 
@@ -25,8 +29,10 @@ QUICK = ("mask-shifted", "gradient-left-over")
 ONE_UPDATE = {
     "dropout-on": {"stages": ["sft"], "sft.steps": 1},
     "entropy-sign": {"sft.steps": 1, "grpo.steps": 1},
+    "vllm-own-temperature": {"sft.steps": 1, "grpo.steps": 1},
+    "vllm-rows-not-loaded": {"sft.steps": 1, "grpo.steps": 2},
 }
-"""Faults whose first update decides: dropout is no rounding, and the trainer's own rounding is small."""
+"""Faults whose first updates decide: dropout is no rounding, and rounding is far below fixed tolerances."""
 
 FAULTS = (
     "dropout-on",

@@ -30,7 +30,7 @@ ONE_UPDATE = {
     "dropout-on": {"stages": ["sft"], "sft.steps": 1},
     "entropy-sign": {"sft.steps": 1, "grpo.steps": 1},
     "vllm-own-temperature": {"sft.steps": 1, "grpo.steps": 1},
-    "vllm-rows-not-loaded": {"sft.steps": 1, "grpo.steps": 2},
+    "vllm-one-behind": {"grpo.steps": 2},
 }
 """Faults whose first updates decide: dropout is no rounding, and rounding is far below fixed tolerances."""
 

@@ -21,16 +21,19 @@ def recomputed_bytes(shape: Shape) -> float:
     return shape.layers * FLOAT32 * shape.hidden + 3 * activation_bytes(shape) / shape.layers
 
 
-def trainer_memory(shape: Shape, trained: int, ranks: int, ahead: int, number: int) -> dict[str, float]:
+def trainer_memory(
+    shape: Shape, trained: int, ranks: int, ahead: int, number: int, *, offload: bool = False
+) -> dict[str, float]:
     """Return the bytes on a rank's GPU by what they are, before the activations of a micro-batch.
 
-    ``number`` is the size of a number that computes. Trained weights, gradients and moments are float32.
+    ``number`` is the size of a number that computes. Trained weights, gradients and moments are float32. With
+    ``offload`` shards are in main memory.
     """
     full = trained == shape.weights
-    is_sharded = ranks > 1 or (full and number < FLOAT32)
+    is_sharded = ranks > 1 or offload or (full and number < FLOAT32)
     around, layer = _around_and_layer(shape)
     return {
-        "shards": ((0 if full else number * shape.weights) + 4 * FLOAT32 * trained) / ranks,
+        "shards": 0.0 if offload else shard_bytes(shape, trained, ranks, number),
         # beside shards the whole weights are in main memory, and so are their copies
         "copy that scores, ahead": FLOAT32 * trained if ahead and not is_sharded else 0.0,
         "gathered layers": number * (around + 2 * layer) if is_sharded else 0.0,
@@ -39,21 +42,29 @@ def trainer_memory(shape: Shape, trained: int, ranks: int, ahead: int, number: i
     }
 
 
-def start_memory(shape: Shape, trained: int, ranks: int, number: int) -> float:
+def shard_bytes(shape: Shape, trained: int, ranks: int, number: int) -> float:
+    """Return the bytes of a rank's part of a frozen base, trained weights, their gradients and moments."""
+    frozen = 0 if trained == shape.weights else number * shape.weights
+    return (frozen + 4 * FLOAT32 * trained) / ranks
+
+
+def start_memory(shape: Shape, trained: int, ranks: int, number: int, *, offload: bool = False) -> float:
     """Return the bytes at the start: each rank reads its parts, and its forward is proven with them.
 
-    Weights that are trained are float32, in which the forward is proven too.
+    Weights that are trained are float32, in which the forward is proven too. With ``offload`` a rank reads
+    into main memory.
     """
     full = trained == shape.weights
     held = FLOAT32 if full else number
     around, layer = _around_and_layer(shape)
-    gathered = held * (around + 2 * layer) if ranks > 1 or (full and number < FLOAT32) else 0.0
-    return held * shape.weights / ranks + gathered
+    is_sharded = ranks > 1 or offload or (full and number < FLOAT32)
+    gathered = held * (around + 2 * layer) if is_sharded else 0.0
+    return (0.0 if offload else held * shape.weights / ranks) + gathered
 
 
-def host_memory(shape: Shape, ranks: int, number: int) -> float:
-    """Return the bytes of main memory for the whole weights of the ranks of a node."""
-    return ranks * number * shape.weights
+def host_memory(shape: Shape, ranks: int, number: int, shards: float = 0.0) -> float:
+    """Return the bytes of main memory of a node: of each of its ranks whole weights, and offloaded shards."""
+    return ranks * (number * shape.weights + shards)
 
 
 def _around_and_layer(shape: Shape) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from cluster_memory import (
     cache_tokens,
     host_memory,
     recomputed_bytes,
+    shard_bytes,
     start_memory,
     trainer_memory,
 )
@@ -94,6 +95,7 @@ class Plan:
     gpus: int
     lora: bool
     ahead: int = 0
+    offload: bool = False
 
     @property
     def ranks(self) -> int:
@@ -170,7 +172,7 @@ def predict(plan: Plan, rates: Rates, controller: Controller) -> Prediction:
     return Prediction(
         memory,
         recompute,
-        start_memory(shape, trained, ranks, rates.number),
+        start_memory(shape, trained, ranks, rates.number, offload=plan.offload),
         cache,
         seconds,
         generation,
@@ -184,7 +186,9 @@ def _training_memory(plan: Plan, lengths: Sequence[int], rates: Rates) -> tuple[
 
     These are the rows that do not fit otherwise (``learner/memory_budget.py``).
     """
-    parts = trainer_memory(plan.shape, plan.trained, plan.ranks, plan.ahead, rates.number)
+    parts = trainer_memory(
+        plan.shape, plan.trained, plan.ranks, plan.ahead, rates.number, offload=plan.offload
+    )
     longest = PROMPT + LONGEST
     fits = (rates.memory - sum(parts.values())) / activation_bytes(plan.shape)
     if longest <= fits:
@@ -198,7 +202,10 @@ PHASES = ("publish", "generate", "train", "exchange", "record", "doctor", "other
 
 
 def print_memory() -> None:
-    """Print what a training GPU and a server's GPU hold, by model, trained weights and ranks."""
+    """Print what a training GPU and a server's GPU hold, by model, trained weights and ranks.
+
+    Copies of offloaded weights to the GPU are not in the seconds: their speed is not measured.
+    """
     _row(
         "GPUs",
         "model",
@@ -212,15 +219,22 @@ def print_memory() -> None:
     )
     for gpus in (8, 64):
         for shape in SHAPES:
-            for lora in (True, False):
-                found = predict(Plan(shape, gpus, lora), H100, CONTROLLER)
+            for trained, lora, offload in (
+                ("LoRA", True, False),
+                ("all", False, False),
+                ("all, offload", False, True),
+            ):
+                plan = Plan(shape, gpus, lora, offload=offload)
+                found = predict(plan, H100, CONTROLLER)
+                shards = shard_bytes(shape, plan.trained, plan.ranks, H100.number) if offload else 0.0
+                main = host_memory(shape, min(plan.ranks, H100.node), H100.number, shards)
                 _row(
                     gpus,
                     shape.name,
-                    "LoRA" if lora else "all",
+                    trained,
                     f"{found.start / 1e9:.0f} GB",
                     f"{found.memory / 1e9:.0f} GB",
-                    f"{host_memory(shape, min(gpus // 2, H100.node), H100.number) / 1e9:.0f} GB",
+                    f"{main / 1e9:.0f} GB",
                     f"{H100.number * shape.weights / 1e9:.0f} GB",
                     f"{found.cache // 1000} k tokens",
                     "yes" if found.fits(H100) else "no",

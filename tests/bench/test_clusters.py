@@ -124,6 +124,22 @@ def test_memory_of_a_rank():
     assert cluster_memory.host_memory(SMALL, ranks=8, number=2) == 8 * 2 * 344
 
 
+def test_offloaded_shards_are_in_main_memory_and_layers_are_gathered():
+    """As docs/scale.md, "Choosing ranks, engines and memory", says; also with one rank."""
+    held = cluster_memory.trainer_memory(SMALL, trained=344, ranks=4, ahead=0, number=2)
+    parts = cluster_memory.trainer_memory(SMALL, trained=344, ranks=4, ahead=0, number=2, offload=True)
+    assert (parts.pop("shards"), held.pop("shards")) == (0, 16 * 344 / 4)
+    assert parts == held
+    alone = cluster_memory.trainer_memory(SMALL, trained=40, ranks=1, ahead=0, number=2, offload=True)
+    assert alone["gathered layers"] == held["gathered layers"]
+    shards = cluster_memory.shard_bytes(SMALL, trained=40, ranks=1, number=2)
+    assert shards == 2 * 344 + 16 * 40
+    assert cluster_memory.host_memory(SMALL, 1, 2, shards) == 2 * 344 + shards
+    started = cluster_memory.start_memory(SMALL, 344, ranks=4, number=2)
+    offloaded = cluster_memory.start_memory(SMALL, 344, ranks=4, number=2, offload=True)
+    assert started - offloaded == 4 * 344 / 4
+
+
 def test_memory_at_the_start():
     assert cluster_memory.start_memory(SMALL, 40, ranks=1, number=2) == 2 * 344
     gathered = 80 + 2 * 132  # embedding, head and two layers

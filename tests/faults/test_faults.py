@@ -13,7 +13,7 @@ from truing.faults.detection_matrix import QUICK, false_alarms, page, passed, ru
 from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import CORPUS, healthy_runs, recipes
 from truing.faults.planted import FAULTS
-from truing.faults.run_fault import OUTCOME_FILE, RUN_DIR, run_fault
+from truing.faults.run_fault import OUTCOME_FILE, RUN_DIR, FaultOutcome, run_fault
 from truing.ops import kl
 from truing.record import RunReader
 
@@ -85,6 +85,13 @@ def test_a_refusal_that_names_another_cause_does_not_pass(quick):
     assert outcome.caught
     other = replace(outcome, fault=replace(outcome.fault, refusal="another cause"))
     assert not passed(other)
+
+
+def test_a_refusal_that_nobody_expected_does_not_pass():
+    """Such a fault was counted as caught whatever the error was, as that its folder exists."""
+    fault = Fault("undeclared", (), "", healthy_runs()["on-policy-0"].plant, ("MSK001",))
+    assert not passed(FaultOutcome(fault, (), "RecordError: the folder exists"))
+    assert all(fault.expected or fault.refusal for fault in FAULTS.values())
 
 
 def test_what_was_replaced_is_put_back():

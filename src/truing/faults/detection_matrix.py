@@ -57,6 +57,15 @@ def runs() -> dict[str, Fault]:
     return {**FAULTS, **healthy_runs(), **unplanted_runs()}
 
 
+def provable(names: Sequence[str], dtype: str | None) -> tuple[list[str], list[Fault]]:
+    """Return the runs with something to prove in what the model computes in, and the faults without."""
+    if dtype != "bfloat16":
+        return list(names), []
+    known = runs()
+    left_out = [known[name] for name in names if known[name].not_in_bfloat16]
+    return [name for name in names if not known[name].not_in_bfloat16], left_out
+
+
 def run_all(
     names: Sequence[str], keep: Path | None = None, steps: int | None = None, dtype: str | None = None
 ) -> Iterator[FaultOutcome]:
@@ -103,15 +112,24 @@ def passed(outcome: FaultOutcome) -> bool:
     return outcome.caught and outcome.cause_rank in (0, 1) and not outcome.broken
 
 
-def page(outcomes: Sequence[FaultOutcome], command: str) -> str:
-    """Return docs/detection-matrix.md, or the page of another dtype; ``command`` writes it."""
+def page(
+    outcomes: Sequence[FaultOutcome], command: str, dtype: str | None = None, left_out: Sequence[Fault] = ()
+) -> str:
+    """Return docs/detection-matrix.md, or the page of another dtype.
+
+    Args:
+        outcomes: of faults and healthy runs.
+        command: that writes the page.
+        dtype: what the models computed in; None if each recipe says so.
+        left_out: faults that were not run, since the dtype leaves nothing to prove.
+    """
     faults = [each for each in outcomes if not each.fault.healthy]
     sound = [each for each in outcomes if each.fault.healthy]
     caught, first = (sum(each.caught for each in faults), sum(passed(each) for each in faults))
     alarms = sum(bool(false_alarms(each)) for each in sound)
     suspected = sum(bool(each.fired) for each in sound)
     lines = [
-        "# The detection matrix",
+        "# The detection matrix" + (f" in {dtype}" if dtype else ""),
         "",
         f"<!-- Written by `{command}`. -->",
         "",
@@ -119,17 +137,27 @@ def page(outcomes: Sequence[FaultOutcome], command: str) -> str:
         f" its first finding names the cause of {first}.",
         f"{len(sound)} healthy runs: {alarms} with a PROVEN or EVIDENCE finding,"
         f" {suspected} with any finding.",
+        *([f"{len(left_out)} more faults leave nothing to prove in {dtype}."] if left_out else []),
         "",
         "| fault | caught by (update) | cause named | what else fired |",
         "|---|---|---|---|",
         *(_row(each) for each in faults),
         "",
+        *_left_out_rows(left_out),
         "| healthy run | resembles | fired |",
         "|---|---|---|",
         *(f"| {each.fault.name} | {each.fault.what} | {_fired(each, ())} |" for each in sound),
         "",
     ]
     return "\n".join(lines)
+
+
+def _left_out_rows(faults: Sequence[Fault]) -> list[str]:
+    """Return the table of faults that were not run; empty without one."""
+    if not faults:
+        return []
+    rows = [f"| {fault.name}: {fault.what} | {fault.not_in_bfloat16} |" for fault in faults]
+    return ["| fault that was not run | why it leaves nothing to prove |", "|---|---|", *rows, ""]
 
 
 def _row(outcome: FaultOutcome) -> str:

@@ -12,12 +12,15 @@ from truing.trainer.preflight import random_reward
 
 Plant = Callable[[], AbstractContextManager[None]]
 
+NO_SYNC = "nothing to plant: with an adapter in bfloat16 the sampler computes with the trainer's own weights"
+
 
 @dataclass(frozen=True)
 class Fault:
     """A bug, the recipe that shows it, and the rules that name its cause: one must fire.
 
-    The trainer may refuse to train with the bug instead; then its error has the words ``refusal``.
+    The trainer may refuse to train with the bug instead; then its error has the words ``refusal``, if there
+    are any.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Fault:
     refusal: str = ""
     seen: tuple[str, ...] = ()  # issues of other projects that report it
     on_ranks: tuple[int, ...] | None = None  # of a run of several ranks, those with the bug; None is all
+    not_in_bfloat16: str = ""  # why a run that computes in bfloat16 has nothing to prove; "" if it has
     resumed_after: int = 0  # updates of the last stage, after which the run is resumed with the bug; 0: never
 
     @property

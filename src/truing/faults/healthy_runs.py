@@ -217,6 +217,10 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "two processes with all weights each, and a gradient that is clipped",
         {**RANKS, "trainer.replicate": 2, "kl.coef": 0.05, "optimizer.max_grad_norm": 0.02},
     ),
+    "ranks-offload": (
+        "two processes that keep weights, gradients and moments in main memory, with a KL and minibatches",
+        {**RANKS, "trainer.offload": True, "kl.coef": 0.05, "grpo.inner_epochs": 2, "grpo.minibatches": 2},
+    ),
     "scaffolding-left-out": (
         "the scaffolding of calls is not trained",
         {**CALLS, "episode.mask": "no_structure"},

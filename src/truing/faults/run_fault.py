@@ -51,7 +51,7 @@ class FaultOutcome:
     def caught(self) -> bool:
         """Return whether a rule that names the cause fired, or the trainer refused and named it."""
         if self.error:
-            return self.fault.refusal in self.error
+            return bool(self.fault.refusal) and self.fault.refusal in self.error
         return any(each.code in self.fault.expected for each in self.fired)
 
     @property

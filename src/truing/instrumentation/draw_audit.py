@@ -8,14 +8,14 @@ from torch import Tensor
 
 from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_increments
-from truing.doctor.oracle.draw_replay import TOLERANCE, replay_facts
+from truing.doctor.oracle.draw_replay import TOLERANCE, intervals, replay_facts
 from truing.engines.base import Draws
 from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
 from truing.learner.trace import Trace
 from truing.models.forward.collate import collate
 from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
-from truing.models.forward.score import distributions, score
+from truing.models.forward.score import distributions
 from truing.models.lora import training_mode
 from truing.types.batch import Batch
 from truing.types.sample import Sample
@@ -69,13 +69,26 @@ def draw_audit_facts(
     return facts | ({"replay": _merged(replays) | about} if replays else {})
 
 
-@torch.no_grad()
 def _rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
-    """Return the largest change of a token's log-probability by random rounding, nats."""
-    logprob_BT = score(learner.model, batch, mask_BT).logprob
+    """Return the largest change of an end of a sampled token's probability interval by random rounding.
+
+    Rounding of single ids cancels in an end, which is a sum over many: it moves less than log-probabilities.
+    """
+    exact_2K = _intervals(learner, batch, mask_BT)
     with random_rounding(learner.model, seed=0):
-        rounded_BT = score(learner.model, batch, mask_BT).logprob
-    return float((rounded_BT - logprob_BT).abs().nan_to_num(0.0).max())
+        rounded_2K = _intervals(learner, batch, mask_BT)
+    return float((rounded_2K - exact_2K).abs().max())
+
+
+def _intervals(learner: Learner, batch: Batch, mask_BT: Tensor) -> Tensor:
+    """Return the probability intervals of the sampled tokens: [2, K]."""
+    return torch.cat(
+        [
+            intervals(logprob_KV.cpu(), torch.stack([batch.token_ids[place] for place in places]).cpu())
+            for places, logprob_KV in distributions(learner.model, batch, mask_BT)
+        ],
+        1,
+    )
 
 
 def draw_replay_facts(trace: Trace, rows: Sequence[Sample]) -> dict[str, Any]:

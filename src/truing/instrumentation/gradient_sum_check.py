@@ -37,7 +37,9 @@ MAX_TOKENS, MAX_ROWS = 512, 4
 def check_gradient_sum(
     learner: Learner, minibatch: Sequence[Sample], update_index: int, facts: dict[str, Any]
 ) -> RemovableHandle:
-    """Sum the rows' gradients now; a hook adds the fact ``arrival`` when the optimizer steps.
+    """Sum the rows' gradients now; a hook adds the fact ``row_gradients`` when the optimizer steps.
+
+    The recipe declares no dropout: without any, its noise is neither in the sum nor in what rounding changes.
 
     Args:
         learner: before the update; its gradients are None before and after this call.
@@ -48,6 +50,26 @@ def check_gradient_sum(
     Returns:
         The handle of the hook.
     """
+    learner.model.eval()
+    try:
+        fact, expected_P = _gradient_sum(learner, minibatch, update_index)
+    finally:
+        training_mode(learner.model)
+    expected = [expected_P]
+
+    def compare(*_: object) -> None:
+        if expected:  # only at the first step: a hook cannot remove itself while hooks are called
+            facts["row_gradients"] = fact | compare_gradients(
+                expected.pop(), flat_gradient(learner.parameters, update_index)
+            )
+
+    return learner.optimizer.register_step_pre_hook(compare)
+
+
+def _gradient_sum(
+    learner: Learner, minibatch: Sequence[Sample], update_index: int
+) -> tuple[dict[str, Any], Tensor]:
+    """Return facts on the sum of the rows' gradients, and the sum of this update's weights: [P] float64."""
     rows = Trace(0, list(minibatch))
     device, rounded_P = device_and_precision(learner.model), None
     if is_coarse(device):
@@ -83,16 +105,7 @@ def check_gradient_sum(
             token_gradient_K,
             _rounded_logprobs(learner, tested, rows),
         )
-
-    expected = [expected_P]
-
-    def compare(*_: object) -> None:
-        if expected:  # only at the first step: a hook cannot remove itself while hooks are called
-            facts["row_gradients"] = fact | compare_gradients(
-                expected.pop(), flat_gradient(learner.parameters, update_index)
-            )
-
-    return learner.optimizer.register_step_pre_hook(compare)
+    return fact, expected_P
 
 
 def _add_gradients(

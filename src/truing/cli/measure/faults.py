@@ -19,19 +19,24 @@ def faults(
     markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Folder to keep each run and its findings in.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run's last stage.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="model.dtype of every run.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="model.dtype of every run; bfloat16 leaves out what it hides.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
     """Run each planted fault and each healthy run, and show what the doctor finds.
 
     Exit code 0: it finds each fault, and none in a healthy run. 1: otherwise.
     """
-    from truing.faults.detection_matrix import QUICK, page, passed, run_all, runs_by_name
+    from truing.faults.detection_matrix import QUICK, page, passed, provable, run_all, runs_by_name
     from truing.faults.unplanted_runs import unplanted_runs
 
     chosen = list(QUICK) if quick and not names else runs_by_name(names or [])
     chosen += list(unplanted_runs()) if twin_runs else []
+    chosen, left_out = provable(chosen, dtype)
     console, results = Console(highlight=False), []
+    for fault in () if as_json else left_out:
+        console.print(escape_lines(f"– {fault.name}: {fault.not_in_bfloat16}"), markup=False, soft_wrap=True)
     for count, result in enumerate(run_all(chosen, keep, steps, dtype), 1):
         results.append(result)
         if as_json:
@@ -44,7 +49,7 @@ def faults(
     if markdown is not None:
         given = f" --dtype {dtype}" if dtype else ""
         command = f"truing faults{' --twins' if twin_runs else ''}{given} --markdown {markdown}"
-        markdown.write_text(page(results, command), encoding="utf-8")
+        markdown.write_text(page(results, command, dtype, left_out), encoding="utf-8")
     failed = [result.fault.name for result in results if not passed(result)]
     if failed:
         console.print(f"wrong: {', '.join(failed)}", style="red", soft_wrap=True)

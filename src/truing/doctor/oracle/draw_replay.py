@@ -12,19 +12,23 @@ import torch
 from torch import Tensor
 
 
-def interval_distance(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor) -> Tensor:
-    """Return the distance of each number from the interval of the sampled token: [K] float64, 0 inside.
+def intervals(logprob_KV: Tensor, token_K: Tensor) -> Tensor:
+    """Return the ends of the sampled tokens' probability intervals: [2, K] float64, low and high.
 
     Args:
         logprob_KV: the declared distributions of the K tokens, nats.
         token_K: the sampled ids.
-        uniform_K: in [0, 1).
     """
     mass_KV = logprob_KV.double().exp()
     edge_KV = mass_KV.cumsum(1)
     edge_KV = edge_KV / edge_KV[:, -1:]
     high_K = edge_KV.gather(1, token_K[:, None])[:, 0]
-    low_K = high_K - mass_KV.gather(1, token_K[:, None])[:, 0]
+    return torch.stack([high_K - mass_KV.gather(1, token_K[:, None])[:, 0], high_K])
+
+
+def interval_distance(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor) -> Tensor:
+    """Return the distance of numbers in [0, 1) from the sampled tokens' intervals: [K] float64, 0 inside."""
+    low_K, high_K = intervals(logprob_KV, token_K)
     return torch.stack([low_K - uniform_K, uniform_K - high_K]).amax(0).clamp(min=0.0)
 
 

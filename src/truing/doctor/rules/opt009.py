@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.rounding_tolerance import least_effect
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured as Gradients
@@ -73,7 +74,9 @@ def measure(step: Step) -> Measured:
     least = least_effect(step, cut, MOVED)
     gradients, ranks = compared(known), known.get("ranks", 1)
     alone = [
-        rank for rank, own in enumerate(known.get("own", [])) if not differ(compared(known | own), RELATIVE)
+        rank
+        for rank, own in enumerate(known.get("own", []))
+        if not differ(compared(known | own), RELATIVE, MEAN_MULTIPLES)
     ]
     cause = (cut["weight"], cut["moved"], cut["silent"], least)
     sure = "rounding" in cut and known["device"].startswith("cpu")
@@ -84,7 +87,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
     """Claim two thousandths: rounding is a thousand times smaller."""
     gradients = measured.gradients
     verdict = Verdict.PROVEN if gradients.sure else Verdict.SUSPECT
-    if differ(gradients, RELATIVE):
+    if differ(gradients, RELATIVE, MEAN_MULTIPLES):
         yield Claim(
             verdict,
             f"the optimizer's gradient is not the sum over its {with_count(gradients.rows, 'row')}"

@@ -10,19 +10,20 @@ penalty, weights that are one update old: all of it shows in the draw alone.
 How it is measured: A draw inverts the cumulative distribution at a number determined by the recipe's seed,
 the step, the task's place and the attempt. In every update the trained forward also gives the intervals of
 some hundred tokens or all, and each number must lie in the interval of the sampled token. An audit
-recomputes some attempts' distributions. The rule tries other temperatures, truncations and penalties on any
-difference: if one of them gives every token, the finding names it. In TRL the numbers come from torch's
-generator, whose state is saved before a generation: the draw is an exponential race between ids, and the
-check measures in nats how far the sampled one is behind the first. vLLM samples by such a race too, with a
-seed per request: audits run it again for a server and a trainer in float32 on a CPU, and answers that follow
-from the random numbers of another attempt of their group are named as exchanged. If draws agree no more often
-than by chance, the sampler has other random numbers, and the rule makes no claim, unless all ids are the
-likeliest ones, with a chance below 10⁻⁶: greedy decoding.
+recomputes some attempts' distributions, in another precision than float32 also under random rounding. The
+rule tries other temperatures, truncations and penalties on any difference: if one of them gives every
+token, the finding names it. In TRL the numbers come from torch's generator, whose state is saved before a
+generation: the draw is an exponential race between ids, and the check measures in nats how far the sampled
+one is behind the first. vLLM samples by such a race too, with a seed per request: audits run it again for a
+server and a trainer in float32 on a CPU, and answers that follow from the random numbers of another attempt
+of their group are named as exchanged. If draws agree no more often than by chance, the sampler has other
+random numbers, and the rule makes no claim, unless all ids are the likeliest ones, with a chance below 10⁻⁶:
+greedy decoding.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
-whole is allowed, and in another precision than float32 four times the change by random rounding. A sampler
-with random numbers that are not known, as vLLM on a GPU: the check does not replay it, and bets on its draws
-(SMP007). On a GPU the comparison is never proof.
+whole is allowed, and in another precision than float32 four times the change of an interval's end (in TRL
+of a log-probability) by random rounding. A sampler with random numbers that are not known, as vLLM on a GPU:
+the check does not replay it, and bets on its draws (SMP007). On a GPU the comparison is never proof.
 
 Fix: Sample from the scored distribution: the same weights, the same temperature, the same truncation and
 penalties.
@@ -56,7 +57,7 @@ class Measured(NamedTuple):
     missed: int  # outside their interval by more than rounding
     largest: float  # distance of a number from the interval of its token, in [0, 1]; in a race, nats
     null: float  # the trainer from itself, nats
-    rounding: float | None  # largest change of a log-probability by random rounding; None in float32
+    rounding: float | None  # largest change by random rounding, in the units of ``largest``; None in float32
     instead: str  # the setting that gives every token; "" without one
     device: str
     row: int | None

@@ -22,4 +22,5 @@ FAULT = Fault(
     what="evaluations lack the system message of training",
     plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _wrong),
     expected=(),
+    refusal="differently from the environment's prompt",
 )

@@ -24,4 +24,5 @@ FAULT = Fault(
     what="prompts of RL have an example that supervised fine-tuning lacks",
     plant=lambda: patched("truing.learner.session:Session.collect_rollouts", _wrong),
     expected=("TPL003",),
+    refusal="differently from the environment's prompt",
 )

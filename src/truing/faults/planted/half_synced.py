@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, patched
+from truing.faults.fault import NO_SYNC, Fault, patched
 
 
 def _wrong(real):
@@ -24,4 +24,5 @@ FAULT = Fault(
     plant=lambda: patched("truing.engines.local.engine:sync_weights", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4},
+    not_in_bfloat16=NO_SYNC,
 )

@@ -20,4 +20,5 @@ FAULT = Fault(
     what="the trainer's hidden states are off by one part in ten thousand, everywhere",
     plant=lambda: patched("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
+    not_in_bfloat16="below bfloat16's rounding: it moves log-probabilities by 2e-5 nats, rounding by 1e-3",
 )

@@ -19,4 +19,5 @@ FAULT = Fault(
     what="the trainer's logits are not shifted",
     plant=lambda: patched("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
+    refusal="Truing's forward differs from this model's own",
 )

@@ -20,4 +20,5 @@ FAULT = Fault(
     what="prompts of RL are rendered differently from those of SFT",
     plant=lambda: patched("truing.rollouts.collect:start_dialogue", _wrong),
     expected=(),
+    refusal="the prompts of SFT and RL differ",
 )

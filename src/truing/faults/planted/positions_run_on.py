@@ -18,4 +18,5 @@ FAULT = Fault(
     what="positions count through the batch, not within each row",
     plant=lambda: patched("truing.models.forward.hidden_states:decoder_states", _wrong),
     expected=("SMP005", "RAT002"),
+    refusal="Truing's forward differs from this model's own",
 )

@@ -21,6 +21,7 @@ FAULT = Fault(
     what="the weights of one replica drift away from the others",
     plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("DST001",),
+    refusal="the evaluation has other weights than declared",
     changes={"trainer.ranks": 2, "trainer.replicate": 2},
     on_ranks=(1,),
 )

@@ -4,19 +4,21 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def freeze(policy, **kwargs):
-        reference = real(policy, **kwargs)
-        reference.policy = policy
-        return reference
+    def open_learner(*args, **kwargs):
+        learner = real(*args, **kwargs)
+        if learner.reference is not None:
+            learner.reference.policy = learner.model
+        return learner
 
-    return freeze
+    return open_learner
 
 
 FAULT = Fault(
     name="reference-is-policy",
     numbers=(50,),
     what="the reference shares the policy's weights",
-    plant=lambda: patched("truing.learner.learner:make_reference", _wrong),
+    plant=lambda: patched("truing.trainer.loop:open_learner", _wrong),
     expected=("REF001", "REF003"),
+    refusal="the reference changed without a sync",
     changes={"kl.coef": 0.05},
 )

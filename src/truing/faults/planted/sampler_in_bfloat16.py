@@ -22,4 +22,5 @@ FAULT = Fault(
     plant=lambda: patched("truing.engines.local.engine:sync_weights", _wrong),
     expected=("SMP003", "SMP004", "REF001"),
     changes={"lora.rank": 4},
+    not_in_bfloat16="no fault: the sampler is declared to compute in bfloat16",
 )

@@ -22,4 +22,5 @@ FAULT = Fault(
     what="supervised fine-tuning lacks the system message of RL",
     plant=lambda: patched("truing.learner.session:Session.play_demonstrations", _wrong),
     expected=(),
+    refusal="differently from the environment's prompt",
 )

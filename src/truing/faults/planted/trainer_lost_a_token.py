@@ -18,4 +18,5 @@ FAULT = Fault(
     what="the trainer's prompt is one token shorter than the sampler's",
     plant=lambda: patched("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
+    refusal="Truing's forward differs from this model's own",
 )

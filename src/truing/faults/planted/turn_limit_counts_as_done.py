@@ -18,5 +18,6 @@ FAULT = Fault(
     what="demonstrations cut by the limit of turns count as done",
     plant=lambda: patched("truing.rollouts.attempt:Attempt.end", _wrong),
     expected=(),
+    refusal="does not complete its episode",
     changes={**TOOLS, "episode.max_turns": 1},
 )

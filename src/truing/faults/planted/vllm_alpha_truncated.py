@@ -19,6 +19,6 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.weights:read_adapter", _wrong),
     expected=("SMP011",),
     changes={**VLLM_LORA, "lora.alpha": 6.0},
-    refusal="the adapter is scaled by 0.6667 times the declared alpha / rank",
+    refusal="the adapter is scaled by 0.666",
     seen=("sglang#40835",),
 )

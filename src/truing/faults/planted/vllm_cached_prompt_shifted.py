@@ -23,7 +23,7 @@ FAULT = Fault(
     numbers=(107,),
     what="vLLM computes with another context after a prompt that its prefix cache holds",
     plant=lambda: patched("truing.faults.fake_vllm.weights:HeldModel.prefill", _wrong),
-    expected=("SMP011",),
+    expected=("SMP011", "SMP004"),
     changes=VLLM_LORA,
     refusal="the engine computes something else after a prompt that its prefix cache holds",
 )

@@ -21,7 +21,7 @@ FAULT = Fault(
     numbers=(80,),
     what="vLLM's log-probabilities are rounded to bfloat16",
     plant=lambda: patched("truing.faults.fake_vllm.sampling:top_logprobs", _wrong),
-    expected=("SMP011",),
+    expected=("SMP011", "SMP004"),
     changes=VLLM_LORA,
     refusal="they are rounded to bfloat16",
 )

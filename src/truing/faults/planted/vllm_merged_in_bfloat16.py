@@ -25,6 +25,6 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.weights:HeldModel.load_adapter", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="they are rounded to bfloat16, which loses small updates",
+    refusal="rounded to bfloat16, which loses small updates",
     seen=("NeMo-RL#3696",),
 )

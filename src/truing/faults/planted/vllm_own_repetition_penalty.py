@@ -13,7 +13,7 @@ FAULT = Fault(
     numbers=(80,),
     what="vLLM applies a repetition penalty of its own",
     plant=lambda: patched("truing.faults.fake_vllm.sampling:process_logits", _wrong),
-    expected=("SMP011",),
+    expected=("SMP011", "SMP004"),
     changes=VLLM_LORA,
     refusal="they are those of repetition penalty 1.1, which counts the prompt",
 )

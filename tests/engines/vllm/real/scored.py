@@ -8,4 +8,4 @@ NATS = 1e-4
 def compare_scores(policy, requests, turns, params):
     """Raise unless the trainer gives the turns the same log-probabilities."""
     pairs = list(zip(requests, turns, strict=True))
-    return compare_turns(policy, pairs, params, NATS, lambda: pairs)
+    return compare_turns(policy, pairs, params, NATS, lambda: pairs, NATS)

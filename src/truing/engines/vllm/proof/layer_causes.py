@@ -26,6 +26,7 @@ class Known:
 
     otherwise: str
     zero: str = "the engine holds zeros"
+    zero_is_earlier: bool = False  # whether zeros are other weights, if those are zero too
     scaled: str = "they are scaled by {:.4g}"
     earlier: Sequence[tuple[str, Responses]] = ()
     added: Sequence[tuple[str, Responses]] = ()
@@ -57,12 +58,11 @@ def cause_of(wrong: WrongLayers, known: Known) -> str:
 
 def _causes(wrong: WrongLayers, known: Known) -> Iterator[str]:
     """Yield the causes that give all wrong layers."""
-    if wrong.are_zero:  # no stale weights, though a first adapter is zero too
+    earlier = [f"they are {name}" for name, responses in known.earlier if wrong.are(responses)]
+    if wrong.are_zero and not (known.zero_is_earlier and earlier):  # a first adapter is zero too
         yield known.zero
         return
-    for name, responses in known.earlier:
-        if wrong.are(responses):
-            yield f"they are {name}"
+    yield from earlier
     for words in FORMATS if known.rounded else ():
         assert known.rounded is not None
         if wrong.are(known.rounded(words)):

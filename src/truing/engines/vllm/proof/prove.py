@@ -144,7 +144,8 @@ def prove(
         found(), scores, publication.other_scores(), tolerance, found, share, otherwise
     )
     uncached = partial(sample, cache_salt=uuid4().hex)
-    receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached)
+    rounding = receipt["rows"]["largest"]
+    receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached, rounding)
     if start:
         again = sample(series="again")
         compare_repeated(policy, turns, again, sampling_params, tolerance)

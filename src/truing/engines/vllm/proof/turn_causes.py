@@ -38,6 +38,12 @@ def distance(
     return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
 
 
+def turn_scores(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Tensor:
+    """Return the trainer's log-probabilities of all tokens of the turns; none if the model lacks an id."""
+    scored = sample_scores(policy, _samples(turns, params)) if _in_vocabulary(policy, turns) else []
+    return torch.cat([torch.zeros(1), *scored])
+
+
 def _is_routed(turn: Completion) -> bool:
     """Return whether each token has its routes on record but the last; those of a cached prompt may lack."""
     return turn.routes is not None and not bool((turn.routes[:-1] == NO_ROUTE).any())

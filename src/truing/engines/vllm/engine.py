@@ -24,6 +24,7 @@ from truing.engines.vllm.server import Server, open_servers
 from truing.engines.vllm.weights_folder import WeightsFolder
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
+from truing.utils.one_thread import one_thread
 from truing.utils.rng import seed_of
 
 
@@ -78,7 +79,9 @@ class VllmEngine:
             PublicationError: A server computes something else.
             EngineError: A server cannot be reached.
         """
-        return self._load(self._prepare(policy, version, weight_digest), policy)
+        publication = self._prepare(policy, version, weight_digest)
+        with one_thread():  # vLLM's CPU build spins for a second after each answer
+            return self._load(publication, policy)
 
     def prepare(self, policy: nn.Module, version: int, weight_digest: str) -> Publish:
         """Copy the trained weights; return what sends them and proves them with the copy."""

@@ -8,7 +8,10 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: beside a busy process on the same cores, several wait for each other."""
+    """Let torch compute in one thread.
+
+    Beside a busy process on the same cores several threads wait for each other, and take longer than one.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -9,6 +9,7 @@ from transformers import LlamaForCausalLM
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm.client import ServerLostError
+from truing.engines.vllm.proof.canary_turns import compare_turns
 from truing.engines.vllm.proof.joined_responses import decoded
 from truing.errors import PublicationError
 from truing.faults.fake_vllm.app import FakeServer
@@ -321,6 +322,26 @@ def test_what_was_proven_must_stay_until_the_next_publication(served, opened, tr
     with pytest.raises(PublicationError, match=message) as error:
         engine.publish(policy, 2, "two")
     assert "answers of the last step may be those of other weights" in error.value.remedy
+
+
+def test_the_trainer_proves_in_one_thread_beside_the_server(served, opened, train, monkeypatch):
+    """vLLM's CPU build spins after each answer, and threads of the trainer would wait for each other."""
+    engine, policy = opened(served().url, lora={"rank": 4})
+    train(policy)
+    counted = []
+
+    def compare(*known):
+        counted.append(torch.get_num_threads())
+        return compare_turns(*known)
+
+    monkeypatch.setattr("truing.engines.vllm.proof.prove.compare_turns", compare)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        engine.publish(policy, 1, "one")
+        assert (counted, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_a_server_that_has_started_samples_everything_twice(served, opened, monkeypatch):

@@ -13,9 +13,9 @@ from trl import TrlParser
 
 from truing.errors import DataError, InvalidValueError, ModelError, RecipeError, RewardError
 from truing.trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer, SFTConfig, SFTTrainer
-from truing.trl.configs import CONFIG_DEFAULTS
-from truing.trl.fields import FIELDS
-from truing.trl.names import RETIRED
+from truing.trl.arguments.configs import CONFIG_DEFAULTS
+from truing.trl.arguments.fields import FIELDS
+from truing.trl.arguments.names import RETIRED
 
 ROWS = [{"prompt": f"Say {i}: "} for i in range(40)]
 CHAT = [{"prompt": [{"role": "user", "content": f"Say {i}"}]} for i in range(40)]

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 import trl
 
-from truing.trl.configs import CONFIG_DEFAULTS
-from truing.trl.fields import FIELDS
+from truing.trl.arguments.configs import CONFIG_DEFAULTS
+from truing.trl.arguments.fields import FIELDS
 
 
 def declared(field):

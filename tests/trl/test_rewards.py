@@ -8,9 +8,9 @@ from truing.errors import RewardError
 from truing.models.builtin import ensure_built
 from truing.models.tiny import byte_tokenizer
 from truing.rewards import NotApplicable, grade, prepare
-from truing.trl.env import RowsEnv
-from truing.trl.reward_models import RewardModel
-from truing.trl.rewards import Scorer, rewards_of
+from truing.trl.data.env import RowsEnv
+from truing.trl.data.reward_models import RewardModel
+from truing.trl.data.rewards import Scorer, rewards_of
 from truing.types.rollout import Rollout, Turn
 from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason, Status

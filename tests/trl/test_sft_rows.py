@@ -5,9 +5,9 @@ import pytest
 from truing.errors import DataError, RecipeError
 from truing.models.tiny import byte_tokenizer
 from truing.trl import SFTConfig, SFTTrainer
-from truing.trl.demonstrations import most_turns
-from truing.trl.sft_rows import sft_rows
-from truing.trl.texts import demonstrated_texts, dropped_note
+from truing.trl.data.demonstrations import most_turns
+from truing.trl.data.sft_rows import sft_rows
+from truing.trl.data.texts import demonstrated_texts, dropped_note
 
 SAID = [{"role": role, "content": "a"} for role in ("user", "assistant", "user", "assistant")]
 PAIR = {"prompt": "a", "completion": "b"}

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from truing.trl.configs import CONFIG_DEFAULTS
-from truing.trl.fields import FIELDS, Kind
+from truing.trl.arguments.configs import CONFIG_DEFAULTS
+from truing.trl.arguments.fields import FIELDS, Kind
 
 TEMPLATE = Path(__file__).parent / "trl_page.md"
 """The page without its tables."""

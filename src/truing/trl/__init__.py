@@ -7,7 +7,7 @@ helpers that a script imports beside the trainers, such as its argument parser, 
 from importlib import import_module
 from typing import Any
 
-from truing.trl.configs import GRPOConfig, RLOOConfig, SFTConfig
+from truing.trl.arguments.configs import GRPOConfig, RLOOConfig, SFTConfig
 from truing.trl.policy_trainers import GRPOTrainer, RLOOTrainer
 from truing.trl.sft_trainer import SFTTrainer
 

@@ -6,18 +6,18 @@ from typing import Any, ClassVar
 from transformers import PreTrainedModel
 
 from truing.errors import DataError, RewardError
-from truing.trl.batches import Batches, sampled_batches
-from truing.trl.config_base import TrlConfig
-from truing.trl.configs import GRPOConfig, RLOOConfig
-from truing.trl.data import Row, check_column, check_last_role, columns_of, rows_of
-from truing.trl.env import FactoryEnv, RowsEnv, env_of
-from truing.trl.objective import gates, grpo_tables, rloo_tables
-from truing.trl.problems import Problems
-from truing.trl.processes import RANKS
-from truing.trl.recipe import engine_tables, eval_table, evaluates, merged, sampling_tables
-from truing.trl.reward_models import RewardModel
-from truing.trl.rewards import TAKEN, BatchFunction, Scorer, function_name, rewards_of
-from truing.trl.tools import factories_of, tools_given
+from truing.trl.arguments.batches import Batches, sampled_batches
+from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.configs import GRPOConfig, RLOOConfig
+from truing.trl.arguments.objective import gates, grpo_tables, rloo_tables
+from truing.trl.arguments.problems import Problems
+from truing.trl.arguments.processes import RANKS
+from truing.trl.arguments.recipe import engine_tables, eval_table, evaluates, merged, sampling_tables
+from truing.trl.data.env import FactoryEnv, RowsEnv, env_of
+from truing.trl.data.reward_models import RewardModel
+from truing.trl.data.rewards import TAKEN, BatchFunction, Scorer, function_name, rewards_of
+from truing.trl.data.rows import Row, check_column, check_last_role, columns_of, rows_of
+from truing.trl.data.tools import factories_of, tools_given
 from truing.trl.trainer import TrlTrainer
 
 Tables = Callable[[TrlConfig, Batches, Problems], dict[str, Any]]

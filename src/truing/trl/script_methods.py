@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from truing.errors import InvalidValueError, RecordError
-from truing.trl.processes import Accelerator
+from truing.trl.arguments.processes import Accelerator
 from truing.trl.state import RunState
 
 REMEDIES = {

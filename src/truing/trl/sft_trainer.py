@@ -7,15 +7,15 @@ from typing import Any
 from truing.envs.base import Split
 from truing.errors import DataError, RecordError
 from truing.trainer.demonstration_loss import demonstration_loss
-from truing.trl.batches import Batches, row_batches
-from truing.trl.configs import SFTConfig
-from truing.trl.data import Row
-from truing.trl.demonstrations import DemonstrationsEnv, conversation, most_turns
+from truing.trl.arguments.batches import Batches, row_batches
+from truing.trl.arguments.configs import SFTConfig
+from truing.trl.arguments.processes import RANKS
+from truing.trl.arguments.recipe import LONGEST_REPLY, evaluates, evaluation_every
+from truing.trl.data.demonstrations import DemonstrationsEnv, conversation, most_turns
+from truing.trl.data.rows import Row
+from truing.trl.data.sft_rows import SftRows, sft_rows
+from truing.trl.data.texts import CUTS, demonstrated_texts, dropped_note
 from truing.trl.policy_trainers import OPTIMIZERS, QUANTIZATION
-from truing.trl.processes import RANKS
-from truing.trl.recipe import LONGEST_REPLY, evaluates, evaluation_every
-from truing.trl.sft_rows import SftRows, sft_rows
-from truing.trl.texts import CUTS, demonstrated_texts, dropped_note
 from truing.trl.trainer import TrlTrainer
 
 LOSSES = ("nll", "chunked_nll")

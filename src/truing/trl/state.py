@@ -10,7 +10,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from truing.errors import InvalidValueError
 from truing.learner.learner import Learner
 from truing.trainer.events import STOP
-from truing.trl.batches import Batches
+from truing.trl.arguments.batches import Batches
 from truing.trl.callback_arguments import callback_arguments, check_settings, optimizer_settings
 from truing.types.batch import StepRecord
 

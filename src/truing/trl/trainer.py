@@ -3,8 +3,8 @@
 import inspect
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,10 +23,14 @@ from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
 from truing.trl import card
-from truing.trl.adapters import lora_table
-from truing.trl.batches import Batches
+from truing.trl.arguments.adapters import lora_table
+from truing.trl.arguments.batches import Batches
+from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.names import check_names
+from truing.trl.arguments.problems import Problems, naming_arguments
+from truing.trl.arguments.processes import RANKS, Accelerator
+from truing.trl.arguments.recipe import common_tables, logging_every, merged, model_table
 from truing.trl.callback_arguments import Absent
-from truing.trl.config_base import TrlConfig
 from truing.trl.models import (
     check_model,
     model_folder,
@@ -35,10 +39,7 @@ from truing.trl.models import (
     read_variables,
     tokenizer_of,
 )
-from truing.trl.names import check_names
-from truing.trl.problems import Problems, naming_arguments
-from truing.trl.processes import RANKS, Accelerator
-from truing.trl.recipe import common_tables, logging_every, merged, model_table
+from truing.trl.run_directory import run_directory
 from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
 
@@ -158,7 +159,7 @@ class TrlTrainer(ScriptMethods):
         if self.args.push_to_hub and self.accelerator.is_main_process:  # a missing token is an error now
             self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
         self._write_inputs()
-        self.run = self._run_dir(resume)
+        self.run = run_directory(self.output, resume)
         self._state.reset()
         try:
             with self._events(self.run) as on_event:
@@ -272,32 +273,10 @@ class TrlTrainer(ScriptMethods):
         if not isinstance(self._given, str) and self.run is None:
             model_folder(self._given, self.processing_class, folder)
 
-    def _run_dir(self, resume: str | bool | None) -> Path:
-        """Return the run directory: a new one, or the newest, or the given one."""
-        if isinstance(resume, str):
-            if not (Path(resume) / "recipe.toml").is_file():
-                raise RecordError(
-                    "resume_from_checkpoint is no run directory",
-                    got=resume,
-                    expected="True, for the newest run in output_dir, or a run such as output_dir/truing",
-                    remedy="a checkpoint is a part of its run, which continues from the newest one",
-                )
-            return Path(resume)
-        names = (self.output / ("truing" if i == 1 else f"truing-{i}") for i in range(1, 10_000))
-        runs = [path for path in self.output.glob("truing*") if path.is_dir()]
-        if not resume:
-            return next(path for path in names if not path.exists())
-        if not runs:
-            raise RecordError(
-                "there is no run to resume", got=self.output, expected="a run directory in output_dir"
-            )
-        return max(runs, key=lambda path: path.stat().st_mtime)
-
-    def _events(self, run: Path) -> Any:
+    def _events(self, run: Path) -> AbstractContextManager[EventCallback]:
         """Return a context with the callback of the run's events, which also shows progress."""
-        if self.args.disable_tqdm:
-            return nullcontext(self._state.on_event)
-        return _Shown(ProgressDisplay(run), self._state.on_event)
+        on_event = self._state.on_event
+        return nullcontext(on_event) if self.args.disable_tqdm else _shown(run, on_event)
 
     def _take_weights(self) -> None:
         """Give the trained weights to the model object that was passed, or load the trained model."""
@@ -321,20 +300,13 @@ class TrlTrainer(ScriptMethods):
         return config.model_type
 
 
-class _Shown:
-    """A context that shows events, and passes them on."""
-
-    def __init__(self, display: Any, callback: EventCallback) -> None:
-        self._display, self._callback = display, callback
-
-    def __enter__(self) -> Callable[[str, Mapping[str, Any]], Any]:
-        show = self._display.__enter__()
+@contextmanager
+def _shown(run: Path, callback: EventCallback) -> Iterator[EventCallback]:
+    """Show events, and pass them on."""
+    with ProgressDisplay(run) as show:
 
         def both(kind: str, facts: Mapping[str, Any]) -> Any:
             show(kind, facts)
-            return self._callback(kind, facts)
+            return callback(kind, facts)
 
-        return both
-
-    def __exit__(self, *error: Any) -> None:
-        self._display.__exit__(*error)
+        yield both

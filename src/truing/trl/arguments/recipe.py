@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from truing.trl.batches import Batches, learning_schedule
-from truing.trl.config_base import TrlConfig
-from truing.trl.problems import Problems
+from truing.trl.arguments.batches import Batches, learning_schedule
+from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.problems import Problems
 
 Table = dict[str, Any]
 

@@ -7,9 +7,9 @@ from truing.envs.base import Split
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
 from truing.rewards import Rewards
-from truing.trl.data import Row, columns_of, messages_of
-from truing.trl.reset import reset_text
-from truing.trl.tools import environment_tools, made, tools_of
+from truing.trl.data.reset import reset_text
+from truing.trl.data.rows import Row, columns_of, messages_of
+from truing.trl.data.tools import environment_tools, made, tools_of
 from truing.types.message import Message
 from truing.types.rollout import Rollout, Task
 

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from truing.errors import RecipeError
-from truing.trl.config_base import TrlConfig
-from truing.trl.configs import CONFIG_DEFAULTS
-from truing.trl.fields import FIELDS, arguments_of
+from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.configs import CONFIG_DEFAULTS
+from truing.trl.arguments.fields import FIELDS, arguments_of
 from truing.utils.format import with_count
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from truing.errors import DataError
-from truing.trl.configs import SFTConfig
-from truing.trl.data import Row, check_column, is_conversation, rows_of
+from truing.trl.arguments.configs import SFTConfig
+from truing.trl.data.rows import Row, check_column, is_conversation, rows_of
 
 READY = ("input_ids", "labels")
 """Columns of rows that a script has tokenized itself."""

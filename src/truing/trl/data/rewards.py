@@ -12,8 +12,8 @@ from typing import Any
 
 from truing.errors import RewardError
 from truing.rewards import NotApplicable, Rewards
-from truing.trl.data import is_conversation
-from truing.trl.env import RowsEnv
+from truing.trl.data.env import RowsEnv
+from truing.trl.data.rows import is_conversation
 from truing.types.rollout import Rollout, Task
 
 STARRED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)

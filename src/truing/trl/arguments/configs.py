@@ -6,7 +6,7 @@ They are dataclasses, so that TRL's and transformers' argument parsers read them
 from dataclasses import dataclass
 from typing import Any
 
-from truing.trl.common_arguments import CommonArguments
+from truing.trl.arguments.common_arguments import CommonArguments
 
 
 @dataclass(repr=False)

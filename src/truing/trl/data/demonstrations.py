@@ -7,7 +7,7 @@ from typing import Any
 from truing.envs.base import Split
 from truing.errors import DataError
 from truing.rewards import Rewards
-from truing.trl.data import Row, is_conversation, messages_of
+from truing.trl.data.rows import Row, is_conversation, messages_of
 from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
 from truing.types.rollout import DemonstratedText, Task
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from truing.errors import RecipeError
-from truing.trl.config_base import TrlConfig
-from truing.trl.problems import Problems
+from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.problems import Problems
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from truing.trl.config_base import TrlConfig
+from truing.trl.arguments.config_base import TrlConfig
 
 
 @dataclass(repr=False)

@@ -8,8 +8,8 @@ from jinja2.exceptions import TemplateError
 
 from truing.chat.render import content_forms
 from truing.errors import DataError
-from truing.trl.configs import SFTConfig
-from truing.trl.data import Row, is_conversation, messages_of
+from truing.trl.arguments.configs import SFTConfig
+from truing.trl.data.rows import Row, is_conversation, messages_of
 from truing.types.message import Message
 from truing.types.rollout import DemonstratedText
 

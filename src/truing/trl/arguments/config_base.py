@@ -5,7 +5,7 @@ import json
 from typing import Any, get_args, get_origin, get_type_hints
 
 from truing.errors import RecipeError
-from truing.trl.names import check_names
+from truing.trl.arguments.names import check_names
 
 
 @dataclasses.dataclass(repr=False)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from truing.trl.batches import Batches
-from truing.trl.config_base import TrlConfig
-from truing.trl.problems import Problems
-from truing.trl.recipe import NO_CLIPPING
+from truing.trl.arguments.batches import Batches
+from truing.trl.arguments.config_base import TrlConfig
+from truing.trl.arguments.problems import Problems
+from truing.trl.arguments.recipe import NO_CLIPPING
 
 Table = dict[str, Any]
 

@@ -5,7 +5,7 @@ from typing import Any
 from peft import LoraConfig
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 
-from truing.trl.problems import Problems
+from truing.trl.arguments.problems import Problems
 
 TRANSLATED = {"r", "lora_alpha", "lora_dropout", "target_modules"}
 WITHOUT_EFFECT = {

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 MIN_WINDOW = 5
@@ -39,16 +39,17 @@ def falls(values: Sequence[float]) -> list[Fall]:
     while size < longest:
         windows.append(size)
         size *= 2
-    return [_fall(values, window) for window in (*windows, longest) if len(values) >= 2 * window]
+    scatter = noise_std(values)
+    return [_fall(values, window, scatter) for window in (*windows, longest) if len(values) >= 2 * window]
 
 
-def _fall(values: Sequence[float], window: int) -> Fall:
+def _fall(values: Sequence[float], window: int, scatter: float) -> Fall:
     means = moving_means(values, window)
     now = means[-1]
     start = max(range(len(means) - window), key=lambda i: means[i])
     best, floor = means[start], min(0.0, *values)
     # with rare rewards the best window has more of them, and varies more than others
-    single = max(noise_std(values), statistics.stdev(values[start : start + window]))
+    single = max(scatter, statistics.stdev(values[start : start + window]))
     error = single * math.sqrt(2 / window)
     broke = start + change_point(values[start:])
     return Fall(
@@ -64,8 +65,11 @@ def _fall(values: Sequence[float], window: int) -> Fall:
 
 
 def moving_means(values: Sequence[float], window: int) -> list[float]:
-    """Return the mean of each run of ``window`` values, in order."""
-    return [math.fsum(values[i : i + window]) / window for i in range(len(values) - window + 1)]
+    """Return the mean of each run of ``window`` values, in order; sums are exact, in integers."""
+    ratios = [value.as_integer_ratio() for value in values]
+    unit = max((denominator for _, denominator in ratios), default=1)  # all are powers of 2
+    sums = [0, *accumulate(numerator * (unit // denominator) for numerator, denominator in ratios)]
+    return [(after - before) / (unit * window) for before, after in zip(sums, sums[window:], strict=False)]
 
 
 def change_point(values: Sequence[float]) -> int:

@@ -38,11 +38,11 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Find names of an earlier update's batch."""
-    names = [name for name, *_ in step.facts["batch"]["rows"]]
+    names = {name: None for name, *_ in step.facts["batch"]["rows"]}  # in order
     for earlier in step.past_of_stage:
-        known = {name for name, *_ in earlier.facts.get("batch", {"rows": ()})["rows"]}
-        if again := tuple(name for name in names if name in known):
-            return Measured(again, len(names), earlier.step)
+        rows = earlier.facts.get("batch", {"rows": ()})["rows"]
+        if known := {name for name, *_ in rows if name in names}:
+            return Measured(tuple(name for name in names if name in known), len(names), earlier.step)
     return Measured((), len(names), -1)
 
 

@@ -8,8 +8,8 @@ import pytest
 from command import truing
 
 from truing.doctor.verdict import Verdict
-from truing.errors import RecipeError
-from truing.faults.detection_matrix import QUICK, false_alarms, page, passed, runs_by_name
+from truing.errors import RecipeError, TruingError
+from truing.faults.detection_matrix import QUICK, false_alarms, page, passed, run_all, runs_by_name
 from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import CORPUS, healthy_runs, recipes
 from truing.faults.planted import FAULTS
@@ -92,6 +92,22 @@ def test_a_refusal_that_nobody_expected_does_not_pass():
     fault = Fault("undeclared", (), "", healthy_runs()["on-policy-0"].plant, ("MSK001",))
     assert not passed(FaultOutcome(fault, (), "RecordError: the folder exists"))
     assert all(fault.expected or fault.refusal for fault in FAULTS.values())
+
+
+@pytest.mark.integration
+def test_an_error_in_one_run_ends_no_other(tmp_path, monkeypatch):
+    """Of one process, and of ranks that share their processes."""
+    (tmp_path / "kl-sign").write_text("no folder")
+
+    def lost(faults, keep):
+        raise TruingError("a run in ranks failed", got="exit code 1")
+
+    monkeypatch.setattr("truing.faults.detection_matrix.run_in_ranks", lost)
+    found = list(run_all(["kl-sign", "rank-other-seed"], tmp_path))
+    assert [outcome.fault.name for outcome in found] == ["kl-sign", "rank-other-seed"]
+    assert "NotADirectoryError" in found[0].error
+    assert found[1].error == "a run in ranks failed: exit code 1"
+    assert not any(passed(outcome) for outcome in found)
 
 
 def test_what_was_replaced_is_put_back():

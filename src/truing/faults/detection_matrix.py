@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from truing.doctor.verdict import STRONG_VERDICTS
-from truing.errors import RecipeError
+from truing.errors import RecipeError, TruingError
 from truing.faults.fault import Fault
 from truing.faults.healthy_runs import healthy_runs
 from truing.faults.planted import FAULTS
@@ -80,7 +80,7 @@ def run_all(
         yield from pool.map(partial(_outcome, keep=keep, steps=steps, dtype=dtype), alone)
     if in_ranks:
         with TemporaryDirectory() as folder:
-            yield from run_in_ranks([_fault(name, steps, dtype) for name in in_ranks], keep or Path(folder))
+            yield from _in_ranks([_fault(name, steps, dtype) for name in in_ranks], keep or Path(folder))
 
 
 def _start_process() -> None:
@@ -89,8 +89,21 @@ def _start_process() -> None:
 
 
 def _outcome(name: str, keep: Path | None, steps: int | None, dtype: str | None) -> FaultOutcome:
-    # a plant is a function of this process, and cannot be pickled
-    return run_fault(_fault(name, steps, dtype), keep).without_plant()
+    """Return the outcome of a run; an error that no fault expects counts against it, and others go on."""
+    fault = _fault(name, steps, dtype)
+    try:
+        outcome = run_fault(fault, keep)
+    except Exception as error:  # noqa: BLE001 - whatever a planted fault breaks
+        outcome = FaultOutcome(fault, (), f"{type(error).__name__}: {error}")
+    return outcome.without_plant()  # a plant is a function of this process, and cannot be pickled
+
+
+def _in_ranks(faults: Sequence[Fault], keep: Path) -> list[FaultOutcome]:
+    """Return the outcomes of runs in ranks, which are in the same processes: an error ends all of them."""
+    try:
+        return run_in_ranks(faults, keep)
+    except TruingError as error:
+        return [FaultOutcome(fault, (), f"{error.what}: {error.got}") for fault in faults]
 
 
 def _fault(name: str, steps: int | None, dtype: str | None) -> Fault:

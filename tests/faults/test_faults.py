@@ -105,7 +105,7 @@ def test_an_error_in_one_run_ends_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr("truing.faults.detection_matrix.run_in_ranks", lost)
     found = list(run_all(["kl-sign", "rank-other-seed"], tmp_path))
     assert [outcome.fault.name for outcome in found] == ["kl-sign", "rank-other-seed"]
-    assert "NotADirectoryError" in found[0].error
+    assert "FileExistsError" in found[0].error
     assert found[1].error == "a run in ranks failed: exit code 1"
     assert not any(passed(outcome) for outcome in found)
 

@@ -5,6 +5,8 @@ import sys
 import time
 from contextlib import contextmanager
 
+from truing.cluster.connection import sigterm_handler_kept
+
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 
@@ -13,18 +15,19 @@ def local_ray(cpus):
     """Return the address of a Ray instance on this machine."""
     import ray
 
-    context = ray.init(
-        "local",
-        num_cpus=cpus,
-        include_dashboard=False,
-        object_store_memory=100 * 2**20,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    try:
-        yield context.address_info["gcs_address"]
-    finally:
-        ray.shutdown()
+    with sigterm_handler_kept():
+        context = ray.init(
+            "local",
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=100 * 2**20,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+        try:
+            yield context.address_info["gcs_address"]
+        finally:
+            ray.shutdown()
 
 
 def fake_vllm_python(folder):

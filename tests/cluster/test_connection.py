@@ -1,5 +1,6 @@
 """Addresses where no Ray answers, and a machine without Ray, are refused before anything is trained."""
 
+import signal
 import socket
 import sys
 
@@ -63,3 +64,12 @@ def test_engines_that_only_ray_places_are_refused_without_it(tmp_path):
     assert outcome.code == 2
     assert "only Ray places engines" in outcome.err
     assert "engine.count = 2, without --ray" in outcome.err
+
+
+@pytest.mark.integration
+def test_the_handler_of_sigterm_is_put_back():
+    """Ray leaves its own, and a later run in the process would not end by SIGTERM as it should."""
+    before = signal.getsignal(signal.SIGTERM)
+    with connected("local"):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -2,9 +2,11 @@
 
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -38,19 +40,31 @@ def connected(address: str) -> Iterator[None]:
     if address != LOCAL:
         _check_answers(address)
     own = {"num_cpus": os.cpu_count(), "include_dashboard": False, "object_store_memory": STORE_BYTES}
-    try:
-        ray.init(
-            address,
-            log_to_driver=False,  # the first rank's output comes through its actor
-            logging_level=logging.ERROR,
-            **(own if address == LOCAL else {}),
-        )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        raise _no_answer(address, str(error)) from error
+    with sigterm_handler_kept():
+        try:
+            ray.init(
+                address,
+                log_to_driver=False,  # the first rank's output comes through its actor
+                logging_level=logging.ERROR,
+                **(own if address == LOCAL else {}),
+            )
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise _no_answer(address, str(error)) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def sigterm_handler_kept() -> Iterator[None]:
+    """Put the handler of SIGTERM back after the block: Ray sets its own and leaves it."""
+    handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
-        ray.shutdown()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_answers(address: str) -> None:

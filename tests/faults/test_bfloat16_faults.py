@@ -28,7 +28,7 @@ QUICK = ("mask-shifted", "gradient-left-over")
 
 ONE_UPDATE = {
     "dropout-on": {"stages": ["sft"], "sft.steps": 1},
-    "entropy-sign": {"sft.steps": 1, "grpo.steps": 1},
+    "entropy-sign": {"grpo.steps": 1},
     "vllm-own-temperature": {"sft.steps": 1, "grpo.steps": 1},
     "vllm-one-behind": {"grpo.steps": 2},
 }

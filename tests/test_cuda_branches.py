@@ -44,7 +44,7 @@ from truing.ops import logprobs
 from truing.trainer import startup_notes
 from truing.trainer.loop import clock_of
 from truing.trl import GRPOConfig
-from truing.trl import recipe as trl_recipe
+from truing.trl.arguments import recipe as trl_recipe
 from truing.utils import memory
 
 ROOT = Path(__file__).parents[1]

@@ -16,6 +16,9 @@ from truing.engines.vllm.client import VllmClient
 
 pytestmark = pytest.mark.integration
 
+ENDING = "from truing.utils.end_with_parent import end_with_parent\nend_with_parent()\n"
+"""What a rank does first, as `truing train` does."""
+
 WAITING = """
 import os, signal, sys, time
 print("rank", os.environ["RANK"], os.getcwd(), flush=True)
@@ -112,17 +115,19 @@ def test_what_a_rank_started_ends_with_it(rank):
 
 
 def test_a_rank_ends_with_its_actor(tmp_path):
+    waiting, folder = ENDING + WAITING, str(tmp_path)
     program = (
         "import sys\nfrom pathlib import Path\nfrom truing.cluster.rank_actor import RankActor\n"
         "actor = RankActor()\n"
-        f"actor.start(['-c', {WAITING!r}], {str(tmp_path)!r}, {{'RANK': '0'}}, Path({str(tmp_path)!r}))\n"
+        f"actor.start(['-c', {waiting!r}], {folder!r}, {{'RANK': '0'}}, Path({folder!r}))\n"
         "while b'ready' not in actor.poll(True).output['stderr']: pass\n"
         "print(actor._process.pid, flush=True)\nimport os\nos.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == -9, done.stderr
-    pid = int(done.stdout)
+    pid, since = int(done.stdout), time.monotonic()
     wait_until(lambda: not psutil.pid_exists(pid) or has_gone(psutil.Process(pid)))
+    assert time.monotonic() - since < 20  # by itself it ends later
 
 
 def test_a_server_that_ends_starts_again_at_its_address(tmp_path, mini):

@@ -79,8 +79,7 @@ test-browser: .venv/.dev
 
 # Needs no device: vLLM samples on the CPU. TRUING_VLLM=the path of another Python that has vLLM.
 test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
-	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) \
-	  $(BIN)/pytest -n 2 --dist loadgroup --durations 20 -m engines
+	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m engines
 
 # vLLM's packages are not Truing's, so it has an environment of its own. Its media packages need another torch.
 .venv/vllm/.installed: constraints.txt Makefile | $(BIN)/uv

@@ -26,18 +26,14 @@ from truing.models.tiny import byte_tokenizer
 from truing.types.sampling_params import SamplingParams
 
 HERE = Path(__file__).parent
-WITH_ADAPTER = ("test_real_publication", "test_real_sampling", "test_real_lost", "test_real_training")
-"""Files that share servers; they run in one process, the others in another one."""
-
 PYTHON = os.environ.get("TRUING_VLLM", str(ROOT / ".venv" / "vllm" / "bin" / "python"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the environment with vLLM, and name the process of each test."""
+    """Mark what needs the environment with vLLM."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.engines)
-            item.add_marker(pytest.mark.xdist_group(str(item.path.stem in WITH_ADAPTER)))
 
 
 @dataclass
@@ -84,12 +80,6 @@ class Served:
         return dict(engine.publish(self.policy, version, quick_sum(trainable_parameters(self.policy))))
 
 
-def core_of_process() -> int:
-    """Return the core of this process of pytest-xdist: each has servers of one thread."""
-    cores = sorted(os.sched_getaffinity(0))
-    return cores[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(cores)]
-
-
 @contextmanager
 def serve(workers: int = 1, **tables: Any) -> Iterator[Served]:
     """Start a server with workers that can plant faults."""
@@ -102,8 +92,6 @@ def serve(workers: int = 1, **tables: Any) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE / "planted"))
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        if os.environ.get("PYTEST_XDIST_WORKER") and workers == 1:
-            patch.setenv("VLLM_CPU_OMP_THREADS_BIND", str(core_of_process()))
         owner = open_vllm(recipe, loaded.path, loaded.context_length, torch.device("cpu"), ONE)
     with closing(owner):
         owner.prove_with(SamplingParams())

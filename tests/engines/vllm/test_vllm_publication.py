@@ -11,6 +11,7 @@ from truing.engines.base import Request, generate
 from truing.engines.vllm.client import ServerLostError
 from truing.engines.vllm.proof.canary_turns import compare_turns
 from truing.engines.vllm.proof.joined_responses import decoded
+from truing.engines.vllm.weights_folder import OWNER
 from truing.errors import PublicationError
 from truing.faults.fake_vllm.app import FakeServer
 from truing.faults.fake_vllm.options import Options
@@ -162,7 +163,7 @@ def test_the_folder_has_the_last_version_only_and_nothing_after_the_run(served, 
         train(policy, version)
         engine.publish(policy, version, f"digest-{version}")
     (folder,) = tmp_path.iterdir()
-    assert [each.name for each in folder.iterdir()] == ["2-digest-2"]
+    assert {each.name for each in folder.iterdir()} == {OWNER, "2-digest-2"}
     engine.close()
     assert list(tmp_path.iterdir()) == []
 

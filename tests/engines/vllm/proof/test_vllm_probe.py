@@ -8,7 +8,7 @@ from transformers import LlamaForCausalLM
 
 from truing.engines.vllm.proof.expected_responses import expected_responses
 from truing.engines.vllm.proof.number_formats import FORMATS, as_dtype
-from truing.engines.vllm.proof.probe import compare_adapter, compare_base
+from truing.engines.vllm.proof.probe import Comparison
 from truing.engines.vllm.proof.probe_answer import read_probe
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import EngineError, PublicationError
@@ -48,9 +48,9 @@ def compared(model, workers, adapter=False, **changes):
 
 def compare(probes, model):
     expected = expected_responses(model, as_dtype(torch.float32), SEED, None)
-    known = expected, torch.float32, [], rounded_of(model)
     answer = read_probe(probes, expected)
-    return compare_base(answer, *known) | compare_adapter(answer, *known)
+    comparison = Comparison(answer, expected, torch.float32, [], rounded_of(model))
+    return comparison.base() | comparison.adapter()
 
 
 def load_adapter(held, policy, folder):

@@ -5,7 +5,7 @@ computes W r in float64, and the difference is measured in units of eps · Σ|W|
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -50,90 +50,92 @@ NEVER_DELIVERED, OR_MERGED, GONE, LEFT_OUT, HALF = (
 )
 
 
-def compare_base(
-    answer: ProbeAnswer,
-    expected: Expected,
-    dtype: torch.dtype,
-    earlier: Earlier,
-    rounded: Rounded | None = None,
-) -> dict[str, Any]:
-    """Return the receipt of all weights but the adapter's: how many agree, and by how much the worst differs.
+@dataclass(frozen=True)
+class Comparison:
+    """The engine's answer to a probe, beside what the trainer expects.
 
-    Args:
-        answer: of the engine's workers.
-        expected: the trainer's responses.
-        dtype: of the engine.
-        earlier: what the engine held before, to recognise stale layers.
-        rounded: returns the responses of the trainer's weights in a format of ``FORMATS``, to recognise it;
-            None if the trainer does not have them any more.
-
-    Raises:
-        PublicationError: A layer computes with other weights.
+    Both methods return a receipt: how many layers agree, and by how much the worst one differs.
     """
-    eps = torch.finfo(dtype).eps
-    receipt: dict[str, Any] = {}
-    merged = [("the adapter", expected.delta), *((f"the adapter of {name}", e.delta) for name, e in earlier)]
-    base = replace(
-        _known("linear", OTHER_BASE, earlier, rounded),
-        added=[each for each in merged if each[1]],
-        zero_is_earlier=True,
-    )
-    _check_proven(answer)
-    _check_tied_head(answer.linear, expected, eps)
-    receipt["linear"] = _compare_layers(answer.linear, expected.linear, eps, base)
-    receipt["tables"] = _compare_layers(answer.tables, expected.linear, eps, base)
-    if expected.experts:
-        _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
-        found = {name: each for name, each in answer.experts.items() if name in expected.experts}
-        experts = _known("experts", OTHER_EXPERTS, earlier, rounded)
-        receipt["experts"] = _compare_layers(found, expected.experts, eps, experts, EXPERTS_BOUND)
-    vectors = _known("vectors", OTHER_BASE, earlier, rounded)
-    receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, vectors, eps)
-    optional = {*expected.tied, "lm_head"}
-    _check_complete(expected.linear.keys() - answer.linear.keys() - optional, len(expected.linear), "weights")
-    return receipt
 
+    answer: ProbeAnswer  # of all workers
+    expected: Expected
+    dtype: torch.dtype  # of the engine
+    earlier: Earlier  # what the engine held before, to recognise stale layers
+    # the trainer's weights in a format, to recognise it; None if the trainer does not have them any more
+    rounded: Rounded | None = None
 
-def compare_adapter(
-    answer: ProbeAnswer,
-    expected: Expected,
-    dtype: torch.dtype,
-    earlier: Earlier,
-    rounded: Rounded | None = None,
-) -> dict[str, Any]:
-    """Return the receipt of the adapter, as ``compare_base``; empty without an adapter.
+    def base(self) -> dict[str, Any]:
+        """Compare all weights but the adapter's.
 
-    Raises:
-        PublicationError: The engine has no adapter, another one, or one of a layer that the trainer lacks.
-    """
-    eps = torch.finfo(dtype).eps
-    receipt: dict[str, Any] = {}
-    if expected.delta:
-        _check_complete(expected.delta.keys() - answer.delta.keys(), len(expected.delta), "adapter")
-        held = any(each.any() for each in (*answer.down.values(), *answer.delta.values()))
-        none = OR_MERGED if dtype is torch.bfloat16 else NEVER_DELIVERED
-        part = LEFT_OUT if held else none if rounded else GONE
-        known = replace(_known("down", OTHER_ADAPTER, earlier, rounded), scaled=ADAPTER_SCALED, zero=part)
-        _compare_layers(answer.down, expected.down, eps, known)
-        known = replace(
-            _known("delta", OTHER_ADAPTER, earlier, rounded),
-            scaled=ADAPTER_SCALED,
-            zero=HALF if answer.down else part,
-            # in bfloat16 an earlier A may be equal to the published one up to rounding
-            zero_is_earlier=bool(answer.down) and dtype is torch.bfloat16,
+        Raises:
+            PublicationError: A layer computes with other weights.
+        """
+        answer, expected, eps = self.answer, self.expected, self._eps
+        receipt: dict[str, Any] = {}
+        adapters = [("the adapter", expected), *((f"the adapter of {name}", e) for name, e in self.earlier)]
+        merged = [(name, each.delta) for name, each in adapters if each.delta]
+        linear = self._known("linear", OTHER_BASE, added=merged, zero_is_earlier=True)
+        _check_proven(answer)
+        _check_tied_head(answer.linear, expected, eps)
+        receipt["linear"] = _compare_layers(answer.linear, expected.linear, eps, linear)
+        receipt["tables"] = _compare_layers(answer.tables, expected.linear, eps, linear)
+        if expected.experts:
+            _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
+            found = {name: each for name, each in answer.experts.items() if name in expected.experts}
+            experts = self._known("experts", OTHER_EXPERTS)
+            receipt["experts"] = _compare_layers(found, expected.experts, eps, experts, EXPERTS_BOUND)
+        vectors = self._known("vectors", OTHER_BASE)
+        receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, vectors, eps)
+        missing = expected.linear.keys() - answer.linear.keys() - {*expected.tied, "lm_head"}
+        _check_complete(missing, len(expected.linear), "weights")
+        return receipt
+
+    def adapter(self) -> dict[str, Any]:
+        """Compare the adapter; the receipt is empty without one.
+
+        Raises:
+            PublicationError: The engine has none, another one, or one of a layer that the trainer lacks.
+        """
+        answer, expected = self.answer, self.expected
+        receipt: dict[str, Any] = {}
+        if expected.delta:
+            _check_complete(expected.delta.keys() - answer.delta.keys(), len(expected.delta), "adapter")
+            zero = self._zero_adapter()
+            down = self._known("down", OTHER_ADAPTER, scaled=ADAPTER_SCALED, zero=zero)
+            _compare_layers(answer.down, expected.down, self._eps, down)
+            delta = self._known(
+                "delta",
+                OTHER_ADAPTER,
+                scaled=ADAPTER_SCALED,
+                zero=HALF if answer.down else zero,
+                # in bfloat16 an earlier A may be equal to the published one up to rounding
+                zero_is_earlier=bool(answer.down) and self.dtype is torch.bfloat16,
+            )
+            receipt["delta"] = _compare_layers(answer.delta, expected.delta, self._eps, delta)
+        _check_foreign(answer.foreign)
+        return receipt
+
+    @property
+    def _eps(self) -> float:
+        return torch.finfo(self.dtype).eps
+
+    def _zero_adapter(self) -> str:
+        """Return what zeros in place of an adapter mean."""
+        if any(each.any() for each in (*self.answer.down.values(), *self.answer.delta.values())):
+            return LEFT_OUT
+        if self.rounded is None:
+            return GONE
+        return OR_MERGED if self.dtype is torch.bfloat16 else NEVER_DELIVERED
+
+    def _known(self, kind: str, otherwise: str, **words: Any) -> Known:
+        """Return what the engine may hold instead of a kind of weights."""
+        rounded = self.rounded
+        return Known(
+            otherwise,
+            earlier=[(name, getattr(each, kind)) for name, each in self.earlier],
+            rounded=rounded and (lambda name: getattr(rounded(name), kind)),
+            **words,
         )
-        receipt["delta"] = _compare_layers(answer.delta, expected.delta, eps, known)
-    _check_foreign(answer.foreign)
-    return receipt
-
-
-def _known(kind: str, otherwise: str, earlier: Earlier, rounded: Rounded | None) -> Known:
-    """Return what the engine may hold instead of a kind of weights."""
-    return Known(
-        otherwise,
-        earlier=[(name, getattr(each, kind)) for name, each in earlier],
-        rounded=rounded and (lambda name: getattr(rounded(name), kind)),
-    )
 
 
 def _compare_layers(

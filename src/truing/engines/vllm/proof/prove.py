@@ -23,7 +23,7 @@ from truing.engines.vllm.proof.canary import OTHER_FORWARD, TOLERANCE, agreeing_
 from truing.engines.vllm.proof.canary_turns import compare_turns, nearest
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
 from truing.engines.vllm.proof.number_formats import FORMATS
-from truing.engines.vllm.proof.probe import Earlier, Rounded, compare_adapter, compare_base
+from truing.engines.vllm.proof.probe import Comparison, Earlier, Rounded
 from truing.engines.vllm.proof.probe_answer import held_before, read_probe
 from truing.engines.vllm.proof.repeated_turns import compare_repeated
 from truing.engines.vllm.proof.turn_causes import Turn, other_prompts
@@ -62,10 +62,11 @@ def check_kept(client: VllmClient, proven: Publication) -> None:
     Raises:
         PublicationError: Its weights have changed since, and answers were sampled with them.
     """
-    compare = compare_adapter if proven.adapter else compare_base
     probes = probe(client, proven, base=not proven.adapter)
     with _changed_since(proven):
-        compare(read_probe(probes, proven.expected), proven.expected, proven.dtype, proven.other_weights())
+        answer = read_probe(probes, proven.expected)
+        comparison = Comparison(answer, proven.expected, proven.dtype, proven.other_weights())
+        comparison.adapter() if proven.adapter else comparison.base()
 
 
 @contextmanager
@@ -123,7 +124,7 @@ def prove(
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": _compare_layers(client, publication, others, rounded, proven),
+        "layers": _layers_receipt(client, publication, others, rounded, proven),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     prompts = [*publication.prompts, *([start.prompt] if start else [])]
@@ -153,7 +154,7 @@ def prove(
     return receipt
 
 
-def _compare_layers(
+def _layers_receipt(
     client: VllmClient,
     publication: Publication,
     others: Earlier,
@@ -162,10 +163,10 @@ def _compare_layers(
 ) -> dict[str, Any]:
     """Return the receipt of a server's layers."""
     answer = read_probe(probe(client, publication), publication.expected)
-    base_stays = _changed_since(proven) if publication.adapter and proven else nullcontext()
-    with base_stays:
-        base = compare_base(answer, publication.expected, publication.dtype, others, rounded)
-    return base | compare_adapter(answer, publication.expected, publication.dtype, others, rounded)
+    comparison = Comparison(answer, publication.expected, publication.dtype, others, rounded)
+    with _changed_since(proven) if publication.adapter and proven else nullcontext():
+        base = comparison.base()
+    return base | comparison.adapter()
 
 
 def _row_logprobs(client: VllmClient, name: str, row: Tensor) -> Tensor:

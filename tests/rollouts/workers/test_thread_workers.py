@@ -52,6 +52,33 @@ def test_calls_that_wait_run_together_and_at_most_so_many():
     assert max(most) == MAX_WORKERS
 
 
+def test_threads_that_come_late_make_no_call_too_many(monkeypatch):
+    """A busy machine runs a new thread only after others were started."""
+    pool, late, at_work, most = WorkerPool(10.0, workers=2), [], set(), []
+
+    def wait(i):
+        at_work.add(i)
+        most.append(len(at_work))
+        time.sleep(0.1)
+        at_work.remove(i)
+
+    for i in range(6):
+        pool.submit(i, lambda i=i: wait(i))
+    monkeypatch.setattr("truing.rollouts.workers.thread_workers.GROW_AFTER", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", late.append)
+        for _ in range(5):
+            pool.grow()
+    for thread in late:
+        thread.start()
+    results = {}
+    while pool.unfinished:
+        results |= pool.wait()
+    assert len(late) == 5
+    assert len(results) == 6
+    assert max(most) == 2
+
+
 def test_a_hanging_call_uses_only_its_own_time_limit():
     never = threading.Event()
     calls = [never.wait if i % 2 else lambda: time.sleep(0.05) or "here" for i in range(2 * MAX_WORKERS)]

@@ -131,7 +131,8 @@ class WorkerPool(Generic[T]):
 
     def _take(self) -> tuple[int, Callable[[], T]] | None:
         with self._lock:
-            if not self._waiting:
+            # a busy machine may start more threads before the first of them is here
+            if not self._waiting or len(self._started) >= self.workers:
                 return None
             index, call, name = self._waiting.popleft()
             watched = watchdog.begin(name, MAX_TIMEOUTS * self.timeout, REMEDY)

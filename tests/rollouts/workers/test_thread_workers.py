@@ -66,7 +66,7 @@ def test_threads_that_come_late_make_no_call_too_many(monkeypatch):
         pool.submit(i, lambda i=i: wait(i))
     monkeypatch.setattr("truing.rollouts.workers.thread_workers.GROW_AFTER", 0.0)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", late.append)
+        patch.setattr(threading.Thread, "start", lambda thread: late.append(thread))
         for _ in range(5):
             pool.grow()
     for thread in late:

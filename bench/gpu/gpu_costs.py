@@ -15,7 +15,7 @@ from truing.bench.cases import CASES, Case
 from truing.bench.compare import BenchError, run_side
 from truing.bench.doctor_cost import cost_of
 from truing.bench.machine import gemm_rates
-from truing.bench.random_models import model_folder
+from truing.bench.random_models import SHAPES, model_folder
 from truing.bench.roofline import MachineRates, count_weights, lower_bounds
 from truing.bench.truing_side import TimedStep, case_recipe, run_case
 from truing.config import load_recipe, resolve
@@ -29,6 +29,8 @@ PEAKS = {"H100 80GB HBM3": 989.4e12, "H200": 989.4e12, "A100": 312e12}
 
 TRL_FORMS = ((128, False), (64, False), (32, False), (16, False), (16, True))
 """Rows of TRL's micro-batches and whether it recomputes activations, the fastest first."""
+
+PROMPT_TOKENS = {"gpu-0.6b": 1000, "gpu-0.6b-4k": 4000}
 
 TOY: dict[str, Any] = {
     "model": "toy",
@@ -73,7 +75,7 @@ def speed_of_truing(name: str, toy: bool) -> dict[str, float]:
 def speed_of_trl(name: str, toy: bool) -> dict[str, Any]:
     """Return the same of TRL's side in the fastest form that fits into memory, and that form."""
     failed: list[str] = []
-    for rows, recomputes in ((4, False),) if toy else TRL_FORMS:
+    for rows, recomputes in ((4, False),) if toy else trl_forms(CASES[name]):
         form = f"{rows} rows{', recomputed' if recomputes else ''}"
         try:
             measured = run_side("trl", case_of(name, toy, trl_rows=rows, trl_recomputes=recomputes), 2)
@@ -84,6 +86,19 @@ def speed_of_trl(name: str, toy: bool) -> dict[str, Any]:
             continue
         return measured | {"form": form, "out_of_memory": failed}
     raise BenchError("no form of TRL's side fits into memory", got=failed)
+
+
+def trl_forms(case: Case) -> list[tuple[int, bool]]:
+    """Return the forms of TRL's side that may fit into the card's memory, the fastest first.
+
+    A layer saves at least its two inputs and four tables of its MLP for the backward pass, and no two rows
+    share a prompt.
+    """
+    config, tokens = SHAPES[case.model], PROMPT_TOKENS[case.name] + case.new_tokens
+    layer = 2 * (2 * config.hidden_size + 4 * config.intermediate_size)  # bytes of a token in bfloat16
+    row = tokens * layer * config.num_hidden_layers
+    memory = torch.cuda.get_device_properties(0).total_memory
+    return [(rows, recomputes) for rows, recomputes in TRL_FORMS if recomputes or rows * row < memory]
 
 
 def shares(name: str, toy: bool) -> dict[str, Any]:

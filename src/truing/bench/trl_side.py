@@ -1,4 +1,7 @@
-"""TRL's side: ``GRPOTrainer`` at its fastest on one machine: one batch, no checkpointing, no reference."""
+"""TRL's side: ``GRPOTrainer`` at its fastest on one machine: one batch, no checkpointing, no reference.
+
+All answers of a step are generated at once, whatever the micro-batches.
+"""
 
 import tempfile
 import time
@@ -98,7 +101,6 @@ def grpo_config(case: Case, steps: int, folder: str) -> GRPOConfig:
         max_steps=steps,
         per_device_train_batch_size=case.trl_rows or rows,
         gradient_accumulation_steps=rows // (case.trl_rows or rows),
-        steps_per_generation=1,  # answers are generated for a micro-batch at a time
         num_generations=case.group_size,
         max_completion_length=case.new_tokens,
         generation_kwargs={"min_new_tokens": case.new_tokens},

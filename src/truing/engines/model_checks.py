@@ -49,7 +49,12 @@ def prove_forward(policy: nn.Module) -> None:
         samples = proof_samples(causal)
         _compare_forwards(policy, causal, samples)
         hook = causal.get_output_embeddings().register_forward_hook(
-            lambda _module, _args, out: torch.linspace(-LARGE, LARGE, out.shape[-1]).to(out).expand_as(out)
+            lambda _module, _args, out: torch.linspace(
+                -LARGE,
+                LARGE,
+                out.shape[-1],
+                device=out.device,  # float32: both forwards get the same
+            ).expand_as(out)
         )
         try:
             _compare_forwards(policy, causal, samples[-2:])

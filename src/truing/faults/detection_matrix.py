@@ -1,12 +1,14 @@
 """The detection matrix: every planted fault and every healthy run, with the findings of rules."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -19,8 +21,8 @@ from truing.faults.run_fault import FaultOutcome, lengthened, run_fault, run_in_
 from truing.faults.unplanted_runs import unplanted_runs
 from truing.utils.end_with_parent import end_with_parent
 
-PROCESSES = 2
-"""Processes at one time, of one thread each."""
+MAX_PROCESSES = 16
+"""Processes at one time, of one thread each: one per CPU up to this."""
 
 QUICK = (
     "mask-shifted",
@@ -67,20 +69,24 @@ def provable(names: Sequence[str], dtype: str | None) -> tuple[list[str], list[F
 
 
 def run_all(
-    names: Sequence[str], keep: Path | None = None, steps: int | None = None, dtype: str | None = None
+    names: Sequence[str],
+    keep: Path | None = None,
+    steps: int | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Iterator[FaultOutcome]:
     """Yield the outcome of each run, in order.
 
-    ``steps`` replaces the updates of the last stage, and ``dtype`` what the model computes in. Runs of
-    several ranks have processes of their own, and follow the others.
+    ``steps`` replaces the updates of the last stage, and ``changes`` values of every recipe, by dotted key.
+    Runs of several ranks have processes of their own, and follow the others.
     """
     in_ranks = [name for name in names if runs()[name].ranks > 1]
     alone = [name for name in names if name not in in_ranks]
-    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=_start_process) as pool:
-        yield from pool.map(partial(_outcome, keep=keep, steps=steps, dtype=dtype), alone)
+    processes = min(os.cpu_count() or 1, MAX_PROCESSES)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_process) as pool:
+        yield from pool.map(partial(_outcome, keep=keep, steps=steps, changes=changes), alone)
     if in_ranks:
         with TemporaryDirectory() as folder:
-            yield from _in_ranks([_fault(name, steps, dtype) for name in in_ranks], keep or Path(folder))
+            yield from _in_ranks([_fault(name, steps, changes) for name in in_ranks], keep or Path(folder))
 
 
 def _start_process() -> None:
@@ -88,9 +94,11 @@ def _start_process() -> None:
     torch.set_num_threads(1)
 
 
-def _outcome(name: str, keep: Path | None, steps: int | None, dtype: str | None) -> FaultOutcome:
+def _outcome(
+    name: str, keep: Path | None, steps: int | None, changes: Mapping[str, Any] | None
+) -> FaultOutcome:
     """Return the outcome of a run; an error that no fault expects counts against it, and others go on."""
-    fault = _fault(name, steps, dtype)
+    fault = _fault(name, steps, changes)
     try:
         outcome = run_fault(fault, keep)
     except Exception as error:  # noqa: BLE001 - whatever a planted fault breaks
@@ -106,10 +114,9 @@ def _in_ranks(faults: Sequence[Fault], keep: Path) -> list[FaultOutcome]:
         return [FaultOutcome(fault, (), f"{error.what}: {error.got}") for fault in faults]
 
 
-def _fault(name: str, steps: int | None, dtype: str | None) -> Fault:
+def _fault(name: str, steps: int | None, changes: Mapping[str, Any] | None) -> Fault:
     fault = runs()[name]
-    if dtype is not None:
-        fault = replace(fault, changes={**fault.changes, "model.dtype": dtype})
+    fault = replace(fault, changes={**fault.changes, **(changes or {})})
     return fault if steps is None else lengthened(fault, steps)
 
 

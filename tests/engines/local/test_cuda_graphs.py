@@ -1,5 +1,6 @@
 """Rows that stand still in a table, against rows whose cache grows and shrinks; recorded on CUDA."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -15,7 +16,7 @@ import truing.engines.local.padded_rows
 from truing.engines.base import Request
 from truing.engines.local.cuda_graphs import GraphRows, captures
 from truing.engines.local.engine import LocalEngine
-from truing.engines.local.padded_rows import PaddedRows
+from truing.engines.local.padded_rows import Limits, PaddedRows
 from truing.errors import ModelError
 from truing.models.load import load
 from truing.types.sampling_params import SamplingParams
@@ -75,9 +76,9 @@ def test_a_step_is_made_anew_only_where_half_the_rows_have_ended_or_the_room_is_
     made = []
     begin = truing.engines.local.cuda_graphs.DecodeGraph.__init__
 
-    def counting(self, model, tables, mask_NS):
-        made.append(len(mask_NS))
-        begin(self, model, tables, mask_NS)
+    def counting(self, model, blocks, *tables):
+        made.append(len(blocks.slots))
+        begin(self, model, blocks, *tables)
 
     monkeypatch.setattr(truing.engines.local.cuda_graphs.DecodeGraph, "__init__", counting)
     requests = [Request(torch.arange(40, 52), ("x", i)) for i in range(16)]
@@ -157,22 +158,25 @@ def test_on_cuda_rows_are_padded_or_captured_and_not_a_tree(model, monkeypatch):
     assert captures(model)
 
 
-def test_on_cuda_no_more_rows_are_sampled_at_once_than_their_keys_fit(model, monkeypatch):
+def test_on_cuda_the_cache_has_a_share_of_the_free_memory(model, monkeypatch):
     """Two layers with two key heads of 20 numbers: 640 bytes a token in float32."""
     engine = LocalEngine(model, context_length=512)
-    assert engine.rows_that_fit(100) == 128
+    assert engine.limits(9) == (128, math.inf, 9)
     monkeypatch.setattr(type(model), "device", torch.device("cuda"))
-    for free, rows in ((10**12, 128), (10 * 64_000 / 0.4 + 1, 10), (1, 1)):
-        monkeypatch.setattr("truing.engines.local.engine.bytes_free", lambda device, free=free: free)
-        assert engine.rows_that_fit(100) == rows
-    requests = [Request(torch.arange(40, 45), ("x", i)) for i in range(7)]
-    monkeypatch.setattr(engine, "rows_that_fit", lambda longest: 3)
-    monkeypatch.setattr(type(model), "device", torch.device("cpu"))
-    monkeypatch.setattr(engine, "rows_for", lambda longest: PaddedRows(model))
-    batch = engine.running_batch(CONTRACT)
-    with batch as running:
-        running.add(requests)
-        assert [len(part) for _, part in running._waiting] == [3, 3, 1]
+    monkeypatch.setattr("truing.engines.local.engine.bytes_free", lambda device: 640 * 1000)
+    assert engine.limits(9) == (128, 400, 9)
+
+
+def test_no_more_rows_are_sampled_at_once_than_fit_into_the_cache(model, room):
+    """Padded rows have a copy of the prompt each; rows of a graph share it, in up to three blocks."""
+    prompts = [[40, 41, 42, 43], [50, 51, 52, 53]]
+    requests = [Request(torch.tensor(prompts[i % 2]), ("x", i)) for i in range(6)]
+    assert PaddedRows(model).parts(requests, Limits(128, 3 * (4 + 6), 6)) == [[0, 2, 4], [1, 3, 5]]
+    assert PaddedRows(model).parts(requests, Limits(2, math.inf, 6)) == [[0, 2], [4, 1], [3, 5]]
+    assert PaddedRows(model).parts(requests, Limits(128, 1, 6)) == [[0], [2], [4], [1], [3], [5]]
+    own = 2 * (6 + room)
+    assert GraphRows(model).parts(requests, Limits(128, 3 * 4 + 3 * own, 6)) == [[0, 2, 4], [1, 3, 5]]
+    assert GraphRows(model).parts(requests, Limits(128, 3 * 8 + 4 * own, 6)) == [[0, 2, 4, 1], [3, 5]]
 
 
 @pytest.mark.gpu

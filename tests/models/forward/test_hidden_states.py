@@ -188,7 +188,7 @@ def test_on_cuda_a_tree_has_the_states_and_gradients_of_the_cpu():
         hidden.square().sum().backward()
         table[device] = [
             hidden.detach().cpu(),
-            *(each.grad.cpu() for each in causal.get_decoder().parameters()),
+            *(each.grad.clone().cpu() for each in causal.get_decoder().parameters()),
         ]
     for one, other in zip(table["cpu"], table["cuda"], strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)

@@ -10,7 +10,7 @@ from rich.console import Console
 from truing.utils.format import escape_lines
 
 
-def faults(
+def faults(  # noqa: PLR0913 - options of a command
     names: Annotated[list[str] | None, typer.Argument(help="Faults or healthy runs; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A sample, in under 50 seconds.")] = False,
     twin_runs: Annotated[
@@ -22,22 +22,30 @@ def faults(
     dtype: Annotated[
         str | None, typer.Option(help="model.dtype of every run; bfloat16 leaves out what it hides.")
     ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="model.device of every run; leaves out runs of several ranks.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
     """Run each planted fault and each healthy run, and show what the doctor finds.
 
     Exit code 0: it finds each fault, and none in a healthy run. 1: otherwise.
     """
-    from truing.faults.detection_matrix import QUICK, page, passed, provable, run_all, runs_by_name
+    from truing.faults.detection_matrix import QUICK, page, passed, provable, run_all, runs, runs_by_name
     from truing.faults.unplanted_runs import unplanted_runs
 
     chosen = list(QUICK) if quick and not names else runs_by_name(names or [])
     chosen += list(unplanted_runs()) if twin_runs else []
     chosen, left_out = provable(chosen, dtype)
+    if device is not None:
+        known = runs()
+        chosen = [name for name in chosen if known[name].ranks == 1]
+    given = {"dtype": dtype, "device": device}
+    changes = {f"model.{key}": value for key, value in given.items() if value is not None}
     console, results = Console(highlight=False), []
     for fault in () if as_json else left_out:
         console.print(escape_lines(f"– {fault.name}: {fault.not_in_bfloat16}"), markup=False, soft_wrap=True)
-    for count, result in enumerate(run_all(chosen, keep, steps, dtype), 1):
+    for count, result in enumerate(run_all(chosen, keep, steps, changes), 1):
         results.append(result)
         if as_json:
             print(json.dumps(result.facts() | {"passed": passed(result)}, ensure_ascii=False), flush=True)
@@ -47,8 +55,8 @@ def faults(
         text = f"{mark} {count}/{len(chosen)} {result.fault.name}: {result.error or fired}"
         console.print(escape_lines(text), style=style, markup=False, soft_wrap=True)
     if markdown is not None:
-        given = f" --dtype {dtype}" if dtype else ""
-        command = f"truing faults{' --twins' if twin_runs else ''}{given} --markdown {markdown}"
+        options = "".join(f" --{key} {value}" for key, value in given.items() if value is not None)
+        command = f"truing faults{' --twins' if twin_runs else ''}{options} --markdown {markdown}"
         markdown.write_text(page(results, command, dtype, left_out), encoding="utf-8")
     failed = [result.fault.name for result in results if not passed(result)]
     if failed:

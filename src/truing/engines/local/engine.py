@@ -5,6 +5,7 @@ next turn of an episode reuses the cache of its last turn. Each token's log-prob
 sampled.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel
 from truing.engines.base import Completion, Draws, Publish, Request, generate
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.merge_adapter import sync_weights
-from truing.engines.local.padded_rows import PaddedRows, cache_bytes_per_token
+from truing.engines.local.padded_rows import Limits, PaddedRows, cache_bytes_per_token
 from truing.engines.local.running_batch import LocalBatch
 from truing.engines.local.tree_rows import TreeRows
 from truing.errors import ModelError
@@ -103,15 +104,12 @@ class LocalEngine:
         """Return one completion per request, in their order."""
         return generate(self, requests, sampling_params)
 
-    def rows_that_fit(self, longest: int) -> int:
-        """Return how many rows of up to ``longest`` tokens are sampled at once.
-
-        On CUDA each row has its own keys and values: a part of the free memory bounds them.
-        """
-        if self.model.device.type == "cpu":
-            return self.max_rows
-        row_bytes = longest * cache_bytes_per_token(self.model)
-        return max(1, min(self.max_rows, int(CACHE_SHARE * bytes_free(self.model.device)) // row_bytes))
+    def limits(self, new_tokens: int) -> Limits:
+        """Return what is sampled at once; on CUDA a part of the free memory bounds the cached tokens."""
+        tokens = math.inf
+        if self.model.device.type != "cpu":
+            tokens = CACHE_SHARE * bytes_free(self.model.device) / cache_bytes_per_token(self.model)
+        return Limits(self.max_rows, tokens, new_tokens)
 
     def rows_for(self, longest: int) -> TreeRows | PaddedRows:
         """Return the rows for contexts of up to ``longest`` tokens: a tree if the model supports it.

@@ -4,9 +4,11 @@ Each distinct prompt is prefilled once, and its cache is copied to the rows that
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache, PreTrainedModel
 
 from truing.engines.base import Request
@@ -14,6 +16,18 @@ from truing.models.forward.score import autocast
 
 PAD_LIMIT = 1.5
 """Longest prompt of a part ÷ its shortest. A lower limit saves pads but decodes fewer rows at once."""
+
+
+KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Attention without cuDNN's, which plans anew for each length of the cache: on an H200, 100 ms per step."""
+
+
+class Limits(NamedTuple):
+    """What is sampled at once."""
+
+    rows: int  # at most
+    tokens: float  # at most, in the cache
+    new_tokens: int  # of a row, at most
 
 
 class PaddedRows:
@@ -24,21 +38,30 @@ class PaddedRows:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
-    def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
+    def parts(self, requests: Sequence[Request], limits: Limits) -> list[list[int]]:
         """Return requests to sample together, by index: prompts of similar length need few pads."""
-        order = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids))
+        prompts = [tuple(request.prompt_ids.tolist()) for request in requests]
         parts: list[list[int]] = []
-        for i in order:
-            length = len(requests[i].prompt_ids)
+        distinct = set[tuple[int, ...]]()
+        for i in sorted(range(len(requests)), key=lambda i: (len(prompts[i]), prompts[i])):
+            longest, together = len(prompts[i]), distinct | {prompts[i]}
             if (
                 parts
-                and len(parts[-1]) < max_rows
-                and length <= PAD_LIMIT * len(requests[parts[-1][0]].prompt_ids)
+                and len(parts[-1]) < limits.rows
+                and longest <= PAD_LIMIT * len(prompts[parts[-1][0]])
+                and limits.tokens
+                >= self.cache_tokens(len(parts[-1]) + 1, len(together), longest, limits.new_tokens)
             ):
                 parts[-1].append(i)
+                distinct = together
             else:
                 parts.append([i])
+                distinct = {prompts[i]}
         return parts
+
+    def cache_tokens(self, rows: int, prompts: int, longest: int, new_tokens: int) -> int:
+        """Return the tokens to cache for rows of distinct prompts: each row has its own copy."""
+        return rows * (longest + new_tokens)
 
     def admit(self, parts: Sequence[Sequence[Request]]) -> None:
         """Admit one part; there must be no rows. The next step returns the logits of its first ids."""
@@ -47,8 +70,8 @@ class PaddedRows:
         index = {prompt: i for i, prompt in enumerate(prompts)}
         logits = self._prefill(prompts)
         of_row = [index[tuple(request.prompt_ids.tolist())] for request in requests]
-        self.keep(of_row)
         self._first = logits[of_row]
+        self._begin(of_row)
 
     def step(self, ids_N: Tensor) -> Tensor:
         """Return the logits [N, V] after ``ids_N``; without ids, those of the prompts."""
@@ -67,6 +90,10 @@ class PaddedRows:
         self.cache.reorder_cache(row_indices)  # keys and values, and recurrent states
         self.mask = self.mask[row_indices]
 
+    def _begin(self, prompt_of_row: Sequence[int]) -> None:
+        """Give each row the cache of its prompt."""
+        self.keep(prompt_of_row)
+
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
         """Return the next-token logits of the distinct prompts."""
         longest = max(map(len, prompts))
@@ -82,7 +109,7 @@ class PaddedRows:
     def _forward(self, ids: Tensor) -> Tensor:
         """Return the logits of the last column; position ids count tokens, not pads."""
         positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        with autocast(self.model):
+        with autocast(self.model), sdpa_kernel(KERNELS):
             out = self.model(
                 input_ids=ids,
                 attention_mask=self.mask,

@@ -41,7 +41,7 @@ class LocalBatch:
         longest = max(len(request.prompt_ids) for request in requests) + self.sampling_params.max_new_tokens
         check_positions(self.engine.model, longest)
         rows = self.engine.rows_for(longest)
-        parts = rows.parts(requests, self.engine.rows_that_fit(longest))
+        parts = rows.parts(requests, self.engine.limits(self.sampling_params.max_new_tokens))
         self._waiting += [(rows, [requests[i] for i in part]) for part in parts]
 
     def release(self, episode: tuple[object, ...]) -> None:

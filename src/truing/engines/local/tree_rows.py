@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from truing.engines.base import Request
 from truing.engines.local.kv_cache import KVCache, RowCache
+from truing.engines.local.padded_rows import Limits
 from truing.models.forward.hidden_states import decoder_states
 from truing.models.forward.output_head import head_of
 from truing.models.forward.token_tree import Segment, build_tree, partition
@@ -58,7 +59,7 @@ class TreeRows:
         self._kv_cache = KVCache([])
         self._pending_ids: list[Tensor] = []
 
-    def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
+    def parts(self, requests: Sequence[Request], limits: Limits) -> list[list[int]]:
         """Return requests to admit together, by index, similar prompts side by side.
 
         Drops the cached rows of episodes that go on with other ids.
@@ -71,9 +72,8 @@ class TreeRows:
         cached.sort(key=lambda i: requests[i].prompt_ids.tolist())
         prompt_parts = partition([requests[i].prompt_ids for i in new], PREFILL_TOKENS)
         parts = [[new[i] for i in part.members] for part in prompt_parts]
-        at_once = (
-            max_rows if len(requests) <= max_rows else max(1, max_rows // 2)
-        )  # the other half joins as rows finish
+        # while there are more, the other half joins as rows finish
+        at_once = limits.rows if len(requests) <= limits.rows else max(1, limits.rows // 2)
         return [part[i : i + at_once] for part in [cached, *parts] for i in range(0, len(part), at_once)]
 
     def admit(self, parts: Sequence[Sequence[Request]]) -> None:

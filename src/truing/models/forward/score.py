@@ -41,7 +41,7 @@ def score(
     mass_below_mask_BT: Tensor | None = None,
     replay_routes: bool = True,
 ) -> Scores:
-    """Return scores of the tokens in ``mask_BT`` [B, T]; elsewhere the streams are 0.
+    """Return scores of the tokens in ``mask_BT`` [B, T] in main memory, as the batch; elsewhere they are 0.
 
     Each token is scored under its sample's sampling parameters: the penalties, bans, temperature and recorded
     support with which it was sampled. With ``recompute`` layers save only their inputs for the backward pass.
@@ -60,8 +60,8 @@ def score(
             hidden_ND = hidden_before(causal, ids, index_2N, recompute=recompute, routes=routes, count=count)
         return _streams(causal, batch, index_2N, hidden_ND, critic, recompute, mass_below_mask_BT, below)
 
-    streams = in_forward(causal, compute)
-    return Scores(*streams, mass_below=below, routes=count.totals())
+    streams = [stream.cpu() for stream in in_forward(causal, compute)]
+    return Scores(*streams, mass_below=None if below is None else below.cpu(), routes=count.totals())
 
 
 def _streams(

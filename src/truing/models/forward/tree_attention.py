@@ -28,6 +28,8 @@ FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_back
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
 """Arguments that some models pass to their attention and that a tree does not support."""
 
+KERNEL: Any = {"BACKEND": "TRITON"}
+"""FlexAttention's kernel for any length: the one for fewer than 128 queries does not compile for all."""
 
 Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """index, query [1, heads, L, D], key and value [1, key heads, L, D], scale → output, like query.
@@ -105,7 +107,9 @@ def segment_attention(tree: TokenTree) -> Attention:
 def flex_attention(tree: TokenTree, device: torch.device) -> Attention:
     """Return the attention along a tree by FlexAttention, under the tree as a mask."""
     mask = block_mask(tree, device)
-    return lambda _, q, k, v, scale: _compiled_flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=True)
+    return lambda _, q, k, v, scale: _compiled_flex()(
+        q, k, v, block_mask=mask, scale=scale, enable_gqa=True, kernel_options=KERNEL
+    )
 
 
 def block_mask(tree: TokenTree, device: torch.device) -> flex.BlockMask:

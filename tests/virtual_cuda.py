@@ -1,0 +1,145 @@
+"""A CUDA device on a machine without one: its tensors lie in memory of the CPU and carry a mark.
+
+Each operation is computed on the CPU. As on CUDA, one of tensors of both devices is an error, and so is
+reading a tensor of CUDA as an array. Gradients made by autograd have no mark and are not checked.
+"""
+
+import types
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
+GETTERS = {Tensor.device.__get__: "device", Tensor.is_cuda.__get__: "is_cuda", Tensor.is_cpu.__get__: "is_cpu"}
+INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.index_put, torch.index_put}
+ACROSS = {Tensor.copy_, Tensor.data.__set__, Tensor.to, Tensor.type_as}
+NO_ARRAYS = {Tensor.numpy, Tensor.__array__}
+
+
+class VirtualCuda(TorchFunctionMode):
+    """Within it ``cuda`` is a device."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func in GETTERS:
+            device = device_of(args[0]) or CPU
+            return {"device": device, "is_cuda": device == CUDA, "is_cpu": device == CPU}[GETTERS[func]]
+        if func in NO_ARRAYS and device_of(args[0]) == CUDA:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")
+        if func in (Tensor.cpu, Tensor.cuda):
+            return moved(args[0], CPU if func is Tensor.cpu else CUDA)
+        if func is Tensor.to:
+            return to(*args, **kwargs)
+        if func is Tensor.pin_memory:
+            return args[0]
+        target = None
+        if kwargs.get("device") is not None:
+            target, kwargs["device"] = torch.device(kwargs["device"]), "cpu"
+            if target.type not in ("cpu", "cuda"):
+                kwargs["device"] = target
+                return func(*args, **kwargs)
+        found = devices(func, args, kwargs)
+        out = func(*args, **kwargs)
+        device = target or (CUDA if CUDA in found else CPU if CPU in found else None)
+        if device is None and not any(isinstance(each, Tensor) for each in tree_leaves((args, kwargs))):
+            device = CPU  # a new tensor
+        for each in tree_leaves(out):
+            if isinstance(each, Tensor) and device_of(each) is None and device is not None:
+                mark(each, device)
+        return out
+
+
+def devices(func, args, kwargs):
+    """The devices of the arguments with a dimension; raise if they do not go together."""
+    if func in ACROSS or func is Tensor.grad.__get__:
+        return {device_of(args[0])}
+    tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)]
+    if func in INDEXING:
+        base = device_of(args[0])
+        rest = [each for each in tensors if each is not args[0]]
+        values = [args[2]] if func is Tensor.__setitem__ and isinstance(args[2], Tensor) else []
+        for each in rest:
+            is_value = any(each is value for value in values)
+            wrong = {CUDA, CPU} == {base, device_of(each)} and (each.dim() or not is_value)
+            if wrong and (base == CPU or is_value):
+                raise RuntimeError(f"{name_of(func)}: {base} and {device_of(each)}")
+        return {base}
+    found = {device_of(each) for each in tensors if each.dim()}
+    if {CPU, CUDA} <= found:
+        shapes = [(tuple(each.shape), str(device_of(each))) for each in tensors]
+        raise RuntimeError(f"{name_of(func)}: Expected all tensors to be on the same device: {shapes}")
+    return found or {device_of(each) for each in tensors}
+
+
+def name_of(func):
+    return getattr(func, "__qualname__", None) or getattr(func, "__name__", str(func))
+
+
+def device_of(tensor):
+    """The marked device of a tensor; None without a mark."""
+    with torch._C.DisableTorchFunction():
+        if tensor.device.type != "cpu":
+            return tensor.device
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            return None
+        return getattr(tensor.untyped_storage(), "virtual_device", None)
+
+
+def mark(tensor, device):
+    with torch._C.DisableTorchFunction():
+        if tensor.device.type == "cpu" and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            tensor.untyped_storage().virtual_device = device
+    return tensor
+
+
+def moved(tensor, device, copy=False):
+    """The tensor on a device; the same one if it is there."""
+    if not copy and (device_of(tensor) or CPU) == device:
+        return mark(tensor, device)
+    return mark(tensor.clone(), device)
+
+
+def to(tensor, *args, **kwargs):
+    """``Tensor.to`` in all its forms."""
+    copy, device, rest = kwargs.pop("copy", False), None, []
+    for each in (*args, kwargs.pop("device", None), kwargs.pop("other", None)):
+        if isinstance(each, Tensor):
+            device, rest = device_of(each) or CPU, [*rest, each.dtype]
+        elif isinstance(each, torch.dtype):
+            rest.append(each)
+        elif isinstance(each, (str, torch.device, int)) and not isinstance(each, bool):
+            device = torch.device(each)
+    dtype = kwargs.pop("dtype", None) or next((each for each in rest if each is not None), None)
+    before = device_of(tensor)
+    if device is not None and device.type not in ("cpu", "cuda"):
+        return tensor.to(device)
+    with torch._C.DisableTorchFunction():
+        cast = tensor if dtype is None else tensor.to(dtype)
+    if before is not None:
+        mark(cast, before)
+    device = (before or CPU) if device is None else CUDA if device.type == "cuda" else CPU
+    return moved(cast, device, copy)
+
+
+@contextmanager
+def virtual_cuda():
+    """Within the block torch has a CUDA device."""
+    nothing = types.SimpleNamespace(wait_stream=lambda other: None)
+    free = (8_000_000_000, 16_000_000_000)
+    fakes = {
+        "is_available": lambda: True,
+        "synchronize": lambda *_: None,
+        "memory_allocated": lambda *_: 1_000_000_000,
+        "memory_reserved": lambda *_: 2_000_000_000,
+        "max_memory_allocated": lambda *_: 1_500_000_000,
+        "reset_peak_memory_stats": lambda *_: None,
+        "empty_cache": lambda: None,
+        "mem_get_info": lambda *_: free,
+        "current_stream": lambda *_: nothing,
+    }
+    with patch.multiple("torch.cuda", **fakes), VirtualCuda():
+        yield

@@ -34,11 +34,11 @@ from truing.lab.run import design
 from truing.lab.run.run_pool import RunPool, slots_for
 from truing.learner import memory_budget, replayed_draws, threads
 from truing.models import lora
+from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
 from truing.models.forward.float32_embedding import Float32SumEmbedding
 from truing.models.forward.float32_head import Float32Head
 from truing.models.forward.onednn_linear import onednn_computes
-from truing.models.forward.score import autocast
 from truing.models.load import available_device
 from truing.ops import logprobs
 from truing.trainer import startup_notes

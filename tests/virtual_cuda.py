@@ -14,9 +14,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
-GETTERS = {Tensor.device.__get__: "device", Tensor.is_cuda.__get__: "is_cuda", Tensor.is_cpu.__get__: "is_cpu"}
+GETTERS = {
+    Tensor.device.__get__: lambda device: device,
+    Tensor.is_cuda.__get__: lambda device: device == CUDA,
+    Tensor.is_cpu.__get__: lambda device: device == CPU,
+}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.index_put, torch.index_put}
-ACROSS = {Tensor.copy_, Tensor.data.__set__, Tensor.to, Tensor.type_as}
+ACROSS = {Tensor.copy_, Tensor.data.__set__, Tensor.type_as, torch._has_compatible_shallow_copy_type}
 NO_ARRAYS = {Tensor.numpy, Tensor.__array__}
 
 
@@ -26,8 +30,7 @@ class VirtualCuda(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         if func in GETTERS:
-            device = device_of(args[0]) or CPU
-            return {"device": device, "is_cuda": device == CUDA, "is_cpu": device == CPU}[GETTERS[func]]
+            return GETTERS[func](device_of(args[0]) or CPU)
         if func in NO_ARRAYS and device_of(args[0]) == CUDA:
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         if func in (Tensor.cpu, Tensor.cuda):
@@ -125,6 +128,25 @@ def to(tensor, *args, **kwargs):
     return moved(cast, device, copy)
 
 
+class Generator(torch.Generator):
+    """A generator of any device."""
+
+    def __new__(cls, device="cpu"):
+        return super().__new__(cls, "cpu")
+
+
+def float32_or(product):
+    """A product that may be asked for float32 of bfloat16, which only CUDA has."""
+
+    def multiply(one, other, out_dtype=None, **options):
+        if out_dtype is None:
+            return product(one, other, **options)
+        assert {one.dtype, other.dtype} == {torch.bfloat16}
+        return product(one.to(out_dtype), other.to(out_dtype), **options)
+
+    return multiply
+
+
 @contextmanager
 def virtual_cuda():
     """Within the block torch has a CUDA device."""
@@ -140,6 +162,14 @@ def virtual_cuda():
         "empty_cache": lambda: None,
         "mem_get_info": lambda *_: free,
         "current_stream": lambda *_: nothing,
+        "get_rng_state": lambda *_: torch.get_rng_state(),
+        "set_rng_state": lambda state, *_: torch.set_rng_state(state),
     }
-    with patch.multiple("torch.cuda", **fakes), VirtualCuda():
+    with (
+        patch.multiple("torch.cuda", **fakes),
+        patch("torch.Generator", Generator),
+        patch("torch.mm", float32_or(torch.mm)),
+        patch("torch.bmm", float32_or(torch.bmm)),
+        VirtualCuda(),
+    ):
         yield

@@ -71,8 +71,8 @@ def sampler(device: str, toy: bool) -> dict[str, Any]:
 def graphs(device: str, toy: bool) -> dict[str, Any]:
     """Return how captured steps draw against plain ones, in float32, by model.
 
-    ``same_ids`` is the share of answers with the same ids. Elsewhere rounding carries a draw over the border of
-    two ids, after which answers differ; up to there log-probabilities agree: ``largest`` is in nats.
+    ``same_ids`` is the share of answers with the same ids. Elsewhere rounding carries a draw over the border
+    of two ids, after which answers differ; up to there log-probabilities agree: ``largest`` is in nats.
     On a CPU the same steps are computed without a capture.
     """
     same: dict[str, float] = {}
@@ -121,7 +121,7 @@ def _prompts(toy: bool) -> list[Tensor]:
 
 def _draw(engine: LocalEngine, toy: bool) -> list[Completion]:
     requests = [Request(ids, ("gpu", i)) for i, ids in enumerate(_prompts(toy))]
-    return engine.generate(requests, SamplingParams(max_new_tokens=8 if toy else 300))
+    return engine.generate(requests, SamplingParams(max_new_tokens=8 if toy else 64))
 
 
 def _answers(completions: list[Completion], toy: bool) -> Iterator[tuple[Tensor, Tensor]]:

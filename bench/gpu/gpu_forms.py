@@ -1,7 +1,7 @@
 """Small models in three shapes, and the forms of their forward that must agree."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -17,8 +17,9 @@ from transformers import (
 )
 
 from truing.engines.model_checks import proof_sample
+from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
-from truing.models.forward.score import autocast, score
+from truing.models.forward.score import score
 from truing.types.sample import Sample
 
 VOCABULARY = 1024
@@ -98,14 +99,8 @@ def exact_float32() -> Iterator[None]:
     """Compute weights in float32 in float32 within the block: no autocast, no TF32."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
-    places = ("score", "padded_rows", "cuda_graphs")
-    modules = ("truing.models.forward", "truing.engines.local", "truing.engines.local")
-    patches = [
-        patch(f"{module}.{place}.autocast", lambda model: nullcontext())
-        for module, place in zip(modules, places, strict=True)
-    ]
     try:
-        with patches[0], patches[1], patches[2], patch(f"{__name__}.autocast", lambda model: nullcontext()):
+        with patch("truing.models.forward.autocast.computing_dtype", lambda model: None):
             yield
     finally:
         torch.set_float32_matmul_precision(before)

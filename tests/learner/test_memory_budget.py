@@ -143,7 +143,7 @@ def test_need_is_measured_on_the_policy(tiny):
     logits = 4 * tiny.model.config.vocab_size * 100
     assert whole.fixed == 7 + 3 * trained + 6 * logits
     assert measure_need(tiny.model, parameters, in_use=7, max_tokens=10**9).fixed == (
-        7 + 3 * trained + 2 * KEPT_BYTES + 4 * CHUNK_BYTES
+        7 + 3 * trained + 2 * KEPT_BYTES + 4 * CHUNK_BYTES["cpu"]
     )
     compared = measure_need(tiny.model, parameters, in_use=7, max_tokens=100, reference=True)
     assert compared.fixed - whole.fixed == trained

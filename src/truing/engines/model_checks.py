@@ -11,11 +11,12 @@ from truing.distributed.sharding import computing_device
 from truing.engines.base import Request
 from truing.engines.local.engine import LocalEngine
 from truing.errors import ModelError, TruingError
+from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import longest_supported, why_no_tree
 from truing.models.forward.output_head import LARGE
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
-from truing.models.forward.score import autocast, causal_model, score
+from truing.models.forward.score import causal_model, score
 from truing.models.resolve import first_line
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW, SamplingParams

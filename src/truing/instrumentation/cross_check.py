@@ -30,8 +30,8 @@ from truing.models.adapter_config import declared_scale
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
-from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
-from truing.models.forward.score import causal_model, score
+from truing.models.forward.rounding_noise import is_coarse, random_rounding
+from truing.models.forward.score import causal_model, computed_precision, score
 from truing.models.lora import training_mode
 from truing.models.quantized_linear import QuantizedLinear, plain_weight
 from truing.ops.kl import kl_k3
@@ -98,7 +98,7 @@ class CrossCheck:
         plain_P = self._plain_gradient(learner, step, minibatch, rows)
         together_P = self._trainer_gradient(learner, minibatch, [list(rows)])
         alone_P = self._trainer_gradient(learner, minibatch, [[row] for row in rows])
-        device, rounding = device_and_precision(learner.model), dict[str, float]()
+        device, rounding = computed_precision(learner.model), dict[str, float]()
         if is_coarse(device):
             with random_rounding(learner.model, self.update_index):
                 rounded_P = self._plain_gradient(learner, step, minibatch, rows)

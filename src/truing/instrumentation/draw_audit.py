@@ -14,8 +14,8 @@ from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
 from truing.learner.trace import Trace
 from truing.models.forward.collate import collate
-from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
-from truing.models.forward.score import distributions
+from truing.models.forward.rounding_noise import is_coarse, random_rounding
+from truing.models.forward.score import computed_precision, distributions
 from truing.models.lora import training_mode
 from truing.types.batch import Batch
 from truing.types.sample import Sample
@@ -37,7 +37,7 @@ def draw_audit_facts(
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
-    device = device_and_precision(learner.model)
+    device = computed_precision(learner.model)
     batch = collate(chosen)
     mask_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
     for b, row in enumerate(chosen):

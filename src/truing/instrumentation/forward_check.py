@@ -12,9 +12,10 @@ from truing.doctor.oracle.expert_routes import routes_imposed
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.learner.learner import Learner
 from truing.learner.trace import loss_mask
+from truing.models.forward.autocast import autocast
 from truing.models.forward.hidden_states import routes_to_replay
-from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
-from truing.models.forward.score import causal_model
+from truing.models.forward.rounding_noise import is_coarse, random_rounding
+from truing.models.forward.score import causal_model, computed_precision
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
 from truing.types.sample import Sample
@@ -28,7 +29,7 @@ def plain_facts(
     largest: dict[str, float] = {}
     every: dict[str, list[Tensor]] = {}
     where: dict[str, tuple[str, int]] = {}
-    tokens, device = 0, device_and_precision(learner.model)
+    tokens, device = 0, computed_precision(learner.model)
     for index, row in enumerate(rows):
         place_K = loss_mask(row).nonzero()[:, 0]
         expected_K = plain_logprobs(row_logits(learner.model, row), row, place_K.tolist())[0].cpu()
@@ -80,7 +81,7 @@ def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
     causal = causal_model(learner.model)
     if computing_device(causal).type != "cpu":
         return {}  # there the trainer may compute in bfloat16, a plain forward not
-    coarse = is_coarse(device_and_precision(causal))
+    coarse = is_coarse(computed_precision(causal))
     most = causal.config.get_text_config().max_position_embeddings
     roundings = list[float]()
     for row in rows:
@@ -123,7 +124,8 @@ def model_logits(model: nn.Module, routes: Tensor | None = None) -> Logits:
 
     def logits(ids: Tensor, positions: Tensor) -> Tensor:
         input_ids, to_keep = (each.to(computing_device(causal)) for each in (ids[None], positions))
-        with nullcontext() if routes is None else routes_imposed(causal.get_decoder(), routes):
+        imposed = nullcontext() if routes is None else routes_imposed(causal.get_decoder(), routes)
+        with autocast(causal), imposed:
             return causal(input_ids=input_ids, logits_to_keep=to_keep, use_cache=False).logits[0]
 
     return logits

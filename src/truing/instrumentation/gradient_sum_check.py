@@ -22,8 +22,8 @@ from truing.learner.optimizer import gradient_norm
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
-from truing.models.forward.rounding_noise import device_and_precision, is_coarse, random_rounding
-from truing.models.forward.score import score
+from truing.models.forward.rounding_noise import is_coarse, random_rounding
+from truing.models.forward.score import computed_precision, score
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 
@@ -71,7 +71,7 @@ def _gradient_sum(
 ) -> tuple[dict[str, Any], Tensor]:
     """Return facts on the sum of the rows' gradients, and the sum of this update's weights: [P] float64."""
     rows = Trace(0, list(minibatch))
-    device, rounded_P = device_and_precision(learner.model), None
+    device, rounded_P = computed_precision(learner.model), None
     if is_coarse(device):
         with random_rounding(learner.model, update_index):
             # in the trainer's micro-batches: where rows share a prefix they share its rounding too
@@ -196,7 +196,7 @@ def _rounded_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) ->
 
     None in float32, where rounding is smaller than any effect.
     """
-    if not is_coarse(device_and_precision(learner.model)):
+    if not is_coarse(computed_precision(learner.model)):
         return None
     seeds = count()
 

@@ -14,11 +14,12 @@ from torch import Tensor
 from truing.doctor.oracle.expert_routes import Selection, differing_sets, score_error, selections_of
 from truing.learner.learner import Learner
 from truing.learner.trace import loss_mask
+from truing.models.forward.autocast import autocast
 from truing.models.forward.collate import collate
 from truing.models.forward.expert_routes import routers_of
-from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.models.forward.rounding_noise import random_rounding
 from truing.models.forward.route_support import why_no_replay
-from truing.models.forward.score import autocast, causal_model, score
+from truing.models.forward.score import causal_model, computed_precision, score
 from truing.types.sample import Sample
 from truing.types.token import Origin
 
@@ -35,7 +36,7 @@ def route_facts(learner: Learner, rows: Sequence[Sample]) -> dict[str, Any]:
     free = [_selections(learner, row, replay=False) for row in rows]
     rounded = [_selections(learner, row, replay=False, seed=1 + i) for i, row in enumerate(rows)]
     with autocast(causal):
-        facts: dict[str, Any] = {"device": device_and_precision(learner.model)}
+        facts: dict[str, Any] = {"device": computed_precision(learner.model)}
     differing = [
         differing_sets(each[layer].ids_TK, other[layer].ids_TK)
         for each, other in zip(free, rounded, strict=True)

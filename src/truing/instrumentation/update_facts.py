@@ -17,7 +17,8 @@ from truing.learner.learner import Learner
 from truing.learner.optimizer import gradient_norm
 from truing.learner.trace import Trace
 from truing.models.digest import joint_sum, quick_sums
-from truing.models.forward.rounding_noise import device_and_precision, is_coarse
+from truing.models.forward.rounding_noise import is_coarse
+from truing.models.forward.score import computed_precision
 from truing.rewards import Rewards
 from truing.rewards.judge import Judge
 from truing.rollouts.collect import GradeFn
@@ -168,7 +169,7 @@ def _recompute_adamw(learner: Learner, facts: dict[str, Any], update_index: int)
     names = sorted(learner.parameters)
     name = names[update_index * 7919 % len(names)]
     recomputed: list[RecomputedUpdate | None] = []
-    coarse = is_coarse(device_and_precision(learner.model))
+    coarse = is_coarse(computed_precision(learner.model))
     small = sum(each.numel() for each in learner.parameters.values()) <= MAX_WEIGHTS
 
     def keep(*_: object) -> None:

@@ -20,9 +20,10 @@ from torch import nn
 from truing.distributed.sharded_tensors import local_bytes
 from truing.distributed.sharding import computing_device, computing_dtype, in_forward
 from truing.errors import ModelError, RecipeError
+from truing.models.forward.autocast import autocast
 from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
 from truing.models.forward.recompute import count_saved_bytes, layers_of
-from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
+from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES, causal_model
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 from truing.utils.memory import GB, bytes_free, bytes_in_use
@@ -167,7 +168,7 @@ def measure_need(
 def _logits_bytes(model: nn.Module, tokens: int) -> int:
     """Return the bytes of logits, their exponentials and gradients of ``tokens`` tokens."""
     full = 4 * causal_model(model).config.get_text_config().vocab_size * tokens
-    return 2 * min(KEPT_BYTES, full) + 4 * min(CHUNK_BYTES, full)
+    return 2 * min(KEPT_BYTES, full) + 4 * min(CHUNK_BYTES[computing_device(model).type], full)
 
 
 def _saved_bytes_per_token(model: nn.Module, *, recompute: bool) -> int:

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from truing.config import PolicyStage
 from truing.learner.learner import Learner
-from truing.models.forward.rounding_noise import device_and_precision
-from truing.models.forward.score import causal_model
+from truing.models.forward.score import causal_model, computed_precision
 from truing.types.batch import Batch
 from truing.types.sample import Sample
 from truing.utils.rng import seed_of
@@ -30,7 +29,7 @@ def replay_mask(learner: Learner, samples: Sequence[Sample], batch: Batch) -> Te
     """
     causal = causal_model(learner.model)
     policy = isinstance(learner.setting.stage, PolicyStage)
-    if not policy or device_and_precision(learner.model) != "cpu" or _has_dropout(learner.model):
+    if not policy or computed_precision(learner.model) != "cpu" or _has_dropout(learner.model):
         return None
     tokens = sum(int(sample.kl_mask.sum()) for sample in samples)
     stride = -(-tokens * causal.config.get_text_config().vocab_size // MAX_REPLAYED_ENTRIES) or 1

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.distributed.sharding import in_forward
+from truing.models.forward.autocast import autocast
 from truing.models.forward.hidden_states import hidden_before
-from truing.models.forward.score import autocast, causal_model
+from truing.models.forward.score import causal_model
 from truing.types.sample import Sample
 
 

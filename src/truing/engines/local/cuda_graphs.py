@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 from truing.engines.local.padded_rows import PaddedRows
 from truing.engines.local.shared_prompts import Blocks, attend, blocks_of
 from truing.errors import ModelError
+from truing.models.forward.autocast import autocast
 from truing.models.forward.hidden_states import decoder_states
 from truing.models.forward.output_head import head_of
-from truing.models.forward.score import autocast
 
 GROW_TOKENS = 256
 """Tokens by which the tables of the rows grow; each time the graph is captured again."""

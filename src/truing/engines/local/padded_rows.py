@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache, PreTrainedModel
 
 from truing.engines.base import Request
-from truing.models.forward.score import autocast
+from truing.models.forward.autocast import autocast
 
 PAD_LIMIT = 1.5
 """Longest prompt of a part ÷ its shortest. A lower limit saves pads but decodes fewer rows at once."""

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from truing.ops.float32_product import float32_product
+
 
 class Blocks(NamedTuple):
     """Slots for rows, in blocks that share a prompt."""
@@ -65,14 +67,14 @@ def attend(
     (H, N, D), (B, K) = query_HND.shape, prompts_2BKSD.shape[1:3]
     R, G = N // B, H // K
     query_KGBRD = query_HND.reshape(K, G, B, R, D)
-    of_prompt = query_KGBRD.permute(2, 0, 3, 1, 4).reshape(B * K, R * G, D)
-    of_row = query_KGBRD.permute(2, 3, 0, 1, 4).reshape(N * K, G, D)
+    for_prompt = query_KGBRD.permute(2, 0, 3, 1, 4).reshape(B * K, R * G, D)
+    for_own = query_KGBRD.permute(2, 3, 0, 1, 4).reshape(N * K, G, D)
     (prompt_keys, prompt_values), (own_keys, own_values) = (
         each.flatten(1, 2) for each in (prompts_2BKSD, own_2NKTD)
     )
     with torch.autocast(query_HND.device.type, enabled=False):
-        to_prompt = _product(of_prompt, prompt_keys.mT).view(B, K, R, G, -1)
-        to_own = _product(of_row, own_keys.mT).view(B, R, K, G, -1).transpose(1, 2)
+        to_prompt = float32_product(for_prompt, prompt_keys.mT).view(B, K, R, G, -1)
+        to_own = float32_product(for_own, own_keys.mT).view(B, R, K, G, -1).transpose(1, 2)
         score = torch.cat(
             [
                 to_prompt.masked_fill(~seen_BS[:, None, None, None], -torch.inf),
@@ -82,15 +84,10 @@ def attend(
         )
         share = (score * scale).softmax(-1).to(query_HND.dtype)
         S = seen_BS.shape[1]
-        from_prompt = _product(share[..., :S].reshape(B * K, R * G, S), prompt_values).view(B, K, R, G, D)
+        from_prompt = float32_product(share[..., :S].reshape(B * K, R * G, S), prompt_values).view(
+            B, K, R, G, D
+        )
         own_share = share[..., S:].transpose(1, 2).reshape(N * K, G, -1)
-        from_own = _product(own_share, own_values).view(B, R, K, G, D).transpose(1, 2)
+        from_own = float32_product(own_share, own_values).view(B, R, K, G, D).transpose(1, 2)
         out_BKRGD = (from_prompt + from_own).to(query_HND.dtype)
     return out_BKRGD.permute(1, 3, 0, 2, 4).reshape(H, N, D)
-
-
-def _product(one: Tensor, other: Tensor) -> Tensor:
-    """Return the batched matrix product in float32; CUDA has one of bfloat16 that rounds no result."""
-    if one.device.type == "cuda" and one.dtype is not torch.float32:
-        return torch.bmm(one, other, out_dtype=torch.float32)
-    return one.float() @ other.float()

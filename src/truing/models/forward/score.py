@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.distributed.sharding import computing_device, computing_dtype, in_forward
+from truing.distributed.sharding import computing_device, in_forward
 from truing.errors import InvalidValueError
+from truing.models.forward.autocast import autocast
 from truing.models.forward.expert_routes import RouteCount
 from truing.models.forward.hidden_states import hidden_before, routes_to_replay
 from truing.models.forward.output_head import head_of
+from truing.models.forward.rounding_noise import device_and_precision
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import mass_below, processed_logits, support_mask
 from truing.types.batch import Batch, Scores
@@ -24,8 +26,8 @@ from truing.types.sampling_params import SamplingParams
 if TYPE_CHECKING:
     from truing.models.critic import Critic
 
-CHUNK_BYTES = 64_000_000
-"""One table of logits; about six exist at a time: 325 rows of a vocabulary of 49,152."""
+CHUNK_BYTES = {"cpu": 64_000_000, "cuda": 512_000_000}
+"""One table of logits; about six exist at a time: on a CPU 325 rows of a vocabulary of 49,152."""
 
 KEPT_BYTES = 256_000_000
 """Logits that may be saved from the forward to the backward pass instead of being recomputed."""
@@ -94,7 +96,7 @@ def _streams(
             head,
             ids_N,
             transform,
-            rows=max(1, CHUNK_BYTES // row_bytes),
+            rows=max(1, CHUNK_BYTES[device.type] // row_bytes),
             kept=KEPT_BYTES // row_bytes,
         )
         place = (sample_N.to(device), token_N.to(device))
@@ -137,7 +139,7 @@ def processed(
         hidden_ND = in_forward(causal, lambda: hidden_before(causal, ids, index_2N, routes=routes))
     (sampling_params,) = {sample.sampling_params for sample in batch.samples}
     transform = _logits_transform(batch.samples, *index_2N, sampling_params)
-    rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
+    rows = max(1, CHUNK_BYTES["cpu"] // (8 * causal.config.get_text_config().vocab_size))
     head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
@@ -145,11 +147,10 @@ def processed(
         yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV
 
 
-def autocast(causal: PreTrainedModel) -> torch.autocast:
-    """Return a context that computes in bf16 over fp32 weights on CUDA, elsewhere in the weights' dtype."""
-    device = computing_device(causal).type
-    fp32_on_cuda = device == "cuda" and computing_dtype(causal) is torch.float32
-    return torch.autocast(device, torch.bfloat16, enabled=fp32_on_cuda)
+def computed_precision(model: nn.Module) -> str:
+    """Return the device and precision that ``score`` computes in, as ``device_and_precision`` does."""
+    with autocast(causal_model(model)):
+        return device_and_precision(model)
 
 
 def causal_model(model: nn.Module) -> PreTrainedModel:

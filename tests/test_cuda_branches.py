@@ -331,7 +331,7 @@ def test_draws_are_replayed_in_float32_on_a_cpu_alone(tiny, mini, monkeypatch):
     learner = SimpleNamespace(model=tiny.model, setting=SimpleNamespace(stage=stage))
     for device, replays in (("cpu", True), ("cuda", False)):
         for module in (replayed_draws, draw_audit):
-            monkeypatch.setattr(module, "device_and_precision", lambda model, device=device: device)
+            monkeypatch.setattr(module, "computed_precision", lambda model, device=device: device)
         made.clear()
         assert draw_audit.draw_audit_facts(learner, [row], (0,), "race")["tokens"] == 2
         assert bool(made) == replays

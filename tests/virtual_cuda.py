@@ -27,7 +27,7 @@ NO_ARRAYS = {Tensor.numpy, Tensor.__array__}
 class VirtualCuda(TorchFunctionMode):
     """Within it ``cuda`` is a device."""
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: C901 - one case per kind
         kwargs = dict(kwargs or {})
         if func in GETTERS:
             return GETTERS[func](device_of(args[0]) or CPU)
@@ -45,6 +45,7 @@ class VirtualCuda(TorchFunctionMode):
             if target.type not in ("cpu", "cuda"):
                 kwargs["device"] = target
                 return func(*args, **kwargs)
+            target = CUDA if target.type == "cuda" else CPU
         found = devices(func, args, kwargs)
         out = func(*args, **kwargs)
         device = target or (CUDA if CUDA in found else CPU if CPU in found else None)
@@ -128,6 +129,22 @@ def to(tensor, *args, **kwargs):
     return moved(cast, device, copy)
 
 
+class Autocast(torch.autocast):
+    """Autocast of any device; on a CPU it converts other operations than on CUDA."""
+
+    def __init__(self, device_type, dtype=None, enabled=True):
+        super().__init__("cpu", dtype, enabled)
+
+
+def dense_tree(tree, device):
+    """Attention along a tree, by a table of who sees whom: FlexAttention has no gradients on a CPU."""
+    ends_L, index_L = tree.ends_L.to(device), torch.arange(len(tree.ends_L), device=device)
+    sees_LL = (index_L <= index_L[:, None]) & (index_L[:, None] < ends_L)
+    return lambda _, q, k, v, scale: torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=sees_LL, scale=scale, enable_gqa=True
+    )
+
+
 class Generator(torch.Generator):
     """A generator of any device."""
 
@@ -165,8 +182,14 @@ def virtual_cuda():
         "get_rng_state": lambda *_: torch.get_rng_state(),
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
     }
+    is_on, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
     with (
         patch.multiple("torch.cuda", **fakes),
+        patch("torch.autocast", Autocast),
+        patch("torch.is_autocast_enabled", lambda device=None: is_on("cpu")),
+        patch("torch.get_autocast_dtype", lambda device: dtype_of("cpu")),
+        patch("truing.models.forward.tree_attention.flex_attention", dense_tree),
+        patch("truing.engines.local.cuda_graphs.captures", lambda model: False),
         patch("torch.Generator", Generator),
         patch("torch.mm", float32_or(torch.mm)),
         patch("torch.bmm", float32_or(torch.bmm)),

@@ -82,14 +82,14 @@ def plain_logprobs(model: PreTrainedModel, samples: list[Sample]) -> Tensor:
 def trainer_logprobs(model: PreTrainedModel, samples: list[Sample]) -> Tensor:
     """Return the answers' log-probabilities by the trainer's forward: [N]."""
     batch = collate(samples)
-    return score(model, batch, batch.policy_mask).logprob[batch.policy_mask.to(model.device)]
+    return score(model, batch, batch.policy_mask).logprob[batch.policy_mask]
 
 
 def gradient(model: PreTrainedModel, logprobs: Logprobs, samples: list[Sample]) -> Tensor:
     """Return the gradient of a weighted sum of log-probabilities by all weights: [P] float64 on the CPU."""
     model.zero_grad()
     logprob_N = logprobs(model, samples)
-    (logprob_N * torch.linspace(-1, 1, len(logprob_N), device=model.device)).sum().backward()
+    (logprob_N * torch.linspace(-1, 1, len(logprob_N), device=logprob_N.device)).sum().backward()
     weights = (weight.grad for weight in model.parameters())
     return torch.cat([grad.flatten().double().cpu() for grad in weights if grad is not None])
 

@@ -180,8 +180,10 @@ def test_no_more_rows_are_sampled_at_once_than_fit_into_the_cache(model, room):
 
 
 @pytest.mark.gpu
-def test_on_cuda_the_recorded_step_draws_the_same():
+def test_on_cuda_the_recorded_step_draws_the_same(monkeypatch):
+    """In float32 throughout: in bfloat16 rounding carries some draws over the border of two ids."""
+    monkeypatch.setattr("truing.models.forward.autocast.computing_dtype", lambda model: None)
     model = load("tiny", device="cuda").model
     requests = [Request(torch.arange(40, 45 + i % 5), ("x", i)) for i in range(16)]
     completions = LocalEngine(model, context_length=512, cuda_graphs=True).generate(requests, CONTRACT)
-    assert_same(completions, LocalEngine(model, context_length=512).generate(requests, CONTRACT), atol=2e-2)
+    assert_same(completions, LocalEngine(model, context_length=512).generate(requests, CONTRACT), atol=1e-4)

@@ -67,3 +67,20 @@ def test_the_head_of_a_model_is_replaced():
     logits = model(input_ids=ids).logits
     assert (rounded.dtype, logits.dtype) == (torch.bfloat16, torch.float32)
     assert 0 < float((logits - rounded.float()).abs().max()) < 2.0**-7 * float(logits.abs().max())
+
+
+def test_under_autocast_weights_in_float32_multiply_in_bfloat16_and_give_float32():
+    """On CUDA a model in float32 computes so, and its sampler, trainer and audits get the same logits."""
+    layer, x = head(torch.float32), states(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = layer(x)
+    exact_x, exact_weight = (each.detach().bfloat16().double().requires_grad_() for each in (x, layer.weight))
+    exact_logits = exact_x @ exact_weight.T
+    assert logits.dtype == torch.float32
+    torch.testing.assert_close(logits.double(), exact_logits, atol=2e-6, rtol=0)
+    grad = torch.randn_like(logits)
+    logits.backward(grad)
+    exact_logits.backward(grad.double())
+    for got, expected in ((x, exact_x), (layer.weight, exact_weight)):
+        assert got.grad.dtype == torch.float32
+        torch.testing.assert_close(got.grad.double(), expected.grad, atol=1e-4, rtol=1e-4)

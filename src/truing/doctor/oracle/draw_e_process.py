@@ -57,14 +57,12 @@ def features(drawn: DrawnTokens) -> dict[str, Tensor]:
     logp, (count, vocab) = drawn.logprob_KV, drawn.logprob_KV.shape
     sorted_p, order = logp.exp().sort(dim=1, descending=True)
     before = sorted_p.cumsum(1) - sorted_p
-    stop_V = torch.zeros(vocab, dtype=torch.bool)
+    none_KV = torch.zeros(count, vocab, dtype=torch.bool, device=logp.device)
+    stop_V = torch.zeros(vocab, dtype=torch.bool, device=logp.device)
     stop_V[list(drawn.stop_ids)] = True
-    best = torch.zeros(count, vocab, dtype=torch.bool).scatter(1, logp.argmax(1, keepdim=True), True)
+    best = none_KV.scatter(1, logp.argmax(1, keepdim=True), True)
     early, first = (drawn.index_K < EARLY_TOKENS)[:, None], (drawn.index_K < FIRST_TOKENS)[:, None]
-    outside = {
-        f"top-p {mass:g}": torch.zeros(count, vocab, dtype=torch.bool).scatter(1, order, before >= mass)
-        for mass in NUCLEUS_MASSES
-    }
+    outside = {f"top-p {mass:g}": none_KV.scatter(1, order, before >= mass) for mass in NUCLEUS_MASSES}
     return {
         "temperature": logp.clamp(min=MIN_LOGPROB),
         "forced prefix": logp.clamp(min=MIN_LOGPROB) * first,

@@ -16,7 +16,7 @@ from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.oracle.draw_e_process import log_wealth_increments
 from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.doctor.oracle.forward import plain_distributions
-from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, drawn_tokens
+from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, drawn_tokens, tokens_of_attempt
 from truing.integrations.trl.forward_check import model_logits
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.types.sampling_params import SamplingParams
@@ -54,6 +54,7 @@ def draw_audit_facts(
     gains: dict[str, list[float]] = {}
     tables: dict[int, Tensor] = {}
     coarse, rounding = device_and_precision(model) != "cpu", 0.0
+    most = tokens_of_attempt(model.config.get_text_config().vocab_size)
     for i in permutation(len(generation.drawn), *key, "audit")[:AUDITED_ATTEMPTS]:
         prompt, answer = generation.drawn[i]
         start, end = len(prompt), len(prompt) + len(answer)
@@ -64,7 +65,7 @@ def draw_audit_facts(
             sampling_params=sampling_params,
             support=None,
         )
-        places = list(range(start, end))
+        places = list(range(start, min(end, start + most)))
         if not places:
             continue
         tables[i] = torch.stack(plain_distributions(model_logits(model), row, places)).double().cpu()

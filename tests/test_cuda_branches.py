@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from samples import sample
+from virtual_cuda import virtual_cuda
 
 import truing
 from truing.bench import machine, side_process, truing_side
@@ -158,10 +159,25 @@ def test_a_model_in_float32_computes_in_bfloat16_on_cuda_alone(on_cuda, monkeypa
     ]
 
 
+def test_the_output_head_multiplies_in_bfloat16_and_sums_in_float32():
+    """On CUDA at once, and its backward pass multiplies in bfloat16."""
+    torch.manual_seed(0)
+    head = Float32Head(8, 16, bias=False, dtype=torch.bfloat16)
+    states = torch.randn(3, 8, dtype=torch.bfloat16, requires_grad=True)
+    head(states).square().sum().backward()
+    with virtual_cuda():
+        there, moved = Float32Head(8, 16, bias=False, dtype=torch.bfloat16), states.detach().cuda()
+        there.load_state_dict(head.state_dict())
+        logits = there.to("cuda")(moved.requires_grad_())
+        logits.square().sum().backward()
+        assert (logits.device.type, logits.dtype) == ("cuda", torch.float32)
+        assert torch.equal(logits.cpu(), head(states))
+    assert torch.allclose(moved.grad, states.grad, rtol=0.02, atol=0.02)
+    assert torch.allclose(there.weight.grad, head.weight.grad, rtol=0.02, atol=0.02)
+
+
 def test_products_that_only_a_cpu_needs_are_torchs_elsewhere():
     """The device without data stands for CUDA."""
-    states = torch.zeros(2, 3, 8, device="meta", dtype=torch.bfloat16)
-    assert Float32Head(8, 16, device="meta", dtype=torch.bfloat16)(states).dtype is torch.bfloat16
     embedding = Float32SumEmbedding(10, 8, device="meta", dtype=torch.bfloat16)
     rows = embedding(torch.zeros(2, 3, device="meta", dtype=torch.long))
     assert type(rows.grad_fn).__name__ == "EmbeddingBackward0"

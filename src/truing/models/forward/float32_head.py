@@ -30,7 +30,7 @@ class Float32Head(OneDnnLinear):
         return out if self.bias is None else out + self.bias
 
     def _multiplies_bfloat16(self, device: str) -> bool:
-        if torch.is_autocast_enabled(device):
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             return torch.get_autocast_dtype(device) is torch.bfloat16
         return self.weight.dtype is torch.bfloat16
 

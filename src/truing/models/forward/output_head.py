@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from truing.distributed.sharding import whole_parameters
-from truing.models.forward.autocast import autocast
 
 LARGE = 100.0
 """A logit beyond every cap; a cap barely changes small logits."""
@@ -35,21 +34,15 @@ _LAYER_IS_ALL: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 def head_of(causal: PreTrainedModel) -> Callable[[Tensor], Tensor]:
     """Return the function from hidden states [N, D] to logits [N, V], with gradients.
 
-    It computes in the precision of the decoder. It is the output layer itself if the model does nothing else,
-    which is tested once per model.
+    It is the output layer itself if the model does nothing else, which is tested once per model.
     """
     if causal not in _LAYER_IS_ALL:
         within = set(causal.get_decoder().modules())
         with whole_parameters(part for part in causal.modules() if part not in within):
             _LAYER_IS_ALL[causal] = _layer_is_all(causal)
-    return partial(_logits, causal)
-
-
-def _logits(causal: PreTrainedModel, hidden_ND: Tensor) -> Tensor:
-    with autocast(causal):
-        if _LAYER_IS_ALL[causal]:
-            return causal.get_output_embeddings()(hidden_ND)
-        return _logits_by_model(causal, hidden_ND)
+    if _LAYER_IS_ALL[causal]:
+        return causal.get_output_embeddings()
+    return partial(_logits_by_model, causal)
 
 
 def _logits_by_model(causal: PreTrainedModel, hidden_ND: Tensor) -> Tensor:

@@ -80,7 +80,7 @@ def _streams(
     device = computing_device(causal)
     dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
-    head = head_of(causal)
+    head = _head(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
     params_N = [batch.samples[b].sampling_params for b in index_2N[0].tolist()]
     for sampling_params in dict.fromkeys(params_N):
@@ -140,11 +140,22 @@ def processed(
     (sampling_params,) = {sample.sampling_params for sample in batch.samples}
     transform = _logits_transform(batch.samples, *index_2N, sampling_params)
     rows = max(1, CHUNK_BYTES["cpu"] // (8 * causal.config.get_text_config().vocab_size))
-    head = head_of(causal)
+    head = _head(causal)
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
         logits_KV = transform(in_forward(causal, lambda part=part: head(hidden_ND[part])).float(), part)
         yield list(zip(*index_2N[:, part].tolist(), strict=True)), logits_KV
+
+
+def _head(causal: PreTrainedModel) -> Callable[[Tensor], Tensor]:
+    """Return the function from hidden states [N, D] to logits [N, V], in the precision of the decoder."""
+    head = head_of(causal)
+
+    def logits(hidden_ND: Tensor) -> Tensor:
+        with autocast(causal):
+            return head(hidden_ND)
+
+    return logits
 
 
 def computed_precision(model: nn.Module) -> str:

@@ -75,7 +75,7 @@ def speed_of_truing(name: str, toy: bool) -> dict[str, float]:
 def speed_of_trl(name: str, toy: bool) -> dict[str, Any]:
     """Return the same of TRL's side in the fastest form that fits into memory, and that form."""
     failed: list[str] = []
-    for rows, recomputes in ((4, False),) if toy else trl_forms(CASES[name]):
+    for rows, recomputes in ((4, False),) if toy else trl_forms(CASES[name], card_memory()):
         form = f"{rows} rows{', recomputed' if recomputes else ''}"
         try:
             measured = run_side("trl", case_of(name, toy, trl_rows=rows, trl_recomputes=recomputes), 2)
@@ -88,8 +88,13 @@ def speed_of_trl(name: str, toy: bool) -> dict[str, Any]:
     raise BenchError("no form of TRL's side fits into memory", got=failed)
 
 
-def trl_forms(case: Case) -> list[tuple[int, bool]]:
-    """Return the forms of TRL's side that may fit into the card's memory, the fastest first.
+def card_memory() -> int:
+    """Return the bytes of the card."""
+    return torch.cuda.get_device_properties(0).total_memory
+
+
+def trl_forms(case: Case, memory: int) -> list[tuple[int, bool]]:
+    """Return the forms of TRL's side that may fit into the card's memory (bytes), the fastest first.
 
     A layer saves at least its two inputs and four tables of its MLP for the backward pass, and no two rows
     share a prompt.
@@ -97,7 +102,6 @@ def trl_forms(case: Case) -> list[tuple[int, bool]]:
     config, tokens = SHAPES[case.model], PROMPT_TOKENS[case.name] + case.new_tokens
     layer = 2 * (2 * config.hidden_size + 4 * config.intermediate_size)  # bytes of a token in bfloat16
     row = tokens * layer * config.num_hidden_layers
-    memory = torch.cuda.get_device_properties(0).total_memory
     return [(rows, recomputes) for rows, recomputes in TRL_FORMS if recomputes or rows * row < memory]
 
 

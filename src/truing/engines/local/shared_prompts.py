@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.ops.float32_product import float32_product
+from truing.models.forward.float32_product import float32_product
 
 
 class Blocks(NamedTuple):

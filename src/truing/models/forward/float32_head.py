@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from transformers import PreTrainedModel
 
+from truing.models.forward.float32_product import float32_product
 from truing.models.forward.onednn_linear import OneDnnLinear, no_view
-from truing.ops.float32_product import float32_product
 
 CHUNK_ENTRIES = 1 << 22
 """Weights that are in float32 at a time on a CPU: 16 MB."""

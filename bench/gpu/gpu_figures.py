@@ -50,7 +50,7 @@ def _share(row: str, names: tuple[str, ...], aim: str = "") -> Figure:
 FIGURES = (
     _agree("correctness.gradients", "gradients of tree, padded rows and transformers agree"),
     _agree("correctness.sampler", "log-probabilities of sampler and trainer agree"),
-    _agree("correctness.graphs", "captured and plain steps draw the same ids"),
+    _agree("correctness.graphs", "captured and plain steps agree"),
     _memory("memory.4b", "held by a LoRA run at 4B ÷ predicted by shapes", "held", "by_shapes"),
     _memory("memory.4b", "peak of a LoRA run at 4B ÷ predicted", "peak", "predicted"),
     _memory("memory.7b", "held by a LoRA run at 7B ÷ predicted by shapes", "held", "by_shapes"),

@@ -123,7 +123,7 @@ def test_values_are_read_from_the_parts(results):
     lines = list(gpu_figures.lines(results))
     assert lines[1] == "toy sizes: none of these is a figure of a GPU"
     for line in (
-        "captured and plain steps draw the same ids: measured no; aim yes",
+        "captured and plain steps agree: measured no; aim yes",
         "held by a LoRA run at 4B ÷ predicted by shapes: measured 1.1",
         "peak of a LoRA run at 4B ÷ predicted: measured 0.75",
         "step at prompts of 4k, TRL ÷ Truing: measured 4.5; aim ≥ 4",

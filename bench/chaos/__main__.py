@@ -10,6 +10,7 @@ instead, as on a full disk. First a run is disturbed by signals, a full disk, a 
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -37,6 +38,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     end, variants = time.monotonic() + 60 * args.minutes, dict[str, Variant]()
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         warm_up = Path(folder) / "warm-up"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from forks import run_forked
 import truing
 from truing.errors import RecordError
 
-FULL = 16 * 2**20
+MIB = 2**20
+FULL = 16 * MIB
 """Bytes of the file system that is filled."""
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
@@ -32,6 +34,7 @@ class Disturbance:
     exit_code: int = 2  # 0: the run goes on as if nothing had happened
     says: str = ""  # words of the error
     needs_mounts: bool = False
+    may_save: bool = False  # the run may save one checkpoint more as it ends
     may_crash: bool = False  # libraries without a check of their own end the process, as a kill does
 
 
@@ -52,10 +55,18 @@ def limit_files(run: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
 
 
+HELD: list[bytearray] = []
+"""Memory that is taken from the run until its process ends."""
+
+
 def limit_memory(run: Path) -> None:
-    """Leave a few MiB of address space."""
-    limit = psutil.Process().memory_info().vms + 4 * 2**20
+    """Leave a few MiB of address space, also of what the process had freed and kept."""
+    limit = psutil.Process().memory_info().vms + 4 * MIB
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    with suppress(MemoryError):
+        while True:
+            HELD.append(bytearray(MIB))
+    del HELD[-4:]
 
 
 def make_read_only(run: Path) -> None:
@@ -87,8 +98,8 @@ def turn_clock_back(run: Path) -> None:
 
 
 DISTURBANCES = (
-    Disturbance("SIGTERM", lambda run: os.kill(os.getpid(), signal.SIGTERM), exit_code=143),
-    Disturbance("Ctrl-C", lambda run: os.kill(os.getpid(), signal.SIGINT), exit_code=130),
+    Disturbance("SIGTERM", lambda run: os.kill(os.getpid(), signal.SIGTERM), exit_code=143, may_save=True),
+    Disturbance("Ctrl-C", lambda run: os.kill(os.getpid(), signal.SIGINT), exit_code=130, may_save=True),
     Disturbance(
         "the disk is full",
         fill_disk,
@@ -112,7 +123,7 @@ DISTURBANCES = (
     ),
     Disturbance("another run in the same directory", start_another, exit_code=0),
     Disturbance("the clock jumps back by a day", turn_clock_back, exit_code=0),
-    Disturbance("memory runs out", limit_memory, says="memory ran out", may_crash=True),
+    Disturbance("memory runs out", limit_memory, says="memory ran out", may_save=True, may_crash=True),
 )
 
 

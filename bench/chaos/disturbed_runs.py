@@ -18,9 +18,6 @@ VARIANT = "sft grpo"
 AFTER = 3
 """Updates after which a run is disturbed."""
 
-SIGNALLED = 128
-"""From this exit code on, a signal ended a run, which saves one checkpoint more."""
-
 NOT_PERMITTED = "not run: this system does not permit mounts"
 
 
@@ -67,7 +64,7 @@ def _disturbed(send: Send, disturbance: Disturbance, place: Path, reference: Pat
         found = [text for (text,) in end.of_kind("violation")]
         found += [f"resumed, it ended with {end.exit_code}: {end.printed[-2000:]}"] * bool(end.exit_code)
     for text in found:
-        if disturbance.exit_code < SIGNALLED or "another event: checkpoint" not in text:
+        if not (disturbance.may_save and "another event: checkpoint" in text):
             send("violation", text)
 
 

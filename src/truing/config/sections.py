@@ -47,7 +47,7 @@ class ModelConfig(FrozenModel):
     threads: PositiveInt | None = None
     """CPU threads; if not given, one, or torch's default for a larger model on an idle machine."""
     cuda_graphs: bool = False
-    """Record the sampler's steps as CUDA graphs: less Python overhead, and rows share their prompt's cache."""
+    """Record the sampler's steps as CUDA graphs: less Python overhead; rows share their prompt's cache."""
 
 
 class LoraConfig(FrozenModel):

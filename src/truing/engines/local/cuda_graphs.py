@@ -34,20 +34,9 @@ class GraphRows(PaddedRows):
         """Return the logits [N, V] after ``ids_N``; without ids, those of the prompts."""
         if not len(ids_N):
             return super().step(ids_N)
-        if self._graph is None:
-            blocks = blocks_of(self._prompt_of_row)
-            kind = attention_dtype(self.model)
-            tables = [_table(layer, kind)[:, blocks.prompts] for layer in self.cache.layers]
-            empty = [
-                table.new_zeros(2, blocks.count, *table.shape[2:3], 0, table.shape[4]) for table in tables
-            ]
-            self._graph = DecodeGraph(self.model, blocks, tables, self.mask.bool()[blocks.prompts], empty)
-            del self.cache, self.mask
-        elif self._graph.full:
-            self._graph = self._graph.keep(self._slots, self._prompt_of_row)
-        else:
-            return self._graph.step(self._slots, ids_N)
-        self._slots = self._graph.blocks.slots
+        if self._graph is None or self._graph.full:
+            self._graph = self._packed() if self._graph else self._first_graph()
+            self._slots = self._graph.blocks.slots
         return self._graph.step(self._slots, ids_N)
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -61,12 +50,26 @@ class GraphRows(PaddedRows):
         if not rows:
             self._graph = None
         elif 2 * len(rows) <= len(self._graph.blocks.slots):
-            self._graph = self._graph.keep(self._slots, self._prompt_of_row)
+            self._graph = self._packed()
             self._slots = self._graph.blocks.slots
 
     def _begin(self, prompt_of_row: Sequence[int]) -> None:
         self._graph: DecodeGraph | None = None
         self._prompt_of_row = list(prompt_of_row)
+
+    def _first_graph(self) -> "DecodeGraph":
+        """Return the step after the prefill, whose cache becomes the tables of the prompts."""
+        blocks, dtype = blocks_of(self._prompt_of_row), attention_dtype(self.model)
+        prompts = [_table(layer, dtype)[:, blocks.prompts] for layer in self.cache.layers]
+        own = [each.new_zeros(2, blocks.count, each.shape[2], 0, each.shape[4]) for each in prompts]
+        graph = DecodeGraph(self.model, blocks, prompts, self.mask.bool()[blocks.prompts], own)
+        del self.cache, self.mask
+        return graph
+
+    def _packed(self) -> "DecodeGraph":
+        """Return the step with slots for the rows that are left, and with room for new tokens."""
+        assert self._graph is not None
+        return self._graph.keep(self._slots, self._prompt_of_row)
 
 
 class DecodeGraph:

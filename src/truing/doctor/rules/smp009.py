@@ -23,7 +23,8 @@ greedy decoding.
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
 whole is allowed, and in another precision than float32 four times the change of an interval's end (in TRL
 of a log-probability) by random rounding. A sampler with random numbers that are not known, as vLLM on a GPU:
-the check does not replay it, and bets on its draws (SMP007). On a GPU the comparison is never proof.
+the check does not replay it, and bets on its draws (SMP007). On a GPU the comparison is never proof, nor in a
+mixture of experts along wrong routes (SMP012).
 
 Fix: Sample from the scored distribution: the same weights, the same temperature, the same truncation and
 penalties.
@@ -38,6 +39,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.forward_difference import MEAN_MULTIPLES, NULL_MULTIPLES
 from truing.doctor.oracle.draw_replay import TOLERANCE
+from truing.doctor.route_difference import are_routes_wrong
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
@@ -60,6 +62,7 @@ class Measured(NamedTuple):
     rounding: float | None  # largest change by random rounding, in the units of ``largest``; None in float32
     instead: str  # the setting that gives every token; "" without one
     device: str
+    other_routes: bool  # whether the distributions are of other experts than the sampler's
     row: int | None
     token: int
 
@@ -73,6 +76,8 @@ class Measured(NamedTuple):
     @property
     def sure(self) -> bool:
         """Return whether it is float32 on a CPU, or another precision with many misses."""
+        if self.other_routes:
+            return False
         if self.rounding is None:
             return self.device == "cpu"
         return self.device.startswith("cpu") and self.missed >= MANY * self.tokens
@@ -93,7 +98,7 @@ def measure(step: Step) -> Measured:
     itself = step.facts.get("plain", {}).get("itself", 0.0)
     null = step.facts.get("null", {}).get("logprob", itself)
     counts = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
-    about = replay.get("instead", ""), replay.get("device", "cpu")
+    about = replay.get("instead", ""), replay.get("device", "cpu"), are_routes_wrong(step)
     return Measured(*counts, null, replay.get("rounding"), *about, row, int(token))
 
 

@@ -29,12 +29,17 @@ AUDITED_PROBABILITIES = 1 << 25
 """Probabilities of an audit, some seconds: with 150,000 ids 27 tokens of each attempt, with 8,000 524."""
 
 
+LIKELIEST = 64
+"""Ids of a token whose log-probabilities are rounded again: races are among them."""
+
+
 def draw_audit_facts(
-    learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], draws: Draws
+    learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], draws: Draws, engine: float = 0.0
 ) -> dict[str, Any]:
     """Return the fact ``audit`` of some attempts of a step; the key selects them, never their rewards.
 
-    ``draws``: how ids follow from the attempts' keys, so that their draws can be replayed.
+    ``draws``: how ids follow from the attempts' keys, so that their draws can be replayed. ``engine``: nats
+    by which its log-probabilities of the published rows were off.
     """
     sampled = [row for row in rows if _sampled_mask(row).any()]
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
@@ -49,11 +54,19 @@ def draw_audit_facts(
     gains: dict[str, list[float]] = {}
     stop_ids = chosen[0].sampling_params.stop_ids
     uniform_by_token = _uniforms(chosen, turns_before(rows))
-    race = RaceReplay(chosen, turns_before(rows)) if draws == "race" and device == "cpu" else None
     replays: list[dict[str, Any]] = []
     learner.model.eval()
-    rounding = _rounding(learner, batch, mask_BT) if is_coarse(device) else None
+    rounding = None
+    if is_coarse(device):
+        in_race = draws == "race"
+        rounding = (
+            max(engine, _race_rounding(learner, batch, mask_BT))
+            if in_race
+            else _rounding(learner, batch, mask_BT)
+        )
     tolerance = max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0))
+    raced = draws == "race" and device.startswith("cpu")
+    race = RaceReplay(chosen, turns_before(rows), tolerance) if raced else None
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
         drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), stop_ids)
         for name, each in log_wealth_increments(drawn).items():
@@ -67,10 +80,11 @@ def draw_audit_facts(
             b, t = places[part.pop("worst")]
             replays.append(part | {"where": (chosen[b].sample_id, t)})
     facts: dict[str, Any] = {"tokens": int(mask_BT.sum()), "gains": gains}
-    facts |= race.facts(learner.model, sampled) if race is not None else {}
+    replay = race.facts(learner.model, sampled).get("replay") if race is not None else None
     training_mode(learner.model)
+    replay = _merged(replays) if replays else replay
     about = {"device": device} | ({} if rounding is None else {"rounding": rounding})
-    return facts | ({"replay": _merged(replays) | about} if replays else {})
+    return facts | ({"replay": replay | about} if replay else {})
 
 
 def tokens_of_attempt(vocabulary: int) -> int:
@@ -97,6 +111,22 @@ def _rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
     with random_rounding(learner.model, seed=0):
         rounded_2K = _intervals(learner, batch, mask_BT)
     return float((rounded_2K - exact_2K).abs().max())
+
+
+def _race_rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
+    """Return the largest change of a likely id's log-probability by random rounding, nats."""
+    likely = [
+        logprob_KV.topk(min(LIKELIEST, logprob_KV.shape[1]), 1)
+        for _, logprob_KV in distributions(learner.model, batch, mask_BT)
+    ]
+    with random_rounding(learner.model, seed=0):
+        changes = [
+            (logprob_KV.gather(1, best.indices) - best.values).abs().nan_to_num(0.0).max()  # excluded: −∞
+            for best, (_, logprob_KV) in zip(
+                likely, distributions(learner.model, batch, mask_BT), strict=True
+            )
+        ]
+    return float(torch.stack(changes).max())
 
 
 def _intervals(learner: Learner, batch: Batch, mask_BT: Tensor) -> Tensor:

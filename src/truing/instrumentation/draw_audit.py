@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_increments
-from truing.doctor.oracle.draw_replay import TOLERANCE, intervals, replay_facts
+from truing.doctor.oracle.draw_replay import TOLERANCE, interval_distance, intervals, replay_facts
 from truing.engines.base import Draws
 from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
@@ -55,17 +55,14 @@ def draw_audit_facts(
     stop_ids = chosen[0].sampling_params.stop_ids
     uniform_by_token = _uniforms(chosen, turns_before(rows))
     replays: list[dict[str, Any]] = []
+    counts: dict[str, list[int]] = {}  # by row: tokens, and those that miss
     learner.model.eval()
+    raced = draws == "race" and _can_race(device, chosen)
     rounding = None
     if is_coarse(device):
-        in_race = draws == "race"
-        rounding = (
-            max(engine, _race_rounding(learner, batch, mask_BT))
-            if in_race
-            else _rounding(learner, batch, mask_BT)
-        )
+        measured = _race_rounding if raced else _rounding
+        rounding = max(engine if raced else 0.0, measured(learner, batch, mask_BT))
     tolerance = max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0))
-    raced = draws == "race" and device.startswith("cpu")
     race = RaceReplay(chosen, turns_before(rows), tolerance) if raced else None
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
         drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), stop_ids)
@@ -79,12 +76,22 @@ def draw_audit_facts(
             part = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV, tolerance)
             b, t = places[part.pop("worst")]
             replays.append(part | {"where": (chosen[b].sample_id, t)})
+            missed_K = interval_distance(drawn.logprob_KV, drawn.token_K, uniform_K) > tolerance
+            for (b, _), missed in zip(places, missed_K.tolist(), strict=True):
+                count = counts.setdefault(chosen[b].sample_id, [0, 0])
+                count[0], count[1] = count[0] + 1, count[1] + missed
     facts: dict[str, Any] = {"tokens": int(mask_BT.sum()), "gains": gains}
     replay = race.facts(learner.model, sampled).get("replay") if race is not None else None
     training_mode(learner.model)
-    replay = _merged(replays) if replays else replay
+    replay = _merged(replays) | {"rows": counts} if replays else replay
     about = {"device": device} | ({} if rounding is None else {"rounding": rounding})
     return facts | ({"replay": replay | about} if replay else {})
+
+
+def _can_race(device: str, rows: Sequence[Sample]) -> bool:
+    """Return whether races can be replayed; in another precision rounding decides which ids top-k keeps."""
+    cut = any(row.sampling_params.truncates_support for row in rows)
+    return device.startswith("cpu") and not (cut and is_coarse(device))
 
 
 def tokens_of_attempt(vocabulary: int) -> int:

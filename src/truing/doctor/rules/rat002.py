@@ -140,11 +140,15 @@ def _is_exact(step: Step) -> bool:
 
 
 def _coarse(step: Step) -> float | None:
-    """Return the nats that rounding explains in another precision beside a dense engine; None if unknown."""
+    """Return the nats that rounding explains in another precision beside a dense engine; None if unknown.
+
+    With top-k, top-p or min-p rounding decides which ids are possible, and a bound is not known.
+    """
     receipt, rounding = step.facts.get("publication", {}), stage_rounding(step)
-    if not receipt.get("turns") or "experts" in receipt["layers"] or rounding is None:
+    turns = receipt.get("turns", {})
+    if "experts" in receipt.get("layers", {}) or turns.get("truncated", True) or rounding is None:
         return None
-    engine = max(receipt[part]["largest"] for part in ("rows", "turns"))
+    engine = max(receipt["rows"]["largest"], turns["largest"])
     return max(ROUNDING_MULTIPLES * rounding, ENGINE_MULTIPLES * engine)
 
 
@@ -286,17 +290,26 @@ def later() -> Step:
 
 
 def rounded_in_bfloat16() -> Step:
-    """In bfloat16 a truncation moves single tokens, as at the publication's turns."""
+    """In bfloat16 single tokens are off, as at the publication's turns."""
     return beside_bfloat16(off=0.12, turns=0.073)
 
 
-def beside_bfloat16(off: float, turns: float) -> Step:
+def truncated_in_bfloat16() -> Step:
+    """In bfloat16 rounding decides which ids top-k keeps."""
+    return beside_bfloat16(off=0.12, truncated=True)
+
+
+def beside_bfloat16(off: float, turns: float = 0.002, *, truncated: bool = False) -> Step:
     """Return a step in bfloat16 whose publication was compared; one token is off."""
     step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     new_N = step.tokens["new_logprob"].clone()
     new_N[step.tokens["policy_mask"].nonzero()[0]] += off
     device = "cpu, torch.bfloat16"
-    receipt = {"version": 0, "layers": {}, "rows": {"largest": 0.003}, "turns": {"largest": turns}}
+    compared = {
+        "rows": {"largest": 0.003, "tolerance": 0.2},
+        "turns": {"largest": turns, "truncated": truncated},
+    }
+    receipt = {"version": 0, "layers": {}, **compared}
     facts = {
         "null": {"logprob": 2e-3, "rounding": 1.2e-3},
         "plain": {"device": device},
@@ -317,5 +330,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(noisy, another_engine, later, rounded_in_bfloat16),
+    lookalikes=(noisy, another_engine, later, rounded_in_bfloat16, truncated_in_bfloat16),
 )

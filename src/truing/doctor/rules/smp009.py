@@ -15,16 +15,18 @@ rule tries other temperatures, truncations and penalties on any difference: if o
 token, the finding names it. In TRL the numbers come from torch's generator, whose state is saved before a
 generation: the draw is an exponential race between ids, and the check measures in nats how far the sampled
 one is behind the first. vLLM samples by such a race too, with a seed per request: audits run it again for a
-server and a trainer in float32 on a CPU, and answers that follow from the random numbers of another attempt
-of their group are named as exchanged. If draws agree no more often than by chance, the sampler has other
-random numbers, and the rule makes no claim, unless all ids are the likeliest ones, with a chance below 10⁻⁶:
-greedy decoding.
+server on a CPU that computes in the trainer's precision or in float32, and answers that follow from the
+random numbers of another attempt of their group are named as exchanged. If draws agree no more often than by
+chance, the sampler has other random numbers, and the rule makes no claim, unless all ids are the likeliest
+ones, with a chance below 10⁻⁶: greedy decoding.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
-whole is allowed, and in another precision than float32 four times the change of an interval's end (in TRL
-of a log-probability) by random rounding. A sampler with random numbers that are not known, as vLLM on a GPU:
-the check does not replay it, and bets on its draws (SMP007). On a GPU the comparison is never proof, nor in a
-mixture of experts along wrong routes (SMP012).
+whole is allowed, and in another precision than float32 four times the change of an interval's end (in a race
+of a log-probability) by random rounding, or four times the difference of vLLM's scores at its publication.
+There a race under top-k, top-p or min-p is not replayed, since rounding decides which ids they keep. A
+sampler with random numbers that are not known, as vLLM on a GPU: the check does not replay it, and bets on
+its draws (SMP007). On a GPU the comparison is never proof, nor in a mixture of experts along wrong routes
+(SMP012).
 
 Fix: Sample from the scored distribution: the same weights, the same temperature, the same truncation and
 penalties.

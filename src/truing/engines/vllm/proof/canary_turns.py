@@ -62,6 +62,7 @@ def compare_turns(
         lengths = {
             "tokens": sum(len(turn.token_ids) for _, turn in turns),
             "longest": max(len(request.prompt_ids) for request, _ in turns),
+            "truncated": params.truncates_support,
         }
         return {"largest": found, **lengths}
     most = min(tolerance, LEFT * found)

@@ -1,7 +1,7 @@
 """Layers of an engine that a format of fewer bits explains better than what was published.
 
-In another dtype than float32 the bound of one output hides int8. Over all outputs of a layer it shows: rounding
-is independent of what quantization changes, so it cannot bring a right layer nearer to quantized weights.
+In another dtype than float32 the bound of one output hides int8. Over all outputs of a layer it shows:
+rounding is independent of what quantization changes, and brings no right layer nearer to quantized weights.
 """
 
 from collections.abc import Callable, Mapping

@@ -93,11 +93,11 @@ def test_a_policy_that_is_certain_shows_nothing_about_noise():
 
 
 def test_within_the_tolerance_of_rounding_no_draw_is_behind():
-    logprob, drawn, noise = races()
+    logprob, drawn, noise = races(tokens=1000)
     generator = torch.Generator().manual_seed(5)
-    rounded = logprob + 0.02 * (torch.rand(logprob.shape, generator=generator) - 0.5)
+    rounded = logprob + 0.2 * (torch.rand(logprob.shape, generator=generator) - 0.5)
     assert race_facts(rounded, drawn, noise)["missed"] > 0
-    assert race_facts(rounded, drawn, noise, tolerance=0.02)["missed"] == 0
+    assert race_facts(rounded, drawn, noise, tolerance=0.2)["missed"] == 0
 
 
 @pytest.mark.parametrize("tolerance", [1e-3, 0.3])

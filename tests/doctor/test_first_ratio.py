@@ -1,5 +1,7 @@
 """RAT002 in bfloat16: a token that is off by more than measured rounding is suspected."""
 
+from dataclasses import replace
+
 import pytest
 
 from truing.doctor.example_steps import changed_step
@@ -28,7 +30,7 @@ def test_rounding_is_no_finding(off, changes):
 def test_without_a_measurement_one_token_is_no_finding(missing):
     step = beside_bfloat16(off=0.18)
     facts = {name: fact for name, fact in step.facts.items() if name != missing}
-    assert verdicts(changed_step(step, facts=facts)) == []
+    assert verdicts(replace(step, facts=facts)) == []
 
 
 def test_a_mixture_may_take_other_experts():

@@ -62,7 +62,8 @@ def _draws_of_ranks(
     if learner.algorithm.source != "rollouts" or session.engine.draws != "inversion":
         return []
     audited = facts.get("audit", {}).get("replay", {}).get("rows", {})
-    own, of_audit = [], []
+    own: list[list[int]] = []
+    of_audit: list[list[int]] = []
     for rank in range(session.ranks.size):
         rows = [row for row in trace.samples if session.sampled_by(row.group_id) == rank]
         draws = draw_replay_facts(replace(trace, samples=rows), trace.samples).get("draws", {})

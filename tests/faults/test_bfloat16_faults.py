@@ -37,6 +37,7 @@ ONE_UPDATE = {
     "vllm-answers-exchanged-in-groups": {"grpo.steps": 1},
     "vllm-ids-changed": {"grpo.steps": 1},
     "vllm-own-presence-penalty": {},
+    "vllm-prompts-cut": {},
     "vllm-quantized-to-int8": {},
     "vllm-routes-shifted": {},
 }

@@ -10,6 +10,7 @@ from truing.doctor.oracle.draw_race import (
     IMPOSSIBLE,
     KINDS,
     behind,
+    chances,
     hashed_noise,
     is_their_noise,
     race_facts,
@@ -89,3 +90,21 @@ def test_other_noise_agrees_as_often_as_chance_has_it():
 def test_a_policy_that_is_certain_shows_nothing_about_noise():
     assert not is_their_noise([race_facts(*races(noise_seed=4, scale=400.0))])
     assert not is_their_noise([race_facts(*races(scale=400.0))])
+
+
+def test_within_the_tolerance_of_rounding_no_draw_is_behind():
+    logprob, drawn, noise = races(tokens=1000)
+    generator = torch.Generator().manual_seed(5)
+    rounded = logprob + 0.2 * (torch.rand(logprob.shape, generator=generator) - 0.5)
+    assert race_facts(rounded, drawn, noise)["missed"] > 0
+    assert race_facts(rounded, drawn, noise, tolerance=0.2)["missed"] == 0
+
+
+@pytest.mark.parametrize("tolerance", [1e-3, 0.3])
+def test_the_chance_to_agree_grows_with_the_tolerance(tolerance):
+    logprob, drawn, _ = races(tokens=4000)
+    _, _, other = races(tokens=4000, noise_seed=9)
+    agreed = (behind(logprob, drawn, other) <= tolerance).double()
+    expected = chances(logprob, drawn, tolerance)
+    assert float(expected.mean()) == pytest.approx(float(agreed.mean()), abs=4 * float(agreed.std()) / 63)
+    assert not is_their_noise([race_facts(logprob, drawn, other, tolerance)])

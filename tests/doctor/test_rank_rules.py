@@ -56,6 +56,9 @@ def test_values_are_compared_as_what_they_are(values, differs):
         ([[60, 58], [60, 55]], ""),  # of all ranks: SMP009
         ([[0, 0], [60, 55]], ""),  # no other rank to compare with
         ([[60, 0], [60, 20]], ""),  # another distribution: SMP009
+        ([[16, 0], [16, 16]], "rank 1"),  # of an audit
+        ([[16, 0], [16, 10]], ""),
+        ([[24, 0], [4, 4]], ""),
     ],
 )
 def test_draws_of_one_rank_that_do_not_follow_from_random_numbers(draws, named):

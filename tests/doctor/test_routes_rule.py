@@ -2,13 +2,23 @@
 
 import pytest
 
-from truing.doctor.rules.smp012 import FITS, RULE, Measured
+from truing.doctor.example_steps import changed_step
+from truing.doctor.route_difference import RouteDifference
+from truing.doctor.rules import opt006, smp004, smp005, smp009
+from truing.doctor.rules.smp012 import FITS, RULE
 from truing.doctor.verdict import Verdict
+
+BFLOAT16 = "cpu, torch.bfloat16"
+HEALTHY = {"record": FITS, "replay": FITS, "scores": 2e-7, "rounding": 0.0, "device": "cpu"}
 
 
 def claims(**known):
-    healthy = {"record": FITS, "replay": FITS, "scores": 2e-7, "rounding": 0.0, "device": "cpu"}
-    return list(RULE.judge(Measured(**healthy | known)))
+    return list(RULE.judge(RouteDifference(**HEALTHY | known)))
+
+
+def verdicts(rule, step, routes):
+    step = changed_step(step, facts={**step.facts, "routes": routes})
+    return [claim.verdict for claim in rule.judge(rule.measure(step))]
 
 
 @pytest.mark.parametrize(
@@ -34,6 +44,38 @@ def test_other_routes_that_fit_nowhere_are_suspected():
     (claim,) = claims(record=FITS | {"here": 0.8})
     assert claim.verdict is Verdict.SUSPECT
     assert claim.what == "the routes on record are not those of their tokens"
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"record": FITS | {"here": 0.86, "before": 0.0}},
+        {"replay": FITS | {"here": 0.3, "before": 0.0}},
+        {"scores": 0.39},
+    ],
+)
+def test_in_bfloat16_on_a_cpu_a_cause_is_proven_too(known):
+    (claim,) = claims(**known, device=BFLOAT16)
+    assert claim.verdict is Verdict.PROVEN
+
+
+@pytest.mark.parametrize(
+    "known", [{"record": FITS | {"here": 0.86, "before": 0.0, "sets": 31.0}}, {"scores": 0.2}]
+)
+def test_in_bfloat16_few_sets_and_small_differences_are_no_proof(known):
+    (claim,) = claims(**known, device=BFLOAT16)
+    assert claim.verdict is Verdict.SUSPECT
+
+
+@pytest.mark.parametrize("rule", [smp004, smp005, smp009, opt006])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"record": FITS | {"here": 0.9}}, {"replay": FITS | {"here": 0.3}}, {"scores": 0.4}],
+)
+def test_what_wrong_routes_explain_is_no_proof_of_another_cause(rule, wrong):
+    step = rule.example()
+    assert verdicts(rule.RULE, step, HEALTHY) == [Verdict.PROVEN]
+    assert verdicts(rule.RULE, step, HEALTHY | wrong) == [Verdict.SUSPECT]
 
 
 def test_on_a_gpu_nothing_is_proven():

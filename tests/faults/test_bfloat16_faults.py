@@ -31,6 +31,15 @@ ONE_UPDATE = {
     "entropy-sign": {"grpo.steps": 1},
     "vllm-own-temperature": {"sft.steps": 1, "grpo.steps": 1},
     "vllm-one-behind": {"grpo.steps": 2},
+    "routes-shifted": {"sft.steps": 1, "grpo.steps": 1},
+    "routes-of-another-sample": {"sft.steps": 1, "grpo.steps": 1},
+    "routes-scored-after-selection": {"sft.steps": 1, "grpo.steps": 1},
+    "vllm-answers-exchanged-in-groups": {"grpo.steps": 1},
+    "vllm-ids-changed": {"grpo.steps": 1},
+    "vllm-own-presence-penalty": {},
+    "vllm-prompts-cut": {},
+    "vllm-quantized-to-int8": {},
+    "vllm-routes-shifted": {},
 }
 """Faults whose first updates decide: dropout is no rounding, and rounding is far below fixed tolerances."""
 
@@ -38,6 +47,7 @@ FAULTS = (
     "dropout-on",
     "entropy-sign",
     "hidden-repetition-penalty",
+    "vllm-hidden-temperature-lora",
     "reference-is-policy",
     "temperature-not-in-trainer",
     "layer-detached",
@@ -74,6 +84,11 @@ HEALTHY = (
     "reference-synced",
     "rejection-sampling",
     "tools",
+    "mixture",
+    "vllm-full",
+    "vllm-lora",
+    "vllm-sampling-parameters",
+    "vllm-tools",
 )
 
 

@@ -1,11 +1,14 @@
 """Facts on ranks: rows that were lost or doubled, and rows of every rank in the audits."""
 
 from collections import Counter
+from types import SimpleNamespace
 
+import pytest
 import torch
 
+from truing.instrumentation import rank_facts
 from truing.instrumentation.cross_check import alternating
-from truing.instrumentation.rank_facts import _summary, row_fact
+from truing.instrumentation.rank_facts import _draws_of_ranks, _summary, row_fact
 from truing.learner.trace import Trace
 from truing.models.forward.hidden_states import MicroBatch
 
@@ -61,3 +64,19 @@ def test_a_summary_shows_a_scale_an_order_and_ignores_missing_values():
     assert _summary([values]) != _summary([2 * values])
     assert _summary([values]) != _summary([values.flip(0)])
     assert _summary([]) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [({}, [[2, 0], [5, 4]]), ({"draws": {"tokens": 9, "missed": 1}}, [[9, 1], [9, 1]])],
+    ids=["of an audit", "of the update"],
+)
+def test_draws_of_each_rank_are_those_of_the_update_or_of_an_audit(own, expected, monkeypatch):
+    monkeypatch.setattr(rank_facts, "draw_replay_facts", lambda trace, rows: own)
+    session = SimpleNamespace(
+        engine=SimpleNamespace(draws="inversion"), ranks=SimpleNamespace(size=2), sampled_by=int
+    )
+    learner = SimpleNamespace(algorithm=SimpleNamespace(source="rollouts"))
+    samples = [SimpleNamespace(sample_id=name, group_id=name[0]) for name in ("0a", "0b", "1a", "1b")]
+    facts = {"audit": {"replay": {"rows": {"0a": [2, 0], "1a": [2, 2], "1b": [3, 2]}}}}
+    assert _draws_of_ranks(session, learner, Trace(0, samples), facts) == expected

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from truing.doctor import rounding_tolerance as float32
 from truing.doctor.evidence import Step
+from truing.doctor.route_difference import are_routes_wrong
 
 MIN_DIFFERENCE, NULL_MULTIPLES = 2e-3, 20
 """Nats from a plain forward in float32, and multiples of the normal difference."""
@@ -33,6 +34,7 @@ class ForwardDifference(NamedTuple):
     engine: tuple[float, float]  # tolerance of the sampler's engine for a token, and for the median
     device: str
     noisy: bool  # whether the trainer's forward is random: then rounding includes its noise
+    other_routes: bool  # whether the plain forward takes other experts than the sampler, by a wrong record
     on_policy: bool  # whether the first update has the sampler's weights by declaration
     row: int | None  # of the token with the largest difference of the requested stream
     token: int
@@ -56,8 +58,11 @@ class ForwardDifference(NamedTuple):
     def is_certain(self, stream: str) -> bool:
         """Return whether a difference is proof: measured on a CPU; in another precision, of most tokens.
 
-        With a router, rounding may move a few tokens by as much as any fault.
+        With a router, rounding may move a few tokens by as much as any fault. Along wrong routes a plain
+        forward is not the policy's, but the reference has none on record.
         """
+        if self.other_routes and stream != "reference":
+            return False
         if (rounding := _rounding(stream)) in self.rounding:
             most = self.median.get(stream, 0.0) > max(MIN_DIFFERENCE, NULL_MULTIPLES * self.mean[rounding])
             return most and self.device.startswith("cpu") and not self.noisy
@@ -116,6 +121,7 @@ def forward_difference(step: Step, stream: str) -> ForwardDifference:
         float32.engine_tolerance(step.facts),
         device,
         plain.get("noisy", False),
+        are_routes_wrong(step),
         step.setup.on_policy is not False,
         row,
         int(token),

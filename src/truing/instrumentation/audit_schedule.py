@@ -131,7 +131,7 @@ class AuditSchedule:
             key, ordered = (session.recipe.seed, stage, update_index), alternating(learner.shares(minibatch))
             audits = {
                 "weights": lambda: self._weights(cross_check, learner),
-                "audit": lambda: self._draws(session, learner, step_samples, key),
+                "audit": lambda: self._draws(session, learner, step_samples, key, facts),
                 "rows": lambda: cross_check.row_facts(learner, ordered),
                 "gradient": lambda: self._check_gradient_sum(
                     session, learner, minibatch, update_index, facts
@@ -167,7 +167,12 @@ class AuditSchedule:
         return {}
 
     def _draws(
-        self, session: Session, learner: Learner, step_samples: StepSamples, key: tuple[object, ...]
+        self,
+        session: Session,
+        learner: Learner,
+        step_samples: StepSamples,
+        key: tuple[object, ...],
+        facts: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Return the audit of sampled tokens, and rewards computed again."""
         if learner.algorithm.source != "rollouts":
@@ -176,7 +181,8 @@ class AuditSchedule:
         regraded = regrade_facts(step_samples.rollouts, session.env.rewards, session.workers.grade)
         if session.recipe.engine.ahead:
             return {"regraded": regraded}  # older weights sampled: the trainer lacks their distribution
-        audit = draw_audit_facts(learner, rows, key, session.engine.draws)
+        engine = facts.get("publication", {}).get("rows", {}).get("largest", 0.0)
+        audit = draw_audit_facts(learner, rows, key, session.engine.draws, engine)
         return {"audit": audit, "regraded": regraded}
 
 

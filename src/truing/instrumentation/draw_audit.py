@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_increments
-from truing.doctor.oracle.draw_replay import TOLERANCE, intervals, replay_facts
+from truing.doctor.oracle.draw_replay import TOLERANCE, interval_distance, intervals, replay_facts
 from truing.engines.base import Draws
 from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
@@ -29,12 +29,17 @@ AUDITED_PROBABILITIES = 1 << 25
 """Probabilities of an audit, some seconds: with 150,000 ids 27 tokens of each attempt, with 8,000 524."""
 
 
+LIKELIEST = 64
+"""Ids of a token whose log-probabilities are rounded again: races are among them."""
+
+
 def draw_audit_facts(
-    learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], draws: Draws
+    learner: Learner, rows: Sequence[Sample], key: tuple[object, ...], draws: Draws, engine: float = 0.0
 ) -> dict[str, Any]:
     """Return the fact ``audit`` of some attempts of a step; the key selects them, never their rewards.
 
-    ``draws``: how ids follow from the attempts' keys, so that their draws can be replayed.
+    ``draws``: how ids follow from the attempts' keys, so that their draws can be replayed. ``engine``: nats
+    by which its log-probabilities of the published rows were off.
     """
     sampled = [row for row in rows if _sampled_mask(row).any()]
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
@@ -49,11 +54,16 @@ def draw_audit_facts(
     gains: dict[str, list[float]] = {}
     stop_ids = chosen[0].sampling_params.stop_ids
     uniform_by_token = _uniforms(chosen, turns_before(rows))
-    race = RaceReplay(chosen, turns_before(rows)) if draws == "race" and device == "cpu" else None
     replays: list[dict[str, Any]] = []
+    counts: dict[str, list[int]] = {}  # by row: tokens, and those that miss
     learner.model.eval()
-    rounding = _rounding(learner, batch, mask_BT) if is_coarse(device) else None
+    raced = draws == "race" and _can_race(device, chosen)
+    rounding = None
+    if is_coarse(device):
+        measured = _race_rounding if raced else _rounding
+        rounding = max(engine if raced else 0.0, measured(learner, batch, mask_BT))
     tolerance = max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0))
+    race = RaceReplay(chosen, turns_before(rows), tolerance) if raced else None
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
         drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), stop_ids)
         for name, each in log_wealth_increments(drawn).items():
@@ -66,11 +76,22 @@ def draw_audit_facts(
             part = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV, tolerance)
             b, t = places[part.pop("worst")]
             replays.append(part | {"where": (chosen[b].sample_id, t)})
+            missed_K = interval_distance(drawn.logprob_KV, drawn.token_K, uniform_K) > tolerance
+            for (b, _), missed in zip(places, missed_K.tolist(), strict=True):
+                count = counts.setdefault(chosen[b].sample_id, [0, 0])
+                count[0], count[1] = count[0] + 1, count[1] + missed
     facts: dict[str, Any] = {"tokens": int(mask_BT.sum()), "gains": gains}
-    facts |= race.facts(learner.model, sampled) if race is not None else {}
+    replay = race.facts(learner.model, sampled).get("replay") if race is not None else None
     training_mode(learner.model)
+    replay = _merged(replays) | {"rows": counts} if replays else replay
     about = {"device": device} | ({} if rounding is None else {"rounding": rounding})
-    return facts | ({"replay": _merged(replays) | about} if replays else {})
+    return facts | ({"replay": replay | about} if replay else {})
+
+
+def _can_race(device: str, rows: Sequence[Sample]) -> bool:
+    """Return whether races can be replayed; in another precision rounding decides which ids top-k keeps."""
+    cut = any(row.sampling_params.truncates_support for row in rows)
+    return device.startswith("cpu") and not (cut and is_coarse(device))
 
 
 def tokens_of_attempt(vocabulary: int) -> int:
@@ -97,6 +118,22 @@ def _rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
     with random_rounding(learner.model, seed=0):
         rounded_2K = _intervals(learner, batch, mask_BT)
     return float((rounded_2K - exact_2K).abs().max())
+
+
+def _race_rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
+    """Return the largest change of a likely id's log-probability by random rounding, nats."""
+    likely = [
+        logprob_KV.topk(min(LIKELIEST, logprob_KV.shape[1]), 1)
+        for _, logprob_KV in distributions(learner.model, batch, mask_BT)
+    ]
+    with random_rounding(learner.model, seed=0):
+        changes = [
+            (logprob_KV.gather(1, best.indices) - best.values).abs().nan_to_num(0.0).max()  # excluded: −∞
+            for best, (_, logprob_KV) in zip(
+                likely, distributions(learner.model, batch, mask_BT), strict=True
+            )
+        ]
+    return float(torch.stack(changes).max())
 
 
 def _intervals(learner: Learner, batch: Batch, mask_BT: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truing.doctor.oracle.draw_race import KINDS, behind, is_their_noise, race_facts, race_noise
+from truing.doctor.oracle.draw_race import KINDS, behind, chances, is_their_noise, race_facts, race_noise
 from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.models.forward.collate import collate
 from truing.models.forward.score import distributions
@@ -30,15 +30,20 @@ TRIED = 64
 
 
 class RaceReplay:
-    """Replays the draws of some rows token by token, with the noise of each kind."""
+    """Replays the draws of some rows token by token, with the noise of each kind.
 
-    def __init__(self, rows: Sequence[Sample], turns_before: dict[str, int]) -> None:
-        self._rows, self._before = rows, turns_before
+    ``tolerance`` is how many nats a sampled id may be behind by rounding.
+    """
+
+    def __init__(
+        self, rows: Sequence[Sample], turns_before: dict[str, int], tolerance: float = TOLERANCE
+    ) -> None:
+        self._rows, self._before, self._tolerance = rows, turns_before, tolerance
         self._noise: dict[tuple[str, int, int], tuple[int, Iterator[Tensor]]] = {}  # next index of a turn
         self._parts: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
         self._agreed: dict[str, set[int]] = {kind: set() for kind in KINDS}  # rows, in some token
         self._numbers = 0
-        self._all_likeliest, self._nats = True, 0.0  # of the tokens, and of their probability
+        self._all_likeliest, self._nats = True, 0.0  # of the tokens, and how unlikely that is
 
     def add(self, places: Sequence[tuple[int, int]], logprob_KV: Tensor, token_K: Tensor) -> None:
         """Replay K tokens; each place is a row and a token."""
@@ -46,15 +51,18 @@ class RaceReplay:
         if self._numbers > MAX_NUMBERS and any(self._parts.values()):
             return
         own_K = logprob_KV.gather(1, token_K[:, None])[:, 0]
-        self._all_likeliest &= bool((own_K >= logprob_KV.amax(1) - TOLERANCE).all())
-        self._nats -= float(own_K.sum())
+        least_K = logprob_KV.amax(1) - self._tolerance
+        self._all_likeliest &= bool((own_K >= least_K).all())
+        self._nats -= float(
+            logprob_KV.masked_fill(logprob_KV < least_K[:, None], -math.inf).logsumexp(1).sum()
+        )
         for kind in KINDS:
             noise_KV = torch.stack([self._noise_at(kind, b, t, logprob_KV.shape[1]) for b, t in places])
-            part = race_facts(logprob_KV, token_K, noise_KV)
+            part = race_facts(logprob_KV, token_K, noise_KV, self._tolerance)
             worst: int = part.pop("worst")
             b, t = places[worst]
             self._parts[kind].append(part | {"where": (self._rows[b].sample_id, t)})
-            agreed_K = behind(logprob_KV, token_K, noise_KV) <= TOLERANCE
+            agreed_K = behind(logprob_KV, token_K, noise_KV) <= self._tolerance
             self._agreed[kind] |= {
                 b for (b, _), agreed in zip(places, agreed_K.tolist(), strict=True) if agreed
             }
@@ -96,7 +104,9 @@ class RaceReplay:
         for b, row in enumerate(self._rows):
             if b not in self._agreed[kind]:
                 others = [each for each in group_rows if each.group_id == row.group_id and each is not row]
-                found = [_nats_if_sampled_by(kind, model, row, other) for other in others[:TRIED]]
+                found = [
+                    _nats_if_sampled_by(kind, model, row, other, self._tolerance) for other in others[:TRIED]
+                ]
                 if not any(found):
                     return False
                 nats += max(found) - math.log(len(found))
@@ -108,7 +118,7 @@ def turn_key(row: Sample, number: int) -> tuple[object, ...]:
     return (*row.rollout_id.split("/"), *([number] if number else []))
 
 
-def _nats_if_sampled_by(kind: str, model: nn.Module, row: Sample, other: Sample) -> float:
+def _nats_if_sampled_by(kind: str, model: nn.Module, row: Sample, other: Sample, tolerance: float) -> float:
     """Return how unlikely a first turn is, nats, if another attempt's random numbers give it; else 0."""
     mask_BT = torch.zeros(1, len(row), dtype=torch.bool)
     first = row.turns[0]
@@ -119,9 +129,9 @@ def _nats_if_sampled_by(kind: str, model: nn.Module, row: Sample, other: Sample)
     noise = race_noise(kind, seed_of(*turn_key(other, 0)), logprob_KV.shape[1])
     noise_KV = torch.stack([next(noise) for _ in places])
     token_K = torch.stack([row.token_ids[t] for _, t in places])
-    if not bool((behind(logprob_KV.cpu(), token_K, noise_KV) <= TOLERANCE).all()):
+    if not bool((behind(logprob_KV.cpu(), token_K, noise_KV) <= tolerance).all()):
         return 0.0
-    return -float(logprob_KV.cpu().gather(1, token_K[:, None]).sum())
+    return -float(chances(logprob_KV.cpu(), token_K, tolerance).log().sum())
 
 
 def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -47,21 +47,30 @@ def rank_facts(
             "state": {name: [one.get(name, "") for one in states] for name in names},
             "norms": ranks.gather("the comparison of norms", [trace.grad_norms for trace in traces]),
             "rows": [row_fact(trace) for trace in traces],
-            "draws": _draws_of_ranks(session, learner, traces[0]),
+            "draws": _draws_of_ranks(session, learner, traces[0], facts),
         }
     }
 
 
-def _draws_of_ranks(session: Session, learner: Learner, trace: Trace) -> list[list[int]]:
-    """Return, by the rank that sampled, the number of replayed tokens, and of those that do not follow."""
+def _draws_of_ranks(
+    session: Session, learner: Learner, trace: Trace, facts: Mapping[str, Any]
+) -> list[list[int]]:
+    """Return, by the rank that sampled, the number of replayed tokens, and of those that do not follow.
+
+    In another precision than float32 only an audit replays draws.
+    """
     if learner.algorithm.source != "rollouts" or session.engine.draws != "inversion":
         return []
-    replays = []
+    audited = facts.get("audit", {}).get("replay", {}).get("rows", {})
+    own: list[list[int]] = []
+    of_audit: list[list[int]] = []
     for rank in range(session.ranks.size):
         rows = [row for row in trace.samples if session.sampled_by(row.group_id) == rank]
         draws = draw_replay_facts(replace(trace, samples=rows), trace.samples).get("draws", {})
-        replays.append([draws.get("tokens", 0), draws.get("missed", 0)])
-    return replays
+        own.append([draws.get("tokens", 0), draws.get("missed", 0)])
+        counts = [audited.get(row.sample_id, (0, 0)) for row in rows]
+        of_audit.append([sum(each) for each in zip((0, 0), *counts, strict=True)])
+    return own if any(tokens for tokens, _ in own) else of_audit
 
 
 def _state(

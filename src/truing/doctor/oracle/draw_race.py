@@ -45,20 +45,23 @@ def hashed_noise(number: int, vocabulary: int) -> Tensor:
     return -(-((bits_V.double() + 0.5) * 2.0**-53).log()).log()
 
 
-def race_facts(logprob_KV: Tensor, token_K: Tensor, noise_KV: Tensor) -> dict[str, Any]:
+def race_facts(
+    logprob_KV: Tensor, token_K: Tensor, noise_KV: Tensor, tolerance: float = TOLERANCE
+) -> dict[str, Any]:
     """Return by how much sampled ids are behind, how many are, and the settings that explain all of them.
 
     Args:
         logprob_KV: the declared distributions, nats.
         token_K: the sampled ids.
         noise_KV: Gumbel noise.
+        tolerance: nats that rounding explains.
     """
     behind_K = behind(logprob_KV, token_K, noise_KV)
-    missed = int((behind_K > TOLERANCE).sum())
+    missed = int((behind_K > tolerance).sum())
     instead = [
         name
         for name, other_KV in other_distributions(logprob_KV)
-        if missed and bool((behind(other_KV, token_K, noise_KV) <= TOLERANCE).all())
+        if missed and bool((behind(other_KV, token_K, noise_KV) <= tolerance).all())
     ]
     return {
         "tokens": len(token_K),
@@ -66,8 +69,15 @@ def race_facts(logprob_KV: Tensor, token_K: Tensor, noise_KV: Tensor) -> dict[st
         "largest": float(behind_K.max()),
         "worst": int(behind_K.argmax()),
         "instead": " or ".join(instead[:3]),
-        "chance": float(logprob_KV.gather(1, token_K[:, None]).exp().sum()),
+        "chance": float(chances(logprob_KV, token_K, tolerance).sum()),
     }
+
+
+def chances(logprob_KV: Tensor, token_K: Tensor, tolerance: float) -> Tensor:
+    """Return the probability that each id is within the tolerance of the first with other noise: [K]."""
+    own_K = logprob_KV.gather(1, token_K[:, None])[:, 0].double().exp()
+    ahead_K = own_K * math.exp(min(tolerance, IMPOSSIBLE / 2))
+    return ahead_K / (ahead_K + 1 - own_K)
 
 
 def behind(logprob_KV: Tensor, token_K: Tensor, noise_KV: Tensor) -> Tensor:

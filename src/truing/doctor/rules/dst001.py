@@ -9,9 +9,9 @@ of the rows with what they have, and the sum of all gradients is a gradient like
 How it is measured: After each update every rank sends digests of its weights, its critic, its reference,
 its optimizer's moments and its sampler's weights, two random numbers of the update's key, its learning
 rates, the weights of its loss terms, and two sums of its advantages. Digests must be equal, and numbers
-equal up to rounding. The draws of each rank are replayed, as in SMP009: if all tokens of one rank follow from
-their random numbers, those of the others must too. Sharded weights count as a whole: ranks that hold parts
-of one copy agree, replicas may not.
+equal up to rounding. The draws of each rank are replayed, as in SMP009 (in another precision than float32
+in audits): if all tokens of one rank follow from their random numbers, those of the others must too. Sharded
+weights count as a whole: ranks that hold parts of one copy agree, replicas may not.
 
 In TRL the ranks are the processes of accelerate. Each of them sends digests of its weights before and after
 the update, of the optimizer's gradient and moments, of frozen and of reference weights, its learning rates,
@@ -87,7 +87,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
 
     sampled = [(rank, tokens, missed) for rank, (tokens, missed) in enumerate(measured.draws) if tokens]
-    odd = [(rank, tokens, missed) for rank, tokens, missed in sampled if missed > MISSED * tokens]
+    odd = [each for each in sampled if _are_others(*each[1:])]
     if odd and any(not missed for _, _, missed in sampled):
         yield Claim(
             Verdict.PROVEN,
@@ -99,8 +99,18 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
 
 
-MISSED = 0.5
-"""Share of tokens: fewer may miss by another distribution; other random numbers miss most."""
+MISSED, MOST = 0.5, 0.8
+"""Share of tokens: fewer may miss by another distribution; other random numbers miss most. The second one is
+of less than ``ENOUGH`` tokens."""
+
+FEW, ENOUGH = 8, 48
+"""Tokens for any claim, and for one with the smaller share."""
+
+
+def _are_others(tokens: int, missed: int) -> bool:
+    """Return whether tokens follow from other random numbers."""
+    return tokens >= FEW and missed > (MISSED if tokens >= ENOUGH else MOST) * tokens
+
 
 RESULTS = {
     "advantages": 3.1,

@@ -14,7 +14,8 @@ that is allowed. In another precision than float32 it is three times that, or th
 rounding if that is larger: healthy runs reach 1.2 times.
 
 Healthy look-alikes: A difference of a hundredth in bfloat16, if the trainer is as far from itself. Rows
-without an advantage, whose gradient is 0 in both. On a GPU the comparison is never proof.
+without an advantage, whose gradient is 0 in both. On a GPU the comparison is never proof, nor in a mixture of
+experts along wrong routes, whose result it is (SMP012).
 
 Fix: The angle shows the cause. The same direction with another length is a denominator or a weight; a right
 angle is other rows, or a detached part; the opposite direction is a sign.
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.route_difference import are_routes_wrong
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
@@ -63,10 +65,18 @@ class Measured(NamedTuple):
     rows: int
     device: str
     rounding: float | None = None  # length of the change by random rounding; None in float32
+    other_routes: bool = (
+        False  # whether the trainer takes other experts than a plain forward, or other scores
+    )
 
     @property
     def sure(self) -> bool:
-        """Return whether it is float32 on a CPU, or another precision with a large difference."""
+        """Return whether it is float32 on a CPU, or another precision with a large difference.
+
+        With wrong routes it is their result (SMP012), and the angle says nothing of the loss.
+        """
+        if self.other_routes:
+            return False
         if self.rounding is None:
             return self.device == "cpu"
         far = self.difference > max(TIMES * self.rounding, FAR * self.plain)
@@ -75,7 +85,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Read the comparison recorded with the update."""
-    return compared(step.facts["gradient"])
+    return compared(step.facts["gradient"])._replace(other_routes=are_routes_wrong(step))
 
 
 def compared(known: Mapping[str, Any]) -> Measured:

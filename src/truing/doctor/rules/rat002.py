@@ -10,7 +10,9 @@ the cause.
 
 How it is measured: The rule compares both log-probabilities at each sampled token, of rows whose numbers
 are those of the first update of their batch. Two forwards never agree to the last digit: the normal
-difference is the trainer from itself, on the same tokens in another batch. Without that measurement, a
+difference is the trainer from itself, on the same tokens in another batch. In another precision on a CPU,
+beside a dense engine whose publication was compared, it is forty times the change by random rounding, or five
+times the engine's difference on the publication's rows and turns. Without any of these measurements, a
 difference counts only if its median, or k3 (an estimate of the KL between the two), is far above that of
 engines in bfloat16. The pattern shows the cause: a few rows or all, one direction, or a shift by a token.
 It is proven if a plain forward in float32 finds one of the two wrong, or if most tokens differ by more than
@@ -39,7 +41,14 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
-from truing.doctor.rounding_tolerance import engine_tolerance, tolerance, typical
+from truing.doctor.rounding_tolerance import (
+    ENGINE_MULTIPLES,
+    ROUNDING_MULTIPLES,
+    engine_tolerance,
+    stage_rounding,
+    tolerance,
+    typical,
+)
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.token_places import Places, places
@@ -76,6 +85,7 @@ class Measured(NamedTuple):
     rounding: float | None  # nats, a plain forward from itself, on a CPU
     engine: tuple[float, float]  # tolerance of the sampler's engine for a token, and for the median
     exact: bool  # a dense engine whose publication was proven in float32
+    coarse: float | None  # nats that rounding explains in another precision; None if it is not measured
     worst: Places
 
 
@@ -102,6 +112,7 @@ def measure(step: Step) -> Measured:
             *normal(step),
             engine_tolerance(step.facts),
             _is_exact(step),
+            _coarse(step),
             places(step, difference_N > 0),
         )
     return Measured(
@@ -116,6 +127,7 @@ def measure(step: Step) -> Measured:
         *normal(step),
         engine_tolerance(step.facts),
         _is_exact(step),
+        _coarse(step),
         places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
     )
 
@@ -125,6 +137,19 @@ def _is_exact(step: Step) -> bool:
     receipt = step.facts.get("publication", {})
     dense = "experts" not in receipt.get("layers", {})
     return dense and receipt.get("rows", {}).get("tolerance") == EXACT
+
+
+def _coarse(step: Step) -> float | None:
+    """Return the nats that rounding explains in another precision beside a dense engine; None if unknown.
+
+    With top-k, top-p or min-p rounding decides which ids are possible, and a bound is not known.
+    """
+    receipt, rounding = step.facts.get("publication", {}), stage_rounding(step)
+    turns = receipt.get("turns", {})
+    if "experts" in receipt.get("layers", {}) or turns.get("truncated", True) or rounding is None:
+        return None
+    engine = max(receipt["rows"]["largest"], turns["largest"])
+    return max(ROUNDING_MULTIPLES * rounding, ENGINE_MULTIPLES * engine)
 
 
 def _first(step: Step) -> Tensor:
@@ -169,11 +194,15 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim more than the trainer's difference from itself; proof needs a plain forward in the stage."""
     most = tolerance(measured.rounding, measured.null, FLOOR)
+    if most is None:
+        most = measured.coarse
     bound = math.inf if most is None else max(most, measured.engine[0])
     apart = max(APART, bound) if measured.rounding is None else bound
     expected = (
         "0 up to rounding; the trainer's difference from itself is not measured"
         if most is None
+        else f"within {bound:.2g}: rounding in the engine's precision"
+        if measured.null is None and measured.rounding is None
         else f"within {bound:.2g}: the trainer differs from itself by {measured.null:.2g}"
         if measured.rounding is None
         else f"within {bound:.2g}: a plain forward rounds by {measured.rounding:.2g}"
@@ -260,6 +289,35 @@ def later() -> Step:
     return changed_step(step, rows={index: {"inner_step": 1} for index in range(len(step.rows))})
 
 
+def rounded_in_bfloat16() -> Step:
+    """In bfloat16 single tokens are off, as at the publication's turns."""
+    return beside_bfloat16(off=0.12, turns=0.073)
+
+
+def truncated_in_bfloat16() -> Step:
+    """In bfloat16 rounding decides which ids top-k keeps."""
+    return beside_bfloat16(off=0.12, truncated=True)
+
+
+def beside_bfloat16(off: float, turns: float = 0.002, *, truncated: bool = False) -> Step:
+    """Return a step in bfloat16 whose publication was compared; one token is off."""
+    step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    new_N = step.tokens["new_logprob"].clone()
+    new_N[step.tokens["policy_mask"].nonzero()[0]] += off
+    device = "cpu, torch.bfloat16"
+    compared = {
+        "rows": {"largest": 0.003, "tolerance": 0.2},
+        "turns": {"largest": turns, "truncated": truncated},
+    }
+    receipt = {"version": 0, "layers": {}, **compared}
+    facts = {
+        "null": {"logprob": 2e-3, "rounding": 1.2e-3},
+        "plain": {"device": device},
+        "publication": receipt,
+    }
+    return with_token_gradients(changed_step(step, new_logprob=new_N, facts=facts))
+
+
 RULE = Rule(
     code="RAT002",
     name="first-ratio-not-one",
@@ -272,5 +330,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(noisy, another_engine, later),
+    lookalikes=(noisy, another_engine, later, rounded_in_bfloat16, truncated_in_bfloat16),
 )

@@ -13,7 +13,8 @@ measurement, two thousandths of a nat, or forty times the trainer's difference f
 precision it is four times the mean change by random rounding.
 
 Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
-there the comparison is never proof. Log-probabilities of 0 of the only possible tokens.
+there the comparison is never proof. Log-probabilities of 0 of the only possible tokens. In a mixture of
+experts whose recorded routes are wrong (SMP012) the plain forward is not the sampler's, and nothing is proof.
 
 Fix: Compare the sampling parameters with the engine's settings: temperature, truncation, penalties, banned
 stops. Request log-probabilities after its processors. Check its weights (SMP002, SMP003) before its

@@ -15,15 +15,18 @@ rule tries other temperatures, truncations and penalties on any difference: if o
 token, the finding names it. In TRL the numbers come from torch's generator, whose state is saved before a
 generation: the draw is an exponential race between ids, and the check measures in nats how far the sampled
 one is behind the first. vLLM samples by such a race too, with a seed per request: audits run it again for a
-server and a trainer in float32 on a CPU, and answers that follow from the random numbers of another attempt
-of their group are named as exchanged. If draws agree no more often than by chance, the sampler has other
-random numbers, and the rule makes no claim, unless all ids are the likeliest ones, with a chance below 10⁻⁶:
-greedy decoding.
+server on a CPU that computes in the trainer's precision or in float32, and answers that follow from the
+random numbers of another attempt of their group are named as exchanged. If draws agree no more often than by
+chance, the sampler has other random numbers, and the rule makes no claim, unless all ids are the likeliest
+ones, with a chance below 10⁻⁶: greedy decoding.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
-whole is allowed, and in another precision than float32 four times the change of an interval's end (in TRL
-of a log-probability) by random rounding. A sampler with random numbers that are not known, as vLLM on a GPU:
-the check does not replay it, and bets on its draws (SMP007). On a GPU the comparison is never proof.
+whole is allowed, and in another precision than float32 four times the change of an interval's end (in a race
+of a log-probability) by random rounding, or four times the difference of vLLM's scores at its publication.
+There a race under top-k, top-p or min-p is not replayed, since rounding decides which ids they keep. A
+sampler with random numbers that are not known, as vLLM on a GPU: the check does not replay it, and bets on
+its draws (SMP007). On a GPU the comparison is never proof, nor in a mixture of experts along wrong routes
+(SMP012).
 
 Fix: Sample from the scored distribution: the same weights, the same temperature, the same truncation and
 penalties.
@@ -38,6 +41,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.forward_difference import MEAN_MULTIPLES, NULL_MULTIPLES
 from truing.doctor.oracle.draw_replay import TOLERANCE
+from truing.doctor.route_difference import are_routes_wrong
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
@@ -60,6 +64,7 @@ class Measured(NamedTuple):
     rounding: float | None  # largest change by random rounding, in the units of ``largest``; None in float32
     instead: str  # the setting that gives every token; "" without one
     device: str
+    other_routes: bool  # whether the distributions are of other experts than the sampler's
     row: int | None
     token: int
 
@@ -73,6 +78,8 @@ class Measured(NamedTuple):
     @property
     def sure(self) -> bool:
         """Return whether it is float32 on a CPU, or another precision with many misses."""
+        if self.other_routes:
+            return False
         if self.rounding is None:
             return self.device == "cpu"
         return self.device.startswith("cpu") and self.missed >= MANY * self.tokens
@@ -93,7 +100,7 @@ def measure(step: Step) -> Measured:
     itself = step.facts.get("plain", {}).get("itself", 0.0)
     null = step.facts.get("null", {}).get("logprob", itself)
     counts = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
-    about = replay.get("instead", ""), replay.get("device", "cpu")
+    about = replay.get("instead", ""), replay.get("device", "cpu"), are_routes_wrong(step)
     return Measured(*counts, null, replay.get("rounding"), *about, row, int(token))
 
 

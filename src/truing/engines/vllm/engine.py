@@ -38,8 +38,9 @@ class VllmEngine:
         self, recipe: Recipe, servers: Sequence[Server], context_length: int, folder: WeightsFolder
     ) -> None:
         self.cfg, self.servers, self.context_length = recipe.engine, servers, context_length
-        # in less than float32 rounding changes who wins
-        self.draws: Draws = "race" if servers[0].dtype == torch.float32 else "unknown"
+        # rounding changes who wins: it is measured in what the trainer computes in
+        alike = servers[0].dtype in (torch.float32, getattr(torch, recipe.model.dtype))
+        self.draws: Draws = "race" if alike else "unknown"
         self.version, self.weight_digest = 0, ""
         self._folder = folder  # of this engine alone, within engine.exchange
         self._prepared: Publication | None = None  # the newest

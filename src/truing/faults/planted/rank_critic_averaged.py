@@ -1,12 +1,16 @@
 """The critic's gradient is averaged over ranks, the policy's is summed."""
 
+from torch.distributed.fsdp import FSDPModule
+
 from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
     def shard_critic(critic, *args, **options):
         real(critic, *args, **options)
-        critic.set_gradient_divide_factor(2.0)
+        for part in critic.modules():  # in bfloat16 the head is sharded apart
+            if isinstance(part, FSDPModule):
+                part.set_gradient_divide_factor(2.0)
 
     return shard_critic
 

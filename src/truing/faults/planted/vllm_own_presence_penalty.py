@@ -18,5 +18,5 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.sampling:process_logits", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="presence or frequency penalty 0.45",
+    refusal="they are those of presence",
 )

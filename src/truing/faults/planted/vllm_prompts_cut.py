@@ -21,5 +21,5 @@ FAULT = Fault(
     plant=lambda: patched("truing.faults.fake_vllm.weights:HeldModel.prefill", _wrong),
     expected=("SMP011",),
     changes=VLLM_LORA,
-    refusal="only the turn after a prompt of 512 tokens differs, so the prompt is cut",
+    refusal="so the prompt is cut",
 )

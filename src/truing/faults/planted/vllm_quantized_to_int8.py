@@ -8,8 +8,9 @@ def _wrong(real):
     def read(folder):
         weights = real(folder)
         for name in [each for each in weights if "_proj" in each]:
-            scale = weights[name].abs().amax(1, keepdim=True) / 127
-            weights[name] = (weights[name] / scale).round() * scale
+            weight = weights[name].float()
+            scale = weight.abs().amax(1, keepdim=True) / 127
+            weights[name] = (weight / scale).round() * scale
         return weights
 
     return read

@@ -4,7 +4,7 @@ Raw log-probabilities, a temperature or a penalty of the server's own, shifted i
 adapter that decoding lacks and prompts that are cut show. ``turn_causes.py`` finds which of them it is.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import nn
@@ -16,6 +16,7 @@ from truing.engines.vllm.proof.turn_causes import (
     beginnings,
     distance,
     exchanged,
+    other_routes,
     turn_scores,
     without_routes,
 )
@@ -31,6 +32,9 @@ SAME = 1e-5
 
 ROUNDING_TIMES = 10
 """Multiples of the difference of scored rows, or of the change by random rounding, of a cause that fits."""
+
+LEFT = 0.25
+"""Share of the difference that a cause may leave: within a wide tolerance other causes fit nearly as well."""
 
 UNKNOWN = "no known setting gives them"
 
@@ -58,12 +62,14 @@ def compare_turns(
         lengths = {
             "tokens": sum(len(turn.token_ids) for _, turn in turns),
             "longest": max(len(request.prompt_ids) for request, _ in turns),
+            "truncated": params.truncates_support,
         }
         return {"largest": found, **lengths}
-    near = _rounding_here(policy, turns, params, tolerance, rounding)
+    most = min(tolerance, LEFT * found)
+    near = min(most, _rounding_here(policy, turns, params, tolerance, rounding))
     cause = _cause(policy, turns, params, near, uncached)
-    if cause == UNKNOWN and near < tolerance:
-        cause = _cause(policy, turns, params, tolerance, uncached)
+    if cause == UNKNOWN and near < most:
+        cause = _cause(policy, turns, params, most, uncached)
     raise PublicationError(
         f"the engine's log-probabilities are not those of the declared sampling parameters: {cause}",
         got=f"a difference of up to {found:.3g} nats",
@@ -97,8 +103,8 @@ def _cause(
     uncached: Callable[[], Sequence[Turn]],
 ) -> str:
     """Return why turns may have other log-probabilities."""
-    if exchanged(policy, turns, params) <= tolerance:
-        return "answers of two requests are exchanged"
+    if words := nearest(_swapped(policy, turns, params), tolerance):
+        return words
     short = [(request, turn) for request, turn in turns if len(request.prompt_ids) <= CACHED_LENGTH]
     if distance(policy, short, params) <= tolerance:
         return _cause_of_long(policy, turns, params, tolerance)
@@ -115,13 +121,22 @@ def _cause(
     return UNKNOWN
 
 
+def _swapped(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
+    """Yield answers and expert routes in other places: in bfloat16 both may be within the tolerance."""
+    yield exchanged(policy, turns, params), "answers of two requests are exchanged"
+    yield from other_routes(policy, turns, params)
+
+
 def _cause_of_long(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float) -> str:
     """Return why only the turn after a long prompt may have other log-probabilities."""
     long = [(request, turn) for request, turn in turns if len(request.prompt_ids) > CACHED_LENGTH]
-    # the few tokens of one turn tell parameters apart in float32 alone
+    # the few tokens of one turn tell parameters apart in float32 alone; those of all turns also if far off
     exact = tolerance <= TOLERANCE["float32"]
     if exact and (words := nearest(alternatives(policy, long, params), tolerance)):
         return f"after a long prompt {words}"
+    far = distance(policy, long, params) > ROUNDING_TIMES * tolerance
+    if far and (words := nearest(alternatives(policy, turns, params), tolerance)):
+        return words
     longest = max(len(request.prompt_ids) for request, _ in long)
     return (
         f"only the turn after a prompt of {longest} tokens differs, so the prompt is cut,"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truing.engines.vllm.proof.expected_responses import Expected, Responses
 from truing.engines.vllm.proof.layer_causes import Known, cause_of
+from truing.engines.vllm.proof.nearer_format import nearer_format
 from truing.engines.vllm.proof.probe_answer import ProbeAnswer
 from truing.engines.vllm.proof.wrong_layers import WrongLayers, layer_error
 from truing.errors import PublicationError
@@ -78,6 +79,7 @@ class Comparison:
         _check_proven(answer)
         _check_tied_head(answer.linear, expected, eps)
         receipt["linear"] = _compare_layers(answer.linear, expected.linear, eps, linear)
+        self._check_format()
         receipt["tables"] = _compare_layers(answer.tables, expected.linear, eps, linear)
         if expected.experts:
             _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
@@ -114,6 +116,22 @@ class Comparison:
             receipt["delta"] = _compare_layers(answer.delta, expected.delta, self._eps, delta)
         _check_foreign(answer.foreign)
         return receipt
+
+    def _check_format(self) -> None:
+        """Raise if layers within the bound have fewer bits than were published."""
+        if self.rounded is None or self.dtype is torch.float32:
+            return
+        rounded, found = self.rounded, self.answer.linear
+        words, names = nearer_format(
+            found, self.expected.linear, self._eps, lambda name: rounded(name).linear
+        )
+        if names:
+            raise PublicationError(
+                _wrong_layers(names, len(found), f"they are {words}"),
+                got=f"outputs of {', '.join(names[:3])} that are nearer to such weights",
+                expected="outputs that differ from the published weights' by rounding alone",
+                remedy=REMEDY,
+            )
 
     @property
     def _eps(self) -> float:
@@ -153,8 +171,7 @@ def _compare_layers(
         return {"layers": len(errors), "largest": round(errors.get(worst, 0.0), 3), "layer": worst}
     cause = cause_of(WrongLayers({name: found[name] for name in wrong}, expected, eps, bound), known)
     raise PublicationError(
-        f"the engine computes with other weights than were published in {len(wrong)} of {len(errors)} layers:"
-        f" {cause}",
+        _wrong_layers(wrong, len(errors), cause),
         got=f"an output of {wrong[0]} that differs by {errors[wrong[0]]:.3g} times its rounding"
         + (f"; also {', '.join(wrong[1:3])}" if wrong[1:] else ""),
         expected=f"at most {bound:g} times, in each layer",
@@ -171,6 +188,11 @@ def _check_proven(answer: ProbeAnswer) -> None:
             expected="a kernel that computes chosen experts of one worker",
             remedy="start the server with another --moe-backend, such as triton; docs/vllm.md",
         )
+
+
+def _wrong_layers(names: Sequence[str], layers: int, cause: str) -> str:
+    where = f"in {len(names)} of {layers} layers"
+    return f"the engine computes with other weights than were published {where}: {cause}"
 
 
 def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, eps: float) -> None:

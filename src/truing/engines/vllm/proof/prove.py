@@ -21,6 +21,7 @@ from truing.engines.vllm.completion_response import read_completion, read_prompt
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.proof.canary import OTHER_FORWARD, TOLERANCE, agreeing_share, compare_rows
 from truing.engines.vllm.proof.canary_turns import compare_turns, nearest
+from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
 from truing.engines.vllm.proof.number_formats import FORMATS
 from truing.engines.vllm.proof.probe import Comparison, Earlier, Rounded
@@ -150,6 +151,10 @@ def prove(
     if start:
         again = sample(series="again")
         compare_repeated(policy, turns, again, sampling_params, tolerance)
+        if publication.dtype is not torch.float32:  # there a cut prompt is beyond rounding
+            changed = [*publication.prompts, with_other_beginning(start.prompt)]
+            sampled = _sample_turns(generate, name, publication, changed, sampling_params)
+            compare_beginnings(policy, turns[-1], sampled[-1], sampling_params)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
     return receipt
 

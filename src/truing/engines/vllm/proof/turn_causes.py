@@ -66,7 +66,7 @@ def alternatives(policy: nn.Module, turns: Sequence[Turn], params: SamplingParam
     for shift in (1, -1):
         moved = [(request, replace(turn, token_ids=turn.token_ids - shift)) for request, turn in turns]
         yield distance(policy, moved, params), f"its ids are off by {shift:+d}"
-    yield from _other_routes(policy, turns, params)
+    yield from other_routes(policy, turns, params)
     if _in_vocabulary(policy, turns):
         yield from _other_numbers(policy, turns, params)
         logits = turn_logits(policy, _samples(turns, params), [turn.logprob for _, turn in turns])
@@ -118,7 +118,7 @@ def likeliest_ids(policy: nn.Module, turns: Sequence[Turn], params: SamplingPara
     return [bool((a - b <= 1e-6).all()) for a, b in zip(best, own, strict=True)]
 
 
-def _other_routes(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
+def other_routes(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
     """Yield what an engine may do wrong with the expert routes that it returns."""
     routed = [(request, turn, turn.routes) for request, turn in turns if turn.routes is not None]
     if len(routed) < len(turns):

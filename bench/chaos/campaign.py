@@ -14,6 +14,7 @@ from starts import NO_PLAN, first_start, resumed_start
 from variants import VARIANTS, ranks_of
 from write_points import FAILURES, Plan
 
+from truing.learner.checkpoint import find_newest
 from truing.record import RunReader
 
 AGAIN = 0.8
@@ -81,6 +82,10 @@ class Variant:
         for number in range(MAX_KILLS + 1):
             end = self._start(number, announced)
             self._count(end, number)
+            if number and not end.of_kind(
+                "undone"
+            ):  # it may have ended while it undid what no checkpoint has
+                announced = kept_by_checkpoint(self.run, announced)
             announced = _recorded(announced, end)
             if end.exit_code not in (KILLED, REFUSED) or end.hung:
                 break
@@ -149,6 +154,18 @@ class Variant:
             figures.violations.append(
                 f"{self.name}: exit code {end.exit_code} after {number} kills\n{end.printed[-2000:]}"
             )
+
+
+def kept_by_checkpoint(run: Path, announced: set[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Return the updates that a run resumes after: those of its newest checkpoint, and of stages before."""
+    newest = find_newest(run / "checkpoints")
+    if newest is None:
+        return set()
+    (stage, _, count), stages = newest.name.rpartition("-"), RunReader(run).recipe_table()["stages"]
+    earlier = stages[: stages.index(stage)]
+    return {
+        (name, step) for name, step in announced if name in earlier or (name == stage and step < int(count))
+    }
 
 
 def _recorded(announced: set[tuple[str, int]], end: End) -> set[tuple[str, int]]:

@@ -44,6 +44,18 @@ def test_a_process_is_killed_at_each_write(tmp_path, monkeypatch):
     assert ended(5, "full") == (1, [["full", "half a write"]])
 
 
+def test_a_run_that_is_killed_while_it_resumes_may_have_undone_what_no_checkpoint_has(tmp_path, monkeypatch):
+    """It cuts its record to the newest checkpoint before it says so."""
+    monkeypatch.syspath_prepend(CHAOS)
+    from campaign import kept_by_checkpoint
+
+    (tmp_path / "recipe.toml").write_text('stages = ["sft", "grpo"]\n')
+    announced = {("sft", 0), ("sft", 1), ("grpo", 0), ("grpo", 1)}
+    assert kept_by_checkpoint(tmp_path, announced) == set()
+    monkeypatch.setattr("campaign.find_newest", lambda folder: folder / "grpo-000001")
+    assert kept_by_checkpoint(tmp_path, announced) == {("sft", 0), ("sft", 1), ("grpo", 0)}
+
+
 @pytest.mark.integration
 def test_runs_that_are_killed_lose_nothing(tmp_path):
     """`make chaos` kills all kinds of runs, for minutes."""

@@ -118,7 +118,7 @@ class VllmEngine:
         self.version, self.weight_digest = publication.version, publication.weight_digest
         self._receipt = joint_receipt([{"engine": "vllm", "servers": 1, **each} for each in receipts])
         if before is not None and before.folder != publication.folder:
-            shutil.rmtree(before.folder)
+            shutil.rmtree(before.folder, ignore_errors=True)  # what stays is removed with the engine's folder
         return self._receipt
 
     def _loaded(self, server: Server) -> Receipt:

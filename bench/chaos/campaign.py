@@ -4,18 +4,21 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from forks import End, run_forked
 from starts import NO_PLAN, first_start, resumed_start
-from variants import VARIANTS, ranks_of
+from variants import VARIANTS, ranks_of, table_of
 from write_points import FAILURES, Plan
 
 from truing.learner.checkpoint import find_newest
 from truing.record import RunReader
+
+Updates = set[tuple[str, int]]
+"""Stages and steps."""
 
 AGAIN = 0.8
 """Probability that a resumed run is killed again."""
@@ -60,6 +63,7 @@ class Variant:
     def __init__(self, name: str, folder: Path, seed: int) -> None:
         self.name, self.folder = name, folder / name.replace(" ", "-")
         self.run, self.reference, self.log = (self.folder / each for each in ("run", "reference", "log"))
+        self.stages = table_of(name)["stages"]
         self.random, self.figures = random.Random(f"{seed} {name}"), Figures()
         self.folder.mkdir()
         self.writes, self.duration = 0, 0.0
@@ -85,8 +89,8 @@ class Variant:
             if number and not end.of_kind(
                 "undone"
             ):  # it may have ended while it undid what no checkpoint has
-                announced = kept_by_checkpoint(self.run, announced)
-            announced = _recorded(announced, end)
+                announced = kept_by_checkpoint(self.run, announced, self.stages)
+            announced = recorded(announced, end, self.stages)
             if end.exit_code not in (KILLED, REFUSED) or end.hung:
                 break
         self.figures.runs += 1
@@ -156,28 +160,30 @@ class Variant:
             )
 
 
-def kept_by_checkpoint(run: Path, announced: set[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Return the updates that a run resumes after: those of its newest checkpoint, and of stages before."""
+def kept_by_checkpoint(run: Path, announced: Updates, stages: Sequence[str]) -> Updates:
+    """Return the updates that a run resumes after: those of its newest checkpoint."""
     newest = find_newest(run / "checkpoints")
     if newest is None:
         return set()
-    (stage, _, count), stages = newest.name.rpartition("-"), RunReader(run).recipe_table()["stages"]
-    earlier = stages[: stages.index(stage)]
-    return {
-        (name, step) for name, step in announced if name in earlier or (name == stage and step < int(count))
-    }
+    stage, _, count = newest.name.rpartition("-")
+    return _before(announced, stage, int(count), stages)
 
 
-def _recorded(announced: set[tuple[str, int]], end: End) -> set[tuple[str, int]]:
+def recorded(announced: Updates, end: End, stages: Sequence[str]) -> Updates:
     """Return the updates that a run has said to be recorded and not undone since."""
-    recorded = set(announced)
+    known = set(announced)
     for kind, *place in end.messages:
         if kind == "step":
-            recorded.add(tuple(place))
+            known.add(tuple(place))
         elif kind == "undone":
-            stage, first = place
-            recorded = {each for each in recorded if each[0] != stage or each[1] < first}
-    return recorded
+            known = _before(known, *place, stages)
+    return known
+
+
+def _before(updates: Updates, stage: str, step: int, stages: Sequence[str]) -> Updates:
+    """Return the updates before one of a stage: the stages after it are undone with it."""
+    place = (stages.index(stage), step)
+    return {each for each in updates if (stages.index(each[0]), each[1]) < place}
 
 
 def campaign(folder: Path, names: list[str], seed: int) -> Iterator[Variant]:

@@ -44,16 +44,19 @@ def test_a_process_is_killed_at_each_write(tmp_path, monkeypatch):
     assert ended(5, "full") == (1, [["full", "half a write"]])
 
 
-def test_a_run_that_is_killed_while_it_resumes_may_have_undone_what_no_checkpoint_has(tmp_path, monkeypatch):
-    """It cuts its record to the newest checkpoint before it says so."""
+def test_what_a_resumed_run_undoes_is_not_lost(tmp_path, monkeypatch):
+    """It cuts its record to the newest checkpoint before it says so; stages after it are undone too."""
     monkeypatch.syspath_prepend(CHAOS)
-    from campaign import kept_by_checkpoint
+    from campaign import kept_by_checkpoint, recorded
+    from forks import End
 
-    (tmp_path / "recipe.toml").write_text('stages = ["sft", "grpo"]\n')
+    stages = ["sft", "grpo"]
     announced = {("sft", 0), ("sft", 1), ("grpo", 0), ("grpo", 1)}
-    assert kept_by_checkpoint(tmp_path, announced) == set()
+    assert kept_by_checkpoint(tmp_path, announced, stages) == set()
     monkeypatch.setattr("campaign.find_newest", lambda folder: folder / "grpo-000001")
-    assert kept_by_checkpoint(tmp_path, announced) == {("sft", 0), ("sft", 1), ("grpo", 0)}
+    assert kept_by_checkpoint(tmp_path, announced, stages) == announced - {("grpo", 1)}
+    end = End(-9, [["undone", "sft", 1], ["step", "sft", 1]])
+    assert recorded(announced, end, stages) == {("sft", 0), ("sft", 1)}
 
 
 @pytest.mark.integration

@@ -49,10 +49,11 @@ def rounding_unit(dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def random_rounding(model: nn.Module, seed: int) -> Iterator[None]:
+def random_rounding(model: nn.Module, seed: int, dtype: torch.dtype = torch.float64) -> Iterator[None]:
     """Within the block each output of a module without submodules is off by up to half of its last digit.
 
-    Gradients through it are off by as much. Torch's global random state is unchanged.
+    The digit is that of ``dtype`` if it is coarser than the output's. Gradients are off by as much. Torch's
+    global random state is unchanged.
     """
     generators: dict[torch.device, torch.Generator] = {}
 
@@ -63,7 +64,8 @@ def random_rounding(model: nn.Module, seed: int) -> Iterator[None]:
         if device not in generators:
             generators[device] = torch.Generator(device).manual_seed(seed)
         unit = torch.rand(output.shape, generator=generators[device], device=device)
-        return (output.float() * (1 + rounding_unit(output.dtype) * (unit - 0.5))).to(output.dtype)
+        last_digit = max(rounding_unit(output.dtype), torch.finfo(dtype).eps)
+        return (output.float() * (1 + last_digit * (unit - 0.5))).to(output.dtype)
 
     modules = [module for module in model.modules() if not any(module.children())]
     handles = [module.register_forward_hook(rounded) for module in modules]

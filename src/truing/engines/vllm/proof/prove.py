@@ -19,7 +19,13 @@ from truing.engines.base import Request
 from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
 from truing.engines.vllm.params import to_request, to_scoring
-from truing.engines.vllm.proof.canary import OTHER_FORWARD, TOLERANCE, agreeing_share, compare_rows
+from truing.engines.vllm.proof.canary import (
+    OTHER_FORWARD,
+    TOLERANCE,
+    agreeing_share,
+    compare_rows,
+    row_tolerance,
+)
 from truing.engines.vllm.proof.canary_turns import compare_turns, nearest
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
@@ -141,9 +147,10 @@ def prove(
     def otherwise() -> str:
         return nearest(other_prompts(policy, turns, sampling_params), tolerance) or OTHER_FORWARD
 
-    scores = publication.scores
+    scores, scored = publication.scores, found()
+    of_rows = row_tolerance(policy, rows, publication.dtype, scored - scores)
     receipt["rows"] = compare_rows(
-        found(), scores, publication.other_scores(), tolerance, found, share, otherwise
+        scored, scores, publication.other_scores(), of_rows, found, share, otherwise
     )
     uncached = partial(sample, cache_salt=uuid4().hex)
     rounding = receipt["rows"]["largest"]

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 from folders import ROOT
@@ -47,13 +48,16 @@ def test_a_process_is_killed_at_each_write(tmp_path, monkeypatch):
 def test_what_a_resumed_run_undoes_is_not_lost(tmp_path, monkeypatch):
     """It cuts its record to the newest checkpoint before it says so; stages after it are undone too."""
     monkeypatch.syspath_prepend(CHAOS)
-    from campaign import kept_by_checkpoint, recorded
     from forks import End
 
+    spec = spec_from_file_location("chaos_campaign", CHAOS / "campaign.py")  # tests/fuzz has a campaign too
+    campaign = module_from_spec(spec)
+    spec.loader.exec_module(campaign)
+    kept_by_checkpoint, recorded = campaign.kept_by_checkpoint, campaign.recorded
     stages = ["sft", "grpo"]
     announced = {("sft", 0), ("sft", 1), ("grpo", 0), ("grpo", 1)}
     assert kept_by_checkpoint(tmp_path, announced, stages) == set()
-    monkeypatch.setattr("campaign.find_newest", lambda folder: folder / "grpo-000001")
+    monkeypatch.setattr(campaign, "find_newest", lambda folder: folder / "grpo-000001")
     assert kept_by_checkpoint(tmp_path, announced, stages) == announced - {("grpo", 1)}
     end = End(-9, [["undone", "sft", 1], ["step", "sft", 1]])
     assert recorded(announced, end, stages) == {("sft", 0), ("sft", 1)}

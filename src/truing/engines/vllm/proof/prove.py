@@ -154,7 +154,7 @@ def prove(
     )
     uncached = partial(sample, cache_salt=uuid4().hex)
     rounding = receipt["rows"]["largest"]
-    receipt["turns"] = compare_turns(policy, turns, sampling_params, tolerance, uncached, rounding)
+    receipt["turns"] = compare_turns(policy, turns, sampling_params, of_rows, uncached, rounding)
     if start:
         again = sample(series="again")
         compare_repeated(policy, turns, again, sampling_params, tolerance)

@@ -4,6 +4,7 @@ import json
 
 import tomli_w
 from command import truing
+from conftest import PYTHON
 
 from truing.record import RunReader
 
@@ -38,3 +39,22 @@ def test_training_improves_a_task(smollm2, tmp_path):
     )
     assert all(receipt["rows"]["largest"] < 1e-3 for receipt in receipts)
     assert all(abs(row.metrics["mismatch/mean"]) < 1e-4 for row in steps if "mismatch/mean" in row.metrics)
+
+
+def test_in_bfloat16_a_server_is_proven_at_each_publication(tmp_path):
+    """Rounding moves fixed rows of unlikely tokens by more than by 0.2 nats."""
+    recipe = RECIPE | {
+        "stages": ["grpo"],
+        "model": {"name": "smollm2-135m", "dtype": "bfloat16"},
+        "engine": {"kind": "vllm", "python": PYTHON},
+        "grpo": {"steps": 2, "prompts_per_step": 2, "group_size": 4, "learning_rate": 3e-4},
+        "eval": {"tasks": 0},
+    }
+    (tmp_path / "sort.toml").write_text(tomli_w.dumps(recipe))
+    outcome = truing("train", tmp_path / "sort.toml", "--out", tmp_path / "run", "--json")
+    assert outcome.code == 0, outcome.err
+    run = RunReader(tmp_path / "run")
+    findings = [event.payload for event in run.events() if event.kind == "finding"]
+    assert [each for each in findings if each["verdict"] in ("PROVEN", "EVIDENCE")] == []
+    rows = [row.facts["publication"]["rows"] for row in run.steps()]
+    assert all(each["largest"] <= each["tolerance"] for each in rows)

@@ -26,7 +26,7 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.2, "float16": 0.05}
 """Nats by which two correct forwards may differ in the engine's dtype."""
 
 ROUNDING_TIMES = 4
-"""Multiples of the change of rows by random rounding, which varies by a factor of three between seeds."""
+"""Multiples of the change by random rounding, which varies by a factor of three between seeds."""
 
 MIXTURE_SHARE = 0.75
 """Share of tokens of a mixture that must agree in another dtype than float32."""
@@ -91,18 +91,26 @@ def row_scores(policy: nn.Module, rows: Sequence[Tensor]) -> Tensor:
     return torch.cat(sample_scores(policy, samples))
 
 
-def row_tolerance(policy: nn.Module, rows: Sequence[Tensor], dtype: torch.dtype, difference: Tensor) -> float:
-    """Return the nats by which rounding in the engine's dtype explains a difference of rows.
+def tolerance_of(
+    difference: float, dtype: torch.dtype, policy: nn.Module, scores: Callable[[], Tensor]
+) -> float:
+    """Return the nats that rounding explains in the engine's dtype.
 
-    Rows are of unlikely tokens: of log-probabilities of −20 a model of 135M loses 0.2 to 0.5 nats.
-    So a difference beyond the usual is compared with the change by random rounding.
+    A model of 135M loses 0.2 to 0.5 nats at log-probabilities of −20. So a difference beyond ``TOLERANCE`` is
+    compared with the change by random rounding.
+
+    Args:
+        difference: largest of the engine's log-probabilities from the trainer's, nats.
+        dtype: of the engine.
+        policy: computes ``scores``.
+        scores: returns the trainer's log-probabilities.
     """
     usual = TOLERANCE[str(dtype).removeprefix("torch.")]
-    if dtype is torch.float32 or largest(difference) <= usual:
+    if dtype is torch.float32 or difference <= usual:
         return usual
-    exact = row_scores(policy, rows)
+    exact = scores()
     with random_rounding(policy, seed=0, dtype=dtype):
-        return max(usual, ROUNDING_TIMES * largest(row_scores(policy, rows) - exact))
+        return max(usual, ROUNDING_TIMES * largest(scores() - exact))
 
 
 def compare_rows(

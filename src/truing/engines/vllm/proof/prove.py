@@ -24,7 +24,9 @@ from truing.engines.vllm.proof.canary import (
     TOLERANCE,
     agreeing_share,
     compare_rows,
-    row_tolerance,
+    largest,
+    row_scores,
+    tolerance_of,
 )
 from truing.engines.vllm.proof.canary_turns import compare_turns, nearest
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
@@ -33,7 +35,7 @@ from truing.engines.vllm.proof.number_formats import FORMATS
 from truing.engines.vllm.proof.probe import Comparison, Earlier, Rounded
 from truing.engines.vllm.proof.probe_answer import held_before, read_probe
 from truing.engines.vllm.proof.repeated_turns import compare_repeated
-from truing.engines.vllm.proof.turn_causes import Turn, other_prompts
+from truing.engines.vllm.proof.turn_causes import Turn, distance, other_prompts, turn_scores
 from truing.engines.vllm.publication import Publication
 from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
@@ -148,13 +150,17 @@ def prove(
         return nearest(other_prompts(policy, turns, sampling_params), tolerance) or OTHER_FORWARD
 
     scores, scored = publication.scores, found()
-    of_rows = row_tolerance(policy, rows, publication.dtype, scored - scores)
+    allowed = partial(tolerance_of, dtype=publication.dtype, policy=policy)
+    of_rows = allowed(largest(scored - scores, share), scores=lambda: row_scores(policy, rows))
     receipt["rows"] = compare_rows(
         scored, scores, publication.other_scores(), of_rows, found, share, otherwise
     )
     uncached = partial(sample, cache_salt=uuid4().hex)
     rounding = receipt["rows"]["largest"]
-    receipt["turns"] = compare_turns(policy, turns, sampling_params, of_rows, uncached, rounding)
+    of_turns = allowed(
+        distance(policy, turns, sampling_params), scores=lambda: turn_scores(policy, turns, sampling_params)
+    )
+    receipt["turns"] = compare_turns(policy, turns, sampling_params, of_turns, uncached, rounding)
     if start:
         again = sample(series="again")
         compare_repeated(policy, turns, again, sampling_params, tolerance)

@@ -27,8 +27,11 @@ ROOT = Path(__file__).parents[2]
 PEAKS = {"H100 80GB HBM3": 989.4e12, "H200": 989.4e12, "A100": 312e12}
 """Operations per second in bfloat16 without sparsity, as data sheets state them, by part of a card's name."""
 
-TRL_FORMS = ((128, False), (64, False), (32, False), (16, False), (16, True))
+TRL_FORMS = ((128, False), (64, False), (32, False), (16, False), (8, False), (16, True))
 """Rows of TRL's micro-batches and whether it recomputes activations, the fastest first."""
+
+FILLED = 0.95
+"""Share of a card's memory that tensors fill at most: the rest is of CUDA and of gaps between them."""
 
 PROMPT_TOKENS = {"gpu-0.6b": 1000, "gpu-0.6b-4k": 4000}
 
@@ -96,13 +99,22 @@ def card_memory() -> int:
 def trl_forms(case: Case, memory: int) -> list[tuple[int, bool]]:
     """Return the forms of TRL's side that may fit into the card's memory (bytes), the fastest first.
 
-    A layer saves at least its two inputs and four tables of its MLP for the backward pass, and no two rows
-    share a prompt.
+    No two rows share a prompt. The loss saves logits and their log-softmax in bfloat16.
     """
     config, tokens = SHAPES[case.model], PROMPT_TOKENS[case.name] + case.new_tokens
-    layer = 2 * (2 * config.hidden_size + 4 * config.intermediate_size)  # bytes of a token in bfloat16
-    row = tokens * layer * config.num_hidden_layers
-    return [(rows, recomputes) for rows, recomputes in TRL_FORMS if recomputes or rows * row < memory]
+    logits = 2 * 2 * case.new_tokens * config.vocab_size
+    row = tokens * config.num_hidden_layers * saved_by_layer(config) + logits
+    return [
+        (rows, recomputes) for rows, recomputes in TRL_FORMS if recomputes or rows * row < FILLED * memory
+    ]
+
+
+def saved_by_layer(config: Any) -> int:
+    """Return the bytes of a token that a layer of Qwen3 with LoRA in bfloat16 saves for the backward pass."""
+    queries, keys = (
+        config.head_dim * heads for heads in (config.num_attention_heads, config.num_key_value_heads)
+    )
+    return 18 * config.hidden_size + 8 * config.intermediate_size + 10 * queries + 8 * keys
 
 
 def shares(name: str, toy: bool) -> dict[str, Any]:

@@ -219,8 +219,8 @@ class ActiveRow:
 
 def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], sampling_params: SamplingParams) -> Tensor:
     """Sample one id per row with the sampling parameters; record it, its log-probability and its support."""
-    longest = max(len(row.ids) for row in rows)
-    table = [row.ids + [-1] * (longest - len(row.ids)) for row in rows]
+    longest = max(len(row.ids) for row in rows) if sampling_params.counts_generated else 0
+    table = [row.ids[:longest] + [-1] * (longest - len(row.ids)) for row in rows]
     generated = torch.tensor(table, dtype=torch.long, device=logits.device).view(len(rows), longest)
     allowed = [None if row.matcher is None else row.matcher.allowed_ids() for row in rows]
     logits = processed_logits(logits, sampling_params, generated, allowed_NV=_table(allowed, logits))

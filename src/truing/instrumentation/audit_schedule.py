@@ -24,6 +24,7 @@ from truing.models.digest import quick_sum
 from truing.models.lora import frozen_weights
 from truing.types.sample import Sample
 from truing.types.token import Origin
+from truing.utils.memory import is_out_of_memory, release_freed_memory
 
 BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
 """Shares of the budget: digests and one synced layer; the audit of sampled tokens; some rows by a plain
@@ -85,6 +86,7 @@ class AuditSchedule:
         self.base_digest = ""  # of the weights below the adapter
         self.audit_costs: dict[str, float] = {}  # of the current update
         self.pending_hook: RemovableHandle | None = None  # of the gradient check; waits for the optimizer
+        self.gradient_tokens = 0  # that the gradient check of the current update computes
         for facts in past_facts:
             self._count(facts.get("audit_cost", {}))
             self.base_digest = self.base_digest or facts.get("frozen", {}).get("declared", "")
@@ -137,12 +139,27 @@ class AuditSchedule:
                     session, learner, minibatch, update_index, facts
                 ),
             }
+            self.gradient_tokens = sum(map(len, ordered))  # until the check counts them
             for name in due:
-                facts.update(audits[name]())
-            costs = _costs(step_samples, ordered)
+                with self._out_of_memory(name, learner, facts):
+                    facts.update(audits[name]())
+            costs = _costs(step_samples, ordered) | {"gradient": self.gradient_tokens}
             self.audit_costs = {name: COST_PER_TOKEN[name] * costs[name] for name in due}
 
         return audit
+
+    @contextmanager
+    def _out_of_memory(self, name: str, learner: Learner, facts: dict[str, Any]) -> Iterator[None]:
+        """Go on without an audit whose memory runs out; add the fact ``not_audited``. Several ranks end."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if learner.ranks.size > 1 or not is_out_of_memory(error):
+                raise
+            facts.setdefault("not_audited", []).append(name)
+        else:
+            return
+        release_freed_memory()  # after the error, whose frames hold tensors
 
     def _weights(self, cross_check: CrossCheck, learner: Learner) -> dict[str, Any]:
         """Return facts on weights that must not change, and on the sampler's weights."""
@@ -163,7 +180,9 @@ class AuditSchedule:
     ) -> dict[str, Any]:
         """Start the check of the gradient sum; not with dropout, which is random."""
         if not (session.recipe.lora and session.recipe.lora.dropout > 0):
-            self.pending_hook = check_gradient_sum(learner, minibatch, update_index, facts)
+            self.pending_hook, self.gradient_tokens = check_gradient_sum(
+                learner, minibatch, update_index, facts
+            )
         return {}
 
     def _draws(
@@ -187,12 +206,11 @@ class AuditSchedule:
 
 
 def _costs(step_samples: StepSamples, minibatch: Sequence[Sample]) -> dict[str, float]:
-    """Return the tokens that each kind of audit computes; for weights, one audit."""
+    """Return the tokens that each kind of audit but ``gradient`` computes; for weights, one audit."""
     rows = [*step_samples.samples, *step_samples.untrained]
     sampled = [len(row) for row in rows if (row.origin == Origin.SAMPLED).any()]
     return {
         "weights": 1.0,
         "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,
         "rows": float(sum(map(len, rows_to_check(minibatch)))),
-        "gradient": float(sum(map(len, minibatch))),
     }

@@ -1,12 +1,12 @@
 """Check that the optimizer's gradient is the sum over the rows of the update.
 
-Before the update, the trainer's own loss runs backward on a few rows at a time; later the optimizer's
+Before the update, the trainer's own loss runs backward on smaller micro-batches; later the optimizer's
 gradient is compared with their sum. A gradient that is lost, counted twice, cleared or negated on its way to
 the optimizer shows as a difference.
 """
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -22,6 +22,7 @@ from truing.learner.optimizer import gradient_norm
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
+from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import computed_precision, score
 from truing.models.lora import training_mode
@@ -30,13 +31,13 @@ from truing.types.sample import Sample
 MIN_GRADIENT_MASS = 1e-3
 """Least Σ |gradient| (1 − p) over tokens for which missing gradients are tested."""
 
-MAX_TOKENS, MAX_ROWS = 512, 4
-"""Tokens of rows per backward pass; and rows that test for missing gradients."""
+MAX_ROWS = 4
+"""Rows that test for missing gradients."""
 
 
 def check_gradient_sum(
     learner: Learner, minibatch: Sequence[Sample], update_index: int, facts: dict[str, Any]
-) -> RemovableHandle:
+) -> tuple[RemovableHandle, int]:
     """Sum the rows' gradients now; a hook adds the fact ``row_gradients`` when the optimizer steps.
 
     The recipe declares no dropout: without any, its noise is neither in the sum nor in what rounding changes.
@@ -48,13 +49,14 @@ def check_gradient_sum(
         facts: of the step.
 
     Returns:
-        The handle of the hook.
+        The handle of the hook, and the tokens that were computed.
     """
     learner.model.eval()
     try:
-        fact, expected_P = _gradient_sum(learner, minibatch, update_index)
+        fact, expected_P, tokens = _gradient_sum(learner, minibatch, update_index)
     finally:
         training_mode(learner.model)
+        learner.optimizer.zero_grad(set_to_none=True)
     expected = [expected_P]
 
     def compare(*_: object) -> None:
@@ -63,22 +65,29 @@ def check_gradient_sum(
                 expected.pop(), flat_gradient(learner.parameters, update_index)
             )
 
-    return learner.optimizer.register_step_pre_hook(compare)
+    return learner.optimizer.register_step_pre_hook(compare), tokens
 
 
 def _gradient_sum(
     learner: Learner, minibatch: Sequence[Sample], update_index: int
-) -> tuple[dict[str, Any], Tensor]:
-    """Return facts on the sum of the rows' gradients, and the sum of this update's weights: [P] float64."""
+) -> tuple[dict[str, Any], Tensor, int]:
+    """Return facts on the sum of the rows' gradients, the sum of this update's weights, and tokens computed.
+
+    The sum is [P] float64.
+    """
+    terms = learner.algorithm.terms(learner.setting)
+    trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
+    as_trained = list(learner.memory_budget.micro_batches(learner.model, trained))
+    smaller = _smaller(learner, as_trained)
     rows = Trace(0, list(minibatch))
     device, rounded_P = computed_precision(learner.model), None
     if is_coarse(device):
         with random_rounding(learner.model, update_index):
             # in the trainer's micro-batches: where rows share a prefix they share its rounding too
-            _add_gradients(learner, minibatch, Trace(0, list(minibatch)), max_tokens=sys.maxsize)
+            _add_gradients(learner, minibatch, as_trained, Trace(0, list(minibatch)))
         rounded_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
         learner.optimizer.zero_grad(set_to_none=True)
-    _add_gradients(learner, minibatch, rows)
+    _add_gradients(learner, minibatch, smaller, rows)
     norm = float(gradient_norm(learner.parameters)) / learner.ranks.size
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
     expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
@@ -105,19 +114,25 @@ def _gradient_sum(
             token_gradient_K,
             _rounded_logprobs(learner, tested, rows),
         )
-    return fact, expected_P
+    computed = [*smaller, *(as_trained if rounded_P is not None else [])]
+    return fact, expected_P, sum(micro.tokens for micro in computed)
+
+
+def _smaller(learner: Learner, micro_batches: Sequence[MicroBatch]) -> list[MicroBatch]:
+    """Split the rows of micro-batches anew, into at most half of the largest's tokens or one row each."""
+    rows = [row for micro in micro_batches for row in micro.samples]
+    most = max((micro.tokens for micro in micro_batches), default=0) // 2
+    return list(replace(learner.memory_budget, most=most).micro_batches(learner.model, rows))
 
 
 def _add_gradients(
-    learner: Learner, minibatch: Sequence[Sample], rows: Trace, max_tokens: int = MAX_TOKENS
+    learner: Learner, minibatch: Sequence[Sample], micro_batches: Sequence[MicroBatch], rows: Trace
 ) -> None:
-    """Run the trainer's own loss backward, on a few rows of a minibatch at a time."""
+    """Run the trainer's own loss of a minibatch backward on these micro-batches of it."""
     terms = learner.algorithm.terms(learner.setting)
     terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
-    trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
-    for batch in _row_batches(trained, max_tokens):
-        for micro in learner.memory_budget.micro_batches(learner.model, batch):
-            backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
+    for micro in micro_batches:
+        backward(learner, micro, terms_with_denominator, rows, "the doctor's audit")
 
 
 def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, test_missing: bool) -> dict[str, Any]:
@@ -217,18 +232,6 @@ def gradient_mass(token_gradient_N: Tensor, logprob_N: Tensor) -> dict[str, floa
     size_N = token_gradient_N.nan_to_num().abs()
     free_N = -torch.expm1(logprob_N.nan_to_num().clamp(max=0.0))
     return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
-
-
-def _row_batches(rows: Sequence[Sample], max_tokens: int) -> Iterator[list[Sample]]:
-    """Split rows, in order, into batches of at most ``max_tokens`` tokens, or of one row."""
-    batch: list[Sample] = []
-    for row in rows:
-        if batch and sum(map(len, batch)) + len(row) > max_tokens:
-            yield batch
-            batch = []
-        batch.append(row)
-    if batch:
-        yield batch
 
 
 def flat_gradient(parameters: Mapping[str, Tensor], update_index: int) -> Tensor:

@@ -104,5 +104,8 @@ class UpdateDoctor:
             kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
             self.event_log.log(kind, **finding_event(finding))
             self.audit_schedule.requested |= finding.code.startswith(AUDITED_FAMILIES)
+        for name in evidence.facts.get("not_audited", ()):
+            text = f"memory ran out in the audit {name!r}, which is left out here: lower optimizer.memory"
+            self.event_log.log("incident", what="memory", stage=stage, step=step, text=text)
         for text in self.live_doctor.rule_failures():
             self.event_log.log("incident", what="rule", stage=stage, step=step, text=text)

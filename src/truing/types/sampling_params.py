@@ -46,6 +46,12 @@ class SamplingParams:
         """Whether sampling drops tokens from the support, which must then be recorded."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
+    @property
+    def counts_generated(self) -> bool:
+        """Whether the ids generated so far in a turn change what is sampled, other than through the model."""
+        penalties = self.presence_penalty, self.frequency_penalty, self.repetition_penalty
+        return penalties != (0, 0, 1) or bool(self.min_new_tokens and self.stop_ids)
+
     def max_prompt_length(self, context_length: int) -> int:
         """Return the largest prompt length, tokens, in a context of ``context_length``; at least 1."""
         if self.max_new_tokens >= context_length:

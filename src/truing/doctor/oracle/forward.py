@@ -1,6 +1,7 @@
 """A second computation of log-probabilities: row by row, without padding or tree."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -53,10 +54,9 @@ def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
 def _process_logits(logits_V: Tensor, sampling_params: SamplingParams, earlier_ids: Sequence[int]) -> Tensor:
     """Apply penalties on the turn's earlier ids, the ban of early stops, and the temperature."""
     change_V, scores_V = torch.zeros_like(logits_V), logits_V
-    for i in sorted(set(earlier_ids)):
-        change_V[i] = (
-            sampling_params.presence_penalty + sampling_params.frequency_penalty * earlier_ids.count(i)
-        )
+    if sampling_params.presence_penalty or sampling_params.frequency_penalty:
+        for i, count in Counter(earlier_ids).items():
+            change_V[i] = sampling_params.presence_penalty + sampling_params.frequency_penalty * count
     if sampling_params.repetition_penalty != 1 and earlier_ids:
         seen_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
         seen_V[list(set(earlier_ids))] = True

@@ -43,15 +43,19 @@ def _rollout(
     step: Step, rows: list[Row], where: list[range], chosen_N: Tensor, cost_N: Tensor
 ) -> RolloutReward:
     """Place turn rewards at the ends of turns, and the rest at the last chosen token."""
-    tokens = [t for places in where for t in places if chosen_N[t]]
+    tokens = [
+        places.start + t
+        for places in where
+        for t in chosen_N[places.start : places.stop].nonzero()[:, 0].tolist()
+    ]
     at = {t: k for k, t in enumerate(tokens)}
-    rewards = [-float(cost_N[t]) for t in tokens]
+    rewards = (-cost_N[tokens]).tolist()
     left = shaped_reward(step, rows)
     turns: list[tuple[range, float]] = []
     for row, places in zip(rows, where, strict=True):
         for turn in row.turns:
             span = range(places.start + turn.start, places.start + turn.end)
-            costs = sum(float(cost_N[t]) for t in span)
+            costs = math.fsum(cost_N[span.start : span.stop].tolist())
             turns.append((span, turn.reward - costs))
             if not math.isnan(turn.reward) and tokens:
                 before = [at[t] for t in tokens if t < span.stop]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from truing.distributed.sharding import computing_device, computing_dtype
 
@@ -48,6 +49,26 @@ def rounding_unit(dtype: torch.dtype) -> float:
     return MATMUL_ROUNDING.get(torch.get_float32_matmul_precision(), finest)
 
 
+class _Rounded(torch.autograd.Function):
+    """A tensor and its gradient, each off by up to half of a last digit. No tensor is saved for it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, last_digit: float, generator: torch.Generator) -> Tensor:  # type: ignore[override]
+        ctx.last_digit, ctx.generator = last_digit, generator
+        return _rounded(x, last_digit, generator)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        return _rounded(grad, ctx.last_digit, ctx.generator), None, None
+
+
+def _rounded(x: Tensor, last_digit: float, generator: torch.Generator) -> Tensor:
+    """Return x (1 + d), d uniform in ± half of the last digit, in the dtype of x."""
+    factor = torch.rand(x.shape, generator=generator, device=x.device)
+    return factor.sub_(0.5).mul_(last_digit).add_(1).mul_(x).to(x.dtype)
+
+
 @contextmanager
 def random_rounding(model: nn.Module, seed: int, dtype: torch.dtype = torch.float64) -> Iterator[None]:
     """Within the block each output of a module without submodules is off by up to half of its last digit.
@@ -63,9 +84,8 @@ def random_rounding(model: nn.Module, seed: int, dtype: torch.dtype = torch.floa
         device = output.device
         if device not in generators:
             generators[device] = torch.Generator(device).manual_seed(seed)
-        unit = torch.rand(output.shape, generator=generators[device], device=device)
         last_digit = max(rounding_unit(output.dtype), torch.finfo(dtype).eps)
-        return (output.float() * (1 + last_digit * (unit - 0.5))).to(output.dtype)
+        return _Rounded.apply(output, last_digit, generators[device])
 
     modules = [module for module in model.modules() if not any(module.children())]
     handles = [module.register_forward_hook(rounded) for module in modules]

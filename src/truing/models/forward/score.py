@@ -174,15 +174,17 @@ def _logits_transform(
 ) -> Callable[[Tensor, slice], Tensor]:
     """Return a function from raw logits of a slice of the tokens to the logits they were sampled from."""
     places = list(zip(sample_N.tolist(), token_N.tolist(), strict=True))
+    no_ids = torch.empty(0, dtype=torch.long)
 
     def transform(logits_NV: Tensor, part: slice) -> Tensor:
         here, device = places[part], logits_NV.device
-        generated = pad_histories([_generated(samples[b], t) for b, t in here]).to(device)
+        counted = sampling_params.counts_generated
+        generated = pad_histories([_generated(samples[b], t) if counted else no_ids for b, t in here])
         support = None
         if any(samples[b].support is not None for b, _ in here) or sampling_params.truncates_support:
             supports = [_support(samples[b], t) for b, t in here]
             support = support_mask(supports, logits_NV.shape[1]).to(device)
-        return processed_logits(logits_NV, sampling_params, generated, support_NV=support)
+        return processed_logits(logits_NV, sampling_params, generated.to(device), support_NV=support)
 
     return transform
 

@@ -31,6 +31,9 @@ UNSUPPORTED = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
 KERNEL: Any = {"BACKEND": "TRITON"}
 """FlexAttention's kernel for any length: the one for fewer than 128 queries does not compile for all."""
 
+MASK_TOKENS = 256
+"""The fewest tokens of a mask for FlexAttention: two blocks."""
+
 Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """index, query [1, heads, L, D], key and value [1, key heads, L, D], scale → output, like query.
 
@@ -106,20 +109,35 @@ def segment_attention(tree: TokenTree) -> Attention:
 
 def flex_attention(tree: TokenTree, device: torch.device) -> Attention:
     """Return the attention along a tree by FlexAttention, under the tree as a mask."""
-    mask = block_mask(tree, device)
-    return lambda _, q, k, v, scale: _compiled_flex()(
-        q, k, v, block_mask=mask, scale=scale, enable_gqa=True, kernel_options=KERNEL
-    )
+    mask, size = block_mask(tree, device), len(tree.ends_L)
+    more = mask.shape[-1] - size
+
+    def attend(_: int, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        padded = (nn.functional.pad(each, (0, 0, 0, more)) for each in (q, k, v))
+        out = _compiled_flex()(*padded, block_mask=mask, scale=scale, enable_gqa=True, kernel_options=KERNEL)
+        return out[:, :, :size]
+
+    return attend
 
 
 def block_mask(tree: TokenTree, device: torch.device) -> flex.BlockMask:
-    """Return the tree as a mask for FlexAttention."""
-    ends, size = tree.ends_L.to(device), len(tree.ends_L)
+    """Return the tree as a mask for FlexAttention; a small tree is padded by tokens that see themselves.
+
+    A mask of a single block would be compiled anew, which takes seconds.
+    """
+    size = max(len(tree.ends_L), MASK_TOKENS)
+    ends = torch.cat([tree.ends_L, torch.arange(len(tree.ends_L), size) + 1]).to(device)
 
     def sees(_batch: Tensor, _head: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (k <= q) & (q < ends[k])
 
-    return flex.create_block_mask(sees, None, None, size, size, device=device.type)
+    mask = flex.create_block_mask(sees, None, None, size, size, device=device.type)
+    for name, table in vars(mask).items():
+        if isinstance(table, Tensor):
+            blocks = [2] if name.endswith("num_blocks") else [2, 3]
+            torch._dynamo.maybe_mark_dynamic(table, blocks)
+    torch._dynamo.maybe_mark_dynamic(ends, 0)
+    return mask
 
 
 @cache

@@ -1,0 +1,56 @@
+"""Audits need no more memory than the update, and a run goes on without one whose memory runs out."""
+
+import pytest
+import torch
+
+import truing
+from truing.instrumentation import audit_schedule, gradient_sum_check
+from truing.record import RunReader
+
+
+def test_a_run_goes_on_without_an_audit_whose_memory_runs_out(mini, tmp_path, monkeypatch):
+    def fails(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 534.00 MiB.")
+
+    monkeypatch.setattr(audit_schedule, "check_gradient_sum", fails)
+    run = truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None).run
+    reader = RunReader(run)
+    first = reader.steps()[0]
+    assert first.facts["not_audited"] == ["gradient"]
+    assert "row_gradients" not in first.facts
+    assert "plain" in first.facts  # the other audits ran
+    assert first.facts["audit_cost"]["gradient"] > 0  # as costly as if it had ended: not tried at each update
+    texts = [event.payload["text"] for event in reader.events() if event.kind == "incident"]
+    assert (
+        texts[0] == "memory ran out in the audit 'gradient', which is left out here: lower optimizer.memory"
+    )
+
+
+def test_an_audit_that_fails_otherwise_ends_the_run(mini, tmp_path, monkeypatch):
+    def fails(*_):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(audit_schedule, "check_gradient_sum", fails)
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None)
+
+
+def test_gradients_are_summed_over_smaller_micro_batches(mini, tmp_path, monkeypatch):
+    """They have at most half of the trainer's tokens, or one row: another split than the trainer's."""
+    real, splits = gradient_sum_check._smaller, []
+
+    def watched(learner, micro_batches):
+        splits.append((micro_batches, real(learner, micro_batches)))
+        return splits[-1][1]
+
+    monkeypatch.setattr(gradient_sum_check, "_smaller", watched)
+    truing.train(mini(), out=tmp_path / "run", on_event=lambda *_: None)
+    with_gradient = [split for split in splits if split[0]]
+    assert with_gradient
+    for trained, audited in with_gradient:
+        most = max(micro.tokens for micro in trained) // 2
+        assert all(micro.tokens <= most or len(micro.samples) == 1 for micro in audited)
+        one, other = (
+            sorted(row.sample_id for micro in split for row in micro.samples) for split in (trained, audited)
+        )
+        assert one == other

@@ -47,6 +47,30 @@ def stage_rounding(step: Step) -> float | None:
     )
 
 
+EXACT = 1e-3
+"""Nats, the tolerance of a publication in float32."""
+
+
+def is_exact(facts: Mapping[str, Any]) -> bool:
+    """Return whether a dense engine's publication was proven in float32."""
+    receipt = facts.get("publication", {})
+    dense = "experts" not in receipt.get("layers", {})
+    return dense and receipt.get("rows", {}).get("tolerance") == EXACT
+
+
+def coarse_tolerance(step: Step) -> float | None:
+    """Return the nats that rounding explains in another precision beside a dense engine; None if unknown.
+
+    With top-k, top-p or min-p rounding decides which ids are possible, and a bound is not known.
+    """
+    receipt, rounding = step.facts.get("publication", {}), stage_rounding(step)
+    turns = receipt.get("turns", {})
+    if "experts" in receipt.get("layers", {}) or turns.get("truncated", True) or rounding is None:
+        return None
+    engine = max(receipt["rows"]["largest"], turns["largest"])
+    return max(ROUNDING_MULTIPLES * rounding, ENGINE_MULTIPLES * engine)
+
+
 def tolerance(rounding: float | None, itself: float | None, floor: float) -> float | None:
     """Return the tolerance, nats; None without a measurement.
 

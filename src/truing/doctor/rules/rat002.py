@@ -39,13 +39,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from truing.doctor.difference_pattern import Pattern, pattern_of
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.rounding_tolerance import (
-    ENGINE_MULTIPLES,
-    ROUNDING_MULTIPLES,
+    coarse_tolerance,
     engine_tolerance,
-    stage_rounding,
+    is_exact,
     tolerance,
     typical,
 )
@@ -62,8 +62,8 @@ MEDIAN, K3 = 0.05, 0.01
 FLOOR, APART = 1e-3, 1e-2
 """Nats, and nats from a plain forward in float32; both without a measured rounding of a plain forward."""
 
-EXACT, FAR = 1e-3, 1000
-"""Nats, the tolerance of a publication in float32; and multiples of rounding that no token reaches."""
+FAR = 1000
+"""Multiples of rounding that no token reaches."""
 
 
 class Measured(NamedTuple):
@@ -73,13 +73,7 @@ class Measured(NamedTuple):
     median: float
     largest: float
     k3: float
-    lower: float  # share of differing tokens with the trainer's number lower
-    slope: float  # trainer's ≈ slope · sampler's
-    explained: float  # share of the squared difference that this slope explains
-    shift: int  # tokens, the best fit of the two
-    left: float  # share of the mean difference left by the best shift
-    worst_rows: int  # rows with nine tenths of the difference
-    rows: int
+    pattern: Pattern
     null: float | None  # nats, the trainer from itself, on a CPU
     plain: float | None  # nats, the farther of the two from a plain forward, on a CPU
     rounding: float | None  # nats, a plain forward from itself, on a CPU
@@ -92,64 +86,27 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare sampler and trainer, at all tokens of the first inner step."""
     sampler_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
-    difference_N = torch.where(_first(step), new_N - sampler_N, torch.nan)
+    first_N = _first(step)
+    difference_N = torch.where(first_N, new_N - sampler_N, torch.nan)
     apart_n = difference_N[~difference_N.isnan()]
-    if not len(
-        apart_n
-    ):  # the record has later updates of the step: the trainer's metrics of the first remain
-        metrics = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
-        return Measured(
-            0,
-            math.nan,
-            *metrics,
-            0.5,
-            1.0,
-            0.0,
-            0,
-            1.0,
-            0,
-            0,
-            *normal(step),
-            engine_tolerance(step.facts),
-            _is_exact(step),
-            _coarse(step),
-            places(step, difference_N > 0),
-        )
+    median, largest, k3, where_N = math.nan, 0.0, 0.0, difference_N > 0
+    if len(apart_n):
+        median, largest = float(apart_n.abs().median()), float(apart_n.abs().max())
+        k3, where_N = float((torch.expm1(apart_n) - apart_n).mean()), difference_N.abs() == largest
+    else:  # the record has later updates of the step: the trainer's metrics of the first remain
+        largest, k3 = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
     return Measured(
         len(apart_n),
-        float(apart_n.abs().median()),
-        float(apart_n.abs().max()),
-        float((torch.expm1(apart_n) - apart_n).mean()),
-        float((apart_n < 0).sum() / (apart_n != 0).sum().clamp(min=1)),
-        *_slope(sampler_N[~difference_N.isnan()], apart_n),
-        *_shift(step, sampler_N, new_N, difference_N),
-        *_rows(step, difference_N),
+        median,
+        largest,
+        k3,
+        pattern_of(step, sampler_N, new_N, first_N),
         *normal(step),
         engine_tolerance(step.facts),
-        _is_exact(step),
-        _coarse(step),
-        places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
+        is_exact(step.facts),
+        coarse_tolerance(step),
+        places(step, where_N, len(apart_n) or None),
     )
-
-
-def _is_exact(step: Step) -> bool:
-    """Return whether a dense engine's publication was proven in float32."""
-    receipt = step.facts.get("publication", {})
-    dense = "experts" not in receipt.get("layers", {})
-    return dense and receipt.get("rows", {}).get("tolerance") == EXACT
-
-
-def _coarse(step: Step) -> float | None:
-    """Return the nats that rounding explains in another precision beside a dense engine; None if unknown.
-
-    With top-k, top-p or min-p rounding decides which ids are possible, and a bound is not known.
-    """
-    receipt, rounding = step.facts.get("publication", {}), stage_rounding(step)
-    turns = receipt.get("turns", {})
-    if "experts" in receipt.get("layers", {}) or turns.get("truncated", True) or rounding is None:
-        return None
-    engine = max(receipt["rows"]["largest"], turns["largest"])
-    return max(ROUNDING_MULTIPLES * rounding, ENGINE_MULTIPLES * engine)
 
 
 def _first(step: Step) -> Tensor:
@@ -159,36 +116,6 @@ def _first(step: Step) -> Tensor:
         step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
     )
     return sampled_N & (inner_N == 0)
-
-
-def _slope(sampler_n: Tensor, apart_n: Tensor) -> tuple[float, float]:
-    """Return the slope of trainer's by sampler's through 0, and the explained share of the difference."""
-    square = float(sampler_n.square().sum())
-    slope = 1 + float((sampler_n * apart_n).sum()) / square if square else 1.0
-    left, whole = (apart_n - (slope - 1) * sampler_n).square().sum(), apart_n.square().sum()
-    return slope, 1 - float(left / whole) if whole else 0.0
-
-
-def _shift(step: Step, sampler_N: Tensor, new_N: Tensor, difference_N: Tensor) -> tuple[int, float]:
-    """Return the shift in tokens of the best fit, and the share of the mean difference left there."""
-    means = {0: float(difference_N.abs().nanmean())}
-    for shift in (-2, -1, 1, 2):
-        moved_N = torch.roll(new_N, -shift) - sampler_N
-        same_row_N = torch.roll(step.row_of_token, -shift) == step.row_of_token
-        moved_n = moved_N[same_row_N & ~difference_N.isnan() & ~moved_N.isnan()]
-        if len(moved_n) >= 32:
-            means[shift] = float(moved_n.abs().mean())
-    best = min(means, key=lambda shift: means[shift])
-    return best, means[best] / means[0] if means[0] else 1.0
-
-
-def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
-    """Return the number of rows with nine tenths of the difference, and of all rows."""
-    zero_B = torch.zeros(len(step.rows), dtype=torch.float64)
-    sum_B = zero_B.index_add(0, step.row_of_token, difference_N.abs().nan_to_num())
-    compared = int((zero_B.index_add(0, step.row_of_token, (~difference_N.isnan()).double()) > 0).sum())
-    share_B = sum_B.sort(descending=True).values.cumsum(0) / sum_B.sum().clamp(min=1e-30)
-    return int((share_B < 0.9).sum()) + 1, compared
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
@@ -218,7 +145,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"before the first update trainer and sampler differ by up to {measured.largest:.3g} nats"
-            f" (k3 {measured.k3:.2g}){_pattern(measured)}",
+            f" (k3 {measured.k3:.2g}){measured.pattern.text}",
             got=f"median {measured.median:.2g} nats over {with_count(measured.tokens, 'token')}"
             if measured.tokens
             else "",
@@ -226,31 +153,6 @@ def judge(measured: Measured) -> Iterator[Claim]:
             **measured.worst.claim_fields,
             specificity=1.5,
         )
-
-
-def _pattern(measured: Measured) -> str:
-    """Return the pattern of the difference, as text."""
-    if measured.tokens < 32:
-        return ""
-    if measured.shift and measured.left < 0.2:
-        return (
-            f"; they fit {abs(measured.shift)} tokens {'later' if measured.shift > 0 else 'earlier'}: a shift"
-        )
-    if measured.worst_rows <= 0.2 * measured.rows:
-        return (
-            f"; {measured.worst_rows} of {measured.rows} rows have nearly all of it: a fault of rows,"
-            " not of tokens"
-        )
-    if measured.explained > 0.8 and abs(measured.slope - 1) > 0.02:
-        return f"; one is {measured.slope:.2f} times the other, as with two temperatures"
-    if measured.lower > 0.95:
-        return (
-            "; the trainer's is lower nearly everywhere: it counts more ids than the sampler, or lacks"
-            " a part of the context"
-        )
-    if measured.lower < 0.05:
-        return "; the trainer's is higher nearly everywhere: it counts fewer ids than the sampler"
-    return ""
 
 
 def example() -> Step:

@@ -5,7 +5,7 @@ import torch
 from architectures import tiny_config, tiny_model
 
 from truing.engines.local.merge_adapter import sampler_copy, sync_weights
-from truing.instrumentation.cross_check import _sync_facts
+from truing.instrumentation.sync_check import sync_facts
 from truing.models.lora import add_lora, trainable_parameters
 
 
@@ -21,7 +21,7 @@ def test_the_sampler_holds_each_layer_with_its_adapter(model_type, recipe):
     sampler = sampler_copy(policy)
     sync_weights(policy, sampler)
     for update in range(4):
-        facts = _sync_facts(policy, sampler, declared, update)
+        facts = sync_facts(policy, sampler, declared, update)
         assert facts["largest"] < 1e-5
-        facts = _sync_facts(policy, sampler, recipe(lora={"rank": 4, "alpha": 12.0}), update)
+        facts = sync_facts(policy, sampler, recipe(lora={"rank": 4, "alpha": 12.0}), update)
         assert facts["largest"] > 0.1

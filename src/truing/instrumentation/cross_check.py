@@ -3,37 +3,33 @@
 It runs before the update and changes no weight, no RNG state and no optimizer state.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from truing.config import Recipe
-from truing.distributed.sharded_tensors import whole
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.doctor.oracle.nf4 import nf4_weight
 from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
 from truing.doctor.truing_run import setup_of, step_of
 from truing.engines.local.engine import LocalEngine
 from truing.instrumentation.forward_check import plain_facts, rounding_fact, row_logits
 from truing.instrumentation.gradient_sum_check import compare_gradients, flat_gradient
 from truing.instrumentation.route_check import route_facts
+from truing.instrumentation.sync_check import sync_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
-from truing.models.adapter_config import declared_scale
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
-from truing.models.forward.score import causal_model, computed_precision, score
+from truing.models.forward.score import computed_precision, score
 from truing.models.lora import training_mode
-from truing.models.quantized_linear import QuantizedLinear, plain_weight
 from truing.ops.kl import kl_k3
 from truing.record import SampleRow
 from truing.types.sample import Sample
@@ -83,7 +79,7 @@ class CrossCheck:
         engine = self.session.engine
         adapted = self.session.recipe.lora and learner.algorithm.source == "rollouts"
         if adapted and isinstance(engine, LocalEngine):  # another engine proves each publication itself
-            facts["sync"] = _sync_facts(learner.model, engine.model, self.session.recipe, self.update_index)
+            facts["sync"] = sync_facts(learner.model, engine.model, self.session.recipe, self.update_index)
         return facts
 
     def _gradient(
@@ -229,54 +225,6 @@ def _take_gradient(learner: Learner, update_index: int) -> Tensor:
     flat_P = flat_gradient(learner.parameters, update_index) / learner.ranks.size
     learner.optimizer.zero_grad(set_to_none=True)
     return flat_P
-
-
-def _sync_facts(
-    policy: nn.Module, sampler_model: nn.Module, recipe: Recipe, update_index: int
-) -> dict[str, Any]:
-    """Compare one layer of the sampler with base + adapter of the policy."""
-    layers = {
-        name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
-    }
-    name = sorted(layers)[update_index % len(layers)]
-    expected = _merged(layers[name], _declared_scale(policy, recipe, name), _oracle_weight)
-    sampler_layer = sampler_model.get_submodule(name)
-    beside = hasattr(sampler_layer, "lora_A")  # the adapter computes beside the base, by its own scale
-    got = _merged(sampler_layer, None, plain_weight) if beside else sampler_layer.weight.detach()
-    return {
-        "layer": name,
-        "largest": float((got.double().to(expected.device) - expected).abs().max()),
-        "scale": float(expected.abs().max()),
-        "eps": torch.finfo(torch.float32 if beside else got.dtype).eps,
-    }
-
-
-def _declared_scale(policy: Any, recipe: Recipe, layer: str) -> float:
-    """Return the factor of B A in a layer: by the recipe, or by the config of the adapter it starts from."""
-    lora = recipe.lora
-    assert lora
-    if lora.adapter is None:
-        assert lora.alpha
-        assert lora.rank
-        return lora.alpha / lora.rank
-    rank = policy.get_submodule(f"base_model.model.{layer}").lora_A["default"].weight.shape[0]
-    return declared_scale(policy.peft_config["default"], layer, rank)
-
-
-def _merged(layer: Any, scale: float | None, weight_of: Callable[[nn.Module], Tensor]) -> Tensor:
-    """Return base + scale · B A of an adapted layer, as its weight is: float64; its own scale without one."""
-    down, up = (whole(part["default"].weight.detach()).double() for part in (layer.lora_A, layer.lora_B))
-    base = weight_of(layer.get_base_layer()).double()
-    product = (up @ down).T if layer.fan_in_fan_out else up @ down  # GPT-2 holds weights [in, out]
-    return base + (layer.scaling["default"] if scale is None else scale) * product
-
-
-def _oracle_weight(layer: nn.Module) -> Tensor:
-    """Return the weight of a base layer; of a quantized one as the oracle dequantizes it."""
-    if not isinstance(layer, QuantizedLinear):
-        return plain_weight(layer)
-    packed, absmax = (whole(part.detach()) for part in (layer.weight, layer.absmax))
-    return nf4_weight(packed, absmax, layer.in_features, layer.dtype)
 
 
 def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:

@@ -35,6 +35,9 @@ FILLED = 0.95
 
 PROMPT_TOKENS = {"gpu-0.6b": 1000, "gpu-0.6b-4k": 4000}
 
+TRL_STEPS = {"gpu-0.6b": 2, "gpu-0.6b-4k": 1}
+"""Steps of TRL's side, of which the last counts: at prompts of 4,000 one takes minutes."""
+
 TOY: dict[str, Any] = {
     "model": "toy",
     "gpu": False,
@@ -81,7 +84,9 @@ def speed_of_trl(name: str, toy: bool) -> dict[str, Any]:
     for rows, recomputes in ((4, False),) if toy else trl_forms(CASES[name], card_memory()):
         form = f"{rows} rows{', recomputed' if recomputes else ''}"
         try:
-            measured = run_side("trl", case_of(name, toy, trl_rows=rows, trl_recomputes=recomputes), 2)
+            measured = run_side(
+                "trl", case_of(name, toy, trl_rows=rows, trl_recomputes=recomputes), TRL_STEPS[name]
+            )
         except BenchError as error:
             if "out of memory" not in str(error):
                 raise

@@ -30,14 +30,21 @@ class TimedTrainer(GRPOTrainer):
 
 
 class StepTimes(TrainerCallback):
-    """Records the end of each step, and the generation time by then."""
+    """Records the start of the training and the end of each step, and the generation time by then."""
 
     def __init__(self) -> None:
         self.trainer: TimedTrainer | None = None
         self.times: list[tuple[float, float]] = []
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Record the start."""
+        self._record()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Record the end of a step."""
+        self._record()
+
+    def _record(self) -> None:
         assert self.trainer is not None
         self.times.append((time.perf_counter(), self.trainer.generation_seconds))
 

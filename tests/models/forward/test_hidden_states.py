@@ -6,7 +6,6 @@ from architectures import SMALL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from samples import sample
-from torch.nn.attention.flex_attention import flex_attention
 from transformers import (
     AttentionInterface,
     AutoModelForCausalLM,
@@ -27,7 +26,7 @@ from transformers import (
 from truing.errors import ModelError
 from truing.models.forward.hidden_states import hidden_before, split_micro_batches, why_no_tree
 from truing.models.forward.token_tree import build_tree
-from truing.models.forward.tree_attention import NAME, _TreeAttention, block_mask
+from truing.models.forward.tree_attention import NAME
 
 SIZES = SMALL | {"vocab_size": 32, "max_position_embeddings": 128, "pad_token_id": 0}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
@@ -164,16 +163,6 @@ LLAMA = made(LlamaConfig(**SIZES))
 @given(st.lists(st.lists(st.integers(3, 5), min_size=2, max_size=24), min_size=1, max_size=8))
 def test_any_tree(rows):
     same(LLAMA, rows)
-
-
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_flex_attention_sees_the_same_tree():
-    tree = build_tree([torch.tensor(ids) for ids in ROWS])
-    torch.manual_seed(0)
-    q, k, v = (torch.randn(1, heads, len(tree.ends_L), 16) for heads in (4, 2, 2))
-    mask = block_mask(tree, torch.device("cpu"))
-    flex = flex_attention(q, k, v, block_mask=mask, scale=0.3, enable_gqa=True)
-    assert torch.allclose(_TreeAttention.apply(q, k, v, tree.segments(), 0.3), flex, atol=1e-6)
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from transformers import (
 from transformers.models.gemma.modeling_gemma import GemmaConfig, GemmaMLP
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+from virtual_cuda import virtual_cuda
 
 from truing.models.forward.fused_modules import FusedMlp, FusedRmsNorm, use_fused_modules
 from truing.models.forward.recompute import count_saved_bytes
@@ -198,3 +200,23 @@ def test_the_usual_families_have_the_norm_of_llama(config):
     norms = [type(module) for name, module in model.named_modules() if name.endswith("norm")]
     assert norms
     assert set(norms) == {FusedRmsNorm}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_cuda_a_norm_is_that_of_one_kernel(dtype):
+    """It rounds once, where transformers rounds before the weight and after it."""
+    torch.manual_seed(0)
+    plain = LlamaRMSNorm(16).to(dtype)
+    plain.weight.data.normal_(mean=1, std=0.2)
+    x, exact = torch.randn(5, 16, dtype=dtype), lean(plain).double()
+    with virtual_cuda(), torch.autocast("cuda", torch.bfloat16):
+        ours, inputs = lean(plain).cuda(), x.cuda().requires_grad_()
+        with patch("truing.models.forward.fused_modules._Normed", None):  # not asked
+            out = ours(inputs)
+        out.float().square().sum().backward()
+        found = [each.detach().cpu() for each in (out, inputs.grad, ours.weight.grad)]
+    assert {each.dtype for each in found} == {dtype}
+    wanted = x.double().requires_grad_()
+    exact(wanted).square().sum().backward()
+    for one, other in zip(found, [exact(wanted), wanted.grad, exact.weight.grad], strict=True):
+        assert float((one.double() - other).norm() / other.norm()) < 4 * torch.finfo(dtype).eps

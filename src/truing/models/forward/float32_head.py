@@ -22,6 +22,8 @@ CHUNK_ENTRIES = 1 << 22
 class Float32Head(OneDnnLinear):
     """A linear layer; where it multiplies in bfloat16 its output is float32."""
 
+    returns_float32 = True
+
     def forward(self, input: Tensor) -> Tensor:
         """Return x Wᵀ + b, with gradients."""
         if not self._multiplies_bfloat16(input.device.type):

@@ -13,10 +13,9 @@ from truing.faults.run_fault import run_fault
 GRAPHS = {"model.cuda_graphs": True}
 RUNS = {
     "adapter-0": {"model.dtype": "bfloat16", **GRAPHS},
-    "ppo-0": {},
     "mask-shifted": {},
 }
-MORE_RUNS = {"on-policy-0": {}, "penalties-0": GRAPHS, "weight-noise": {}}
+MORE_RUNS = {"ppo-0": {}, "on-policy-0": {}, "penalties-0": GRAPHS, "weight-noise": {}}
 """By fault or healthy run: what else its recipe says."""
 
 

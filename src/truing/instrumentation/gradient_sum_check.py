@@ -78,9 +78,9 @@ def _gradient_sum(
     terms = learner.algorithm.terms(learner.setting)
     trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
     as_trained = list(learner.memory_budget.micro_batches(learner.model, trained))
-    smaller = _smaller(learner, as_trained)
-    rows = Trace(0, list(minibatch))
+    smaller, rows = _smaller(learner, as_trained), Trace(0, list(minibatch))
     device, rounded_P = computed_precision(learner.model), None
+    computed = [*smaller, *(as_trained if is_coarse(device) else [])]
     if is_coarse(device):
         with random_rounding(learner.model, update_index):
             # in the trainer's micro-batches: where rows share a prefix they share its rounding too
@@ -93,29 +93,35 @@ def _gradient_sum(
     expected_P = clipped * flat_gradient(learner.parameters, update_index) / learner.ranks.size
     without_gradient = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
-    empty = [torch.zeros(0)]
-    token_gradient_N = clipped * torch.cat([*empty, *rows.token_gradient.values()])
-    logprob_N = torch.cat([*empty, *(rows.logprob[name] for name in rows.token_gradient)])
-    fact: dict[str, Any] = gradient_mass(token_gradient_N, logprob_N) | {
-        "rows": len(rows.token_gradient),
-        "device": device,
-    }
+    fact = _mass_of(rows, clipped) | {"rows": len(rows.token_gradient), "device": device}
     if rounded_P is not None:
         fact["rounding"] = float((clipped * rounded_P - expected_P).norm())
     tested = [row for row in minibatch if row.sample_id in rows.token_gradient][:MAX_ROWS]
     if tested and fact["free"] > MIN_GRADIENT_MASS:
-        token_gradient_K = torch.cat(
-            [rows.token_gradient[row.sample_id][_has_gradient(rows, row)] for row in tested]
-        )
-        fact["missing_gradient"] = missing_gradient(
-            learner.parameters,
-            without_gradient,
-            lambda: _row_logprobs(learner, tested, rows),
-            token_gradient_K,
-            _rounded_logprobs(learner, tested, rows),
-        )
-    computed = [*smaller, *(as_trained if rounded_P is not None else [])]
+        fact["missing_gradient"] = _missing(learner, without_gradient, tested, rows)
     return fact, expected_P, sum(micro.tokens for micro in computed)
+
+
+def _mass_of(rows: Trace, clipped: float) -> dict[str, Any]:
+    """Return ``gradient_mass`` of all tokens of a trace, whose gradients are clipped by a factor."""
+    empty = [torch.zeros(0)]
+    token_gradient_N = clipped * torch.cat([*empty, *rows.token_gradient.values()])
+    logprob_N = torch.cat([*empty, *(rows.logprob[name] for name in rows.token_gradient)])
+    return gradient_mass(token_gradient_N, logprob_N)
+
+
+def _missing(learner: Learner, names: Sequence[str], tested: Sequence[Sample], rows: Trace) -> dict[str, Any]:
+    """Return the fact on weights ``names``, which have no gradient: whether rows depend on them."""
+    token_gradient_K = torch.cat(
+        [rows.token_gradient[row.sample_id][_has_gradient(rows, row)] for row in tested]
+    )
+    return missing_gradient(
+        learner.parameters,
+        names,
+        lambda: _row_logprobs(learner, tested, rows),
+        token_gradient_K,
+        _rounded_logprobs(learner, tested, rows),
+    )
 
 
 def _smaller(learner: Learner, micro_batches: Sequence[MicroBatch]) -> list[MicroBatch]:
@@ -180,13 +186,7 @@ def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, in
         return {}
     learner.model.eval()
     try:
-        return missing_gradient(
-            learner.parameters,
-            names,
-            lambda: _row_logprobs(learner, rows, trace),
-            token_gradient_K,
-            _rounded_logprobs(learner, rows, trace),
-        )
+        return _missing(learner, names, rows, trace)
     finally:
         training_mode(learner.model)
 

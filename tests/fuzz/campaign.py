@@ -30,6 +30,9 @@ MEMORY = 8 * 2**30
 
 KEPT = Path("build/fuzz")
 
+FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Folder in memory: on a disk, to remove an input's folder takes as long as to read it."""
+
 
 def failure(surface, folder, seed):
     """Read the input of a folder; return what came out that should not have, "" for nothing."""
@@ -47,10 +50,12 @@ def failure(surface, folder, seed):
 
 def run(surface, seconds, first):
     """Read inputs for some seconds; return their number, and the failures by their last line."""
-    SURFACES[surface].make(random.Random(0), Path(tempfile.mkdtemp(prefix="fuzz-")))  # imports, examples
+    SURFACES[surface].make(
+        random.Random(0), Path(tempfile.mkdtemp(prefix="fuzz-", dir=FAST))
+    )  # imports, examples
     failures, seed, ends = {}, first, time.monotonic() + seconds
     while time.monotonic() < ends:
-        folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=FAST))
         SURFACES[surface].make(random.Random(f"{surface} {seed}"), folder)
         if trace := failure(surface, folder, seed):
             lines = trace.strip().splitlines()

@@ -48,6 +48,11 @@ def failure(surface, folder, seed):
     return ""
 
 
+def new_folder():
+    """Return an empty folder."""
+    return Path(tempfile.mkdtemp(prefix="fuzz-", dir=FAST))
+
+
 def run(surface, seconds, first):
     """Read inputs for some seconds; return their number, and the failures by their last line."""
     SURFACES[surface].make(
@@ -55,7 +60,7 @@ def run(surface, seconds, first):
     )  # imports, examples
     failures, seed, ends = {}, first, time.monotonic() + seconds
     while time.monotonic() < ends:
-        folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=FAST))
+        folder = new_folder()
         SURFACES[surface].make(random.Random(f"{surface} {seed}"), folder)
         if trace := failure(surface, folder, seed):
             lines = trace.strip().splitlines()

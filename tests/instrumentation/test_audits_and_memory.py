@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import truing
+from truing.faults.planted.row_twice import FAULT as ROW_TWICE
 from truing.instrumentation import audit_schedule, gradient_sum_check
 from truing.record import RunReader
 
@@ -39,8 +40,8 @@ def test_gradients_are_summed_over_smaller_micro_batches(mini, tmp_path, monkeyp
     """They have at most half of the trainer's tokens, or one row: another split than the trainer's."""
     real, splits = gradient_sum_check._smaller, []
 
-    def watched(learner, micro_batches):
-        splits.append((micro_batches, real(learner, micro_batches)))
+    def watched(learner, rows, as_trained):
+        splits.append((as_trained, real(learner, rows, as_trained)))
         return splits[-1][1]
 
     monkeypatch.setattr(gradient_sum_check, "_smaller", watched)
@@ -54,3 +55,15 @@ def test_gradients_are_summed_over_smaller_micro_batches(mini, tmp_path, monkeyp
             sorted(row.sample_id for micro in split for row in micro.samples) for split in (trained, audited)
         )
         assert one == other
+
+
+def test_a_fault_in_how_the_trainer_splits_rows_is_not_repeated(mini, tmp_path):
+    """The second micro-batch is the first again; the sum is still that of all rows."""
+    with ROW_TWICE.plant():
+        run = truing.train(
+            mini(optimizer={"micro_batch_tokens": 64}, doctor={"stop": False}),
+            out=tmp_path / "run",
+            on_event=lambda *_: None,
+        ).run
+    fact = RunReader(run).steps()[0].facts["row_gradients"]
+    assert fact["difference"] > 0.1 * fact["norm"]

@@ -5,8 +5,8 @@ gradient is compared with their sum. A gradient that is lost, counted twice, cle
 the optimizer shows as a difference.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -22,9 +22,9 @@ from truing.learner.optimizer import gradient_norm
 from truing.learner.step import backward
 from truing.learner.trace import Trace, loss_mask
 from truing.models.forward.collate import collate
-from truing.models.forward.hidden_states import MicroBatch
+from truing.models.forward.hidden_states import MicroBatch, split_micro_batches
 from truing.models.forward.rounding_noise import is_coarse, random_rounding
-from truing.models.forward.score import computed_precision, score
+from truing.models.forward.score import causal_model, computed_precision, score
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 
@@ -78,7 +78,7 @@ def _gradient_sum(
     terms = learner.algorithm.terms(learner.setting)
     trained = [row for row in minibatch if any(term.has_gradient(row) for term in terms)]
     as_trained = list(learner.memory_budget.micro_batches(learner.model, trained))
-    smaller, rows = _smaller(learner, as_trained), Trace(0, list(minibatch))
+    smaller, rows = _smaller(learner, trained, as_trained), Trace(0, list(minibatch))
     device, rounded_P = computed_precision(learner.model), None
     computed = [*smaller, *(as_trained if is_coarse(device) else [])]
     if is_coarse(device):
@@ -124,11 +124,22 @@ def _missing(learner: Learner, names: Sequence[str], tested: Sequence[Sample], r
     )
 
 
-def _smaller(learner: Learner, micro_batches: Sequence[MicroBatch]) -> list[MicroBatch]:
-    """Split the rows of micro-batches anew, into at most half of the largest's tokens or one row each."""
-    rows = [row for micro in micro_batches for row in micro.samples]
-    most = max((micro.tokens for micro in micro_batches), default=0) // 2
-    return list(replace(learner.memory_budget, most=most).micro_batches(learner.model, rows))
+def _smaller(learner: Learner, rows: Sequence[Sample], as_trained: Sequence[MicroBatch]) -> list[MicroBatch]:
+    """Halve rows until each part has at most half of the tokens of the trainer's largest, or one row.
+
+    Each part is split by itself, so that a fault in how the trainer splits all rows is not repeated here.
+    """
+    most, causal = max((micro.tokens for micro in as_trained), default=0) // 2, causal_model(learner.model)
+
+    def parts(rows: Sequence[Sample]) -> list[Sequence[Sample]]:
+        tokens = sum(micro.tokens for micro in split_micro_batches(causal, rows, sys.maxsize))
+        if len(rows) < 2 or tokens <= most:
+            return [rows]
+        return [*parts(rows[: len(rows) // 2]), *parts(rows[len(rows) // 2 :])]
+
+    return [
+        micro for part in parts(rows) for micro in learner.memory_budget.micro_batches(learner.model, part)
+    ]
 
 
 def _add_gradients(

@@ -166,3 +166,27 @@ def test_quantised_weights_say_why_they_cannot_be_read(folder):
 def test_a_config_that_counts_ten_million_parts_is_refused_at_once(folder, key, inside):
     edit(folder / "config.json", **({"text_config": {key: 10**7}} if inside else {key: 10**7}))
     assert f"{key} = 10000000" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model_type", ["llama"]),
+        ("model_type", 3),
+        ("architectures", [-1]),
+        ("architectures", "LlamaForCausalLM"),
+    ],
+)
+def test_a_kind_of_model_that_is_no_text_is_refused(folder, key, value):
+    edit(folder / "config.json", **{key: value})
+    text = refused(folder)
+    assert "config.json describes no model" in text
+    assert f"{key} = {value}" in text
+
+
+@pytest.mark.parametrize("weight_map", [["model.safetensors"], {"lm_head.weight": 1}, "model.safetensors"])
+def test_an_index_that_names_no_files_is_refused(folder, weight_map):
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    text = refused(folder)
+    assert "model.safetensors.index.json describes no model" in text
+    assert "weight_map = " in text

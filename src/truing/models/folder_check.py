@@ -32,10 +32,16 @@ def check_folder(folder: Path) -> None:
     refuse_code(folder, CONFIG, ("AutoConfig", "AutoModelForCausalLM"))
     refuse_pickle(folder)
     config = read_json(folder / CONFIG)
+    _check_types(folder, config)
     _check_kind(folder, config)
     _check_counts(folder, config)
     if (folder / INDEX).is_file():
-        shards = set(read_json(folder / INDEX).get("weight_map", {}).values())
+        weight_map = read_json(folder / INDEX).get("weight_map", {})
+        if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+            raise _wrong_type(
+                folder / INDEX, "weight_map", weight_map, "the file of each weight, by its name"
+            )
+        shards = set(weight_map.values())
         refuse_outside(folder / INDEX, shards)
         if absent := sorted(shard for shard in shards if not (folder / shard).is_file()):
             raise ModelError(
@@ -102,6 +108,25 @@ def _no_config_error(folder: Path) -> ModelError:
         got=f"{folder}: {', '.join(names[:5]) or 'nothing'}",
         expected=EXPECTED,
         remedy="name the folder that holds config.json, or a hub id",
+    )
+
+
+def _check_types(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise if a value that tells the kind of model is of another type."""
+    kind, classes = config.get("model_type"), config.get("architectures")
+    if not isinstance(kind, str | None):
+        raise _wrong_type(folder / CONFIG, "model_type", kind, "a name")
+    named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    if classes is not None and not named:
+        raise _wrong_type(folder / CONFIG, "architectures", classes, "a list of names")
+
+
+def _wrong_type(file: Path, key: str, value: object, expected: str) -> ModelError:
+    return ModelError(
+        f"{file.name} describes no model",
+        got=f"{file.parent}: {key} = {str(value)[:100]}",
+        expected=expected,
+        remedy=f"copy the {file.name} that belongs to these weights",
     )
 
 

@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jinja2.exceptions import TemplateError
-
 from truing.chat.render import content_forms
 from truing.errors import DataError
 from truing.trl.arguments.configs import SFTConfig
@@ -67,7 +65,7 @@ def _rendered(messages: Sequence[Message], row: Row, tokenizer: Any, *, tokenize
     options = {"tools": _tools(row), **(row.get("chat_template_kwargs") or {})}
     try:
         found = tokenizer.apply_chat_template([*messages], tokenize=tokenize, return_dict=tokenize, **options)
-    except (TemplateError, ValueError, TypeError, KeyError) as error:  # of the template
+    except Exception as error:  # a template is a program from outside, compiled to Python
         raise DataError(
             "the chat template does not render a conversation",
             got=f"{type(error).__name__}: {error}; roles {', '.join(each['role'] for each in messages)}",

@@ -88,6 +88,7 @@ def test_an_event_without_a_field_is_left_out_and_reported(tmp_path, kind):
         )
         + "\n",
         '{"time": 1, "kind": "finding", "payload": {"code": 1}}\n',
+        '{"time": [1], "kind": "note", "payload": {}}\n',
         json.dumps(line("finding", finding(verdict="MAYBE"))) + "\n",
         json.dumps(line("finding", finding(marks={"s": [[1]]}))) + "\n",
         json.dumps(line("finding", finding(marks={"s": [["1", 2]]}))) + "\n",

@@ -30,7 +30,8 @@ class Event:
     def from_json(cls, line: Mapping[str, Any]) -> "Event":
         """Return the event of a line."""
         event = cls(**line)
-        if not (isinstance(event.kind, str) and isinstance(event.payload, dict)):
+        types = ((event.time, int | float), (event.kind, str), (event.payload, dict))
+        if not all(isinstance(value, kind) for value, kind in types):
             raise TypeError("it is no event")
         return event
 

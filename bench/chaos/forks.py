@@ -91,11 +91,18 @@ def run_ranks(count: int, work: Callable[[int], None]) -> None:
             end_with_parent()
             _call_and_exit(partial(work, rank))
         processes.add(process)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in processes]
-    if killed := [code for code in codes if code < 0]:
-        os.kill(os.getpid(), -killed[0])
-    if any(codes):
-        raise RuntimeError(f"ranks ended with {codes}")
+    code = 0
+    while processes and not code:
+        process, status = os.wait()
+        processes.discard(process)
+        code = os.waitstatus_to_exitcode(status)
+    for process in processes:  # as torchrun does: they would wait for the one that has ended
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    if code:
+        raise RuntimeError(f"a rank ended with {code}")
 
 
 def _work_and_exit(work: Callable[[Send], None], pipe: int, log: Path) -> None:

@@ -30,7 +30,7 @@ MEMORY = 8 * 2**30
 
 KEPT = Path("build/fuzz")
 
-FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Folder in memory: on a disk, to remove an input's folder takes as long as to read it."""
 
 
@@ -50,13 +50,13 @@ def failure(surface, folder, seed):
 
 def new_folder():
     """Return an empty folder."""
-    return Path(tempfile.mkdtemp(prefix="fuzz-", dir=FAST))
+    return Path(tempfile.mkdtemp(prefix="fuzz-", dir=IN_MEMORY))
 
 
 def run(surface, seconds, first):
     """Read inputs for some seconds; return their number, and the failures by their last line."""
     SURFACES[surface].make(
-        random.Random(0), Path(tempfile.mkdtemp(prefix="fuzz-", dir=FAST))
+        random.Random(0), Path(tempfile.mkdtemp(prefix="fuzz-", dir=IN_MEMORY))
     )  # imports, examples
     failures, seed, ends = {}, first, time.monotonic() + seconds
     while time.monotonic() < ends:

@@ -6,6 +6,7 @@ import torch
 import truing
 from truing.faults.planted.row_twice import FAULT as ROW_TWICE
 from truing.instrumentation import audit_schedule, gradient_sum_check
+from truing.learner import step
 from truing.record import RunReader
 
 
@@ -25,6 +26,31 @@ def test_a_run_goes_on_without_an_audit_whose_memory_runs_out(mini, tmp_path, mo
     assert (
         texts[0] == "memory ran out in the audit 'gradient', which is left out here: lower optimizer.memory"
     )
+
+
+def test_after_an_audit_without_memory_the_update_has_its_dropout_and_no_gradient(
+    mini, tmp_path, monkeypatch
+):
+    """An audit computes in evaluation mode, and may be left in its middle."""
+    seen, real = [], step.accumulate_gradients
+
+    def fails(learner, *_):
+        learner.model.eval()
+        for weight in learner.parameters.values():
+            weight.grad = torch.ones_like(weight)
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    def watched(learner, *args):
+        gradients = [weight.grad for weight in learner.parameters.values()]
+        dropouts = [part for name, part in learner.model.named_modules() if name.endswith("lora_dropout")]
+        seen.append((all(each is None for each in gradients), {part.training for part in dropouts}))
+        return real(learner, *args)
+
+    monkeypatch.setattr(audit_schedule, "draw_audit_facts", fails)
+    monkeypatch.setattr(step, "accumulate_gradients", watched)
+    lora = {"rank": 2, "alpha": 4.0, "dropout": 0.1}
+    truing.train(mini(lora=lora), out=tmp_path / "run", on_event=lambda *_: None)
+    assert set(map(str, seen)) == {str((True, {True}))}
 
 
 def test_an_audit_that_fails_otherwise_ends_the_run(mini, tmp_path, monkeypatch):

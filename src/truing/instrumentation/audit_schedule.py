@@ -21,7 +21,7 @@ from truing.learner.step import AuditHook
 from truing.learner.step_samples import StepSamples
 from truing.learner.trace import Trace
 from truing.models.digest import quick_sum
-from truing.models.lora import frozen_weights
+from truing.models.lora import frozen_weights, training_mode
 from truing.types.sample import Sample
 from truing.types.token import Origin
 from truing.utils.memory import is_out_of_memory, release_freed_memory
@@ -159,6 +159,8 @@ class AuditSchedule:
             facts.setdefault("not_audited", []).append(name)
         else:
             return
+        training_mode(learner.model)  # an audit computes without dropout
+        learner.optimizer.zero_grad(set_to_none=True)
         release_freed_memory()  # after the error, whose frames hold tensors
 
     def _weights(self, cross_check: CrossCheck, learner: Learner) -> dict[str, Any]:

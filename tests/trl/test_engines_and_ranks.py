@@ -1,10 +1,12 @@
 """A script of TRL with a vLLM server, and with several processes."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoModelForCausalLM
 
 from truing.faults.fake_vllm.app import FakeServer
 from truing.faults.fake_vllm.options import Options
@@ -16,12 +18,27 @@ from truing.trl import GRPOConfig, GRPOTrainer
 pytestmark = pytest.mark.integration
 
 SCRIPT = """
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from truing.models.builtin import ensure_built
 from truing.trl import GRPOConfig, GRPOTrainer
+
 args = GRPOConfig("out", use_cpu=True, max_steps=2, max_completion_length=4, num_generations=2,
-                  per_device_train_batch_size=2, disable_tqdm=True)
-trainer = GRPOTrainer("tiny", lambda completions, **_: [len(c) / 4 for c in completions], args, ["a", "b"])
+                  per_device_train_batch_size=2, learning_rate=1e-2, disable_tqdm=True)
+rows, others = [{"prompt": "a"}, {"prompt": "b"}], [{"prompt": "c"}, {"prompt": "d"}]
+model = AutoModelForCausalLM.from_pretrained(ensure_built("tiny"))
+tokenizer = AutoTokenizer.from_pretrained(ensure_built("tiny"))
+trainer = GRPOTrainer(model, lambda completions, **_: [len(c) / 4 for c in completions], args, rows,
+                      eval_dataset=others, processing_class=tokenizer)
+before = trainer.evaluate()
 trainer.train()
+after = trainer.evaluate()
 trainer.save_model()
+trainer.create_model_card()
+trainer.save_metrics("eval", after)
+trainer.save_state()
+weights = sum(float(part.double().abs().sum()) for part in model.state_dict().values())
+print(f"weights of {trainer.accelerator.process_index}: {weights}, rewards {before} {after}")
 trainer.accelerator.print("done by", trainer.accelerator.num_processes)
 """
 
@@ -50,7 +67,7 @@ def test_a_vllm_server_samples(tmp_path):
     assert all(event.kind != "finding" for event in RunReader(trainer.run).events())
 
 
-def test_torchrun_starts_ranks(tmp_path):
+def test_a_script_of_several_processes_calls_each_method_on_all(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     torchrun = Path(sys.executable).parent / "torchrun"
     command = [torchrun, "--standalone", "--nproc-per-node", "2", "script.py"]
@@ -60,4 +77,10 @@ def test_torchrun_starts_ranks(tmp_path):
     reader = RunReader(tmp_path / "out" / "truing")
     assert "ranks = 2" in reader.recipe()
     assert len(reader.samples("grpo", 1)) == 4  # two answers of each process
-    assert (tmp_path / "out" / "model.safetensors").is_file()
+    written = AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict()
+    weights = sum(float(part.double().abs().sum()) for part in written.values())
+    told = dict(re.findall(r"weights of (\d): (\S+), rewards", done.stdout))
+    assert {rank: float(sum_) for rank, sum_ in told.items()} == {"0": weights, "1": weights}
+    assert len(set(re.findall(r"rewards (.*)", done.stdout))) == 1
+    assert (tmp_path / "out" / "README.md").is_file()
+    assert not (tmp_path / "out" / ".export").exists()

@@ -115,7 +115,8 @@ class SFTTrainer(TrlTrainer):
         rows = self._eval if eval_dataset is None else self._eval_rows(eval_dataset)
         if rows is None:
             raise RecordError("there is no eval_dataset", remedy="pass one to evaluate() or to the trainer")
-        self._write_inputs()
+        if self.run is None:
+            self._write_inputs()
         recipe = self.recipe.model_copy(
             update={"sft": self.recipe.stage("sft").model_copy(update={"eval_tasks": len(rows.rows)})}
         )

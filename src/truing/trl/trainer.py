@@ -2,12 +2,10 @@
 
 import inspect
 import json
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from transformers import AutoConfig
 from transformers.trainer_utils import TrainOutput
@@ -15,14 +13,14 @@ from transformers.trainer_utils import TrainOutput
 from truing.analysis.train_result import TrainResult
 from truing.api import evaluate, train
 from truing.config import Recipe, resolve, to_toml
+from truing.distributed.ranks import join
 from truing.envs.base import Env
 from truing.errors import InvalidValueError, RecordError
 from truing.learner.restore import restore_policy
-from truing.models.export import export
+from truing.models.load import available_device
 from truing.models.resolve import resolve_model
 from truing.terminal.progress import ProgressDisplay
 from truing.trainer.events import EventCallback
-from truing.trl import card
 from truing.trl.arguments.adapters import lora_table
 from truing.trl.arguments.batches import Batches
 from truing.trl.arguments.config_base import TrlConfig
@@ -40,8 +38,11 @@ from truing.trl.models import (
     tokenizer_of,
 )
 from truing.trl.run_directory import run_directory
+from truing.trl.saving_methods import SavingMethods
 from truing.trl.script_methods import ScriptMethods, check_overridden
 from truing.trl.state import RunState, check_callbacks, eval_metrics
+
+T = TypeVar("T")
 
 NOT_LOADED = Absent(
     "trainer.model is used before the training, which loads it",
@@ -49,8 +50,11 @@ NOT_LOADED = Absent(
 )
 """Stands for the model that a name was passed of."""
 
+UNTRAINED = "untrained.toml"
+"""The recipe whose initial model ``evaluate()`` evaluates before the training."""
 
-class TrlTrainer(ScriptMethods):
+
+class TrlTrainer(SavingMethods, ScriptMethods):
     """The methods of a trainer; a subclass sets its recipe and environment."""
 
     config_class: ClassVar[type[TrlConfig]]
@@ -156,8 +160,8 @@ class TrlTrainer(ScriptMethods):
                 remedy="save_model(), and a new trainer with that folder as its model",
             )
         self._check_args()
-        if self.args.push_to_hub and self.accelerator.is_main_process:  # a missing token is an error now
-            self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
+        if self.args.push_to_hub:  # a missing token is an error now
+            self.hub_model_id = self._on_first("the repository on the hub", self._create_repository)
         self._write_inputs()
         self.run = run_directory(self.output, resume)
         self._state.reset()
@@ -169,10 +173,9 @@ class TrlTrainer(ScriptMethods):
             totals = self._state.end()
         finally:
             self._state.learner = None  # its memory is free
-        if self.accelerator.is_main_process:
-            self._take_weights()
-            if self.args.push_to_hub:
-                self.push_to_hub()
+        self._take_weights()
+        if self.args.push_to_hub:
+            self.push_to_hub()
         return TrainOutput(self.state.global_step, totals["train_loss"], totals)
 
     def _check_args(self) -> None:
@@ -196,12 +199,11 @@ class TrlTrainer(ScriptMethods):
                 got="none" if eval_dataset is None else "another data set",
                 remedy="pass it as eval_dataset to the trainer",
             )
-        self._write_inputs()
+        if self.run is None:
+            self._write_inputs()
+            self._on_first("writing the recipe", self._write_untrained)
         overrides = [f"eval.{key}={json.dumps(value)}" for key, value in self._eval_table().items()]
-        target = self.run
-        if target is None:
-            target = self.output / "recipe.toml"
-            target.write_text(to_toml(self.recipe), encoding="utf-8")
+        target = self.run or self.output / UNTRAINED
         found = evaluate(target, overrides=overrides, env=self.env, trust=True)  # its own run
         estimate = found.estimate()
         bounds = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
@@ -214,39 +216,6 @@ class TrlTrainer(ScriptMethods):
         """Log the metrics of an evaluation, and return them."""
         self._state.log_evaluation(metrics)
         return metrics
-
-    def save_model(self, output_dir: str | Path | None = None) -> None:
-        """Write the trained model, or its adapter, with the tokenizer, to a folder that may exist."""
-        folder = Path(output_dir) if output_dir is not None else self.output
-        policy = restore_policy(self._trained())
-        new = folder / ".export"
-        shutil.rmtree(new, ignore_errors=True)
-        kind = "adapter" if self.recipe.lora else "merged"
-        folder.mkdir(parents=True, exist_ok=True)
-        export(policy.policy, policy.loaded, policy.sampling_params, new, kind)
-        for path in new.iterdir():
-            path.replace(folder / path.name)
-        new.rmdir()
-        self.processing_class.save_pretrained(folder)  # its own chat template, not that of text
-
-    def create_model_card(self, model_name: str | None = None, dataset_name: str | None = None) -> None:
-        """Write the model card to ``output_dir``: what was trained, evaluated and proven."""
-        name = model_name or self.args.hub_model_id or self.output.resolve().name
-        card.write_card(self._trained(), self.output, name, version("truing"), dataset_name)
-
-    def push_to_hub(
-        self, commit_message: str = "Model trained with Truing", dataset_name: str | None = None
-    ) -> str:
-        """Save the model and its card to ``output_dir`` and upload them; return the commit's address.
-
-        Args:
-            commit_message: of the commit.
-            dataset_name: the data set on the hub, for the card.
-        """
-        self.save_model()
-        self.create_model_card(dataset_name=dataset_name)
-        self.hub_model_id = card.create_repository(self.args, self.output.resolve().name)
-        return card.push(self.output, self.args, self.hub_model_id, commit_message)
 
     def end(self) -> None:
         """End nothing: trackers and processes end with ``train()``."""
@@ -262,16 +231,26 @@ class TrlTrainer(ScriptMethods):
                 line = {"step": self.state.global_step, column: list(values)}
                 file.write(json.dumps(line, default=str) + "\n")
 
+    def _on_first(self, what: str, compute: Callable[[], T]) -> T:
+        """Return on all processes what ``compute`` returns on the first, once it has returned there."""
+        cfg = self.recipe.trainer
+        ranks = join(available_device(self.recipe.model.device), cfg.replicate, cfg.timeout)
+        return ranks.on_first(what, compute)
+
     def _write_inputs(self) -> None:
-        """Write the model object and the template that the recipe names."""
-        if not self.accelerator.is_main_process:
-            return
+        """Write the model object and the template that the recipe names, before any process reads them."""
+        self._on_first("writing the model", self._write_inputs_here)
+
+    def _write_inputs_here(self) -> None:
         self.output.mkdir(parents=True, exist_ok=True)
         if self._template is not None:
             (self.output / "prompt.jinja").write_text(self._template, encoding="utf-8")
         folder = self.output / "model"
         if not isinstance(self._given, str) and self.run is None:
             model_folder(self._given, self.processing_class, folder)
+
+    def _write_untrained(self) -> None:
+        (self.output / UNTRAINED).write_text(to_toml(self.recipe), encoding="utf-8")
 
     def _events(self, run: Path) -> AbstractContextManager[EventCallback]:
         """Return a context with the callback of the run's events, which also shows progress."""
@@ -285,11 +264,6 @@ class TrlTrainer(ScriptMethods):
             self.model = policy
         else:
             self._given.load_state_dict(policy.state_dict())
-
-    def _trained(self) -> Path:
-        if self.run is None:
-            raise RecordError("nothing is trained yet", remedy="call train() first")
-        return self.run
 
     def _model_type(self) -> str:
         config = (

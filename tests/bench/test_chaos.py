@@ -1,8 +1,10 @@
 """The program that kills runs: how it kills at a write, and a small share of its kills."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
@@ -43,6 +45,21 @@ def test_a_process_is_killed_at_each_write(tmp_path, monkeypatch):
         lines = tmp_path / "lines.jsonl"
         assert (lines.read_bytes() if lines.exists() else None) == content
     assert ended(5, "full") == (1, [["full", "half a write"]])
+
+
+def test_ranks_end_with_the_first_that_ends(tmp_path, monkeypatch):
+    """A rank that is killed before it joins leaves the others waiting for it: the launcher ends them."""
+    monkeypatch.syspath_prepend(CHAOS)
+    from forks import run_forked, run_ranks
+
+    def one_is_killed(rank):
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+    end = run_forked(lambda send: run_ranks(2, one_is_killed), tmp_path / "log")
+    assert (end.exit_code, end.hung) == (-9, False)
+    assert end.seconds < 30
 
 
 def test_what_a_resumed_run_undoes_is_not_lost(tmp_path, monkeypatch):

@@ -249,7 +249,7 @@ def main() -> None:
         verdicts.update(set(found.values()))
         print(f"{seeded}: {found or 'silent'}", flush=True)
         if args.json is not None:
-            facts = [past.facts for past in run_audit.past]
+            facts = [past.facts for past in run_audit.history.past]
             kept = [
                 {name: each.get(name) for name in ("plain", "row_gradients", "audit", "replay")}
                 for each in facts

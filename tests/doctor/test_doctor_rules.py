@@ -7,8 +7,9 @@ import torch
 
 from truing.docgen.rules import pages
 from truing.doctor.diagnosis import Diagnosis, examine, is_finding, ranked, select_rules
-from truing.doctor.evidence import Past, Setup, Step
+from truing.doctor.evidence import Setup, Step
 from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.history import Past
 from truing.doctor.report.text import report_facts, report_lines
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rule_inputs import INPUTS

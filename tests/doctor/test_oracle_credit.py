@@ -9,6 +9,7 @@ from samples import episode
 
 from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import resolve
+from truing.doctor.history import History
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of, step_of
 from truing.record import SampleRow
@@ -65,7 +66,7 @@ def recorded(samples, recipe, stage):
             sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **facts
         )
 
-    return step_of(stage, 0, setup_of(recipe, stage), [row(each) for each in samples], {}, {}, ())
+    return step_of(stage, 0, setup_of(recipe, stage), [row(each) for each in samples], {}, {}, History())
 
 
 @pytest.mark.parametrize("shaping", SHAPED)

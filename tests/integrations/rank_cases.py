@@ -271,8 +271,10 @@ def run(model, folder, case):
         "fired": {code: str(verdict) for code, verdict in results.items() if verdict in FINDING_VERDICTS},
         "clean": [code for code, verdict in results.items() if verdict is Verdict.CLEAN],
         "ranked": [(each.code, each.claim.what, each.step) for each in every],
-        "gradients": [past.facts["row_gradients"] for past in result.past if "row_gradients" in past.facts],
-        "rows": [sum(map(len, past.facts["ranks"]["rows"][0]["of_rank"])) for past in result.past],
+        "gradients": [
+            past.facts["row_gradients"] for past in result.history.past if "row_gradients" in past.facts
+        ],
+        "rows": [sum(map(len, past.facts["ranks"]["rows"][0]["of_rank"])) for past in result.history.past],
         "report": str(result),
         "weights": digest(trainer.model.state_dict()),
     }

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.doctor.history import FIRST, Dropped, Past
 from truing.doctor.rule_inputs import INPUTS
 from truing.types.sample import TurnSpan
 from truing.types.sampling_params import SamplingParams
@@ -103,16 +104,6 @@ class Row:
     ended_by: str = ""  # an ``EndedBy``; "" is unknown
 
 
-@dataclass(frozen=True, eq=False)
-class Past:
-    """The kept part of an earlier step."""
-
-    stage: str
-    step: int
-    numbers: Mapping[str, float]
-    facts: Mapping[str, Any]
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Step:
     """One update. Streams hold the N tokens of all rows, one row after the other."""
@@ -125,7 +116,8 @@ class Step:
     tokens: Mapping[str, Tensor]  # name of a stream → [N]
     numbers: Mapping[str, float]  # metrics of the trainer
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # measured with the update
-    past: Sequence[Past] = ()  # all earlier updates, oldest first
+    past: Sequence[Past] = ()  # the kept earlier updates, oldest first
+    dropped: Mapping[str, Dropped] = field(default_factory=dict[str, Dropped])  # the others, by stage
 
     @cached_property
     def row_of_token(self) -> Tensor:
@@ -161,8 +153,23 @@ class Step:
 
     @cached_property
     def past_of_stage(self) -> list[Past]:
-        """Return the earlier updates of the same stage."""
+        """Return the kept earlier updates of the same stage: its first and last ones."""
         return [past for past in self.past if past.stage == self.stage]
+
+    @cached_property
+    def latest(self) -> list[Past]:
+        """Return those directly before this update, without a gap."""
+        return self.past_of_stage[FIRST if self.stage in self.dropped else 0 :]
+
+    @property
+    def updates_before(self) -> int:
+        """Return the number of earlier updates of the same stage."""
+        return len(self.past_of_stage) + self.dropped.get(self.stage, Dropped()).updates
+
+    @property
+    def updates_of_run(self) -> int:
+        """Return the number of earlier updates of all stages."""
+        return len(self.past) + sum(each.updates for each in self.dropped.values())
 
     def slices(self) -> Iterator[tuple[int, Row, slice]]:
         """Yield each row with its index and its part of the streams."""

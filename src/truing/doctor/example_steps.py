@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.evidence import Row, Setup, Step
+from truing.doctor.history import Past
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.types.sample import TurnSpan

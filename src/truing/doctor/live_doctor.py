@@ -5,7 +5,8 @@ from typing import Any
 
 from truing.config import Recipe
 from truing.doctor.diagnosis import Diagnosis, select_rules
-from truing.doctor.evidence import Past, Step
+from truing.doctor.evidence import Step
+from truing.doctor.history import History, Past
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of, step_of
 from truing.doctor.verdict import Claim, Finding, Verdict
@@ -28,7 +29,7 @@ class LiveDoctor:
     ) -> None:
         self.sampling_params, self.bos_id, self.tools, self.rewards = sampling_params, bos_id, tools, rewards
         self.diagnosis = Diagnosis(select_rules(), recipe.doctor.suppress)
-        self.past: list[Past] = []
+        self.history = History()
         self.reported: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
     def restore(self, rows: Sequence[StepRow], reported: Iterable[tuple[str, str, str, int]]) -> None:
@@ -38,17 +39,13 @@ class LiveDoctor:
             rows: the recorded updates.
             reported: code, verdict, stage and update of their findings.
         """
-        self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
+        self.history = History(Past(row.stage, row.step, row.metrics, row.facts) for row in rows)
         broken = {each for each in self.reported if not each[1]}
         self.reported = {(code, verdict, stage) for code, verdict, stage, _ in reported} | broken
 
     def facts(self, stage: str) -> list[Mapping[str, Any]]:
-        """Return the facts of the updates of a stage, oldest first."""
-        return [each.facts for each in self.past if each.stage == stage]
-
-    def draw_audits(self, stage: str) -> list[Mapping[str, Any]]:
-        """Return the bets on draws of the updates of a stage, oldest first."""
-        return [facts["audit"] for facts in self.facts(stage) if "audit" in facts]
+        """Return the facts of the kept updates of a stage, oldest first."""
+        return [each.facts for each in self.history.past if each.stage == stage]
 
     def diagnose(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
@@ -59,9 +56,9 @@ class LiveDoctor:
         """
         setup = setup_of(recipe, record.stage, self.sampling_params, self.bos_id, self.tools, self.rewards)
         where = (record.stage, record.step)
-        step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
+        step = step_of(*where, setup, rows, record.metrics, record.facts, self.history)
         findings = self.diagnosis.add(step)
-        self.past.append(Past(*where, record.metrics, record.facts))
+        self.history.add(Past(*where, record.metrics, record.facts))
         firsts = {each.code: each for each in reversed(findings)}  # the most specific claim of a rule
         places = {code: (code, str(each.claim.verdict), record.stage) for code, each in firsts.items()}
         new = [

@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.evidence import Row, Setup, Step
+from truing.doctor.history import History, Past
 from truing.doctor.report.token_texts import Decode
 from truing.errors import RecordError
 
@@ -59,11 +60,11 @@ def is_saved_audit(folder: Path) -> bool:
 
 def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
     """Return each update with its earlier ones, and the text of its ids."""
-    past: tuple[Past, ...] = ()
+    history = History()
     for path in sorted(folder.glob("*.step.safetensors")):
         step, decode = _read(path)
-        yield replace(step, past=past), decode
-        past = (*past, Past(step.stage, step.step, step.numbers, step.facts))
+        yield replace(step, past=history.past, dropped=history.dropped), decode
+        history.add(Past(step.stage, step.step, step.numbers, step.facts))
 
 
 def _read(path: Path) -> tuple[Step, Decode]:

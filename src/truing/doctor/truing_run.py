@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from truing.config import PolicyStage, Recipe, recipe_after_rollbacks, resolve
-from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.evidence import Row, Setup, Step
+from truing.doctor.history import History, Past
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
 from truing.record.malformed import as_record_error
@@ -115,7 +116,7 @@ def step_of(
     rows: Sequence[SampleRow],
     numbers: Mapping[str, float],
     facts: Mapping[str, object],
-    past: Sequence[Past],
+    history: History,
 ) -> Step:
     """Return a step of an update of Truing, with the recorded streams."""
     samples = [row.sample for row in rows]
@@ -135,7 +136,8 @@ def step_of(
         tokens=streams,
         numbers=numbers,
         facts=facts,
-        past=past,
+        past=history.past,
+        dropped=history.dropped,
     )
 
 
@@ -149,15 +151,15 @@ def recorded_steps(run: Path) -> Iterator[Step]:
         bos_id, tools = reader.run_fact("bos_id"), reader.run_fact("tools")
         rewards = reader.run_json().get("judged", {}).get("rewards")  # absent in an earlier version
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
-    past: list[Past] = []
+    history = History()
     for row in reader.steps():
         with as_record_error(f"step {row.step} of stage {row.stage}"):
             now = recipe_at(recipe, rollbacks, row.stage, row.step)
             setup = setup_of(now, row.stage, sampling_params, bos_id, tools, rewards)
-            rows = reader.samples(row.stage, row.step)
-            step = step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
+            rows = reader.rows(row)
+            step = step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, history)
         yield step
-        past.append(Past(row.stage, row.step, row.metrics, row.facts))
+        history.add(Past(row.stage, row.step, row.metrics, row.facts))
 
 
 def recipe_at(recipe: Recipe, rollbacks: Sequence[Mapping[str, Any]], stage: str, step: int) -> Recipe:

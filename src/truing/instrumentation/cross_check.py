@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
+from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
 from truing.doctor.truing_run import setup_of, step_of
@@ -117,7 +118,7 @@ class CrossCheck:
             "weight/entropy": setting.entropy.coef,
             "weight/supervised": setting.bootstrap.coef if learner.algorithm.source == "rollouts" else 1.0,
         }
-        return step_of(self.stage, 0, setup, rows, coefficients, {}, ())
+        return step_of(self.stage, 0, setup, rows, coefficients, {}, History())
 
     def _plain_gradient(
         self,

@@ -19,11 +19,16 @@ REPORTED_METRICS = (
 """Metrics in the report's tables of the steps before each rollback."""
 
 
+def guarded(metrics: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the metrics of a step that the guard and its report read."""
+    return {name: metrics[name] for name in REPORTED_METRICS if name in metrics}
+
+
 def instability(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str:
     """Return why the last steps of a stage are unstable; "" if they are not.
 
     Args:
-        history: metrics of every step of the stage so far.
+        history: ``guarded`` metrics of every step of the stage so far.
         cfg: the limits.
     """
     rewards = [metrics["reward/mean"] for metrics in history if "reward/mean" in metrics]

@@ -30,7 +30,7 @@ from truing.record import RunReader, RunWriter
 from truing.trainer.checkpoint_manager import CheckpointManager
 from truing.trainer.collector import CollectedStep, Collector, logged_publication
 from truing.trainer.events import EventLog
-from truing.trainer.guard import instability
+from truing.trainer.guard import guarded, instability
 from truing.trainer.interrupts import DeferredInterrupt
 from truing.trainer.rollback import Rollback, UnstableStep
 from truing.trainer.step_record import step_record
@@ -66,7 +66,7 @@ class Loop:
         self.collector: Collector | None = None
         self.coefficients = LossCoefficients.initial(session.recipe)
         self.rollbacks = 0
-        self.history: list[Mapping[str, float]] = []  # metrics by step
+        self.history: list[Mapping[str, float]] = []  # what the guard reads of each step, if there is one
         self.pending_facts: dict[str, Any] = {}  # facts between two updates, recorded with the next
 
     @property
@@ -179,7 +179,7 @@ class Loop:
         self.ranks.gather("the record so far", None)  # the first rank has written it
         reader = RunReader(self.out)
         steps = reader.steps()
-        self.history = [row.metrics for row in steps if row.stage == stage]
+        self.history = [guarded(row.metrics) for row in steps if row.stage == stage and recipe.guard]
         self.doctor.restore(stage, steps, reader.events())
         self.event_log.loss_label = steps[-1].loss_label if steps else ""
 
@@ -193,9 +193,11 @@ class Loop:
             if not guard:
                 raise
             return error.what
-        self.history.append(record.metrics)
         self.event_log.notify("step", {"record": record, "steps": self.recipe.stage(stage).steps})
-        return instability(self.history, guard) if guard else ""
+        if not guard:
+            return ""
+        self.history.append(guarded(record.metrics))
+        return instability(self.history, guard)
 
     def roll_back(self, learner: Learner, stage: str, step: int, reason: str) -> int:
         """Restore the stage's last good checkpoint and apply the guard's changes; return its step."""
@@ -228,7 +230,7 @@ class Loop:
                 facts |= rank_facts(self.session, learner, (stage, step, update_index), traces, facts)
 
             with phase("record"):
-                audits = self.doctor.live_doctor.draw_audits(stage)
+                audits = self.doctor.live_doctor.history.audits(stage)
                 record, label, rows = step_record(
                     stage, step, learner, samples, traces, self.clock, facts, audits
                 )

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.evidence import Past
 from truing.doctor.example_steps import GRPO_SETUP, changed_step, example_step
 from truing.doctor.facts.answer_lengths import answer_lengths
+from truing.doctor.history import Past
 from truing.doctor.report.family_summary import distribution_text
 from truing.doctor.report.first_updates import SHOWN_CHARACTERS, boundary_lines
 from truing.types.token import Origin

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
+from truing.doctor.history import History
 from truing.doctor.hypotheses.explain import tainted_checkpoints
 from truing.doctor.live_doctor import LiveDoctor
 from truing.doctor.report.repeated_findings import findings_by_rule
@@ -84,9 +85,9 @@ def test_a_report_counts_one_as_one():
 
 def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_another(monkeypatch):
     live = LiveDoctor.__new__(LiveDoctor)
-    live.reported, live.past, live.sampling_params, live.bos_id, live.tools, live.rewards = (
+    live.reported, live.history, live.sampling_params, live.bos_id, live.tools, live.rewards = (
         set(),
-        [],
+        History(),
         None,
         None,
         (),

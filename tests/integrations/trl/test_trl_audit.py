@@ -217,7 +217,7 @@ def test_weights_in_another_precision_than_the_first_are_no_float32(trainer):
     result = audit(trl_trainer)
     trl_trainer.train()
     assert fired(result, strong=False) == []
-    assert result.past[0].facts["plain"]["device"] == "cpu, torch.bfloat16"
+    assert result.history.past[0].facts["plain"]["device"] == "cpu, torch.bfloat16"
 
 
 def test_rewards_of_other_rows_are_suspected(trainer, monkeypatch):
@@ -332,7 +332,7 @@ def test_fair_draws_have_no_evidence(trainer, monkeypatch):
     result = audit(trl_trainer)
     trl_trainer.train()
     assert fired(result) == []
-    assert sum(past.facts["audit"]["tokens"] for past in result.past) > 2000
+    assert sum(past.facts["audit"]["tokens"] for past in result.history.past) > 2000
 
 
 def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path):

@@ -62,7 +62,7 @@ class RunHistory:
             stages[-1],
             steps,
             recorded,
-            [row for step in steps[-RECENT_UPDATES:] for row in reader.samples(step.stage, step.step)],
+            [row for step in steps[-RECENT_UPDATES:] for row in reader.rows(step)],
             [event.payload for event in events if event.kind == "eval"],
             _evaluation_seconds(events),
             diagnosis,

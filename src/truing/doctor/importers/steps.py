@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from truing.doctor.evidence import Past, Setup, Step
+from truing.doctor.evidence import Setup, Step
+from truing.doctor.history import History, Past
 from truing.doctor.importers.log import Log, Point
 from truing.doctor.importers.metric_names import (
     PLAIN,
@@ -181,7 +182,7 @@ def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer
 
 def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -> list[Step]:
     """Return steps in the order of the updates."""
-    steps, past = list[Step](), list[Past]()
+    steps, history = list[Step](), History()
     for step in sorted(numbers):
         rows = log.rows.get(step, ())
         steps.append(
@@ -193,8 +194,9 @@ def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -
                 lengths=[0] * len(rows),  # no tokens
                 tokens={},
                 numbers=numbers[step],
-                past=tuple(past),
+                past=history.past,
+                dropped=history.dropped,
             )
         )
-        past.append(Past(STAGE, step - 1, numbers[step], {}))
+        history.add(Past(STAGE, step - 1, numbers[step], {}))
     return steps

@@ -26,8 +26,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Past, Step
+from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.history import Past
 from truing.doctor.oracle.credit import mean, sample_std
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict

@@ -21,8 +21,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from truing.doctor.evidence import Past, Step
+from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.history import Past
 from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.kld002 import K3, THEIRS
 from truing.doctor.rules.len001 import history

@@ -59,11 +59,13 @@ def measure(step: Step) -> Measured:
     """Count back from this update to the last with a trained token."""
     mask_N = step.tokens["policy_mask"]
     trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
-    before = [each.numbers.get("tokens/trained") for each in step.past_of_stage]
+    before = [each.numbers.get("tokens/trained") for each in step.latest]
     idle = 0 if trained_N.any() else 1
     while idle and idle <= len(before) and before[-idle] == 0:
         idle += 1
-    return Measured(idle, len(before) + 1, step.step + 1 == step.setup.steps, _reason(step) if idle else None)
+    return Measured(
+        idle, step.updates_before + 1, step.step + 1 == step.setup.steps, _reason(step) if idle else None
+    )
 
 
 def _reason(step: Step) -> Excluded | None:

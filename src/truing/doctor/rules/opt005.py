@@ -50,7 +50,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count back from this update, and check its numbers."""
-    numbers = [step.numbers, *(past.numbers for past in reversed(step.past_of_stage))]
+    numbers = [step.numbers, *(past.numbers for past in reversed(step.latest))]
     supervised = step.setup.algo in ("sft", "rft")
     without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
     for each in numbers:

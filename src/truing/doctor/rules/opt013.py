@@ -45,12 +45,12 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count back from this update to the last one with an inner step."""
-    updates = [each.numbers for each in step.past_of_stage]
+    updates = [each.numbers for each in step.latest]
     skipped = int(_is_skipped(step.numbers))
     while skipped and skipped <= len(updates) and _is_skipped(updates[-skipped]):
         skipped += 1
     ends = step.step + 1 == step.setup.steps
-    return Measured(skipped, len(updates) + 1, ends, step.numbers.get("kl_all/k3"))
+    return Measured(skipped, step.updates_before + 1, ends, step.numbers.get("kl_all/k3"))
 
 
 def _is_skipped(numbers: Mapping[str, float]) -> bool:

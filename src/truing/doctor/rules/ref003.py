@@ -27,8 +27,9 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Past, Step
+from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.history import Past
 from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.history import Dropped, audits_of
 from truing.doctor.oracle.draw_e_process import LAMBDAS, log10_wealth
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -47,7 +48,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Return the wealth of the stage so far."""
-    before = [past.facts["audit"] for past in step.past_of_stage if "audit" in past.facts]
+    before = audits_of(step.past_of_stage, step.dropped.get(step.stage, Dropped()))
     return wealth_of([*before, step.facts["audit"]])
 
 

@@ -76,7 +76,7 @@ def measure(step: Step) -> Measured:
         ):
             if prompt == other and name in attempts:
                 before.append((ids == was, attempts[name][2]))
-    return Measured(bets(within), bets(before), len(step.past_of_stage) + 1)
+    return Measured(bets(within), bets(before), step.updates_before + 1)
 
 
 def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:

@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Count the batches just before with the same prompts."""
     now = step.facts["batch"]
-    batches = [each.facts["batch"] for each in reversed(step.past_of_stage) if "batch" in each.facts]
+    batches = [each.facts["batch"] for each in reversed(step.latest) if "batch" in each.facts]
     times = len(list(takewhile(lambda batch: batch["prompts"] == now["prompts"], batches)))
     prompts, tasks = now["distinct"], now["total"]
     chance = math.nan if tasks is None else times * now["drawn"] * math.log10(min(1.0, prompts / tasks))

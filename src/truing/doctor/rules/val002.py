@@ -29,8 +29,9 @@ from typing import NamedTuple
 
 import torch
 
-from truing.doctor.evidence import Past, Step
+from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step
+from truing.doctor.history import Past
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
@@ -83,7 +84,7 @@ def measure(step: Step) -> Measured:
 def _last(step: Step, name: str) -> tuple[list[float], int]:
     """Return a metric's known values in the last ten steps, and the number of steps."""
     history = [past.numbers.get(name, math.nan) for past in step.past_of_stage] + [step.numbers[name]]
-    return [each for each in history[-LAST:] if math.isfinite(each)], len(history)
+    return [each for each in history[-LAST:] if math.isfinite(each)], step.updates_before + 1
 
 
 def _explained(value_n: torch.Tensor, returns_n: torch.Tensor) -> float:

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from truing.doctor.diagnosis import Diagnosis, select_rules
-from truing.doctor.evidence import Past, Setup, Step
+from truing.doctor.evidence import Setup, Step
+from truing.doctor.history import History, Past
 from truing.doctor.live_doctor import stop_if_proven
 from truing.doctor.report.text import report_lines, with_excerpt
 from truing.doctor.report.token_texts import token_decoder
@@ -76,7 +77,7 @@ class Audit(ABC):
         self.update_writer = self.ranks.together("the folder of an audit", lambda: self._writer(out))
         self.example_counts = ExampleCounts(trainer.train_dataset, self.example_column)
         self.compares_examples = False  # set when training begins
-        self.past: list[Past] = []
+        self.history = History()
         self.facts: dict[str, Any] = {}
         self.state: dict[str, Any] = {}  # what all ranks must share
         self.numbers: dict[str, float] = {}
@@ -144,7 +145,7 @@ class Audit(ABC):
     def step(self, done: int, rows: Rows) -> Step:
         """Return the update of these rows as the doctor's ``Step``."""
         numbers = self.numbers | self.metrics(rows)
-        return step_of(self.stage, done, self.setup, rows, numbers, self.facts, tuple(self.past))
+        return step_of(self.stage, done, self.setup, rows, numbers, self.facts, self.history)
 
     def averaged_rows(self, done: int) -> Rows:
         """Return the rows of this rank, with token gradients of the average over ranks."""
@@ -193,7 +194,7 @@ class Audit(ABC):
                     f"truing: {each.claim.verdict} {each.code}: {each.claim.what} ({each.where})",
                     file=sys.stderr,
                 )
-        self.past.append(Past(step.stage, step.step, step.numbers, step.facts))
+        self.history.add(Past(step.stage, step.step, step.numbers, step.facts))
         return findings
 
     def audit_update(self, done: int, clip_factor: float) -> None:

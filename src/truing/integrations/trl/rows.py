@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.evidence import Row, Setup, Step
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.doctor.history import History
 
 
 class Rows(NamedTuple):
@@ -42,7 +43,7 @@ def step_of(
     rows: Rows,
     numbers: Mapping[str, float],
     facts: Mapping[str, Any],
-    past: tuple[Past, ...],
+    history: History,
 ) -> Step:
     """Return one update.
 
@@ -53,7 +54,7 @@ def step_of(
         rows: of one optimizer step.
         numbers: of the update.
         facts: of the update.
-        past: earlier updates.
+        history: earlier updates.
     """
     names = set.intersection(*(set(each) for each in rows.streams))
     ids = compare_ids(rows.pairs)
@@ -66,5 +67,6 @@ def step_of(
         tokens={name: torch.cat([each[name] for each in rows.streams]) for name in sorted(names)},
         numbers=dict(numbers) | alignment_metric(ids),
         facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
-        past=past,
+        past=history.past,
+        dropped=history.dropped,
     )

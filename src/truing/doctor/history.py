@@ -1,0 +1,92 @@
+"""What the doctor keeps of earlier updates: as much after 100,000 updates as after 1,100."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+FIRST = 100
+"""Updates that are kept of the start of a stage."""
+
+LAST = 1000
+"""Updates that are kept of its end."""
+
+Audit = Mapping[str, Any]
+"""The fact ``audit``: ``tokens``, and the ``gains`` of each feature, by the strength of its bets."""
+
+
+@dataclass(frozen=True, eq=False)
+class Past:
+    """The kept part of an earlier update."""
+
+    stage: str
+    step: int
+    numbers: Mapping[str, float]
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Dropped:
+    """Updates of a stage after its first and before its last ones."""
+
+    updates: int = 0
+    audits: tuple[Audit, ...] = ()  # their sum, if any was audited
+
+    def with_update(self, past: Past) -> "Dropped":
+        """Return these updates and one more."""
+        audit = [past.facts["audit"]] if "audit" in past.facts else []
+        added = (sum_of_audits([*self.audits, *audit]),) if audit else self.audits
+        return Dropped(self.updates + 1, added)
+
+
+def sum_of_audits(audits: Sequence[Audit]) -> Audit:
+    """Return tokens and gains of at least one audit, added up."""
+    features = dict.fromkeys(feature for each in audits for feature in each["gains"])
+    gains = {
+        feature: [
+            math.fsum(column)
+            for column in zip(
+                *(each["gains"][feature] for each in audits if feature in each["gains"]), strict=True
+            )
+        ]
+        for feature in features
+    }
+    return {"tokens": sum(each["tokens"] for each in audits), "gains": gains}
+
+
+class History:
+    """The first and last updates of each stage, and how many are between them."""
+
+    def __init__(self, updates: Iterable[Past] = ()) -> None:
+        self._kept: dict[str, list[Past]] = {}
+        self._dropped: dict[str, Dropped] = {}
+        for each in updates:
+            self.add(each)
+
+    def add(self, update: Past) -> None:
+        """Add the newest update."""
+        kept = self._kept.setdefault(update.stage, [])
+        kept.append(update)
+        if len(kept) > FIRST + LAST:
+            before = self._dropped.get(update.stage, Dropped())
+            self._dropped[update.stage] = before.with_update(kept.pop(FIRST))
+
+    @property
+    def past(self) -> tuple[Past, ...]:
+        """The kept updates, oldest first."""
+        return tuple(chain.from_iterable(self._kept.values()))
+
+    @property
+    def dropped(self) -> Mapping[str, Dropped]:
+        """The others, by stage."""
+        return dict(self._dropped)
+
+    def audits(self, stage: str) -> list[Audit]:
+        """Return the audits of draws of a stage, oldest first; those of dropped updates are added up."""
+        return audits_of(self._kept.get(stage, ()), self._dropped.get(stage, Dropped()))
+
+
+def audits_of(past: Iterable[Past], dropped: Dropped) -> list[Audit]:
+    """Return the audits of draws of kept updates, after the sum of those of dropped ones."""
+    return [*dropped.audits, *(each.facts["audit"] for each in past if "audit" in each.facts)]

@@ -10,10 +10,11 @@ from truing.doctor.diagnosis import Diagnosis, examine, is_finding, ranked, sele
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.history import Past
+from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.report.text import report_facts, report_lines
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rule_inputs import INPUTS
-from truing.doctor.rules import RULES, rwd001
+from truing.doctor.rules import RULES, msk003, rwd001
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.errors import RecipeError
 from truing.ops.losses import OBJECTIVES
@@ -212,6 +213,24 @@ def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_th
     step = changed_step(example_step(), past=entries, numbers={"grad/norm": 0.0}, facts={"weights": weights})
     (found,) = examine(step, [RULES["OPT001"]])[0]
     assert found.claim.verdict is verdict
+
+
+def test_a_gradient_near_the_tolerance_is_no_missing_one():
+    """The closed form is above the tolerance and the gradient below it, by rounding alone."""
+    step = example_step()
+    expected_N, advantage_N = expected_token_gradients(step), step.tokens["advantage"].clone()
+    token = int(step.tokens["policy_mask"].nonzero()[0])
+    tolerance = msk003.ROUNDING * float(expected_N.abs().max())
+    advantage_N[token] *= tolerance * (1 + 1e-4) / float(expected_N[token].abs())
+    step = changed_step(step, advantage=advantage_N)
+    gradient_N = expected_token_gradients(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
+    gradient_N[token] *= 1 - 2e-4
+    assert float(gradient_N[token].abs()) < tolerance
+    near = changed_step(step, token_gradient=gradient_N.float())
+    assert examine(near, [RULES["MSK003"]])[0] == []
+    gradient_N[token] = 0.0
+    (found,) = examine(changed_step(step, token_gradient=gradient_N.float()), [RULES["MSK003"]])[0]
+    assert found.claim.what == "no gradient reaches 1 token of the declared loss"
 
 
 def in_float16(**changes):

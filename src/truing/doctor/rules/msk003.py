@@ -73,11 +73,11 @@ def measure(step: Step) -> Measured:
     quotient_N = got_N[both_N] / expected_N[both_N]
     factor = float(quotient_N.median()) if len(quotient_N) else 1.0
     spread = float((quotient_N - factor).abs().max()) if len(quotient_N) else 0.0
-    other_N = both_N & ((got_N - expected_N).abs() > scale)
+    differs_N = (got_N - expected_N).abs() > scale
     compared = int((nonzero_N | reached_N).sum())
     differences = [
-        _apart(step, each_N, got_N, expected_N, compared)
-        for each_N in (reached_N & ~nonzero_N, nonzero_N & ~reached_N, other_N)
+        _apart(step, each_N & differs_N, got_N, expected_N, compared)
+        for each_N in (reached_N & ~nonzero_N, nonzero_N & ~reached_N, both_N)
     ]
     return Measured(*differences, factor, spread)
 

@@ -11,9 +11,10 @@ How it is measured: A digest over the bits of the trained weights before and aft
 recorded gradient norm and the learning rate. One digest for each float32 weight with a gradient so large
 that AdamW moves it by its whole rate.
 
-Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0. After an
-update with a gradient, momentum moves weights without one: that is a FACT. In a large model each digest
-covers another part.
+Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0, or far
+below those before it: AdamW divides by these, and what is left vanishes in the rounding of every weight.
+After an update with a gradient, momentum moves weights without one: that is a FACT. In a large model each
+digest covers another part.
 
 Fix: Print which parameters require a gradient, and whether the optimizer holds these very objects. Look for
 a scheduler that begins at 0, and for weights in bfloat16, where small updates vanish.
@@ -21,14 +22,21 @@ a scheduler that begins at 0, and for weights in bfloat16, where small updates v
 References: https://github.com/huggingface/trl/issues/2872
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import with_count
+
+LEAST_GRADIENT = 1e-6
+"""A norm that AdamW's ε of 1e-8 leaves enough of to move weights."""
+
+LEAST_SHARE = 1e-3
+"""Of the largest norm of the updates before."""
 
 
 class Measured(NamedTuple):
@@ -39,26 +47,28 @@ class Measured(NamedTuple):
     rate: float
     updates: int | None
     still: tuple[str, ...]  # weights with a gradient that did not move
-    before: bool  # whether an earlier update of the stage had a gradient
+    largest: float  # gradient norm of the earlier updates of the stage
 
 
 def measure(step: Step) -> Measured:
     """Compare digests before and after, with gradient norm and learning rate."""
     weights = step.facts["weights"]
+    norms = [past.numbers.get("grad/norm", 0.0) for past in step.past_of_stage]
     return Measured(
         weights["before"] != weights["after"],
         step.numbers["grad/norm"],
         step.numbers["lr"],
         step.setup.inner_steps,
         tuple(weights.get("still", ())),
-        any(past.numbers.get("grad/norm", 0.0) > 0 for past in step.past_of_stage),
+        max(filter(math.isfinite, norms), default=0.0),
     )
 
 
 def judge(measured: Measured) -> Iterator[Claim]:
     """Claim a gradient without movement, and movement without a gradient."""
     detail = f"gradient norm {measured.gradient:.3g}, learning rate {measured.rate:.3g}"
-    if measured.gradient > 0 and measured.rate > 0 and not measured.moved:
+    least = max(LEAST_GRADIENT, LEAST_SHARE * measured.largest)
+    if measured.gradient >= least and measured.rate > 0 and not measured.moved:
         yield Claim(
             Verdict.PROVEN,
             "the update had a gradient, and changed no weight",
@@ -77,13 +87,10 @@ def judge(measured: Measured) -> Iterator[Claim]:
         )
     # for several updates in a step the record has the last one's gradient alone
     if measured.gradient == 0 and measured.updates == 1 and measured.moved:
-        by = (
-            ("momentum of earlier updates moves them")
-            if measured.before
-            else "weight decay moves them, or other code"
-        )
+        before = measured.largest > 0
+        by = "momentum of earlier updates moves them" if before else "weight decay moves them, or other code"
         yield Claim(
-            Verdict.FACT if measured.before else Verdict.SUSPECT,
+            Verdict.FACT if before else Verdict.SUSPECT,
             f"weights changed in an update without a gradient: {by}",
             got=detail,
         )
@@ -99,6 +106,12 @@ def warming_up() -> Step:
     return changed_step(example(), numbers={"lr": 0.0})
 
 
+def vanished() -> Step:
+    """A gradient of rounding alone, after updates with one."""
+    past = [past_step(number, grad_norm=0.3) for number in range(3)]
+    return changed_step(example(), past=past, numbers={"grad/norm": 1e-5})
+
+
 RULE = Rule(
     code="OPT001",
     name="weights-did-not-move",
@@ -108,5 +121,8 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(warming_up,),
+    lookalikes=(
+        warming_up,
+        vanished,
+    ),
 )

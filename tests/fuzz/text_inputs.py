@@ -6,7 +6,6 @@ from contextlib import suppress
 from types import SimpleNamespace
 from unittest import mock
 
-import httpx2
 import torch
 from examples import example
 from folders import WRITTEN
@@ -88,7 +87,7 @@ def make_judge(rng, folder):
 
 def read_judge(folder):
 
-    answer = Answer(200, (folder / "answer.json").read_bytes())
+    answer = Answer(200, (folder / "answer.json").read_bytes(), "application/json")
     with mock.patch.object(judge_models, "request", return_value=answer):
         endpoint = judge_models.Endpoint(JudgeConfig(base_url="http://x", model="m", prompt="$response"))
         read_score(endpoint.reply("?"))
@@ -113,9 +112,6 @@ COMPLETION = {
 }
 
 
-JSON = {"content-type": "application/json"}
-
-
 @functools.cache
 def _client():
     return VllmClient("http://127.0.0.1:9", 1.0)
@@ -128,7 +124,7 @@ def make_engine(rng, folder):
 def read_engine(folder):
 
     body = (folder / "answer.json").read_bytes()
-    answer = _client()._json(httpx2.Response(200, content=body, headers=JSON), "/x")
+    answer = _client()._json(Answer(200, body, "application/json"), "/x")
     request = SimpleNamespace(prompt_ids=torch.tensor([1, 2]))
     params = SamplingParams(temperature=0.7, top_k=4, stop_ids=(7,), max_new_tokens=4)
     read_completion(answer, request, "r1", params, 3, "d")

@@ -1,10 +1,11 @@
 """A server that is not there, is another one, is full, slow, or answers garbage: an error that names it."""
 
+import asyncio
 import time
 
 import pytest
 import torch
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from truing.engines.base import Request, generate
 from truing.engines.vllm import client
@@ -102,6 +103,28 @@ def test_a_server_without_workers(served, opened):
             return Response('{"results": []}', media_type="application/json")
 
     refused("has no worker", lambda: opened(served(NoWorker).url))
+
+
+def test_a_worker_that_answers_with_no_object(served, opened):
+    class Strings(FakeServer):
+        def call_worker(self, body):
+            return Response('{"results": ["hello", 7]}', media_type="application/json")
+
+    refused("answered truing_hello with no object", lambda: opened(served(Strings).url))
+
+
+def test_a_server_that_sends_a_byte_at_a_time(served, opened):
+    async def trickle():
+        while True:
+            yield b" "
+            await asyncio.sleep(0.05)
+
+    server = served(Moody)
+    engine, _ = opened(server.url, engine={"timeout": 3.0})
+    server.fake.mood = lambda body: StreamingResponse(trickle(), media_type="application/json")
+    begun = time.monotonic()
+    refused("did not answer /inference/v1/generate", lambda: generate(engine, REQUESTS, PARAMS))
+    assert time.monotonic() - begun < 20
 
 
 def test_a_server_without_the_worker_extension(served, opened):

@@ -3,11 +3,11 @@
 import logging
 import math
 import time
+from http import HTTPStatus
 from typing import Any
 
-import httpx2 as httpx
-
 from truing.errors import EngineError
+from truing.utils.http_request import Answer, Connections
 from truing.utils.parse import parse_json
 
 LOG = logging.getLogger(__name__)
@@ -15,20 +15,25 @@ LOG = logging.getLogger(__name__)
 QUIET = 2.0
 """Seconds before a wait is logged."""
 
+ALIVE_SECONDS = 5.0
+"""Seconds in which a server that is there answers its simplest request."""
+
+LARGEST = 2**30
+"""Bytes of an answer: the log-probabilities of a long prompt have some megabytes."""
+
 START = "`truing engine start RECIPE` starts a server with the arguments that it needs"
 
 
 class VllmClient:
-    """A server at ``url``; ``timeout`` is in seconds, for one answer."""
+    """A server at ``url``; ``timeout`` is in seconds, from a request to the last byte of its answer."""
 
     def __init__(self, url: str, timeout: float, connections: int = 256) -> None:
         self.url, self.timeout = url.rstrip("/"), timeout
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
-        self._http = httpx.Client(base_url=self.url, timeout=httpx.Timeout(timeout, pool=None), limits=limits)
+        self._connections = Connections(self.url, connections, LARGEST)
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        self._connections.close()
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the JSON object at a path."""
@@ -49,7 +54,15 @@ class VllmClient:
                 expected="an answer of each worker",
                 remedy=START,
             )
-        return [result or {} for result in results]
+        answers = [result or {} for result in results]
+        if not all(isinstance(each, dict) for each in answers):
+            raise EngineError(
+                f"a worker of the vLLM server {self.url} answered {method} with no object",
+                got=str(results)[:200],
+                expected="an answer of Truing's worker extension",
+                remedy=START,
+            )
+        return answers
 
     def call_worker(self, method: str, **arguments: object) -> dict[str, Any]:
         """Call a method of each worker; return the answer of the first one, which is that of all."""
@@ -58,48 +71,56 @@ class VllmClient:
     def is_alive(self) -> bool:
         """Whether the server answers."""
         try:
-            return self._http.get("/health", timeout=5.0).status_code == httpx.codes.OK
-        except httpx.HTTPError:
+            return self._connections.request("GET", "/health", ALIVE_SECONDS).status == HTTPStatus.OK
+        except (TimeoutError, ConnectionError, ValueError):
             return False
 
     def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:
-            answer = self._http.request(method, path, **options)
-        except httpx.TimeoutException as error:
+            answer = self._connections.request(method, path, self.timeout, **options)
+        except TimeoutError as error:
             raise EngineError(
                 f"the vLLM server {self.url} did not answer {path}",
-                got=f"no answer within {self.timeout:g} s",
+                got=error,
+                expected=f"a whole answer within engine.timeout = {self.timeout:g} s",
                 remedy="raise engine.timeout, or send it fewer requests (engine.max_requests);"
                 " `truing train --resume` continues the run",
             ) from error
-        except httpx.HTTPError as error:
+        except ValueError as error:
+            raise EngineError(
+                f"the vLLM server {self.url} did not answer {path}",
+                got=error,
+                expected="an answer of a vLLM server",
+                remedy="check that engine.servers names vLLM servers, and no proxy",
+            ) from error
+        except ConnectionError as error:
             raise ServerLostError(
                 f"the connection to the vLLM server {self.url} failed",
-                got=f"{type(error).__name__} at {path}: {error}",
+                got=f"{error} at {path}",
                 expected="a running server",
                 remedy=f"start it: {START}; `truing train --resume` continues the run",
             ) from error
-        if answer.status_code != httpx.codes.OK:
-            lost = answer.status_code in (500, 502, 504) and not self.is_alive()
+        if answer.status != HTTPStatus.OK:
+            lost = answer.status in (500, 502, 504) and not self.is_alive()
             raise (ServerLostError if lost else EngineError)(
                 f"the vLLM server {self.url} refused {path}",
-                got=f"status {answer.status_code}: {answer.text[:500]}",
+                got=f"status {answer.status}: {answer.text(500)}",
                 expected="status 200",
-                remedy=_remedy(answer.status_code, path),
+                remedy=_remedy(answer.status, path),
             )
         return self._json(answer, path)
 
-    def _json(self, answer: httpx.Response, path: str) -> dict[str, Any]:
-        if not answer.headers.get("content-type"):  # as vLLM answers where there is nothing to say
+    def _json(self, answer: Answer, path: str) -> dict[str, Any]:
+        if not answer.content_type:  # as vLLM answers where there is nothing to say
             return {}
         try:
-            found = parse_json(answer.content)
+            found = parse_json(answer.body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
             raise EngineError(
                 f"the vLLM server {self.url} answered {path} with something else than JSON",
-                got=answer.text[:200],
+                got=answer.text(200),
                 expected="a JSON object",
                 remedy="check that engine.servers names vLLM servers, and no proxy",
             )
@@ -132,6 +153,8 @@ def _remedy(status: int, path: str) -> str:
     """Return what to do about a refusal."""
     if status in (403, 404):
         return f"the server was started without what Truing needs: {START}"
+    if 300 <= status < 400:
+        return "engine.servers names a server that refers to another: name that one"
     if status in (429, 503):
         return "the server is full: lower engine.max_requests"
     return f"the server's log has the cause of {path}"

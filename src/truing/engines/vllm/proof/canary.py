@@ -5,11 +5,13 @@ weights, of earlier ones, and of the base. ``canary_turns.py`` compares turns th
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from peft import PeftModel
+from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
 from truing.errors import PublicationError
@@ -17,6 +19,7 @@ from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import longest_supported
 from truing.models.forward.rounding_noise import random_rounding
 from truing.models.forward.score import causal_model, score
+from truing.models.lora import POLICY
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason
@@ -46,10 +49,15 @@ CACHED_LENGTH = 136
 LONG = {"cpu": 512, "cuda": 4096}
 """Most tokens of a prompt that shows cut prompts, sliding windows and scaled positions, by device."""
 
+FACTORS = (2.0, 0.5, -1.0)
+"""Of an adapter that a kernel applies twice, by half, or with the wrong sign."""
+
 OTHER_FORWARD = (
     "its layers have these weights, so its forward is another one: positions, attention, or another"
     " configuration of the model"
 )
+
+OTHER_APPLICATION = OTHER_FORWARD + ", or it applies the adapter in another way"
 
 SEVERAL_ENGINES = "another engine answers some of the requests, as behind one address of several"
 
@@ -89,6 +97,28 @@ def row_scores(policy: nn.Module, rows: Sequence[Tensor]) -> Tensor:
     """Return the trainer's log-probabilities of each row but its first token: [rows · (LENGTH − 1)]."""
     samples = [canary_sample(str(i), row[:1], row[1:], RAW) for i, row in enumerate(rows)]
     return torch.cat(sample_scores(policy, samples))
+
+
+def other_forwards(policy: nn.Module, rows: Sequence[Tensor], found: Tensor) -> Iterator[tuple[float, str]]:
+    """Yield how far the engine's scores are from those of an adapter that is applied otherwise, nats."""
+    for factor in FACTORS if isinstance(policy, PeftModel) else ():
+        with _adapter_times(policy, factor):
+            distance = largest(found - row_scores(policy, rows))
+        yield distance, f"it applies the adapter {factor:g} times, though its layers hold it once"
+
+
+@contextmanager
+def _adapter_times(policy: nn.Module, factor: float) -> Iterator[None]:
+    """Multiply the adapter of all layers within the block."""
+    scales = [module.scaling for module in policy.modules() if isinstance(module, LoraLayer)]
+    before = [scale[POLICY] for scale in scales]
+    try:
+        for scale, value in zip(scales, before, strict=True):
+            scale[POLICY] = factor * value
+        yield
+    finally:
+        for scale, value in zip(scales, before, strict=True):
+            scale[POLICY] = value
 
 
 def tolerance_of(

@@ -5,11 +5,19 @@ adapter that decoding lacks and prompts that are cut show. ``turn_causes.py`` fi
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from truing.engines.vllm.proof.canary import CACHED_LENGTH, REMEDY, SEVERAL_ENGINES, TOLERANCE, largest
+from truing.engines.vllm.proof.canary import (
+    CACHED_LENGTH,
+    REMEDY,
+    SEVERAL_ENGINES,
+    TOLERANCE,
+    largest,
+    row_scores,
+)
 from truing.engines.vllm.proof.turn_causes import (
     Turn,
     alternatives,
@@ -36,7 +44,18 @@ ROUNDING_TIMES = 10
 LEFT = 0.25
 """Share of the difference that a cause may leave: within a wide tolerance other causes fit nearly as well."""
 
+ASKED_ALONE = 4
+"""Times that a turn is sampled alone: behind one address, engines take turns or are chosen at random."""
+
 UNKNOWN = "no known setting gives them"
+
+
+class Again(NamedTuple):
+    """Further requests to the engine, to find the cause of a difference."""
+
+    uncached: Callable[[], Sequence[Turn]]  # the same turns, without what the engine has cached
+    alone: Callable[[Tensor], Turn]  # a turn after a prompt, with no other request in flight
+    read: Callable[[Tensor], Tensor]  # of a row [T]: log-probabilities of all tokens but the first [T − 1]
 
 
 def compare_turns(
@@ -44,7 +63,7 @@ def compare_turns(
     turns: Sequence[Turn],
     params: SamplingParams,
     tolerance: float,
-    uncached: Callable[[], Sequence[Turn]],
+    again: Again,
     rounding: float,
 ) -> dict[str, Any]:
     """Compare the log-probabilities of sampled turns with the trainer's under the declared parameters.
@@ -54,7 +73,7 @@ def compare_turns(
         turns: what the engine sampled.
         params: the declared parameters.
         tolerance: nats that rounding explains in any model.
-        uncached: samples them again without what the engine has cached, to find the cause.
+        again: asks the engine again, to find the cause.
         rounding: nats by which scored rows differ.
     """
     found = distance(policy, turns, params)
@@ -67,9 +86,9 @@ def compare_turns(
         return {"largest": found, **lengths}
     most = min(tolerance, LEFT * found)
     near = min(most, _rounding_here(policy, turns, params, tolerance, rounding))
-    cause = _cause(policy, turns, params, near, uncached)
+    cause = _cause(policy, turns, params, near, again)
     if cause == UNKNOWN and near < most:
-        cause = _cause(policy, turns, params, most, uncached)
+        cause = _cause(policy, turns, params, most, again)
     raise PublicationError(
         f"the engine's log-probabilities are not those of the declared sampling parameters: {cause}",
         got=f"a difference of up to {found:.3g} nats",
@@ -100,7 +119,7 @@ def _cause(
     turns: Sequence[Turn],
     params: SamplingParams,
     tolerance: float,
-    uncached: Callable[[], Sequence[Turn]],
+    again: Again,
 ) -> str:
     """Return why turns may have other log-probabilities."""
     if words := nearest(_swapped(policy, turns, params), tolerance):
@@ -112,13 +131,38 @@ def _cause(
         return words
     if distance(policy, without_routes(short), params) <= tolerance:
         return "its expert routes are not those with which it computed"
-    if distance(policy, uncached(), params) <= tolerance:
+    if distance(policy, again.uncached(), params) <= tolerance:
         return "its prefix cache answers with keys and values of other weights"
+    different = [each for each in short if not distance(policy, [each], params) <= tolerance]
+    if words := _alone(policy, different[0], params, tolerance, again):
+        return words
+    if position := _misread(policy, different, tolerance, again):
+        return (
+            f"from position {position} on it computes something else, also where it reads: positions, or a"
+            " window of attention"
+        )
     if distance(policy, beginnings(short), params) <= tolerance:
         return "it decodes with something else than it reads prompts with: only first tokens agree"
-    if any(distance(policy, [turn], params) <= tolerance for turn in short):
-        return SEVERAL_ENGINES
     return UNKNOWN
+
+
+def _alone(policy: nn.Module, turn: Turn, params: SamplingParams, tolerance: float, again: Again) -> str:
+    """Return why a turn may be right if no other request is in flight; "" if it never is."""
+    prompt = turn[0].prompt_ids
+    right = [distance(policy, [again.alone(prompt)], params) <= tolerance for _ in range(ASKED_ALONE)]
+    if all(right):
+        return "beside other requests it computes something else than alone"
+    return SEVERAL_ENGINES if any(right) else ""
+
+
+def _misread(policy: nn.Module, turns: Sequence[Turn], tolerance: float, again: Again) -> int | None:
+    """Return the first position at which the engine scores a turn otherwise where it is a prompt; from 1."""
+    positions = list[int]()
+    for request, turn in turns:
+        row = torch.cat([request.prompt_ids, turn.token_ids])
+        apart = (again.read(row) - row_scores(policy, [row])).abs() > tolerance
+        positions += [int(apart.nonzero()[0]) + 1] if apart.any() else []
+    return min(positions, default=None)
 
 
 def _swapped(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:

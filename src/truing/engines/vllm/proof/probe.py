@@ -33,7 +33,10 @@ Earlier = Sequence[tuple[str, Expected]]
 Rounded = Callable[[str], Expected]
 """From a format of ``FORMATS`` to the responses of the trainer's weights in it."""
 
-OTHER_BASE = "they are of another model, or of a base that was changed after it was loaded"
+OTHER_BASE = (
+    "they are of another model, of a base that was changed after it was loaded, or loaded otherwise than"
+    " sent, as if transposed"
+)
 
 OTHER_EXPERTS = "its experts alone differ, as if a reload had left them unpacked or out"
 

@@ -20,15 +20,17 @@ from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
 from truing.engines.vllm.params import to_request, to_scoring
 from truing.engines.vllm.proof.canary import (
+    OTHER_APPLICATION,
     OTHER_FORWARD,
     TOLERANCE,
     agreeing_share,
     compare_rows,
     largest,
+    other_forwards,
     row_scores,
     tolerance_of,
 )
-from truing.engines.vllm.proof.canary_turns import compare_turns, nearest
+from truing.engines.vllm.proof.canary_turns import Again, compare_turns, nearest
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
 from truing.engines.vllm.proof.number_formats import FORMATS
@@ -147,7 +149,11 @@ def prove(
     share = agreeing_share(publication.dtype, mixture=bool(publication.expected.experts))
 
     def otherwise() -> str:
-        return nearest(other_prompts(policy, turns, sampling_params), tolerance) or OTHER_FORWARD
+        return (
+            nearest(other_prompts(policy, turns, sampling_params), tolerance)
+            or nearest(other_forwards(policy, rows, scored), tolerance)
+            or (OTHER_APPLICATION if publication.adapter else OTHER_FORWARD)
+        )
 
     scores, scored = publication.scores, found()
     allowed = partial(tolerance_of, dtype=publication.dtype, policy=policy)
@@ -155,15 +161,24 @@ def prove(
     receipt["rows"] = compare_rows(
         scored, scores, publication.other_scores(), of_rows, found, share, otherwise
     )
-    uncached = partial(sample, cache_salt=uuid4().hex)
+    again = Again(
+        partial(sample, cache_salt=uuid4().hex),
+        lambda prompt: _sample_turns(generate, name, publication, [prompt], sampling_params, uuid4().hex)[0],
+        partial(_row_logprobs, client, name),
+    )
     rounding = receipt["rows"]["largest"]
     of_turns = allowed(
         distance(policy, turns, sampling_params), scores=lambda: turn_scores(policy, turns, sampling_params)
     )
-    receipt["turns"] = compare_turns(policy, turns, sampling_params, of_turns, uncached, rounding)
+
+    def compare(turns: Sequence[Turn]) -> dict[str, Any]:
+        return compare_turns(policy, turns, sampling_params, of_turns, again, rounding)
+
+    receipt["turns"] = compare(turns)
     if start:
-        again = sample(series="again")
-        compare_repeated(policy, turns, again, sampling_params, tolerance)
+        second = partial(sample, series="again")
+        uncached = partial(second, cache_salt=uuid4().hex)
+        compare_repeated(policy, turns, second(), sampling_params, tolerance, uncached, compare)
         if publication.dtype is not torch.float32:  # there a cut prompt is beyond rounding
             changed = [*publication.prompts, with_other_beginning(start.prompt)]
             sampled = _sample_turns(generate, name, publication, changed, sampling_params)

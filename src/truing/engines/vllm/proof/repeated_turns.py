@@ -5,7 +5,7 @@ that the server ignores them, decodes greedily, or does not compute them at all.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import nn
 
@@ -24,6 +24,8 @@ def compare_repeated(
     again: Sequence[Turn],
     params: SamplingParams,
     tolerance: float,
+    uncached: Callable[[], Sequence[Turn]],
+    compare: Callable[[Sequence[Turn]], object],
 ) -> None:
     """Raise unless the second turns have the trainer's log-probabilities, and ids of their own.
 
@@ -33,9 +35,12 @@ def compare_repeated(
         again: of the second time, in the same order.
         params: the declared parameters.
         tolerance: nats that rounding explains.
+        uncached: samples the second turns without what the engine has cached.
+        compare: raises an error with the cause unless turns are right.
     """
     largest = distance(policy, again, params)
     if not largest <= tolerance:
+        compare(uncached())  # what is wrong without the cache too has another cause
         raise PublicationError(
             "the engine computes something else after a prompt that its prefix cache holds",
             got=f"a difference of up to {largest:.3g} nats",

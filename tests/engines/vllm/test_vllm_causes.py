@@ -1,0 +1,76 @@
+"""Causes that a failed proof must not confuse: servers that hold the right weights and compute otherwise."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+from truing.errors import PublicationError
+from truing.faults.fake_vllm.weights import HeldModel
+
+
+def skewed(logits):
+    return logits + torch.linspace(0, 2, logits.shape[-1])
+
+
+def failed(opened, served, train, **changes):
+    """The error of the first publication that fails."""
+
+    def publish():
+        engine, policy = opened(served().url, **changes)
+        train(policy)
+        engine.publish(policy, 1, "one")
+
+    with pytest.raises(PublicationError) as error:
+        publish()
+    return error.value.what
+
+
+@pytest.mark.parametrize("lora", [False, {"rank": 4}], ids=["full", "adapter"])
+def test_late_positions_are_not_taken_for_a_second_engine_or_a_cache(
+    served, opened, train, monkeypatch, lora
+):
+    real = HeldModel.forward
+
+    def forward(self, ids, scope, cache):
+        begun = cache.get_seq_length()
+        logits = real(self, ids, scope, cache)
+        late = torch.arange(begun, begun + len(ids)) >= 64
+        return torch.where(late[:, None], skewed(logits), logits)
+
+    monkeypatch.setattr(HeldModel, "forward", forward)
+    what = failed(opened, served, train, lora=lora)
+    if lora:  # its prompts are shorter, but for the one of a server that has started
+        assert "only the turn after a prompt of" in what
+    else:
+        assert "from position 65 on it computes something else, also where it reads" in what
+
+
+def test_a_batch_that_is_wrong_is_not_taken_for_a_second_engine(served, opened, train, monkeypatch):
+    real, lock, running = HeldModel.prefill, threading.Lock(), []
+
+    def prefill(self, ids, scope, *, cached=True):
+        with lock:
+            running.append(None)
+        time.sleep(0.1)
+        beside = len(running) > 1
+        logits, cache = real(self, ids, scope, cached=cached)
+        time.sleep(0.1)
+        running.pop()
+        return (skewed(logits) if beside else logits), cache
+
+    monkeypatch.setattr(HeldModel, "prefill", prefill)
+    assert "beside other requests it computes something else than alone" in failed(opened, served, train)
+
+
+def test_an_adapter_that_is_applied_twice_is_named(served, opened, train, monkeypatch):
+    real = HeldModel._add_adapter
+
+    def twice(self, name, layer, inputs, output):
+        once = real(self, name, layer, inputs, output)
+        return once + (once - output)
+
+    monkeypatch.setattr(HeldModel, "_add_adapter", twice)
+    what = failed(opened, served, train, lora={"rank": 4})
+    assert "it applies the adapter 2 times, though its layers hold it once" in what

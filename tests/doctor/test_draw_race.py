@@ -81,6 +81,20 @@ def test_draws_at_another_temperature_are_behind_and_it_is_named():
     assert is_their_noise([facts])
 
 
+@pytest.mark.parametrize("tokens", [16, 64])
+def test_few_draws_far_from_the_declared_distribution_show_the_noise(tokens):
+    """At a third of the temperature nearly every id is the likeliest one, and few win the declared race."""
+    generator = torch.Generator().manual_seed(1)
+    logprob = (0.2 * torch.randn(tokens, 264, generator=generator)).double().log_softmax(1)
+    noise = torch.stack([next(race_noise("hashed", 1000 + i, 264)) for i in range(tokens)])
+    other = torch.stack([next(race_noise("hashed", 9000 + i, 264)) for i in range(tokens)])
+    drawn = ((logprob / 0.3).log_softmax(1) + noise).argmax(1)
+    facts = race_facts(logprob, drawn, noise)
+    assert "temperature" in facts["instead"]
+    assert is_their_noise([facts])
+    assert not is_their_noise([race_facts(logprob, drawn, other)])
+
+
 def test_other_noise_agrees_as_often_as_chance_has_it():
     facts = race_facts(*races(noise_seed=4))
     assert facts["missed"] > 100

@@ -23,6 +23,12 @@ KINDS = ("hashed", "exponential")
 IMPOSSIBLE = 1e3
 """Nats of an id that the declared distribution excludes."""
 
+CHOSEN = 4.0
+"""Nats that the choice among some forty other settings costs."""
+
+EXPLAINED = math.log(1e9)
+"""Nats by which it must be unlikely that other noise agrees with all draws under some setting."""
+
 CERTAIN = 4.0
 """Standard deviations above chance from which agreeing draws show that the noise is the engine's."""
 
@@ -50,6 +56,8 @@ def race_facts(
 ) -> dict[str, Any]:
     """Return by how much sampled ids are behind, how many are, and the settings that explain all of them.
 
+    ``explained`` is how unlikely it is, in nats, that other noise agrees with all ids under one of these.
+
     Args:
         logprob_KV: the declared distributions, nats.
         token_K: the sampled ids.
@@ -58,17 +66,18 @@ def race_facts(
     """
     behind_K = behind(logprob_KV, token_K, noise_KV)
     missed = int((behind_K > tolerance).sum())
-    instead = [
-        name
+    instead = {
+        name: -float(chances(other_KV, token_K, tolerance).log().sum())
         for name, other_KV in other_distributions(logprob_KV)
         if missed and bool((behind(other_KV, token_K, noise_KV) <= tolerance).all())
-    ]
+    }
     return {
         "tokens": len(token_K),
         "missed": missed,
         "largest": float(behind_K.max()),
         "worst": int(behind_K.argmax()),
-        "instead": " or ".join(instead[:3]),
+        "instead": " or ".join([*instead][:3]),
+        "explained": max(0.0, max(instead.values(), default=0.0) - CHOSEN),
         "chance": float(chances(logprob_KV, token_K, tolerance).sum()),
     }
 
@@ -88,7 +97,12 @@ def behind(logprob_KV: Tensor, token_K: Tensor, noise_KV: Tensor) -> Tensor:
 
 
 def is_their_noise(parts: Sequence[dict[str, Any]]) -> bool:
-    """Return whether draws agree more often than with noise that the engine did not use."""
+    """Return whether draws agree more often than with noise that the engine did not use.
+
+    Under a distribution far from the declared one few of them do. Then all agree under another one.
+    """
+    if sum(part["explained"] for part in parts) > EXPLAINED:
+        return True
     tokens, missed, chance = (sum(part[name] for part in parts) for name in ("tokens", "missed", "chance"))
     deviation = math.sqrt(chance * max(0.0, 1 - chance / tokens))
     return tokens - missed > chance + CERTAIN * deviation + 1

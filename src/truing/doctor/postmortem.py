@@ -14,6 +14,7 @@ from truing.doctor.truing_run import recorded_steps
 from truing.doctor.verdict import STRONG_VERDICTS, Claim, Finding
 from truing.errors import RecordError
 from truing.record import RunReader
+from truing.utils.one_thread import one_thread
 
 
 def diagnose_run(
@@ -36,7 +37,8 @@ def diagnose_run(
     for step, decode, final in _with_last_of_stage(recorded_updates(run)):
         steps += 1
         before = {code: len(findings) for code, findings in diagnosis.findings.items()}
-        diagnosis.add(step, final)
+        with one_thread():  # tables of some hundred tokens
+            diagnosis.add(step, final)
         for code, findings in diagnosis.findings.items():
             new = findings[before.get(code, 0) :]
             strength = min(

@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 
+from truing.engines.vllm.proof.canary import TOLERANCE
 from truing.errors import PublicationError
 from truing.faults.fake_vllm.weights import HeldModel
 
@@ -74,3 +75,10 @@ def test_an_adapter_that_is_applied_twice_is_named(served, opened, train, monkey
     monkeypatch.setattr(HeldModel, "_add_adapter", twice)
     what = failed(opened, served, train, lora={"rank": 4})
     assert "it applies the adapter 2 times, though its layers hold it once" in what
+
+
+def test_rounding_is_allowed_also_where_turns_are_sampled_again(served, opened, train, monkeypatch):
+    monkeypatch.setitem(TOLERANCE, "bfloat16", 1e-6)  # as if this model lost more than others by rounding
+    engine, policy = opened(served(dtype=torch.bfloat16).url, engine={"dtype": "bfloat16"})
+    train(policy)
+    engine.publish(policy, 1, "one")

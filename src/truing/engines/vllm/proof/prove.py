@@ -167,18 +167,19 @@ def prove(
         partial(_row_logprobs, client, name),
     )
     rounding = receipt["rows"]["largest"]
-    of_turns = allowed(
-        distance(policy, turns, sampling_params), scores=lambda: turn_scores(policy, turns, sampling_params)
-    )
+
+    def of_turns(turns: Sequence[Turn]) -> float:
+        found = distance(policy, turns, sampling_params)
+        return allowed(found, scores=lambda: turn_scores(policy, turns, sampling_params))
 
     def compare(turns: Sequence[Turn]) -> dict[str, Any]:
-        return compare_turns(policy, turns, sampling_params, of_turns, again, rounding)
+        return compare_turns(policy, turns, sampling_params, of_turns(turns), again, rounding)
 
     receipt["turns"] = compare(turns)
     if start:
-        second = partial(sample, series="again")
-        uncached = partial(second, cache_salt=uuid4().hex)
-        compare_repeated(policy, turns, second(), sampling_params, tolerance, uncached, compare)
+        second = sample(series="again")
+        uncached = partial(sample, series="again", cache_salt=uuid4().hex)
+        compare_repeated(policy, turns, second, sampling_params, of_turns(second), uncached, compare)
         if publication.dtype is not torch.float32:  # there a cut prompt is beyond rounding
             changed = [*publication.prompts, with_other_beginning(start.prompt)]
             sampled = _sample_turns(generate, name, publication, changed, sampling_params)

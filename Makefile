@@ -55,7 +55,7 @@ test-integration: .venv/.dev
 	$(BIN)/pytest $(PARALLEL) -m "integration and not slow and not quantization"
 
 test-full: test test-integration
-	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu and not quantization"
+	$(BIN)/pytest $(PARALLEL) -m "slow and not gpu and not quantization and not engines"
 
 # Kills runs for MINUTES, and compares each with one that was not killed: docs/reliability.md.
 chaos: .venv/.dev
@@ -77,9 +77,9 @@ test-quantization: .venv/.dev .venv/bitsandbytes
 test-browser: .venv/.dev
 	$(BIN)/pytest $(PARALLEL) -m browser
 
-# Needs no device: vLLM samples on the CPU. TRUING_VLLM=the path of another Python that has vLLM.
+# Needs no device: vLLM samples on the CPU. SLOW=1: also the slow ones. TRUING_VLLM=the path of another Python that has vLLM.
 test-engines: .venv/.dev $(if $(TRUING_VLLM),,.venv/vllm/.installed)
-	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m engines
+	TRUING_VLLM=$(or $(TRUING_VLLM),$(CURDIR)/.venv/vllm/bin/python) $(BIN)/pytest --durations 20 -m "engines $(if $(SLOW),,and not slow)"
 
 # vLLM's packages are not Truing's, so it has an environment of its own. Its media packages need another torch.
 .venv/vllm/.installed: constraints.txt Makefile | $(BIN)/uv

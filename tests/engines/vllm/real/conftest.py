@@ -144,7 +144,13 @@ def lora_qwen3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-@pytest.fixture(scope="module", params=[{"rank": 8, "alpha": 16.0}, False], ids=["lora", "full"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param({"rank": 8, "alpha": 16.0}, id="lora"),
+        pytest.param(False, id="full", marks=pytest.mark.slow),
+    ],
+)
 def two_workers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Qwen3 divided among two workers that share its head of keys; one server at a time, each takes 5 GB."""
     model = qwen3(tmp_path_factory.mktemp("two-workers"), tied=not request.param, heads=4)

@@ -22,6 +22,7 @@ def published(lora_qwen3):
     return lora_qwen3.owner
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_is_replaced(lora_qwen3, published):
     (server,) = published.servers
     worker, process = server.client.call_worker("truing_hello")["pid"], server._process._process

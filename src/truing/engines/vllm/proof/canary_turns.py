@@ -133,7 +133,8 @@ def _cause(
         return "its expert routes are not those with which it computed"
     if distance(policy, again.uncached(), params) <= tolerance:
         return "its prefix cache answers with keys and values of other weights"
-    different = [each for each in short if not distance(policy, [each], params) <= tolerance]
+    # of a mixture a share of all tokens is compared, so each turn alone may agree
+    different = [each for each in short if not distance(policy, [each], params) <= tolerance] or short
     if words := _alone(policy, different[0], params, tolerance, again):
         return words
     if position := _misread(policy, different, tolerance, again):

@@ -34,6 +34,9 @@ def test_a_run_that_lost_updates_is_not_judged_clean(broken, tmp_path):
 
 
 def test_a_finding_has_its_place_its_tokens_and_what_to_do(broken):
+    twice = truing("check", broken, "--select", "RWD", "--select", "MSK", "--json").out
+    assert {each["code"][:3] for each in json.loads(twice)["findings"]} == {"MSK"}
+    assert any(code.startswith("RWD") for code in json.loads(twice)["clean"])
     result = truing("check", broken, "--select", "MSK")
     assert result.code == 1
     head = result.out.splitlines()[0]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     target: Annotated[Path, typer.Argument(help="A recipe, a run directory, or another trainer's log.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in env.train=100")] = None,
-    select: Annotated[str, typer.Option(help="Rules or families, such as MSK,RAT001.")] = "",
-    ignore: Annotated[str, typer.Option(help="Rules or families to skip.")] = "",
+    select: Annotated[list[str] | None, typer.Option(help="Rules or families, such as MSK,RAT001.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Rules or families to skip.")] = None,
     static: Annotated[bool, typer.Option("--static", help="Check a recipe without training.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
     as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF; only for a run.")] = False,
@@ -40,7 +40,7 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     if len(formats) > 1:
         raise RecipeError("a check has one output format", got=" and ".join(f"--{name}" for name in formats))
     options = OutputOptions(formats[0] if formats else "text", strict, verbose)
-    rules = select.split(",") if select else [], ignore.split(",") if ignore else []
+    rules = _codes(select), _codes(ignore)
     if (target / "run.json").is_file() or any(target.glob("*.step.safetensors")):
         fails = _check_run(target, *rules, options)
     elif target.suffix != ".toml" and not is_builtin_recipe(target):
@@ -98,6 +98,11 @@ def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
     if kind == "boundary" and facts["step"] == 0:
         for text, _ in facts["lines"]:
             console.print(escape_lines(f"  {text}"), markup=False, soft_wrap=True, style="dim")
+
+
+def _codes(values: list[str] | None) -> list[str]:
+    """Return the codes of an option that may be repeated, each with several codes."""
+    return [code for value in values or () for code in value.split(",") if code]
 
 
 def _check_run(run: Path, select: list[str], ignore: list[str], options: OutputOptions) -> bool:

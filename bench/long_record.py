@@ -1,10 +1,10 @@
 """Write the record of a very long run, and read it while it grows: milliseconds per update stay the same.
 
-    python bench/long_record.py [--updates 100000] [--chunks 5] [--out FOLDER]
+    python bench/long_record.py [--updates 100000] [--chunks 5] [--out FOLDER] [--no-compact]
 
 A trained update is recorded again and again by the writer, with its rows, each synced as in training. After
-each chunk a reader and a run of the board, both open since the start, read what is new, and a new reader
-reads all. At the end the record is compacted, and every row is read back and verified.
+each chunk a reader and a run of the board, both open since the start, read what is new, and a new run of the
+board reads all. At the end the record is compacted, and every row is read back and verified, if not left out.
 """
 
 import argparse
@@ -60,12 +60,16 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=100_000)
     parser.add_argument("--chunks", type=int, default=5)
     parser.add_argument("--out", type=Path, help="a new folder; by default a temporary one")
+    parser.add_argument("--compact", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="long-") as folder:
-        measure((args.out or Path(folder)) / "run", args.updates, args.updates // args.chunks)
+        run = (args.out or Path(folder)) / "run"
+        write_and_read(run, args.updates, args.updates // args.chunks)
+        if args.compact:
+            compact_and_verify(run)
 
 
-def measure(run: Path, updates: int, chunk: int) -> None:
+def write_and_read(run: Path, updates: int, chunk: int) -> None:
     """Write ``updates`` updates in chunks, and print what writing and reading each chunk takes."""
     record, rows = train_update(run)
     follower, view = IncrementalReader(run), RunView("run", run, run.parent)
@@ -80,7 +84,7 @@ def measure(run: Path, updates: int, chunk: int) -> None:
 
             written = 1000 * seconds(write) / len(steps)
             followed, shown = seconds(follower.refresh), seconds(view.refresh)
-            everything = seconds(lambda: RunReader(run).steps())
+            everything = seconds(lambda: RunView("run", run, run.parent).refresh())
             gc.collect()
             memory = psutil.Process().memory_info().rss / 2**20
             print(
@@ -90,6 +94,10 @@ def measure(run: Path, updates: int, chunk: int) -> None:
             )
     if len(follower.columns) != updates:
         raise SystemExit(f"the reader has {len(follower.columns)} updates, not {updates}")
+
+
+def compact_and_verify(run: Path) -> None:
+    """Compact the record and verify every row, and print what it takes."""
     print(f"compacted in {seconds(lambda: compact(run)):.0f} s")
     reader = RunReader(run)
     reader.check_complete()

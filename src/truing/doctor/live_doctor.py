@@ -32,7 +32,7 @@ class LiveDoctor:
         self.history = History()
         self.reported: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
-    def restore(self, rows: Sequence[StepRow], reported: Iterable[tuple[str, str, str, int]]) -> None:
+    def restore(self, rows: Iterable[StepRow], reported: Iterable[tuple[str, str, str, int]]) -> None:
         """Begin with the record, for a resumed or rolled-back run.
 
         Args:

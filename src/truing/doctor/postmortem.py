@@ -31,7 +31,7 @@ def diagnose_run(
         ignore: codes or families to leave out.
         on_progress: called after each update with the number of judged ones and of all; 0 if unknown.
     """
-    total = 0 if is_saved_audit(run) else len(RunReader(run).steps())  # an audit has files, and no index
+    total = 0 if is_saved_audit(run) else RunReader(run).count_steps()  # an audit has files, and no index
     diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
     strength_by_code: dict[str, int] = {}
     for step, decode, final in _with_last_of_stage(recorded_updates(run)):
@@ -67,7 +67,7 @@ def failed_publications(run: Path) -> list[Finding]:
         for each in recorded_findings(RunReader(run).events())
         if each.code == PUBLICATION_CODE and not each.undone
     ]
-    known = {(step.stage, step.step) for step in RunReader(run).steps()}
+    known = {(step.stage, step.step) for step in RunReader(run).iter_steps()}
     return [
         Finding(
             each.code,

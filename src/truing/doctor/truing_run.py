@@ -152,7 +152,7 @@ def recorded_steps(run: Path) -> Iterator[Step]:
         rewards = reader.run_json().get("judged", {}).get("rewards")  # absent in an earlier version
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
     history = History()
-    for row in reader.steps():
+    for row in reader.iter_steps():
         with as_record_error(f"step {row.step} of stage {row.stage}"):
             now = recipe_at(recipe, rollbacks, row.stage, row.step)
             setup = setup_of(now, row.stage, sampling_params, bos_id, tools, rewards)

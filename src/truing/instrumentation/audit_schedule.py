@@ -4,7 +4,7 @@ Costs are counted in tokens, never in seconds, so a resumed run audits the same 
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +69,7 @@ class AuditSchedule:
     """Audits the first update of a stage, and later ones as often as the budget allows."""
 
     def __init__(
-        self, budget: float, past_facts: Sequence[Mapping[str, Any]] = (), *, requested: bool = False
+        self, budget: float, past_facts: Iterable[Mapping[str, Any]] = (), *, requested: bool = False
     ) -> None:
         """Start a schedule, or continue it after recorded updates of the stage.
 

@@ -114,7 +114,7 @@ def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = No
     """Return the scorecard of the recorded updates; at the end, the evaluations too."""
     reader = RunReader(run)
     kinds = [event.kind for event in reader.events()]
-    criteria = scorecard(columns_of(reader.steps()), recipe, reader.run_fact("machine", "device"), kinds)
+    criteria = scorecard(columns_of(reader.iter_steps()), recipe, reader.run_fact("machine", "device"), kinds)
     lines, is_worse = [], False
     if result is not None:
         lines = [f"{name_}: reward {estimate}" for name_, estimate in result.estimates().items()]

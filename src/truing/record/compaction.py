@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from truing.record.digest import content_digests
 from truing.record.index import METADATA_KEY, SegmentRef, encode_index
 from truing.record.reader import RunReader
-from truing.record.rows import StepRow
 from truing.record.segments import SCHEMA
 from truing.record.store import PARQUET, CompactedFile, load_table, segment_path
 from truing.utils.atomic_files import disk_errors, move_into_place, remove_temporary
@@ -46,30 +45,30 @@ def compact(run_dir: Path) -> int:
     is readable in one ref or in both. Compacting again adds the steps recorded since.
     """
     run_dir = Path(run_dir)
-    steps = RunReader(run_dir).steps()
-    segments = [segment_path(run_dir, step.segment.file) for step in steps]
+    refs = [SegmentRef.from_step(row) for row in RunReader(run_dir).iter_steps()]
+    segments = [segment_path(run_dir, ref.file) for ref in refs]
     path = run_dir / PARQUET
     temporary = path.with_name(path.name + ".tmp")
     try:
         with disk_errors(path):
-            write_steps(run_dir, steps, temporary)
+            write_steps(run_dir, refs, temporary)
             with closing(CompactedFile(temporary)) as compacted:
-                for step in steps:
-                    compacted.table(step)
+                for ref in refs:
+                    compacted.table(ref)
             move_into_place(temporary, path)
             for segment in segments:
                 segment.unlink(missing_ok=True)
     finally:
         remove_temporary(temporary)
-    return len(steps)
+    return len(refs)
 
 
-def write_steps(run_dir: Path, steps: Sequence[StepRow], path: Path) -> None:
+def write_steps(run_dir: Path, refs: Sequence[SegmentRef], path: Path) -> None:
     """Write the rows of some steps of a run as a compacted file, synced, with the digest of each."""
     with open(path, "wb") as handle, closing(CompactedFile(run_dir / PARQUET)) as before:
         with closing(RowGroupWriter(handle)) as writer:
-            for step in steps:
-                writer.add([SegmentRef.from_step(step)], load_table(run_dir, step, before))
+            for ref in refs:
+                writer.add([ref], load_table(run_dir, ref, before))
         handle.flush()
         os.fsync(handle.fileno())
 

@@ -1,6 +1,6 @@
 """Reads a run directory, also while it is written, and verifies every segment."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
 from truing.record.update_columns import columns_of
 from truing.utils.format import with_count
-from truing.utils.jsonl import is_being_written, read_jsonl
+from truing.utils.jsonl import complete_lines, is_being_written, read_jsonl
 from truing.utils.parse import MALFORMED, parse_json, parse_toml
 
 Line = TypeVar("Line")
@@ -96,13 +96,21 @@ class RunReader:
 
     def steps(self) -> list[StepRow]:
         """Return every recorded update, in order."""
+        return list(self.iter_steps())
+
+    def iter_steps(self) -> Iterator[StepRow]:
+        """Yield every recorded update, in order: a long run has more of them than fit into memory."""
         return self._lines(STEPS, StepRow.from_json)
+
+    def count_steps(self) -> int:
+        """Return the number of recorded updates."""
+        return sum(1 for _ in complete_lines(self.run_dir / STEPS))
 
     def check_complete(self) -> None:
         """Raise a RecordError if steps.jsonl has lost updates, by their numbers, the events or the rows."""
-        steps = self.steps()
-        by_number = lost_updates(columns_of(steps), self.events())
-        lost = max(self._groups.count_unlisted(steps), sum(by_number.values()))
+        columns = columns_of(self.iter_steps())
+        by_number = lost_updates(columns, self.events())
+        lost = max(self._groups.count_unlisted(columns.segment_refs), sum(by_number.values()))
         if lost:
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
@@ -113,25 +121,25 @@ class RunReader:
 
     def events(self) -> list[Event]:
         """Return every recorded event, oldest first."""
-        return self._lines(EVENTS, Event.from_json)
+        return list(self._lines(EVENTS, Event.from_json))
 
     def samples(self, stage: str, step: int) -> tuple[SampleRow, ...]:
         """Return the rows of an update, verified by checksum."""
-        steps = self.steps()
-        for row in steps:
+        last = "no step at all"
+        for row in self.iter_steps():
             if (row.stage, row.step) == (stage, step):
                 return self.rows(row)
-        last = f"{steps[-1].stage} {steps[-1].step}" if steps else "no step at all"
+            last = f"{row.stage} {row.step}"
         raise RecordError(f"{self.run_dir} holds no step {step} of stage {stage}", expected=f"up to {last}")
 
     def rows(self, row: StepRow) -> tuple[SampleRow, ...]:
         """Return the rows of the update of a line, verified by checksum."""
         return load_rows(self.run_dir, row, self._groups)
 
-    def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> list[Line]:
+    def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> Iterator[Line]:
         path = self.run_dir / name
         try:
-            return [parse(line) for line in read_jsonl(path)]
+            yield from map(parse, read_jsonl(path))
         except MALFORMED as error:
             raise RecordError(
                 f"a line of {path} lacks what it should hold",

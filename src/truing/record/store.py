@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from truing.errors import RecordError
 from truing.record.digest import content_digest
-from truing.record.index import Index, decode_index
+from truing.record.index import Index, SegmentRef, decode_index
 from truing.record.old_names import renamed_columns, stored_names
 from truing.record.rows import SampleRow, StepRow
 from truing.record.segments import check_schema, current_columns, decode, rows_of
@@ -44,23 +44,23 @@ class CompactedFile:
         self._last: tuple[int, pa.Table] | None = None
         self._lock = Lock()
 
-    def table(self, step: StepRow) -> pa.Table:
+    def table(self, ref: SegmentRef) -> pa.Table:
         """Return the rows of a step, verified."""
         try:
             with self._lock:
-                entry = self._open().entry(step.segment.sha256)
+                entry = self._open().entry(ref.sha256)
                 table = self._read_group(entry.group).slice(entry.start, entry.rows)
             matches = content_digest(table) == entry.digest.hex()
             table = current_columns(table)
         except FileNotFoundError as error:
             raise RecordError(
-                f"segment {step.segment.file} of step {step.step} is missing",
+                f"segment {ref.file} of step {ref.step} is missing",
                 expected=f"{ROLLOUTS}/ or {self.path.name}",
             ) from error
         except READ_ERRORS as error:
-            raise _damaged_group(self.path, step, error) from error
+            raise _damaged_group(self.path, ref, error) from error
         if not matches:
-            raise _damaged_group(self.path, step, "rows of another digest")
+            raise _damaged_group(self.path, ref, "rows of another digest")
         return table
 
     def columns(self, group: int, names: Sequence[str]) -> pa.Table:
@@ -83,12 +83,12 @@ class CompactedFile:
                 f"{self.path} cannot be read", got=error, remedy="restore the file from a copy"
             ) from error
 
-    def count_unlisted(self, steps: Sequence[StepRow]) -> int:
+    def count_unlisted(self, refs: Sequence[SegmentRef]) -> int:
         """Return the number of steps in the file whose lines are lost; 0 if the run is not compacted."""
         index = self.index()
         if index is None:
             return 0
-        return len(index.segments() - {step.segment.sha256 for step in steps})
+        return len(index.segments() - {ref.sha256 for ref in refs})
 
     def close(self) -> None:
         """Close the file."""
@@ -124,7 +124,7 @@ class CompactedFile:
 
 def load_rows(run_dir: Path, step: StepRow, compacted: CompactedFile | None = None) -> tuple[SampleRow, ...]:
     """Return the rows of a step, verified, from its segment or the compacted file."""
-    table = load_table(run_dir, step, compacted or CompactedFile(run_dir / PARQUET))
+    table = load_table(run_dir, SegmentRef.from_step(step), compacted or CompactedFile(run_dir / PARQUET))
     try:
         return rows_of(table)
     except READ_ERRORS as error:
@@ -133,20 +133,20 @@ def load_rows(run_dir: Path, step: StepRow, compacted: CompactedFile | None = No
         ) from error
 
 
-def load_table(run_dir: Path, step: StepRow, compacted: CompactedFile) -> pa.Table:
+def load_table(run_dir: Path, ref: SegmentRef, compacted: CompactedFile) -> pa.Table:
     """Return the same as a table."""
-    path = segment_path(run_dir, step.segment.file)
+    path = segment_path(run_dir, ref.file)
     try:
-        table = _read_segment(path, step.segment.sha256)
+        table = _read_segment(path, ref.sha256)
     except FileNotFoundError:
-        table = compacted.table(step)
+        table = compacted.table(ref)
     except READ_ERRORS as error:
         raise RecordError(f"segment {path} cannot be read", got=error) from error
-    if table.num_rows != step.segment.rows:
+    if table.num_rows != ref.rows:
         raise RecordError(
             f"segment {path} and its line are not of one step",
             got=f"{table.num_rows} rows",
-            expected=f"{step.segment.rows}",
+            expected=f"{ref.rows}",
         )
     return table
 
@@ -190,9 +190,9 @@ def _read_segment(path: Path, expected: str) -> pa.Table:
     return decode(data)
 
 
-def _damaged_group(path: Path, step: StepRow, actual: object) -> RecordError:
+def _damaged_group(path: Path, ref: SegmentRef, actual: object) -> RecordError:
     return RecordError(
-        f"segment {step.segment.file} cannot be read from {path}",
+        f"segment {ref.file} cannot be read from {path}",
         got=actual,
         remedy="restore the file from a copy",
     )

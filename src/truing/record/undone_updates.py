@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from truing.record.compaction import write_steps
+from truing.record.index import SegmentRef
 from truing.record.reader import RunReader
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
 from truing.utils.atomic_files import disk_errors, move_into_place, write_atomically
@@ -19,9 +20,9 @@ def archive_undone(run_dir: Path, stage: str, steps: int, name: str) -> Path:
     """
     reader, target = RunReader(run_dir), run_dir / ABANDONED / name
     building = target.with_name(f".{name}.tmp")
-    rows = [row for row in reader.steps() if row.stage == stage and row.step >= steps]
+    rows = [row for row in reader.iter_steps() if row.stage == stage and row.step >= steps]
     segments = {row.segment.file: segment_path(run_dir, row.segment.file) for row in rows}
-    compacted = [row for row in rows if not segments[row.segment.file].exists()]
+    compacted = [SegmentRef.from_step(row) for row in rows if not segments[row.segment.file].exists()]
     facts = reader.run_json()
     if (run_dir / facts.get("tokenizer", "")).is_dir():
         facts["tokenizer"] = f"../../{facts['tokenizer']}"

@@ -1,10 +1,10 @@
 """The metrics of a run's updates as columns."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ from truing.record.index import SegmentRef
 from truing.record.rows import StepRow
 
 SEGMENT = pa.struct({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string()})
+
+ROWS_AT_A_TIME = 10_000
+"""Updates that are converted to columns at a time: some 200 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +98,14 @@ class UpdateColumns:
         return None
 
 
-def columns_of(rows: Sequence[StepRow]) -> UpdateColumns:
-    """Return updates as columns."""
+def columns_of(rows: Iterable[StepRow]) -> UpdateColumns:
+    """Return updates as columns; few of the rows are in memory at a time."""
+    rows = iter(rows)
+    parts = iter(lambda: list(islice(rows, ROWS_AT_A_TIME)), [])
+    return concat_columns([_columns(part) for part in parts])
+
+
+def _columns(rows: Sequence[StepRow]) -> UpdateColumns:
     rows_numbers = [
         {**row.metrics, **{f"seconds/{phase}": seconds for phase, seconds in row.seconds.items()}}
         for row in rows

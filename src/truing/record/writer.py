@@ -38,7 +38,7 @@ class RunWriter:
         self._recorded: list[SegmentRef] = []
         self._recorded_updates: set[tuple[str, int]] = set()
         self._declared = declared_numbers(RunReader(self.run_dir).events())
-        self._truncate([SegmentRef.from_step(row) for row in RunReader(self.run_dir).steps()])
+        self._truncate([SegmentRef.from_step(row) for row in RunReader(self.run_dir).iter_steps()])
         warm_up()
 
     def write_run(self, facts: Mapping[str, Any]) -> None:

@@ -52,7 +52,7 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
         listed |= codes
         if codes:
             parts.append(f"{len(codes)} {verdict} ({', '.join(sorted(codes))})")
-    updates = with_count(len(reader.steps()), "update")
+    updates = with_count(reader.count_steps(), "update")
     findings = ", ".join(parts) or "no rule found anything"
     facts = sorted({event.payload["code"] for event in reader.events() if event.kind == "fact"})
     facts_text = f"; {with_count(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""

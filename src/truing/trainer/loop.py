@@ -177,11 +177,12 @@ class Loop:
         )
         self.pending_facts = dict(state.between)
         self.ranks.gather("the record so far", None)  # the first rank has written it
-        reader = RunReader(self.out)
-        steps = reader.steps()
-        self.history = [guarded(row.metrics) for row in steps if row.stage == stage and recipe.guard]
-        self.doctor.restore(stage, steps, reader.events())
-        self.event_log.loss_label = steps[-1].loss_label if steps else ""
+        self.doctor.restore(stage, RunReader(self.out))
+        self.history, self.event_log.loss_label = [], ""
+        for row in RunReader(self.out).iter_steps():
+            self.event_log.loss_label = row.loss_label
+            if recipe.guard and row.stage == stage:
+                self.history.append(guarded(row.metrics))
 
     def guarded_step(self, learner: Learner, stage: str, step: int) -> str:
         """Run a step; return why the guard must roll it back, or "" if it is stable."""

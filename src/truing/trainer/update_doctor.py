@@ -22,7 +22,7 @@ from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step_samples import StepSamples
 from truing.learner.trace import Trace
-from truing.record import Event, SampleRow, StepRow
+from truing.record import RunReader, SampleRow
 from truing.trainer.events import EventLog, logs_boundary
 from truing.trainer.step_record import reward_weights, tool_names
 from truing.types.batch import StepRecord
@@ -44,16 +44,15 @@ class UpdateDoctor:
         )
         self.audit_schedule = AuditSchedule(session.recipe.doctor.budget)
 
-    def restore(self, stage: str, steps: Sequence[StepRow], events: Sequence[Event]) -> None:
+    def restore(self, stage: str, reader: RunReader) -> None:
         """Rebuild the doctor's state and the audit schedule from the recorded steps and findings."""
-        findings = current_findings(events)
-        self.live_doctor.restore(steps, findings)
-        of_stage = [row for row in steps if row.stage == stage]
-        last = of_stage[-1].step if of_stage else -1
+        findings = current_findings(reader.events())
+        self.live_doctor.restore(reader.iter_steps(), findings)
+        last = max((row.step for row in reader.iter_steps() if row.stage == stage), default=-1)
         codes = [code for code, _, *update in findings if update == [stage, last]]
         self.audit_schedule = AuditSchedule(
             self.declared_recipe.doctor.budget,
-            [row.facts for row in of_stage],
+            (row.facts for row in reader.iter_steps() if row.stage == stage),
             requested=any(code.startswith(AUDITED_FAMILIES) for code in codes),
         )
 

@@ -50,7 +50,7 @@ def write_card(run: Path, folder: Path, name: str, version: str, dataset: str | 
         algorithm=", ".join(facts["stages"]),
         name=name,
         version=version,
-        steps=len(reader.steps()),
+        steps=reader.count_steps(),
         seed=facts["seed"],
         recipe=reader.recipe().strip(),
         evaluation=_evaluation(run),

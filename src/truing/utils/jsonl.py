@@ -9,7 +9,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,12 +39,11 @@ def floats_from_json(numbers: Mapping[str, float | str | None]) -> dict[str, flo
     return {name: math.nan if value is None else float(value) for name, value in numbers.items()}
 
 
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of every complete line of a file; an incomplete last line is dropped."""
-    objects = []
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of every complete line of a file; an incomplete last line is dropped."""
     for number, line in enumerate(complete_lines(path), start=1):
         try:
-            objects.append(parse_json(line))
+            value = parse_json(line)
         except ValueError as error:
             raise RecordError(
                 f"line {number} of {path} is damaged",
@@ -51,18 +51,19 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
                 expected="a JSON object",
                 remedy="restore the file from a copy; the lines before it are intact",
             ) from error
-    return objects
+        yield value
 
 
-def complete_lines(path: Path) -> list[bytes]:
-    r"""Return the lines of a file that end in a newline: ``b"a\nb\nto"`` gives ``[b"a\n", b"b\n"]``."""
+def complete_lines(path: Path) -> Iterator[bytes]:
+    r"""Yield the lines of a file that end in a newline: of ``b"a\nb\nto"`` ``b"a\n"`` and ``b"b\n"``."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb") as handle:
+            # a line that a writer completes meanwhile would come in two parts
+            yield from takewhile(lambda line: line.endswith(b"\n"), handle)
     except OSError as error:
         raise RecordError(
             f"cannot read {path}", got=error.strerror, expected="a file of a run directory"
         ) from error
-    return [line + b"\n" for line in data.split(b"\n")[:-1]]
 
 
 class JsonlWriter:
@@ -88,7 +89,7 @@ class JsonlWriter:
 
     def truncate(self, count: int) -> None:
         """Cut the file back to its first ``count`` lines."""
-        self._end = sum(map(len, complete_lines(self.path)[:count]))
+        self._end = sum(map(len, islice(complete_lines(self.path), count)))
         with disk_errors(self.path):
             self._handle.truncate(self._end)
             os.fsync(self._handle.fileno())

@@ -88,4 +88,4 @@ def has_reward_update(run: Path) -> bool:
     """Return whether a run has an update with a reward."""
     reader = RunReader(run)
     recipe = resolve(reader.run_fact("recipe"))
-    return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.steps())
+    return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.iter_steps())

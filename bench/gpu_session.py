@@ -4,8 +4,8 @@
     python bench/gpu_session.py FILE.json --toy               # toy sizes on a CPU, as without a CUDA device
     python bench/gpu_session.py FILE.json --figures           # print the figures only
 
-Models have random weights in published shapes. Each part runs in a process of its own and is written to
-FILE.json when it ends; a part that fails is written with its error and tried again, after all others, by the
+Models have random weights in published shapes. Each part runs in a process of its own, those without timing
+all at once, and is written to FILE.json when it ends; a part that fails is written with its error and tried again, after all others, by the
 next call. TRL's side needs the bench extra. The printed rows are those of docs/benchmarks.md, "On a GPU".
 """
 
@@ -44,15 +44,19 @@ def parts(toy: bool, device: str) -> dict[str, Callable[[], dict[str, Any]]]:
         "correctness.gradients": partial(gpu_correctness.gradients, device, toy),
         "correctness.sampler": partial(gpu_correctness.sampler, device, toy),
         "correctness.graphs": partial(gpu_correctness.graphs, device, toy),
-        "memory.4b": partial(gpu_costs.memory, "qwen3-4b", toy),
         "memory.7b": partial(gpu_costs.memory, "qwen2.5-7b", toy),
+        "training": partial(gpu_costs.training, toy, device),
         "speed.1k.truing": partial(gpu_costs.speed_of_truing, "gpu-0.6b", toy),
         "speed.1k.trl": partial(gpu_costs.speed_of_trl, "gpu-0.6b", toy),
         "speed.4k.truing": partial(gpu_costs.speed_of_truing, "gpu-0.6b-4k", toy),
         "speed.4k.trl": partial(gpu_costs.speed_of_trl, "gpu-0.6b-4k", toy),
         "speed.4b": partial(gpu_costs.shares, "gpu-4b", toy),
-        "training": partial(gpu_costs.training, toy, device),
     }
+
+
+def is_timed(part: str) -> bool:
+    """Return whether a part measures time, and so runs alone; the others run at once, first."""
+    return part.startswith("speed.")
 
 
 def machine(toy: bool) -> dict[str, Any]:
@@ -78,12 +82,14 @@ def run_part(toy: bool, name: str, left: float) -> dict[str, Any]:
     )
     try:
         out, errors = process.communicate(timeout=left)
-    except subprocess.TimeoutExpired as error:
-        raise PartError(f"not done in the {left:.0f} seconds that were left") from error
+        late = ""
+    except subprocess.TimeoutExpired:
+        late = f"not done in the {left:.0f} seconds that were left\n"
     finally:
         with suppress(ProcessLookupError):  # the group has ended
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    if late:
+        raise PartError(late + process.communicate()[1][-SHOWN:])
     if process.returncode:
         raise PartError(errors[-SHOWN:] or f"exit code {process.returncode}")
     return json.loads(out.splitlines()[-1])
@@ -108,7 +114,7 @@ def main() -> None:
     results = Results(chosen.file)
     if not chosen.figures:
         results.begin_session(machine(toy))
-        run_parts(results, list(known), partial(run_part, toy), time.monotonic, chosen.seconds)
+        run_parts(results, list(known), is_timed, partial(run_part, toy), time.monotonic, chosen.seconds)
     print("\n".join(lines(results)))
 
 

@@ -17,6 +17,7 @@ from truing.bench.doctor_cost import cost_of
 from truing.bench.machine import gemm_rates
 from truing.bench.random_models import SHAPES, model_folder
 from truing.bench.roofline import MachineRates, count_weights, lower_bounds
+from truing.bench.side_process import measure_side
 from truing.bench.truing_side import TimedStep, case_recipe, run_case
 from truing.config import load_recipe, resolve
 from truing.learner.memory_prediction import predict_memory
@@ -54,28 +55,30 @@ def case_of(name: str, toy: bool, **changes: Any) -> Case:
 
 
 def memory(model: str, toy: bool) -> dict[str, float]:
-    """Return gigabytes of a LoRA run in bfloat16, predicted and measured.
+    """Return the gigabytes of two small steps of a LoRA run in bfloat16, as ``run_with_memory`` does."""
+    return run_with_memory(case_of("gpu-4b", toy, model=model, prompts=2, new_tokens=64), 2)[1]
+
+
+def run_with_memory(case: Case, steps: int) -> tuple[list[TimedStep], dict[str, float]]:
+    """Return the steps of a run, and its gigabytes, predicted and measured.
 
     ``by_shapes`` is of weights and optimizer; ``held`` is measured between steps, without gradients.
     ``predicted`` is of forward and backward, ``peak`` of the whole run.
     """
-    case = case_of("gpu-4b", toy, model=model, prompts=2, new_tokens=64)
-    recipe = resolve(case_recipe(case, 2) | {"env": {"name": "arithmetic"}})
+    recipe = resolve(case_recipe(case, steps) | {"env": {"name": "arithmetic"}})
     device, held = torch.device("cuda" if case.gpu else "cpu"), list[int]()
-    metrics = [
-        step.record.metrics for step in run_case(case, 2, between=lambda: held.append(bytes_in_use(device)))
-    ]
-    return {
+    done = run_case(case, steps, between=lambda: held.append(bytes_in_use(device)))
+    return done, {
         "by_shapes": predict_memory(recipe).total / GB,
         "held": min(held) / GB,
-        "predicted": max(each["memory/predicted"] for each in metrics),
-        "peak": max(each["memory/peak"] for each in metrics),
+        "predicted": max(each.record.metrics["memory/predicted"] for each in done),
+        "peak": max(each.record.metrics["memory/peak"] for each in done),
     }
 
 
 def speed_of_truing(name: str, toy: bool) -> dict[str, float]:
     """Return seconds of a step and its parts, and gigabytes, of Truing's side of a case."""
-    return run_side("truing", case_of(name, toy), 2)
+    return measure_side("truing", case_of(name, toy), 2)
 
 
 def speed_of_trl(name: str, toy: bool) -> dict[str, Any]:
@@ -123,16 +126,16 @@ def saved_by_layer(config: Any) -> int:
 
 
 def shares(name: str, toy: bool) -> dict[str, Any]:
-    """Return shares of a step, and of the card's rate that forward and backward reach.
+    """Return shares of a step, memory, and the share of the card's rate that forward and backward reach.
 
     The first step is left out; ``mfu`` is of the data sheet's rate, for cards in ``PEAKS``.
     """
     case = case_of(name, toy)
-    steps = run_case(case, 3)
+    steps, gigabytes = run_with_memory(case, 3)
     rate, products = learner_rate(case, steps[1:]), max(gemm_rates(case.gpu).values())
     card = torch.cuda.get_device_name(0) if case.gpu else ""
     peak = next((peak for part, peak in PEAKS.items() if part in card), None)
-    return {
+    return gigabytes | {
         "step": median(step.seconds for step in steps[1:]),
         "seconds": dict(steps[-1].record.seconds),
         "doctor": cost_of(steps).later,
@@ -165,9 +168,10 @@ def learner_rate(case: Case, steps: Sequence[TimedStep]) -> float:
 
 
 def training(toy: bool, device: str) -> dict[str, Any]:
-    """Train recipes/tiny.toml; return rewards of its evaluations and findings of the doctor."""
-    short = ["sft.steps=4", "grpo.steps=3", "eval.tasks=16", "env.eval=16"] if toy else []
-    recipe = load_recipe(ROOT / "recipes" / "tiny.toml", [f"model.device={device}", *short])
+    """Train a short recipes/tiny.toml; return rewards of its evaluations and findings of the doctor."""
+    steps = ("sft.steps=4", "grpo.steps=3") if toy else ("sft.steps=60", "grpo.steps=20")
+    changes = [f"model.device={device}", "eval.tasks=16", "env.eval=16", *steps]
+    recipe = load_recipe(ROOT / "recipes" / "tiny.toml", changes)
     with TemporaryDirectory() as folder:
         result = train(recipe, out=Path(folder) / "run", on_event=lambda kind, facts: None)
         findings = [event for event in RunReader(result.run).events() if event.kind == "finding"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,30 +75,42 @@ class Results:
 def run_parts(
     results: Results,
     parts: Sequence[str],
+    is_timed: Callable[[str], bool],
     run: Callable[[str, float], dict[str, Any]],
     clock: Callable[[], float],
     seconds: float,
 ) -> None:
-    """Run the parts that are not done, each within the seconds that are left; failures are recorded.
+    """Run the parts that are not done within the seconds that are left; failures are recorded.
 
     Args:
         results: the file, written before and after each part.
         parts: names, in order.
+        is_timed: whether a part, by its name, must run alone. The others run at once, before these.
         run: name and seconds left → result; raises ``PartError``.
         clock: the time, in seconds.
         seconds: of the whole call.
     """
-    start = clock()
-    for part in results.remaining(parts):
-        began = clock()
-        left = seconds - (began - start)
-        if left <= 0:
+    end = clock() + seconds
+    remaining = results.remaining(parts)
+    at_once = [part for part in remaining if not is_timed(part)]
+    for group in (at_once, *([part] for part in remaining if is_timed(part))):
+        if (left := end - clock()) <= 0:
             return
-        results.set(part, "running")
-        try:
-            results.set(part, "done", result=run(part, left), seconds=clock() - began)
-        except PartError as error:
-            results.set(part, "failed", error=str(error), seconds=clock() - began)
+        for part in group:
+            results.set(part, "running")
+        with ThreadPoolExecutor(len(parts)) as threads:
+            began = clock()
+            running = {threads.submit(run, part, left): part for part in group}
+            for future in as_completed(running):
+                _record(results, running[future], future, clock() - began)
+
+
+def _record(results: Results, part: str, future: Future[dict[str, Any]], seconds: float) -> None:
+    """Write the result of a part that has ended, or its PartError."""
+    try:
+        results.set(part, "done", result=future.result(), seconds=seconds)
+    except PartError as error:
+        results.set(part, "failed", error=str(error), seconds=seconds)
 
 
 class PartError(Exception):

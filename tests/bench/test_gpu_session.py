@@ -3,6 +3,7 @@
 import copy
 import json
 import sys
+import threading
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def run(results, seconds=100.0, failing=(), parts=PARTS):
             raise PartError(f"{name} broke")
         return {"value": name}
 
-    run_parts(results, parts, part, clock, seconds)
+    run_parts(results, parts, lambda part: True, part, clock, seconds)
     return ran
 
 
@@ -84,8 +85,26 @@ def test_a_part_during_which_the_machine_was_taken_away_comes_last(results):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_parts(results, PARTS, part, Clock(), 100.0)
+        run_parts(results, PARTS, lambda part: True, part, Clock(), 100.0)
     assert [name for name, _ in run(results)] == ["b", "c", "a"]
+
+
+def test_parts_without_timing_run_at_once_and_before_the_others(results):
+    running, seen = set(), {}
+    both = threading.Barrier(2, timeout=60)
+
+    def part(name, left):
+        running.add(name)
+        if name != "b":
+            both.wait()
+        seen[name] = set(running)
+        if name != "b":
+            both.wait()
+        running.remove(name)
+        return {}
+
+    run_parts(results, PARTS, lambda name: name == "b", part, Clock(), 100.0)
+    assert seen == {"a": {"a", "c"}, "c": {"a", "c"}, "b": {"b"}}
 
 
 @pytest.mark.parametrize("change", [{"toy": False}, {"device": "another card"}])
@@ -119,10 +138,12 @@ def test_rows_are_those_of_the_page_and_an_aim_is_no_result(results):
 def test_values_are_read_from_the_parts(results):
     for part, result in {
         "correctness.graphs": {"all_agree": False},
-        "memory.4b": {"peak": 30.0, "predicted": 40.0, "held": 8.8, "by_shapes": 8.0},
         "speed.4k.truing": {"step": 2.0, "peak_memory": 20.0},
         "speed.4k.trl": {"step": 9.0, "peak_memory": 50.0},
-        "speed.4b": {"doctor": 0.01, "record": 0.005, "publication": 0.002, "share_of_products": 0.6},
+        "speed.4b": {
+            **{"peak": 30.0, "predicted": 40.0, "held": 8.8, "by_shapes": 8.0},
+            **{"doctor": 0.01, "record": 0.005, "publication": 0.002, "share_of_products": 0.6},
+        },
     }.items():
         results.set(part, "done", result=result)
     lines = list(gpu_figures.lines(results))
@@ -147,9 +168,9 @@ def test_a_part_is_a_process_whose_error_or_time_limit_is_reported(tmp_path, mon
     script.write_text("raise ValueError('CUDA error')")
     with pytest.raises(PartError, match="CUDA error"):
         gpu_session.run_part(True, "x", 60.0)
-    script.write_text("import time; time.sleep(60)")
-    with pytest.raises(PartError, match="not done in the 0 seconds"):
-        gpu_session.run_part(True, "x", 0.2)
+    script.write_text("import sys, time; print('step 1 of 2', file=sys.stderr, flush=True); time.sleep(60)")
+    with pytest.raises(PartError, match="not done in the 2 seconds that were left\nstep 1 of 2"):
+        gpu_session.run_part(True, "x", 2.0)
 
 
 def test_trl_runs_in_its_fastest_form_that_fits(monkeypatch):

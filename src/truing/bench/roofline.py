@@ -6,7 +6,6 @@ attended key, each weight read once per sampled token. It excludes softmax, norm
 
 import math
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -54,7 +53,6 @@ def measure_roofline(case: Case, steps: int) -> dict[str, Any]:
     rates: list[dict[str, float]] = []
 
     def between() -> None:
-        print(f"step {len(rates) + 1} of {steps} done", file=sys.stderr, flush=True)
         rates.append(_machine_rates(case.gpu))
 
     timed_steps = run_case(case, steps, between)

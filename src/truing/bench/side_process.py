@@ -40,13 +40,17 @@ class PeakGpuMemory(Thread):
         return self.bytes
 
 
-def main(side: str, case: str, steps: str) -> None:
-    """Print the measurements as the last line: seconds, and gigabytes (on CUDA, of the GPU)."""
-    parsed_case = Case(**json.loads(case))
-    gpu_peak = PeakGpuMemory() if parsed_case.gpu else None
-    result = import_module(SIDES[side]).measure(parsed_case, int(steps))
+def measure_side(side: str, case: Case, steps: int) -> dict[str, float]:
+    """Return the seconds of a side in this process, and its peak memory, GB (on CUDA, of the GPU)."""
+    gpu_peak = PeakGpuMemory() if case.gpu else None
+    result = import_module(SIDES[side]).measure(case, steps)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if gpu_peak is None else gpu_peak.stop()
-    print(json.dumps({**result, "peak_memory": peak / 1e9}))
+    return {**result, "peak_memory": peak / 1e9}
+
+
+def main(side: str, case: str, steps: str) -> None:
+    """Print the measurements as the last line."""
+    print(json.dumps(measure_side(side, Case(**json.loads(case)), int(steps))))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Truing's side: steps of ``truing.train`` as a user runs it, with recording."""
 
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,6 +132,11 @@ class TimedStep:
     seconds: float
     record: StepRecord
 
+    def __str__(self) -> str:
+        phases = sorted(self.record.seconds.items(), key=lambda phase: -phase[1])
+        longest = ", ".join(f"{name} {seconds:.2f}" for name, seconds in phases[:5])
+        return f"{self.seconds:.2f} s ({longest})"
+
 
 def measure(case: Case, steps: int) -> dict[str, float]:
     """Return the seconds of the last of ``steps`` steps, and of its parts."""
@@ -140,7 +146,10 @@ def measure(case: Case, steps: int) -> dict[str, float]:
 
 
 def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None) -> list[TimedStep]:
-    """Return the steps of a run in a temporary folder; their seconds exclude the calls of ``between``."""
+    """Return the steps of a run in a temporary folder; their seconds exclude the calls of ``between``.
+
+    Each step is printed to stderr as it ends, since one may take minutes.
+    """
     steps_done: list[TimedStep] = []
     start = time.perf_counter()
 
@@ -148,6 +157,7 @@ def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None)
         nonlocal start
         if kind == "step":
             steps_done.append(TimedStep(time.perf_counter() - start, facts["record"]))
+            print(f"step {len(steps_done)} of {steps}: {steps_done[-1]}", file=sys.stderr, flush=True)
             between()
             start = time.perf_counter()
 

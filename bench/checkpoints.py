@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--million", type=int, default=134, help="parameters")
     args = parser.parse_args()
-    ranks = join("cpu", replicate=1, timeout=300)
+    ranks = join("cpu", timeout=300).with_mesh("cpu", replicate=1)
     group = dist.new_group(backend="gloo")  # the exchanges of a background thread must not meet the others
     tensors = {
         f"layer{index}.{part}": distribute_tensor(torch.randn(WIDTH, WIDTH), ranks.mesh, [Shard(0)])

@@ -5,8 +5,9 @@
     python bench/gpu_session.py FILE.json --figures           # print the figures only
 
 Models have random weights in published shapes. Each part runs in a process of its own, those without timing
-all at once, and is written to FILE.json when it ends; a part that fails is written with its error and tried again, after all others, by the
-next call. TRL's side needs the bench extra. The printed rows are those of docs/benchmarks.md, "On a GPU".
+all at once, and is written to FILE.json when it ends; a part that fails is written with its error and tried
+again, after all others, by the next call. TRL's side needs the bench extra. The printed rows are those of
+docs/benchmarks.md, "On a GPU".
 """
 
 import argparse

@@ -37,7 +37,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         small = recipe_of("tiny", args)
-        ranks = join("cpu", 1, 300, mesh_of_one=needs_fsdp(small))
+        ranks = join("cpu", 300, group_of_one=needs_fsdp(small)).with_mesh("cpu", 1)
         measured(small, ranks)
         ranks.on_first(
             "the model", lambda: write(Path(folder), torch.bfloat16 if args.full else torch.float32)
@@ -60,7 +60,7 @@ def recipe_of(model: str, args: argparse.Namespace) -> Recipe:
             "lora": False if args.full else {"rank": 8},
             "env": {"name": "arithmetic", "kinds": ["first-3"], "train": 16, "eval": 4},
             "eval": {"tasks": 4},
-            "trainer": {"ranks": join("cpu", 1, 300).size},
+            "trainer": {"ranks": join("cpu", 300).size},
         }
     )
 

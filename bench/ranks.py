@@ -1,10 +1,11 @@
 """Seconds of an update with two ranks of one thread, and with one process of two threads.
 
-    python bench/ranks.py RECIPE [KEY=VALUE …] [--replicate] [--repeats 3]
+    python bench/ranks.py RECIPE [KEY=VALUE …] [--shard] [--repeats 3]
 
-Both train in turns; with ``--replicate`` each rank holds all weights. An update's phases are summed but for
-what the doctor and the record need; the first update of a stage, which measures memory and warms up, is left
-out. The ratio is the time of one process ÷ that of two ranks: above 1 two ranks are faster.
+Both train in turns; with ``--shard`` the weights are sharded though each rank could hold all. An update's
+phases are summed but for what the doctor and the record need; the first update of a stage, which measures
+memory and warms up, is left out. The ratio is the time of one process ÷ that of two ranks: above 1 two ranks
+are faster.
 """
 
 import argparse
@@ -39,10 +40,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("recipe")
     parser.add_argument("changes", nargs="*")
-    parser.add_argument("--replicate", action="store_true")
+    parser.add_argument("--shard", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    two_ranks = (*TWO_RANKS, *(["trainer.replicate=2"] if args.replicate else []))
+    two_ranks = (*TWO_RANKS, *(["trainer.replicate=1"] if args.shard else []))
     ratios = []
     for _ in range(args.repeats):
         one, two = (seconds_per_update(args.recipe, args.changes, way) for way in (ONE_PROCESS, two_ranks))

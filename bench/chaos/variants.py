@@ -76,7 +76,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "sft": SFT,
         "grpo": GRPO,
         **LORA,
-        "trainer": {"ranks": 2},
+        "trainer": {"ranks": 2, "replicate": 1},
     },
     "ppo 2 ranks": {"stages": ["ppo"], "ppo": PPO, "trainer": {"ranks": 2}},
 }

@@ -89,7 +89,7 @@ def train(run: Run, folder: Path) -> Path:
     recipe = case_recipe(case, run.steps)
     recipe["model"]["threads"] = 1
     recipe["sampling"]["min_new_tokens"] = run.shortest
-    recipe["trainer"] = {"ranks": run.ranks}
+    recipe["trainer"] = {"ranks": run.ranks, "replicate": 1}
     with patch.object(phase_clock, "time", PROCESSOR):
         truing.train(recipe, env=Sums(case, run.steps), out=folder / "run", on_event=lambda *_: None)
     return folder / "run"

@@ -26,7 +26,7 @@ from truing.models.sharded import shard_model
 
 def compare(name: str, dtype: torch.dtype) -> None:
     """Raise unless the parts of all ranks are the whole weights, and this rank holds its share of them."""
-    ranks = join("cpu", int(os.environ.get("REPLICATE", "1")), 60)
+    ranks = join("cpu", 60).with_mesh("cpu", int(os.environ.get("REPLICATE", "1")))
     ranks = on_gpus(ranks) if "OFFLOAD" in os.environ else ranks
     alone, shared = load(name, dtype=dtype), load(name, dtype=dtype, ranks=ranks.in_main_memory())
     compare_weights(shared.model, alone.model)

@@ -1,4 +1,4 @@
-"""The parameters that FSDP2 gathers parts into: found one module at a time, and kept."""
+"""The parameters that FSDP2 gathers parts into: found one module at a time, and kept; and those it leaves."""
 
 from collections import Counter
 
@@ -10,6 +10,7 @@ from truing.distributed.ranks import join
 from truing.distributed.sharding import computed_parameters
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
+from truing.models.lora import add_lora, frozen_weights
 from truing.models.sharded import shard_model
 from truing.models.tiny import tiny_model
 
@@ -19,7 +20,7 @@ ROWS = [sample([3, 4, 5], [6 + b, 7, 8 + b % 3], name=str(b)) for b in range(4)]
 def test_one_module_is_whole_at_a_time_and_hooks_stay(monkeypatch):
     model = tiny_model()
     names = {name for name, _ in model.named_parameters()}
-    shard_model(model, join("cpu", replicate=1, timeout=60, mesh_of_one=True).mesh)
+    shard_model(model, join("cpu", timeout=60, group_of_one=True).with_mesh("cpu", replicate=1).mesh)
     gathered, counts = set(), []
     unshard, reshard = FSDPModule.unshard, FSDPModule.reshard
 
@@ -47,3 +48,21 @@ def test_one_module_is_whole_at_a_time_and_hooks_stay(monkeypatch):
     for _ in range(2):
         score(model, batch, batch.policy_mask).logprob.sum().backward()
     assert seen == dict.fromkeys(names, 2)
+
+
+def test_frozen_weights_that_a_rank_has_whole_are_not_copied_for_each_pass():
+    policy = add_lora(tiny_model(), rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=0)
+    places = {name: weight.data_ptr() for name, weight in frozen_weights(policy).items()}
+    shard_model(policy, join("cpu", timeout=60, group_of_one=True).with_mesh("cpu", replicate=1).mesh)
+    computed = {}
+    for name, module in policy.named_modules():
+        if f"{name}.weight" in places:
+            module.register_forward_hook(
+                lambda module, _, __, name=name: computed.update({f"{name}.weight": module.weight.data_ptr()})
+            )
+    batch = collate(ROWS)
+    score(policy, batch, batch.policy_mask).logprob.sum().backward()
+    assert computed
+    assert all(places[name] == place for name, place in computed.items())
+    trained = {name: weight for name, weight in policy.named_parameters() if weight.requires_grad}
+    assert all(isinstance(weight, DTensor) and weight.grad is not None for weight in trained.values())

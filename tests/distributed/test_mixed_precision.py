@@ -23,7 +23,7 @@ EPS = torch.finfo(torch.bfloat16).eps
 
 @pytest.fixture(scope="module")
 def mesh():
-    return join("cpu", replicate=1, timeout=60, mesh_of_one=True).mesh
+    return join("cpu", timeout=60, group_of_one=True).with_mesh("cpu", replicate=1).mesh
 
 
 def masters(mesh):

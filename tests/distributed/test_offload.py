@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from truing.config import OptimizerConfig, resolve
 from truing.distributed import sharding
-from truing.distributed.ranks import ONE, join
+from truing.distributed.ranks import ONE, Ranks, join
 from truing.distributed.sharded_tensors import copy_whole, whole
 from truing.distributed.sharding import computing_device
 from truing.errors import ModelError
@@ -46,7 +46,7 @@ def ranks(monkeypatch):
     monkeypatch.setattr(fsdp, "_get_device_from_mesh", lambda mesh: CPU)
     for place in ("truing.distributed.sharding.device_of", "truing.learner.session.device_of"):
         monkeypatch.setattr(place, lambda mesh: CPU)
-    alone = join("cpu", replicate=1, timeout=60, mesh_of_one=True)
+    alone = join("cpu", timeout=60, group_of_one=True).with_mesh("cpu", replicate=1)
     (group,) = alone.mesh.get_all_groups()
     mesh = DeviceMesh.from_group(group, "cuda", alone.mesh.mesh, mesh_dim_names=("shard",))
     return replace(alone, mesh=mesh)
@@ -218,10 +218,10 @@ def test_a_run_over_a_mesh_of_gpus_with_its_weights_in_main_memory(ranks, monkey
     plain = train_matrix.train(tmp_path / "plain", name)
     meshes = []
 
-    def join_and_record(*args, mesh_of_one, **options):
-        meshes.append(mesh_of_one)
+    def with_mesh(self, device, replicate):
+        meshes.append(replicate)
         return ranks
 
-    monkeypatch.setattr("truing.trainer.run.join", join_and_record)
+    monkeypatch.setattr(Ranks, "with_mesh", with_mesh)
     assert_same_run(train_matrix.train(tmp_path, f"{name}+offload"), plain, audits=False)
-    assert meshes == [True]
+    assert meshes == [1]

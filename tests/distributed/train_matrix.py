@@ -101,7 +101,7 @@ def killed(save_file):
 
 def copied(source: Path, run: Path) -> None:
     """Copy a run as it was at a checkpoint, on the first rank; the others wait."""
-    ranks = join("cpu", replicate=1, timeout=60)
+    ranks = join("cpu", timeout=60)
     if ranks.is_first:
         shutil.copytree(source.parents[1], run)
         (run / "checkpoints" / "last").write_text(source.name)

@@ -21,7 +21,9 @@ def main(table: dict) -> int:
     recipe, cpu = resolve(table), torch.device("cpu")
     small = resolve({**table, "model": {**table["model"], "name": "tiny"}})
     for each in (small, recipe):  # the first brings what any run needs: libraries, threads, FSDP2
-        ranks = join("cpu", replicate=1, timeout=60, mesh_of_one=needs_fsdp(each))
+        ranks = join("cpu", timeout=60, group_of_one=needs_fsdp(each))
+        if needs_fsdp(each):
+            ranks = ranks.with_mesh("cpu", replicate=1)
         before = bytes_in_use(cpu)
         session = open_session(each, env_from_recipe(each), ranks)
         learner = open_learner(session, each.stages[0], MemoryBudget(MemoryNeed(0, 1), 1, 1), resume=None)

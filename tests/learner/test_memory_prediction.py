@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 import truing
 from truing.api import env_from_recipe
 from truing.config import resolve
-from truing.learner.memory_prediction import predict_memory, replica_note
+from truing.learner.memory_prediction import predict_memory, with_replicas
 from truing.learner.session import open_session
 from truing.models.resolve import resolve_model
 from truing.models.tiny import byte_tokenizer
@@ -154,16 +154,16 @@ def test_ranks_divide_what_is_sharded(table):
     assert two.sampler == one.base + one.trained
 
 
-def test_replicas_are_advised_where_all_weights_fit_on_each_rank(table):
-    def note(free, **trainer):
-        return replica_note(resolve(table("float32", LORA, trainer=trainer)), free)
+def test_each_rank_holds_all_weights_where_they_fit(table):
+    def chosen(free, **trainer):
+        return with_replicas(resolve(table("float32", LORA, trainer=trainer)), free).trainer.replicate
 
     needed = predict_memory(resolve(table("float32", LORA, trainer={"ranks": 2, "replicate": 2}))).total
-    assert "trainer.replicate = 2" in note(4 * needed, ranks=2)  # of two ranks, in half of the memory
-    assert note(4 * needed - 4, ranks=2) is None
-    assert note(100 * needed, ranks=2, replicate=2) is None
-    assert note(100 * needed, ranks=2, offload=True) is None
-    assert note(100 * needed, ranks=1) is None
+    assert chosen(4 * needed, ranks=2) == 2  # of two ranks, in half of the memory
+    assert chosen(4 * needed - 4, ranks=2) == 1
+    assert chosen(100 * needed, ranks=2, replicate=1) == 1
+    assert chosen(100 * needed, ranks=2, offload=True) == 1
+    assert chosen(100 * needed, ranks=1) == 1
 
 
 @pytest.mark.parametrize(

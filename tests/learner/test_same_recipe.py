@@ -6,7 +6,8 @@ import pytest
 
 from truing.config import resolve, to_toml
 from truing.errors import RecordError
-from truing.learner.restore import check_same_recipe
+from truing.learner.restore import check_same_recipe, with_recorded_replicas
+from truing.record import RunReader, RunWriter
 
 VLLM = {"kind": "vllm", "count": 2}
 
@@ -36,3 +37,21 @@ def test_how_engines_sample_may_not(mini):
     recorded = table_of(resolve(mini(engine=VLLM)))
     with pytest.raises(RecordError, match=r"engine\.max_requests differs"):
         check_same_recipe(resolve(mini(engine={**VLLM, "max_requests": 8})), recorded)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "machine", "expected"),
+    [
+        ({"ranks": 2}, {"replicas": 2}, 2),
+        ({"ranks": 3}, {"replicas": 2}, "auto"),
+        ({"ranks": 2, "replicate": 1}, {"replicas": 2}, 1),
+        ({"ranks": 2}, {}, "auto"),
+        ({"ranks": 2}, {"replicas": "many"}, "auto"),
+        ({"ranks": 2}, None, "auto"),
+    ],
+)
+def test_as_many_ranks_resume_with_as_many_replicas(mini, tmp_path, trainer, machine, expected):
+    with RunWriter(tmp_path / "run") as writer:
+        writer.write_run({"recipe": mini(trainer={"ranks": 2}), "machine": machine})
+    resumed = with_recorded_replicas(resolve(mini(trainer=trainer)), RunReader(tmp_path / "run"))
+    assert resumed.trainer.replicate == expected

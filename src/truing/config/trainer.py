@@ -1,5 +1,7 @@
 """The recipe's table of the trainer's processes."""
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
 from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
@@ -10,8 +12,8 @@ class TrainerConfig(FrozenModel):
 
     ranks: PositiveInt = 1
     """Number of processes (docs/scale.md); `truing train --ranks` sets it and starts them."""
-    replicate: PositiveInt = 1
-    """Groups of ranks that each hold all weights; within a group they are sharded."""
+    replicate: PositiveInt | Literal["auto"] = "auto"
+    """Groups of ranks that each hold all weights, sharded within one; `auto`: one a rank if memory allows."""
     offload: bool = False
     """Keep weights, gradients and moments in main memory (FSDP2). Not yet run on a GPU by us."""
     timeout: PositiveFloat = 1800.0
@@ -22,6 +24,6 @@ class TrainerConfig(FrozenModel):
     @model_validator(mode="after")
     def _check_groups(self) -> "TrainerConfig":
         """Refuse groups of unequal size."""
-        if self.ranks % self.replicate:
+        if self.replicate != "auto" and self.ranks % self.replicate:
             raise ValueError(f"replicate must divide ranks = {self.ranks}, got {self.replicate}")
         return self

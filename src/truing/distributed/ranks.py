@@ -37,6 +37,25 @@ class Ranks:
         """Whether this rank writes the run directory."""
         return self.rank == 0
 
+    @property
+    def replicas(self) -> int:
+        """Groups of ranks that each hold all weights."""
+        return self.mesh.size(0) if self.mesh is not None and self.mesh.ndim > 1 else 1
+
+    def with_mesh(self, device: str, replicate: int) -> "Ranks":
+        """Return the same ranks with a mesh over which FSDP2 holds weights.
+
+        Args:
+            device: ``cpu`` or ``cuda``.
+            replicate: groups of ranks that each hold all weights, sharded within the group.
+        """
+        sizes = {"replicate": replicate, "shard": self.size // replicate}
+        if replicate == 1:
+            del sizes["replicate"]
+        with _named("making the mesh of ranks"):
+            mesh = init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        return replace(self, mesh=mesh)
+
     def with_own_group(self) -> "Ranks":
         """Return the same ranks for exchanges that may meet others: of a second thread, or of other code."""
         return self if self.size == 1 else replace(self, group=dist.new_group(backend="gloo"))
@@ -143,18 +162,17 @@ def check_started(ranks: int) -> None:
         )
 
 
-def join(device: str, replicate: int, timeout: float, *, mesh_of_one: bool = False) -> Ranks:
+def join(device: str, timeout: float, *, group_of_one: bool = False) -> Ranks:
     """Join the process group of the launcher, once per process; without a launcher there is none.
 
     Args:
         device: of the model, ``cpu`` or ``cuda``; it selects gloo or NCCL.
-        replicate: groups of ranks that each hold all weights, sharded within the group.
         timeout: seconds after which an exchange fails.
-        mesh_of_one: whether weights are held by FSDP2 also with one rank: then the process is a group of its
+        group_of_one: whether weights are held by FSDP2 also with one rank: then the process is a group of its
             own, without a connection to any other.
     """
     ranks = this_process()
-    if ranks.size == 1 and not mesh_of_one:
+    if ranks.size == 1 and not group_of_one:
         return ranks
     alone = {"store": dist.HashStore(), "rank": 0, "world_size": 1} if ranks.size == 1 else {}
     if device == "cuda" and ranks.size > 1:
@@ -164,11 +182,7 @@ def join(device: str, replicate: int, timeout: float, *, mesh_of_one: bool = Fal
             backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **alone)
             atexit.register(dist.destroy_process_group)
-        sizes = {"replicate": replicate, "shard": ranks.size // replicate}
-        if replicate == 1:
-            del sizes["replicate"]
-        mesh = init_device_mesh(device, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
-        return replace(ranks, mesh=mesh)
+    return ranks
 
 
 @contextmanager

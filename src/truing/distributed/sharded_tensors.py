@@ -20,7 +20,20 @@ def rows_of_rank(tensor: Tensor, mesh: DeviceMesh, placements: Sequence[Placemen
 
 def whole(tensor: Tensor) -> Tensor:
     """Return a tensor with the parts of all ranks; all ranks call this together."""
+    tensor = _plain_if_whole(tensor)
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _plain_if_whole(tensor: Tensor) -> Tensor:
+    """Return the plain tensor of one that each rank has whole, as with ``trainer.replicate``."""
+    if not isinstance(tensor, DTensor):
+        return tensor
+    mesh = tensor.device_mesh
+    is_whole = all(
+        placement.is_replicate() or (placement.is_shard() and mesh.size(dim) == 1)
+        for dim, placement in enumerate(tensor.placements)
+    )
+    return tensor.to_local() if is_whole else tensor
 
 
 def whole_tables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -28,8 +41,8 @@ def whole_tables(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     An exchange costs about a millisecond, however small it is: many small tensors need one, not one each.
     """
-    found = dict(tensors)
-    sharded = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, DTensor)}
+    found = {name: _plain_if_whole(tensor) for name, tensor in tensors.items()}
+    sharded = {name: tensor for name, tensor in found.items() if isinstance(tensor, DTensor)}
     for dtype in dict.fromkeys(tensor.dtype for tensor in sharded.values()):
         found |= _gathered({name: tensor for name, tensor in sharded.items() if tensor.dtype is dtype})
     return found
@@ -59,6 +72,7 @@ def entries(tensors: Sequence[Tensor], indices: Sequence[Tensor]) -> list[Tensor
 
     Tensors that are sharded, in the same way, are exchanged at once, and only these entries.
     """
+    tensors = [_plain_if_whole(tensor) for tensor in tensors]
     found = [_local_entries(each, index_n) for each, index_n in zip(tensors, indices, strict=True)]
     sharded = [n for n, each in enumerate(tensors) if isinstance(each, DTensor)]
     if sharded:

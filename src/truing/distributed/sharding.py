@@ -37,7 +37,8 @@ def shard(
 ) -> None:
     """Shard the parameters of a module in place: those of each layer together, the others with the root.
 
-    Parameters that are parts already (``keep_parts``) keep their memory.
+    Parameters that are parts already (``keep_parts``) keep their memory. Frozen weights that each rank has
+    whole are left as they are: FSDP2 would copy them for each pass.
 
     Args:
         root: computed through ``in_forward``.
@@ -50,6 +51,7 @@ def shard(
     """
     if mesh is None:
         return
+    frozen = set[nn.Parameter]() if offload else _frozen_and_whole(root, mesh, dtype)
     # FSDP2 cuts whole parameters, of which it only needs shapes
     parts = _replaced(root, lambda part: torch.empty(part.shape, dtype=part.dtype, device="meta"))
     reduce_dtype = None if dtype is None else torch.float32
@@ -60,7 +62,14 @@ def shard(
     place = CPUOffloadPolicy(pin_memory=device.type != "cpu") if offload else OffloadPolicy()
     for module in (*layers, root):
         # freed after a forward without gradients too: else the next one would compute with older weights
-        fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=precision, offload_policy=place)
+        fully_shard(
+            module,
+            mesh=mesh,
+            reshard_after_forward=True,
+            mp_policy=precision,
+            offload_policy=place,
+            ignored_params=frozen,
+        )
     _put_back(parts)  # FSDP2 takes parameters as they are when it first computes
     for module in root.modules():
         if isinstance(module, FSDPModule):
@@ -69,6 +78,20 @@ def shard(
     root.computes_in, root.computes_on = dtype, device  # type: ignore[assignment]
     root.run_in_forward = _call  # type: ignore[assignment]
     register_fsdp_forward_method(root, "run_in_forward")
+
+
+def _frozen_and_whole(root: nn.Module, mesh: DeviceMesh, dtype: torch.dtype | None) -> set[nn.Parameter]:
+    """Return the frozen weights that each rank has whole, in the dtype that computes, as plain parameters."""
+    if mesh.size(mesh.ndim - 1) > 1:
+        return set()
+    plain: dict[nn.Parameter, nn.Parameter] = {}  # by what it replaces, one of tied weights
+    for module in root.modules():
+        for name, weight in list(module.named_parameters(recurse=False)):
+            if not weight.requires_grad and dtype in (None, weight.dtype):
+                if weight not in plain:
+                    plain[weight] = nn.Parameter(whole(weight.detach()), requires_grad=False)
+                setattr(module, name, plain[weight])
+    return set(plain.values())
 
 
 def device_of(mesh: DeviceMesh) -> torch.device:

@@ -100,6 +100,8 @@ def table_of(fault: Fault) -> dict[str, Any]:
         for part in parts:
             place = place.setdefault(part, {})
         place[name] = dict(value) if isinstance(value, Mapping) else value
+    if fault.ranks > 1:
+        table["trainer"].setdefault("replicate", 1)  # sharded, as the weights of large models are
     return table
 
 

@@ -27,6 +27,7 @@ from truing.models.forward.rounding_noise import is_coarse, random_rounding
 from truing.models.forward.score import causal_model, computed_precision, score
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
+from truing.utils.phase_clock import phase
 
 MIN_GRADIENT_MASS = 1e-3
 """Least Σ |gradient| (1 − p) over tokens for which missing gradients are tested."""
@@ -59,6 +60,7 @@ def check_gradient_sum(
         learner.optimizer.zero_grad(set_to_none=True)
     expected = [expected_P]
 
+    @phase("doctor")
     def compare(*_: object) -> None:
         if expected:  # only at the first step: a hook cannot remove itself while hooks are called
             facts["row_gradients"] = fact | compare_gradients(

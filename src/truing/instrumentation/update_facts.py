@@ -109,11 +109,13 @@ def update_facts(learner: Learner, update_index: int) -> Iterator[dict[str, Any]
     due_to_move: set[str] = set()
     with phase("doctor"):
         before = quick_sums(rotating_slice(learner.parameters, update_index))
-    handle = learner.optimizer.register_step_pre_hook(
-        lambda *_: due_to_move.update(
-            weights_due_to_move(learner.parameters, update_index, learner.optimizer.param_groups[0]["lr"])
-        )
-    )
+
+    @phase("doctor")
+    def note_due(*_: object) -> None:
+        learning_rate = learner.optimizer.param_groups[0]["lr"]
+        due_to_move.update(weights_due_to_move(learner.parameters, update_index, learning_rate))
+
+    handle = learner.optimizer.register_step_pre_hook(note_due)
     try:
         with _recompute_adamw(learner, facts, update_index):
             yield facts
@@ -172,6 +174,7 @@ def _recompute_adamw(learner: Learner, facts: dict[str, Any], update_index: int)
     coarse = is_coarse(computed_precision(learner.model))
     small = sum(each.numel() for each in learner.parameters.values()) <= MAX_WEIGHTS
 
+    @phase("doctor")
     def keep(*_: object) -> None:
         dtypes = {each.grad.dtype for each in learner.parameters.values() if each.grad is not None}
         if small and dtypes:  # the last update counts, as in `grad/norm`
@@ -181,6 +184,7 @@ def _recompute_adamw(learner: Learner, facts: dict[str, Any], update_index: int)
             recompute_update(name, learner.parameters[name], learner.optimizer, learner.optimizer_cfg)
         )
 
+    @phase("doctor")
     def compare(*_: object) -> None:
         if recomputed[0] is not None and len(recomputed) == 1:
             facts["update"] = recomputed[0].fact()

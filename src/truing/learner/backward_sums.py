@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from truing.distributed.packed_table import pack, unpack
 from truing.distributed.ranks import Ranks
 from truing.distributed.sharded_tensors import entries
+from truing.utils.phase_clock import phase
 
 ENTRIES_PER_WEIGHT = 16
 """Entries per weight, evenly spread."""
@@ -98,6 +99,7 @@ def check_at_optimizer(
     """Compare the sums with the optimizer's gradient at each of its steps; yield the list of facts."""
     facts: list[dict[str, Any]] = []
 
+    @phase("doctor")
     def compare(*_: object) -> None:
         facts.append(
             backward_sum_fact(backward_sums, parameters)

@@ -70,7 +70,10 @@ class MemoryPrediction:
 
 
 def predict_memory(recipe: Recipe) -> MemoryPrediction:
-    """Return what the weights of a recipe will need; with several ranks, what one of them needs."""
+    """Return what the weights of a recipe will need; with several ranks, what one of them needs.
+
+    With ``trainer.replicate = "auto"`` they are taken as sharded, which needs the least.
+    """
     policy = _without_data(recipe)
     computing, masters = computing_dtype_of(recipe), dtype_of_masters(recipe)
     trained = sum(weight.numel() for weight in trainable_parameters(policy).values())
@@ -80,7 +83,7 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
     else:
         whole = base + own if _has_copy(recipe) else 0  # beside the shards of this rank
         sampler = whole + _merged_bytes(policy, recipe)
-    copies, shards = _copies(recipe), recipe.trainer.ranks // recipe.trainer.replicate
+    copies, shards = _copies(recipe), recipe.trainer.ranks // _replicas(recipe)
     return _placed(
         MemoryPrediction(
             base=(base if recipe.lora else own) // shards,
@@ -94,22 +97,29 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
     )
 
 
-def replica_note(recipe: Recipe, free: int) -> str | None:
-    """Return the advice that each rank holds all weights; None if it takes over half the ``free`` bytes."""
+def with_replicas(recipe: Recipe, free: int) -> Recipe:
+    """Return a recipe with a number in place of ``trainer.replicate = "auto"``.
+
+    Each rank holds all weights if they and the optimizer need at most half of the ``free`` bytes: activations
+    and the cache come on top. Then no pass has to gather them.
+    """
     trainer = recipe.trainer
-    if trainer.replicate == trainer.ranks or trainer.offload:
-        return None
-    replicas = recipe.model_copy(
-        update={"trainer": trainer.model_copy(update={"replicate": trainer.ranks})},
+    if trainer.replicate != "auto":
+        return recipe
+    sharded, whole = (
+        recipe.model_copy(update={"trainer": trainer.model_copy(update={"replicate": replicate})})
+        for replicate in (1, trainer.ranks)
     )
-    needed = predict_memory(replicas).total
+    if trainer.ranks == 1 or trainer.offload:
+        return sharded
     on_cpu = available_device(recipe.model.device) == "cpu"  # where ranks share the memory
-    if needed * (trainer.ranks if on_cpu else 1) > free / 2:
-        return None
-    return (
-        f"each rank has memory for all weights ({needed / GB:.2f} GB): with "
-        f"trainer.replicate = {trainer.ranks} no pass has to gather them (docs/scale.md)"
-    )
+    needed = predict_memory(whole).total * (trainer.ranks if on_cpu else 1)
+    return whole if needed <= free / 2 else sharded
+
+
+def _replicas(recipe: Recipe) -> int:
+    replicate = recipe.trainer.replicate
+    return 1 if replicate == "auto" else replicate
 
 
 def _placed(needed: MemoryPrediction, recipe: Recipe) -> MemoryPrediction:

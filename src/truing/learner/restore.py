@@ -151,6 +151,20 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
     return path
 
 
+def with_recorded_replicas(recipe: Recipe, run: RunReader) -> Recipe:
+    """Return a recipe with the replicas of a run in place of "auto", if the run had as many ranks.
+
+    Another choice, by another free memory, would change the rounding of sums.
+    """
+    trainer, machine = recipe.trainer, run.run_fact("machine")
+    replicas = machine.get("replicas") if isinstance(machine, dict) else None  # an earlier version has none
+    is_known = isinstance(replicas, int) and replicas in range(1, trainer.ranks + 1)
+    recorded_ranks = resolve(run.run_fact("recipe")).trainer.ranks
+    if trainer.replicate != "auto" or not is_known or recorded_ranks != trainer.ranks:
+        return recipe
+    return recipe.model_copy(update={"trainer": trainer.model_copy(update={"replicate": replicas})})
+
+
 def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any]) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 

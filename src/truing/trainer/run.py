@@ -17,8 +17,13 @@ from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
 from truing.instrumentation.prompt_check import check_prompts
 from truing.learner.memory_budget import MemoryBudget, measure_budget
-from truing.learner.memory_prediction import predict_memory, replica_note
-from truing.learner.restore import check_same_adapter, check_same_recipe, needs_fsdp
+from truing.learner.memory_prediction import predict_memory, with_replicas
+from truing.learner.restore import (
+    check_same_adapter,
+    check_same_recipe,
+    needs_fsdp,
+    with_recorded_replicas,
+)
 from truing.learner.session import Session, open_session
 from truing.models.load import available_device
 from truing.record import Event, RunReader, RunWriter, compact
@@ -49,17 +54,18 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
         resume = not remove_killed_start(out)
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe_table())
-    cfg = recipe.trainer
-    check_started(cfg.ranks)
+    check_started(recipe.trainer.ranks)
     check_placed(recipe)
     device = available_device(recipe.model.device)
-    ranks = join(device, cfg.replicate, cfg.timeout, mesh_of_one=needs_fsdp(recipe))
+    ranks = join(device, recipe.trainer.timeout, group_of_one=needs_fsdp(recipe))
     check_same_program(ranks, recipe)
-    prediction = predict_memory(recipe)
+    free = min(ranks.gather("the free memory", bytes_free(torch.device(device))))
+    placed = with_replicas(with_recorded_replicas(recipe, RunReader(out)) if resume else recipe, free)
+    if ranks.size > 1 or needs_fsdp(recipe):
+        ranks = ranks.with_mesh(device, placed.trainer.replicate)
+    prediction = predict_memory(placed)
     if ranks.is_first and prediction.total + prediction.main_memory >= REPORTED_BYTES:
         on_event("note", {"text": prediction.text()})
-    if ranks.is_first and not resume and (note := replica_note(recipe, bytes_free(torch.device(device)))):
-        on_event("note", {"text": note})
     threads = RunReader(out).run_fact("machine", "threads") if resume else None
     sigterm = sigterm_ends_run() if ranks.size == 1 else nullcontext()  # the launcher ends ranks by it
     with (

@@ -68,6 +68,7 @@ def run_facts(session: Session) -> dict[str, Any]:
             "python": platform.python_version(),
             "threads": torch.get_num_threads(),
             "device": computing_device(session.policy).type,
+            "replicas": session.ranks.replicas,
         },
     }
 

@@ -233,8 +233,7 @@ class TrlTrainer(SavingMethods, ScriptMethods):
 
     def _on_first(self, what: str, compute: Callable[[], T]) -> T:
         """Return on all processes what ``compute`` returns on the first, once it has returned there."""
-        cfg = self.recipe.trainer
-        ranks = join(available_device(self.recipe.model.device), cfg.replicate, cfg.timeout)
+        ranks = join(available_device(self.recipe.model.device), self.recipe.trainer.timeout)
         return ranks.on_first(what, compute)
 
     def _write_inputs(self) -> None:

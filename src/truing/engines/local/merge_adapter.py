@@ -49,10 +49,10 @@ def sync_weights(policy: nn.Module, sampler_model: PreTrainedModel) -> None:
     """
     lora_layers = {} if sampler_model is causal_model(policy) else adapted_layers(policy)
     for name, layer in lora_layers.items():
-        merged_weight = layer.get_base_layer().weight.clone()
+        merged_weight = sampler_model.get_submodule(name).weight
+        merged_weight.copy_(layer.get_base_layer().weight)
         for adapter in layer.active_adapters:
             merged_weight += layer.get_delta_weight(adapter)
-        sampler_model.get_submodule(name).weight.copy_(merged_weight)
     weights = {f"{name}.weight": sampler_model.get_submodule(name).weight for name in lora_layers}
     check_finite(
         weights or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},

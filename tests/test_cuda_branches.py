@@ -254,7 +254,7 @@ def test_ranks_on_gpus_exchange_by_nccl(monkeypatch):
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}.items():
         monkeypatch.setenv(name, value)
     for device in ("cuda", "cpu"):
-        ranks.join(device, 1, 9.0)
+        ranks.join(device, 9.0).with_mesh(device, 1)
     assert (groups, devices, meshes) == (["cpu:gloo,cuda:nccl", "gloo"], [1], ["cuda", "cpu"])
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from truing.doctor.diagnosis import ranked
+from truing.doctor.postmortem import diagnose_run
 from truing.faults.detection_matrix import passed
 from truing.faults.healthy_runs import healthy_runs
 from truing.faults.planted import FAULTS
@@ -72,3 +73,34 @@ def test_healthy_runs_of_ranks_include_each_recipe_of_a_fault_and_a_resumption()
     assert {fault.ranks for fault in HEALTHY.values()} == {2}
     assert any(run.resumed_after for run in HEALTHY.values())
     assert {"ranks-0", "ranks-ppo-0", "ranks-adapter-0", "ranks-replicated-0"} <= HEALTHY.keys()
+
+
+DIVERGED = {
+    "rank-moments-not-restored": "optimizer moments before the update",
+    "rank-schedule-restarted": "learning rates",
+    "rank-weights-not-restored": "policy weights before the update",
+}
+"""What differs first if each rank holds all weights; sharded, the weights stay equal."""
+
+NOT_IN_REPLICAS = {"rank-clips-by-own-norm", "rank-reference-shard-stale"}
+"""A replica's own norm is that of all, and it has no shard."""
+
+
+@pytest.mark.slow
+def test_faults_are_found_where_each_rank_holds_all_weights(tmp_path):
+    sharded = [
+        fault
+        for name, fault in IN_RANKS.items()
+        if "trainer.replicate" not in fault.changes and name not in NOT_IN_REPLICAS and "vllm" not in name
+    ]
+    faults = [replace(each, changes={**each.changes, "trainer.replicate": 2}) for each in sharded]
+    wrong = {}
+    for name, each in outcomes(faults, tmp_path).items():
+        if name in DIVERGED:
+            findings = diagnose_run(tmp_path / name / "run", select=["DST001"]).findings["DST001"]
+            found = f"other {DIVERGED[name]} than" in ranked(findings)[0].claim.what
+        else:
+            found = passed(each)
+        if not found:
+            wrong[name] = said(each)
+    assert wrong == {}

@@ -34,6 +34,15 @@ def test_the_rank_that_differs_is_named_and_causes_come_before_results():
     assert "0.002" in found[1].got
 
 
+@pytest.mark.parametrize("what", ["policy weights", "optimizer moments"])
+def test_what_differs_before_an_update_explains_what_differs_after_it(what):
+    names = ("sampler weights", "policy weights", "optimizer moments", f"{what} before the update")
+    found = claims("DST001", ranks_with(state={name: ["a", "b"] for name in names}))
+    assert max(found, key=lambda each: each.specificity).what == (
+        f"rank 1 has other {what} before the update than rank 0"
+    )
+
+
 @pytest.mark.parametrize(
     ("values", "differs"),
     [

@@ -87,7 +87,9 @@ def _state(
         "learning rates": [group["lr"] for group in learner.optimizer.param_groups],
         "weights of loss terms": [term.weight for term in learner.algorithm.terms(learner.setting)],
         "advantages": _summary([row.advantage for row in traces[0].samples]),
+        "policy weights before the update": facts["weights"]["before"],
         "policy weights": facts["weights"]["after"],
+        "optimizer moments before the update": facts.get("moments", {}).get("before", ""),
         "optimizer moments": facts.get("moments", {}).get("next", ""),
     }
     if learner.critic is not None:

@@ -6,12 +6,12 @@ learning rate, other random numbers, other advantages or an older sampler than t
 Why it is silent: Only one rank writes the record, and its own numbers are right. The others compute a part
 of the rows with what they have, and the sum of all gradients is a gradient like any other.
 
-How it is measured: After each update every rank sends digests of its weights, its critic, its reference,
-its optimizer's moments and its sampler's weights, two random numbers of the update's key, its learning
-rates, the weights of its loss terms, and two sums of its advantages. Digests must be equal, and numbers
-equal up to rounding. The draws of each rank are replayed, as in SMP009 (in another precision than float32
-in audits): if all tokens of one rank follow from their random numbers, those of the others must too. Sharded
-weights count as a whole: ranks that hold parts of one copy agree, replicas may not.
+How it is measured: After each update every rank sends digests of its weights and its optimizer's moments,
+before and after it, and of its critic, its reference and its sampler's weights, two random numbers of the
+update's key, its learning rates, the weights of its loss terms, and two sums of its advantages. Digests must
+be equal, and numbers equal up to rounding. The draws of each rank are replayed, as in SMP009 (in another
+precision than float32 in audits): if all tokens of one rank follow from their random numbers, those of the
+others must too. Sharded weights count as a whole: ranks that hold parts of one copy agree, replicas may not.
 
 In TRL the ranks are the processes of accelerate. Each of them sends digests of its weights before and after
 the update, of the optimizer's gradient and moments, of frozen and of reference weights, its learning rates,
@@ -23,7 +23,8 @@ there is nothing to compare.
 Fix: The name shows the cause. Weights: a replica that missed a reduction, or read other files. The reference
 or the sampler: a sync that not every rank made. Learning rates: a schedule that one rank began again. Random
 numbers: a seed to which the rank was added. Advantages: a mean or deviation over the rank's own rows. Weights
-before the first update: an initialization with another seed, after the weights were made equal. Gradients:
+before the first update: an initialization with another seed, after the weights were made equal. Weights or
+moments before the first update after a resumption: a checkpoint that one rank did not read. Gradients:
 `no_sync` that was left on, or a forward of the model below DDP.
 
 References: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html, docs/scale.md
@@ -83,7 +84,7 @@ def judge(measured: Measured) -> Iterator[Claim]:
             f"rank {', '.join(map(str, odd))} has other {each.name} than rank 0",
             got=_text(each.values[odd[0]]),
             expected=f"{_text(each.values[0])} on every rank",
-            specificity=RESULTS.get(each.name, 3.2),
+            specificity=SPECIFICITY.get(each.name, 3.2),
         )
 
     sampled = [(rank, tokens, missed) for rank, (tokens, missed) in enumerate(measured.draws) if tokens]
@@ -112,14 +113,17 @@ def _are_others(tokens: int, missed: int) -> bool:
     return tokens >= FEW and missed > (MISSED if tokens >= ENOUGH else MOST) * tokens
 
 
-RESULTS = {
+SPECIFICITY = {
+    "policy weights before the update": 3.3,
+    "optimizer moments before the update": 3.3,
     "advantages": 3.1,
     "gradients": 0.9,
     "critic weights": 0.8,
     "policy weights": 0.7,
     "optimizer moments": 0.6,
 }
-"""Specificity of what differs as a result of other differences: a gradient's fault is a better cause."""
+"""Of what differs as a result of other differences less than 3: a gradient's fault is a better cause. What
+differs before an update explains the sampler, and what differs after it."""
 
 
 def _text(value: object) -> str:

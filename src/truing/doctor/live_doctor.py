@@ -58,6 +58,7 @@ class LiveDoctor:
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, self.history)
         findings = self.diagnosis.add(step)
+        self.diagnosis.findings.clear()  # those of a rule may come back in each of a million updates
         self.history.add(Past(*where, record.metrics, record.facts))
         firsts = {each.code: each for each in reversed(findings)}  # the most specific claim of a rule
         places = {code: (code, str(each.claim.verdict), record.stage) for code, each in firsts.items()}

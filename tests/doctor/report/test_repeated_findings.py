@@ -97,13 +97,15 @@ def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_
     monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
     entries = []
     for step, verdict in enumerate([Verdict.SUSPECT, Verdict.SUSPECT, Verdict.PROVEN, Verdict.PROVEN]):
-        live.diagnosis = SimpleNamespace(add=lambda _, each=(verdict, step): [finding(*each)])
+        found = finding(verdict, step)
+        live.diagnosis = SimpleNamespace(add=lambda _, found=found: [found], findings={"REF003": [found]})
         record = SimpleNamespace(stage="grpo", step=step, metrics={}, facts={})
         entries += live.diagnose(record, [], None)[1]
     assert [(each.claim.verdict, each.step) for each in entries] == [
         (Verdict.SUSPECT, 0),
         (Verdict.PROVEN, 2),
     ]
+    assert live.diagnosis.findings == {}, "a long run has no memory for the findings of each update"
 
 
 def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():

@@ -47,6 +47,8 @@ def test_how_engines_sample_may_not(mini):
         ({"ranks": 2, "replicate": 1}, {"replicas": 2}, 1),
         ({"ranks": 2}, {}, "auto"),
         ({"ranks": 2}, {"replicas": "many"}, "auto"),
+        ({"ranks": 2}, {"replicas": 3}, "auto"),
+        ({"ranks": 2}, {"replicas": 0}, "auto"),
         ({"ranks": 2}, None, "auto"),
     ],
 )

@@ -158,7 +158,7 @@ def with_recorded_replicas(recipe: Recipe, run: RunReader) -> Recipe:
     """
     trainer, machine = recipe.trainer, run.run_fact("machine")
     replicas = machine.get("replicas") if isinstance(machine, dict) else None  # an earlier version has none
-    is_known = isinstance(replicas, int) and replicas in range(1, trainer.ranks + 1)
+    is_known = isinstance(replicas, int) and replicas > 0 and trainer.ranks % replicas == 0
     recorded_ranks = resolve(run.run_fact("recipe")).trainer.ranks
     if trainer.replicate != "auto" or not is_known or recorded_ranks != trainer.ranks:
         return recipe

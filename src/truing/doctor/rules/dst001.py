@@ -122,8 +122,8 @@ SPECIFICITY = {
     "policy weights": 0.7,
     "optimizer moments": 0.6,
 }
-"""Of what differs as a result of other differences less than 3: a gradient's fault is a better cause. What
-differs before an update explains the sampler, and what differs after it."""
+"""By name, if not 3.2. What differs before an update is the cause of what differs after it, and in the sampler.
+Results have less than 3: a gradient's fault is a better cause."""
 
 
 def _text(value: object) -> str:

@@ -122,8 +122,8 @@ SPECIFICITY = {
     "policy weights": 0.7,
     "optimizer moments": 0.6,
 }
-"""By name, if not 3.2. What differs before an update is the cause of what differs after it, and in the sampler.
-Results have less than 3: a gradient's fault is a better cause."""
+"""By name, if not 3.2. What differs before an update is the cause of what differs after it, as in the sampler;
+results have less than 3, since a gradient's fault is a better cause."""
 
 
 def _text(value: object) -> str:

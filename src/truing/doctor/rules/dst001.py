@@ -122,7 +122,7 @@ SPECIFICITY = {
     "policy weights": 0.7,
     "optimizer moments": 0.6,
 }
-"""By name, if not 3.2. What differs before an update is the cause of what differs after it, as in the sampler;
+"""By name, if not 3.2. What differs before an update is the cause of what differs after it;
 results have less than 3, since a gradient's fault is a better cause."""
 
 

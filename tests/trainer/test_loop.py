@@ -226,7 +226,7 @@ def test_memory_that_runs_out_while_sampling_is_named_and_recorded(mini, tmp_pat
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
 
     monkeypatch.setattr("truing.trainer.collector.Collector.collect", failing)
-    with pytest.raises(OutOfMemoryError, match=r"(?s)memory ran out.*you tried to allocate.*--resume"):
+    with pytest.raises(OutOfMemoryError, match=r"(?s)memory ran out.*you tried to allocate.*is kept"):
         truing.train(mini(stages=["grpo"]), out=tmp_path / "run")
     stopped = RunReader(tmp_path / "run").events()[-1]
     assert (stopped.kind, stopped.payload["reason"]) == ("stopped", "memory ran out")

@@ -87,8 +87,8 @@ def named_memory_errors() -> Iterator[None]:
         raise OutOfMemoryError(
             "memory ran out",
             got=" ".join(str(error).split())[:300] or repr(error),
-            remedy="free memory, or lower optimizer.memory and the number of answers at a time; then continue"
-            " with --resume: everything up to the last checkpoint is kept",
+            remedy="free memory, or lower optimizer.memory and the number of answers at a time;"
+            " everything up to the last checkpoint is kept",
         ) from error
 
 

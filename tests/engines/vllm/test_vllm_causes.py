@@ -77,6 +77,48 @@ def test_an_adapter_that_is_applied_twice_is_named(served, opened, train, monkey
     assert "it applies the adapter 2 times, though its layers hold it once" in what
 
 
+@pytest.mark.parametrize(
+    ("kept", "cause"),
+    [
+        ("A", "they are the A of the weights of version 1, 1 publication before, with another B"),
+        ("B", "their A is the published one, and their B is another"),
+    ],
+)
+def test_an_adapter_of_two_publications_is_named_by_its_halves(
+    served, opened, train, monkeypatch, kept, cause
+):
+    real = HeldModel.load_adapter
+
+    def load(self, folder):
+        before = self.slot
+        real(self, folder)
+        if before and kept == "A":
+            self.slot = {name: (before[name][0], up) for name, (_, up) in self.slot.items()}
+        elif before:
+            self.slot = {name: (down, before[name][1]) for name, (down, _) in self.slot.items()}
+
+    engine, policy = opened(served().url, lora={"rank": 4})
+    train(policy, seed=1)
+    engine.publish(policy, 1, "one")
+    monkeypatch.setattr(HeldModel, "load_adapter", load)
+    train(policy, seed=2)
+    with pytest.raises(PublicationError) as error:
+        engine.publish(policy, 2, "two")
+    assert cause in error.value.what
+
+
+def test_transposed_weights_are_named(served, opened, train, monkeypatch):
+    real = HeldModel.reload_weights
+
+    def reload(self, folder):
+        real(self, folder)
+        layer = self.base.model.layers[1].self_attn.o_proj
+        layer.weight.data = layer.weight.data.T.contiguous()
+
+    monkeypatch.setattr(HeldModel, "reload_weights", reload)
+    assert "in 1 of 16 layers: they are transposed" in failed(opened, served, train, lora=False)
+
+
 def test_rounding_is_allowed_also_where_turns_are_sampled_again(served, opened, train, monkeypatch):
     monkeypatch.setitem(TOLERANCE, "bfloat16", 1e-6)  # as if this model lost more than others by rounding
     engine, policy = opened(served(dtype=torch.bfloat16).url, engine={"dtype": "bfloat16"})

@@ -83,8 +83,7 @@ class VllmClient:
                 f"the vLLM server {self.url} did not answer {path}",
                 got=error,
                 expected=f"a whole answer within engine.timeout = {self.timeout:g} s",
-                remedy="raise engine.timeout, or send it fewer requests (engine.max_requests);"
-                " `truing train --resume` continues the run",
+                remedy="raise engine.timeout, or send it fewer requests (engine.max_requests)",
             ) from error
         except ValueError as error:
             raise EngineError(
@@ -98,7 +97,7 @@ class VllmClient:
                 f"the connection to the vLLM server {self.url} failed",
                 got=f"{error} at {path}",
                 expected="a running server",
-                remedy=f"start it: {START}; `truing train --resume` continues the run",
+                remedy=f"start it: {START}",
             ) from error
         if answer.status != HTTPStatus.OK:
             lost = answer.status in (500, 502, 504) and not self.is_alive()
@@ -144,7 +143,7 @@ def wait_until_alive(client: VllmClient, timeout: float) -> None:
                 f"no vLLM server answers at {client.url}",
                 got=f"nothing within engine.timeout = {timeout:g} s",
                 expected="a running server",
-                remedy=f"start it: {START}; `truing train --resume` continues the run",
+                remedy=f"start it: {START}",
             )
         time.sleep(0.2)
 

@@ -102,8 +102,7 @@ def _finish(reason: str) -> FinishReason:
             "a vLLM server aborted a request",
             got="finish reason abort",
             expected="stop or length",
-            remedy="no other program may stop the server or abort its requests;"
-            " `truing train --resume` continues the run",
+            remedy="no other program may stop the server or abort its requests",
         )
     return FINISHES[reason]
 
@@ -190,6 +189,5 @@ def _invalid(reason: str, got: str, expected: str) -> EngineError:
         f"vLLM's answer does not fit its request: {reason}",
         got=got,
         expected=expected,
-        remedy="nothing of it was trained on; check the server's version and arguments (docs/vllm.md);"
-        " `truing train --resume` continues the run",
+        remedy="nothing of it was trained on; check the server's version and arguments (docs/vllm.md)",
     )

@@ -141,7 +141,7 @@ class VllmEngine:
                 f"the vLLM server {server.url} is lost, after {self._losses - 1} losses before: {error.what}",
                 got=error.got,
                 expected=f"at most {self.cfg.restarts} losses in a run, engine.restarts",
-                remedy="see the server's log for why it ends; `truing train --resume` continues the run",
+                remedy="see the server's log for why it ends",
             ) from error
         try:
             server.restart()

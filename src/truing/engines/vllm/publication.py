@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from truing.engines.vllm.client import ServerLostError, VllmClient
 from truing.engines.vllm.proof.canary import canary_prompts, canary_rows, row_scores
+from truing.engines.vllm.proof.changed_weights import as_dtype
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
-from truing.engines.vllm.proof.number_formats import as_dtype
 from truing.engines.vllm.sent_weights import surviving_share, trained_weights, write_weights
 from truing.errors import EngineError, PublicationError
 from truing.models.lora import adapter_is_zero, without_adapter

@@ -117,7 +117,7 @@ class Server:
                 f"the vLLM server {self.url} came back as another one",
                 got=f"{self._facts.dtype}, a context of {self._facts.context_length} tokens",
                 expected=f"{before.dtype}, a context of {self.context_length} tokens",
-                remedy="start it as before, then `truing train --resume`",
+                remedy="start it as before",
             )
 
     def publish(

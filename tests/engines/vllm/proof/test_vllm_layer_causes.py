@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.layer_causes import Known, cause_of
-from truing.engines.vllm.proof.number_formats import FORMATS
 from truing.engines.vllm.proof.probe import BOUND
 from truing.engines.vllm.proof.wrong_layers import WrongLayers
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
@@ -16,7 +16,7 @@ NAMES = ("layers.0.k_proj", "layers.0.v_proj", "layers.1.k_proj")
 
 def weights(seed):
     generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(24, 32, generator=generator) for name in NAMES}
+    return {name: torch.randn(32, 32, generator=generator) for name in NAMES}
 
 
 def responses(held):
@@ -31,7 +31,7 @@ KNOWN = Known(
     "no known cause",
     earlier=[("the weights of version 4", responses(BEFORE)), ("the weights of version 3", responses(FIRST))],
     added=[("the adapter", responses(MERGED))],
-    rounded=lambda words: responses({name: FORMATS[words](w) for name, w in PUBLISHED.items()}),
+    changed=lambda words: responses({name: CHANGES[words](w) for name, w in PUBLISHED.items()}),
 )
 
 
@@ -52,7 +52,7 @@ HELD = {
         NAMES[0]: PUBLISHED[NAMES[1]],
         NAMES[1]: PUBLISHED[NAMES[0]],
     },
-    "their outputs are in another order": changed(NAMES[2], lambda w: w.roll(12, 0)),
+    "their outputs are in another order": changed(NAMES[2], lambda w: w.roll(16, 0)),
     "they are 0.25 times the published ones plus 0.75 times the weights of version 4": {
         name: 0.25 * w + 0.75 * BEFORE[name] for name, w in PUBLISHED.items()
     },
@@ -62,14 +62,14 @@ HELD = {
     "they are a sum of the published ones and some of": {
         name: w + BEFORE[name] + FIRST[name] for name, w in PUBLISHED.items()
     },
-    "only outputs 20 to 23 of the 24 of layers.0.k_proj differ; they are the weights of version 4": changed(
+    "only outputs 20 to 31 of the 32 of layers.0.k_proj differ; they are the weights of version 4": changed(
         NAMES[0], rows_of_before
     ),
-    "only outputs 3 to 3 of the 24 of layers.0.v_proj differ; the engine holds zeros": changed(
+    "only outputs 3 to 3 of the 32 of layers.0.v_proj differ; the engine holds zeros": changed(
         NAMES[1], lambda w: w.index_fill(0, torch.tensor([3]), 0.0)
     ),
-    **{f"they are {words}": {n: cast(w) for n, w in PUBLISHED.items()} for words, cast in FORMATS.items()},
-    "no known cause": changed(NAMES[0], lambda w: w + 1e-3 * torch.randn(24, 32)),
+    **{f"they are {words}": {n: cast(w) for n, w in PUBLISHED.items()} for words, cast in CHANGES.items()},
+    "no known cause": changed(NAMES[0], lambda w: w + 1e-3 * torch.randn(32, 32)),
 }
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from truing.engines.vllm.proof.changed_weights import CHANGES, as_dtype
 from truing.engines.vllm.proof.expected_responses import expected_responses
-from truing.engines.vllm.proof.number_formats import FORMATS, as_dtype
 from truing.engines.vllm.proof.probe import Comparison
 from truing.engines.vllm.proof.probe_answer import read_probe
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
@@ -37,8 +37,8 @@ def biased(tmp_path, request):
     return model, [FakeWorker(held, 1, options, rank) for rank in range(request.param)]
 
 
-def rounded_of(model):
-    return lambda words: expected_responses(model, FORMATS[words], SEED, None)
+def changed_of(model):
+    return lambda words: expected_responses(model, CHANGES[words], SEED, None)
 
 
 def compared(model, workers, adapter=False, **changes):
@@ -49,7 +49,7 @@ def compared(model, workers, adapter=False, **changes):
 def compare(probes, model):
     expected = expected_responses(model, as_dtype(torch.float32), SEED, None)
     answer = read_probe(probes, expected)
-    comparison = Comparison(answer, expected, torch.float32, [], rounded_of(model))
+    comparison = Comparison(answer, expected, torch.float32, [], changed_of(model))
     return comparison.base() | comparison.adapter()
 
 
@@ -106,10 +106,11 @@ def test_one_element_of_either_matrix_of_an_adapter_shows(biased, tmp_path):
     load_adapter(held, policy, tmp_path / "adapter")
     assert compared(policy, workers, adapter=True)["delta"]["layers"] == 14
     sound = copy.deepcopy(held.slot)
-    for part in (0, 1):
+    causes = ("the engine holds another adapter", "their A is the published one, and their B is another")
+    for part, cause in enumerate(causes):
         held.slot = copy.deepcopy(sound)
         held.slot["model.layers.1.mlp.gate_proj"][part][1, 2] += 1e-2
-        with pytest.raises(PublicationError, match=r"in 1 of 14 layers: the engine holds another adapter"):
+        with pytest.raises(PublicationError, match=f"in 1 of 14 layers: {cause}"):
             compared(policy, workers, adapter=True)
 
 

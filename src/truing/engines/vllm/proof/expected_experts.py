@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.engines.vllm.proof.number_formats import Cast
+from truing.engines.vllm.proof.changed_weights import Cast
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.errors import ModelError
 

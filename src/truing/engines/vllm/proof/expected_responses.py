@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from truing.engines.vllm.proof.changed_weights import Cast
 from truing.engines.vllm.proof.expected_experts import expert_modules, expert_response
-from truing.engines.vllm.proof.number_formats import Cast
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 from truing.models.forward.score import causal_model
 from truing.models.lora import adapted_layers

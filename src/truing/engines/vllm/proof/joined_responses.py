@@ -11,7 +11,7 @@ from torch import Tensor
 from truing.engines.vllm.worker.truing_vllm_shards import INPUTS, UNKNOWN, WHOLE
 from truing.errors import PublicationError
 
-REMEDY = "restart the server, then `truing train --resume`; or start it without tensor parallelism"
+REMEDY = "restart the server, or start it without tensor parallelism"
 
 
 def joined(name: str, shares: Sequence[Mapping[str, Any]], key: str = "values") -> Tensor:

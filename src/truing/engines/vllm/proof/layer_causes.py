@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.expected_responses import Responses
-from truing.engines.vllm.proof.number_formats import FORMATS
 from truing.engines.vllm.proof.wrong_layers import WrongLayers
 
 MOVED = 0.1
@@ -21,7 +21,7 @@ class Known:
     """What wrong layers may have instead, and the words for what is found.
 
     ``earlier`` are other weights, the likeliest first, and ``added`` what may be added to the published ones,
-    by what they are in words. ``rounded`` returns the published ones in a format of ``FORMATS``.
+    by what they are in words. ``changed`` returns the published ones after one of ``CHANGES``.
     """
 
     otherwise: str
@@ -30,16 +30,16 @@ class Known:
     scaled: str = "they are scaled by {:.4g}"
     earlier: Sequence[tuple[str, Responses]] = ()
     added: Sequence[tuple[str, Responses]] = ()
-    rounded: Callable[[str], Responses] | None = None
+    changed: Callable[[str], Responses] | None = None
 
     def of_part(self, wrong: WrongLayers) -> "Known":
         """Return the same at the outputs of the layers that differ alone."""
-        rounded = self.rounded
+        changed = self.changed
         return replace(
             self,
             earlier=[(name, wrong.of_part(each)) for name, each in self.earlier],
             added=[(name, wrong.of_part(each)) for name, each in self.added],
-            rounded=rounded and (lambda name: wrong.of_part(rounded(name))),
+            changed=changed and (lambda name: wrong.of_part(changed(name))),
         )
 
 
@@ -63,9 +63,9 @@ def _causes(wrong: WrongLayers, known: Known) -> Iterator[str]:
         yield known.zero
         return
     yield from earlier
-    for words in FORMATS if known.rounded else ():
-        assert known.rounded is not None
-        if wrong.are(known.rounded(words)):
+    for words in CHANGES if known.changed else ():
+        assert known.changed is not None
+        if wrong.are(known.changed(words)):
             yield f"they are {words}"
     if (factors := wrong.are_sum([wrong.published])) is not None:
         yield known.scaled.format(float(factors[0]))

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from truing.engines.vllm.proof.changed_weights import FORMATS
 from truing.engines.vllm.proof.expected_responses import Responses
-from truing.engines.vllm.proof.number_formats import FORMATS
 
 ONE_ROUNDING = 1 / 3
 """Units of eps that a rounded output is off, as a share of its layer's: 0.22 if it is rounded once."""

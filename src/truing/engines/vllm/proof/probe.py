@@ -25,17 +25,16 @@ that is off by 1e-3 gives 9.9."""
 EXPERTS_BOUND = 1.0
 """The same for the answers of experts, whose rounding has a wider bound. Healthy ones stay below 0.09."""
 
-REMEDY = "nothing was sampled with them: restart the engine, then `truing train --resume`"
+REMEDY = "nothing was sampled with them: restart the engine"
 
 Earlier = Sequence[tuple[str, Expected]]
 """Other weights that the engine may hold, by what they are in words; the likeliest first."""
 
-Rounded = Callable[[str], Expected]
-"""From a format of ``FORMATS`` to the responses of the trainer's weights in it."""
+Changed = Callable[[str], Expected]
+"""From one of ``CHANGES`` to the responses of the trainer's weights after it."""
 
 OTHER_BASE = (
-    "they are of another model, of a base that was changed after it was loaded, or loaded otherwise than"
-    " sent, as if transposed"
+    "they are of another model, of a base that was changed after it was loaded, or loaded otherwise than sent"
 )
 
 OTHER_EXPERTS = "its experts alone differ, as if a reload had left them unpacked or out"
@@ -53,6 +52,8 @@ NEVER_DELIVERED, OR_MERGED, GONE, LEFT_OUT, HALF = (
     "their A is the published one, and their B is zero",
 )
 
+OTHER_B = "their A is the published one, and their B is another"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -65,8 +66,8 @@ class Comparison:
     expected: Expected
     dtype: torch.dtype  # of the engine
     earlier: Earlier  # what the engine held before, to recognise stale layers
-    # the trainer's weights in a format, to recognise it; None if the trainer does not have them any more
-    rounded: Rounded | None = None
+    # the trainer's weights as they may have become, to recognise it; None if it does not have them any more
+    changed: Changed | None = None
 
     def base(self) -> dict[str, Any]:
         """Compare all weights but the adapter's.
@@ -107,10 +108,11 @@ class Comparison:
             _check_complete(expected.delta.keys() - answer.delta.keys(), len(expected.delta), "adapter")
             zero = self._zero_adapter()
             down = self._known("down", OTHER_ADAPTER, scaled=ADAPTER_SCALED, zero=zero)
+            down = replace(down, earlier=self._earlier_down())
             _compare_layers(answer.down, expected.down, self._eps, down)
             delta = self._known(
                 "delta",
-                OTHER_ADAPTER,
+                OTHER_B if answer.down else OTHER_ADAPTER,
                 scaled=ADAPTER_SCALED,
                 zero=HALF if answer.down else zero,
                 # in bfloat16 an earlier A may be equal to the published one up to rounding
@@ -122,11 +124,11 @@ class Comparison:
 
     def _check_format(self) -> None:
         """Raise if layers within the bound have fewer bits than were published."""
-        if self.rounded is None or self.dtype is torch.float32:
+        if self.changed is None or self.dtype is torch.float32:
             return
-        rounded, found = self.rounded, self.answer.linear
+        changed, found = self.changed, self.answer.linear
         words, names = nearer_format(
-            found, self.expected.linear, self._eps, lambda name: rounded(name).linear
+            found, self.expected.linear, self._eps, lambda name: changed(name).linear
         )
         if names:
             raise PublicationError(
@@ -144,17 +146,30 @@ class Comparison:
         """Return what zeros in place of an adapter mean."""
         if any(each.any() for each in (*self.answer.down.values(), *self.answer.delta.values())):
             return LEFT_OUT
-        if self.rounded is None:
+        if self.changed is None:
             return GONE
         return OR_MERGED if self.dtype is torch.bfloat16 else NEVER_DELIVERED
 
+    def _earlier_down(self) -> list[tuple[str, Responses]]:
+        """Return earlier A, and in words whether the engine's B is as old."""
+        wrong = {
+            name: values
+            for name, values in self.answer.delta.items()
+            if not layer_error(values, *self.expected.delta[name], self._eps) <= BOUND
+        }
+        layers = WrongLayers(wrong, self.expected.delta, self._eps, BOUND)
+        return [
+            (name if layers.are(each.delta) else f"the A of {name}, with another B", each.down)
+            for name, each in self.earlier
+        ]
+
     def _known(self, kind: str, otherwise: str, **words: Any) -> Known:
         """Return what the engine may hold instead of a kind of weights."""
-        rounded = self.rounded
+        changed = self.changed
         return Known(
             otherwise,
             earlier=[(name, getattr(each, kind)) for name, each in self.earlier],
-            rounded=rounded and (lambda name: getattr(rounded(name), kind)),
+            changed=changed and (lambda name: getattr(changed(name), kind)),
             **words,
         )
 
@@ -249,7 +264,7 @@ def _compare_vectors(
         known,
         earlier=[(name, _elements(each)) for name, each in known.earlier],
         added=[("a vector of ones", ones)],
-        rounded=known.rounded and (lambda name: _elements(known.rounded(name))),
+        changed=known.changed and (lambda name: _elements(known.changed(name))),
     )
     cause = cause_of(WrongLayers({name: found[name] for name in wrong}, published, eps, 1.0), elements)
     raise PublicationError(

@@ -31,10 +31,10 @@ from truing.engines.vllm.proof.canary import (
     tolerance_of,
 )
 from truing.engines.vllm.proof.canary_turns import Again, compare_turns, nearest
+from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
-from truing.engines.vllm.proof.number_formats import FORMATS
-from truing.engines.vllm.proof.probe import Comparison, Earlier, Rounded
+from truing.engines.vllm.proof.probe import Changed, Comparison, Earlier
 from truing.engines.vllm.proof.probe_answer import held_before, read_probe
 from truing.engines.vllm.proof.repeated_turns import compare_repeated
 from truing.engines.vllm.proof.turn_causes import Turn, distance, other_prompts, turn_scores
@@ -92,7 +92,7 @@ def _changed_since(proven: Publication) -> Iterator[None]:
             got=error.got,
             expected=error.expected,
             remedy="answers of the last step may be those of other weights: `truing check RUN` says which"
-            " updates they reached; restart the engine, then `truing train --resume`",
+            " updates they reached; restart the engine",
         ) from error
 
 
@@ -127,15 +127,15 @@ def prove(
     others = [*publication.other_weights(), *held]
 
     @cache
-    def rounded(words: str) -> Expected:
-        return expected_responses(policy, FORMATS[words], publication.seed, None)
+    def changed(words: str) -> Expected:
+        return expected_responses(policy, CHANGES[words], publication.seed, None)
 
     receipt: dict[str, Any] = {
         "version": publication.version,
         "trainer": publication.weight_digest,
         "sent": publication.sent_digest,
         "surviving": publication.surviving,
-        "layers": _layers_receipt(client, publication, others, rounded, proven),
+        "layers": _layers_receipt(client, publication, others, changed, proven),
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     prompts = [*publication.prompts, *([start.prompt] if start else [])]
@@ -192,12 +192,12 @@ def _layers_receipt(
     client: VllmClient,
     publication: Publication,
     others: Earlier,
-    rounded: Rounded,
+    changed: Changed,
     proven: Publication | None,
 ) -> dict[str, Any]:
     """Return the receipt of a server's layers."""
     answer = read_probe(probe(client, publication), publication.expected)
-    comparison = Comparison(answer, publication.expected, publication.dtype, others, rounded)
+    comparison = Comparison(answer, publication.expected, publication.dtype, others, changed)
     with _changed_since(proven) if publication.adapter and proven else nullcontext():
         base = comparison.base()
     return base | comparison.adapter()

@@ -1,4 +1,4 @@
-"""Formats of fewer bits that weights may pass through on their way, each as a function of a weight."""
+"""What weights may become on their way, as functions of a weight: formats of fewer bits, other layouts."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 Cast = Callable[[Tensor], Tensor]
-"""From a weight to what is left of it in a format, in any dtype that holds it."""
+"""From a weight to what it has become, in any dtype that holds it."""
 
 LARGEST_FLOAT8, LARGEST_INT8 = 448.0, 127.0
 """Largest number of float8 (e4m3), and of a symmetric int8."""
@@ -33,6 +33,11 @@ def _int8(weight: Tensor) -> Tensor:
     return (weight / scale).round() * scale
 
 
+def _transposed(weight: Tensor) -> Tensor:
+    """Exchange inputs and outputs; of another shape a loader would have refused it."""
+    return weight.mT if weight.dim() > 1 and weight.shape[-1] == weight.shape[-2] else weight
+
+
 def _by_tensor(weight: Tensor) -> Tensor:
     return _float8(weight, tuple(range(max(0, weight.dim() - 2), weight.dim())))
 
@@ -46,3 +51,6 @@ FORMATS: Mapping[str, Cast] = {
     "quantized to int8, with a scale for each row": _int8,
 }
 """By what weights are in it, in words."""
+
+CHANGES: Mapping[str, Cast] = {**FORMATS, "transposed": _transposed}
+"""Also other layouts, which are no nearer to the published weights than chance."""

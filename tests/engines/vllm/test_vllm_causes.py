@@ -1,5 +1,6 @@
 """Causes that a failed proof must not confuse: servers that hold the right weights and compute otherwise."""
 
+import itertools
 import threading
 import time
 
@@ -8,6 +9,7 @@ import torch
 
 from truing.engines.vllm.proof.canary import TOLERANCE
 from truing.errors import PublicationError
+from truing.faults.fake_vllm import app
 from truing.faults.fake_vllm.weights import HeldModel
 
 
@@ -117,6 +119,23 @@ def test_transposed_weights_are_named(served, opened, train, monkeypatch):
 
     monkeypatch.setattr(HeldModel, "reload_weights", reload)
     assert "in 1 of 16 layers: they are transposed" in failed(opened, served, train, lora=False)
+
+
+def test_a_server_that_ignores_seeds_is_right_and_reported(served, opened, train, monkeypatch):
+    real, seeds = app.sample_turn, itertools.count()
+
+    def sample_turn(model, prompt, scope, params, *others):
+        return real(model, prompt, scope, {**params, "seed": next(seeds)}, *others)
+
+    url = served().url
+    engine, _ = opened(url)
+    assert engine.take_incidents() == []
+    monkeypatch.setattr(app, "sample_turn", sample_turn)
+    engine, policy = opened(url)
+    train(policy)
+    engine.publish(policy, 1, "one")
+    (incident,) = engine.take_incidents()  # once, at the server's start
+    assert "samples other ids with equal seeds" in incident
 
 
 def test_rounding_is_allowed_also_where_turns_are_sampled_again(served, opened, train, monkeypatch):

@@ -127,9 +127,16 @@ class VllmEngine:
         assert self._policy is not None
         while True:
             try:
-                return server.publish(self._publication, self._policy, self._sampling_params)
+                receipt = server.publish(self._publication, self._policy, self._sampling_params)
             except ServerLostError as error:
                 self._replace(server, error)
+                continue
+            if not receipt["turns"].get("seeded", True):
+                self._incidents.append(
+                    f"the vLLM server {server.url} samples other ids with equal seeds: a run cannot be"
+                    " repeated, and audits cannot replay its draws (SMP009)"
+                )
+            return receipt
 
     def _replace(self, server: Server, error: ServerLostError) -> None:
         """Start a lost server again, or wait for one that others start; raise after too many losses."""

@@ -36,7 +36,7 @@ from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
 from truing.engines.vllm.proof.probe import Changed, Comparison, Earlier
 from truing.engines.vllm.proof.probe_answer import held_before, read_probe
-from truing.engines.vllm.proof.repeated_turns import compare_repeated
+from truing.engines.vllm.proof.repeated_turns import compare_repeated, follow_seeds
 from truing.engines.vllm.proof.turn_causes import Turn, distance, other_prompts, turn_scores
 from truing.engines.vllm.publication import Publication
 from truing.errors import PublicationError
@@ -139,7 +139,10 @@ def prove(
     }
     tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
     prompts = [*publication.prompts, *([start.prompt] if start else [])]
-    sample = partial(_sample_turns, generate, name, publication, prompts, sampling_params)
+
+    def sample(prompts: Sequence[Tensor] = prompts, **options: Any) -> list[Turn]:
+        return _sample_turns(generate, name, publication, prompts, sampling_params, **options)
+
     turns = sample()  # before rows are scored: a NaN is named with its token
 
     # one by one: with an adapter, vLLM 0.32 fails on scored prompts of several requests in flight
@@ -163,7 +166,7 @@ def prove(
     )
     again = Again(
         partial(sample, cache_salt=uuid4().hex),
-        lambda prompt: _sample_turns(generate, name, publication, [prompt], sampling_params, uuid4().hex)[0],
+        lambda prompt: sample([prompt], series=uuid4().hex)[0],
         partial(_row_logprobs, client, name),
     )
     rounding = receipt["rows"]["largest"]
@@ -180,10 +183,10 @@ def prove(
         second = sample(series="again")
         uncached = partial(sample, series="again", cache_salt=uuid4().hex)
         compare_repeated(policy, turns, second, sampling_params, of_turns(second), uncached, compare)
+        receipt["turns"]["seeded"] = follow_seeds(turns, sample(publication.prompts))
         if publication.dtype is not torch.float32:  # there a cut prompt is beyond rounding
             changed = [*publication.prompts, with_other_beginning(start.prompt)]
-            sampled = _sample_turns(generate, name, publication, changed, sampling_params)
-            compare_beginnings(policy, turns[-1], sampled[-1], sampling_params)
+            compare_beginnings(policy, turns[-1], sample(changed)[-1], sampling_params)
     client.post("/update_weight_version", {"new_version": str(publication.version)})
     return receipt
 

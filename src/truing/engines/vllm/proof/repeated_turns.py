@@ -17,6 +17,15 @@ from truing.types.sampling_params import SamplingParams
 CERTAIN = math.log(1e9)
 """Nats by which equal answers must be unlikely."""
 
+REPEATED = 0.5
+"""Share of first ids that equal seeds repeat at least: near a tie rounding changes one."""
+
+
+def follow_seeds(turns: Sequence[Turn], again: Sequence[Turn]) -> bool:
+    """Return whether the first turns, sampled again with equal seeds, begin with equal ids."""
+    same = [bool(turns[i][1].token_ids[0] == turn.token_ids[0]) for i, (_, turn) in enumerate(again)]
+    return sum(same) >= REPEATED * len(same)
+
 
 def compare_repeated(
     policy: nn.Module,

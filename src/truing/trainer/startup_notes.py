@@ -19,6 +19,7 @@ from truing.utils.format import with_count
 def startup_notes(session: Session) -> Iterator[str]:
     """Yield the notes, a sentence each."""
     yield from _chosen_threads(session)
+    yield from _chosen_replicas(session)
     yield from _adapter_start(session)
     yield from _no_prefix_tree(session)
     yield from _no_routes(session)
@@ -42,6 +43,14 @@ def _chosen_threads(session: Session) -> Iterator[str]:
             f"{with_count(threads, 'CPU thread')} on {cores} cores: for a small model, or on a busy machine,"
             " more are slower; model.threads sets the number"
         )
+
+
+def _chosen_replicas(session: Session) -> Iterator[str]:
+    """Yield how weights are placed over ranks, if the free memory decided it."""
+    ranks = session.ranks
+    if ranks.size > 1 and session.recipe.trainer.replicate == "auto":
+        held = "holds all weights" if ranks.replicas == ranks.size else "holds a shard of the weights"
+        yield f"{with_count(ranks.size, 'rank')}: each {held}, by its free memory; trainer.replicate sets it"
 
 
 def _adapter_start(session: Session) -> Iterator[str]:

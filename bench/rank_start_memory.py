@@ -1,6 +1,6 @@
 """Memory of a rank's start: a random model in a folder, until the session and the learner are open.
 
-    torchrun --nproc-per-node 2 bench/rank_start_memory.py [--full] [--dtype bfloat16]
+    torchrun --nproc-per-node 2 bench/rank_start_memory.py [--full] [--dtype bfloat16] [--replicate 2]
 
 Prints for each rank the bytes of its process beyond those before, at most and at the end, in units of the
 bytes of the model in float32. Files hold another dtype than is loaded, so no weight is a page of a file, and
@@ -34,10 +34,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--full", action="store_true", help="train all weights")
     parser.add_argument("--dtype", default="float32", help="model.dtype")
+    parser.add_argument("--replicate", type=int, default=1, help="trainer.replicate")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         small = recipe_of("tiny", args)
-        ranks = join("cpu", 300, group_of_one=needs_fsdp(small)).with_mesh("cpu", 1)
+        ranks = join("cpu", 300, group_of_one=needs_fsdp(small)).with_mesh("cpu", args.replicate)
         measured(small, ranks)
         ranks.on_first(
             "the model", lambda: write(Path(folder), torch.bfloat16 if args.full else torch.float32)
@@ -60,7 +61,7 @@ def recipe_of(model: str, args: argparse.Namespace) -> Recipe:
             "lora": False if args.full else {"rank": 8},
             "env": {"name": "arithmetic", "kinds": ["first-3"], "train": 16, "eval": 4},
             "eval": {"tasks": 4},
-            "trainer": {"ranks": join("cpu", 300).size},
+            "trainer": {"ranks": join("cpu", 300).size, "replicate": args.replicate},
         }
     )
 

@@ -14,6 +14,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
 import truing
 from truing.api import env_from_recipe
 from truing.config import resolve
+from truing.distributed.ranks import join
+from truing.distributed.sharded_tensors import local
 from truing.learner.memory_prediction import predict_memory, with_replicas
 from truing.learner.session import open_session
 from truing.models.resolve import resolve_model
@@ -49,8 +51,8 @@ def table(mini):
 
 def bytes_by_storage(model):
     return {
-        weight.untyped_storage().data_ptr(): weight.untyped_storage().nbytes()
-        for weight in model.parameters()
+        storage.data_ptr(): storage.nbytes()
+        for storage in (local(weight).untyped_storage() for weight in model.parameters())
     }
 
 
@@ -152,6 +154,18 @@ def test_ranks_divide_what_is_sharded(table):
     )
     assert (two.base, two.trained, two.optimizer) == (one.base // 2, one.trained // 2, one.optimizer // 2)
     assert two.sampler == one.base + one.trained
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_replicas_hold_the_frozen_base_once(table, dtype):
+    recipe = resolve(table(dtype, LORA, trainer={"ranks": 2, "replicate": 2}))
+    prediction = predict_memory(recipe)
+    one_of_two = join("cpu", timeout=60, group_of_one=True).with_mesh("cpu", replicate=1)
+    session = open_session(recipe, env_from_recipe(recipe), one_of_two)
+    policy = bytes_by_storage(session.policy)
+    beside = bytes_by_storage(session.whole_policy) | bytes_by_storage(session.engine.model)
+    assert prediction.base + prediction.trained == sum(policy.values())
+    assert prediction.sampler == sum(size for place, size in beside.items() if place not in policy)
 
 
 def test_each_rank_holds_all_weights_where_they_fit(table):

@@ -78,12 +78,12 @@ def predict_memory(recipe: Recipe) -> MemoryPrediction:
     computing, masters = computing_dtype_of(recipe), dtype_of_masters(recipe)
     trained = sum(weight.numel() for weight in trainable_parameters(policy).values())
     base, own = _frozen_bytes(policy, computing), trained * torch.float32.itemsize
+    copies, shards = _copies(recipe), recipe.trainer.ranks // _replicas(recipe)
     if masters is not None:
         sampler = trained * masters.itemsize
     else:
-        whole = base + own if _has_copy(recipe) else 0  # beside the shards of this rank
-        sampler = whole + _merged_bytes(policy, recipe)
-    copies, shards = _copies(recipe), recipe.trainer.ranks // _replicas(recipe)
+        held = own + (0 if _shares_base(recipe, shards) else base)  # of the copy with whole weights
+        sampler = held * _has_copy(recipe) + _merged_bytes(policy, recipe)
     return _placed(
         MemoryPrediction(
             base=(base if recipe.lora else own) // shards,
@@ -112,8 +112,8 @@ def with_replicas(recipe: Recipe, free: int) -> Recipe:
     )
     if trainer.ranks == 1 or trainer.offload:
         return sharded
-    on_cpu = available_device(recipe.model.device) == "cpu"  # where ranks share the memory
-    needed = predict_memory(whole).total * (trainer.ranks if on_cpu else 1)
+    ranks_in_memory = trainer.ranks if _is_on_cpu(recipe) else 1
+    needed = predict_memory(whole).total * ranks_in_memory
     return whole if needed <= free / 2 else sharded
 
 
@@ -124,8 +124,7 @@ def _replicas(recipe: Recipe) -> int:
 
 def _placed(needed: MemoryPrediction, recipe: Recipe) -> MemoryPrediction:
     """Return what is needed with the bytes beside a GPU as ``main_memory``."""
-    declared = recipe.model.device  # a machine without a GPU predicts a recipe for one too
-    if (available_device(declared) if declared == "auto" else declared) == "cpu":
+    if _is_on_cpu(recipe):
         return needed
     beside = set[str]()
     if recipe.engine.kind == "vllm" and _has_copy(recipe):
@@ -169,9 +168,21 @@ def _merged_bytes(policy: nn.Module, recipe: Recipe) -> int:
     return sum(layer.weight.numel() for layer in adapted) * torch.float32.itemsize
 
 
+def _is_on_cpu(recipe: Recipe) -> bool:
+    """Return whether a recipe trains on a CPU; a machine without a GPU predicts a recipe for one too."""
+    declared = recipe.model.device
+    return (available_device(declared) if declared == "auto" else declared) == "cpu"
+
+
 def _has_copy(recipe: Recipe) -> bool:
     """Return whether FSDP2 holds the weights, so that sampler or publication have a copy of them."""
     return recipe.trainer.ranks > 1 or needs_fsdp(recipe)
+
+
+def _shares_base(recipe: Recipe, shards: int) -> bool:
+    """Return whether the copy with whole weights has the frozen weights of the policy themselves."""
+    is_on_device = recipe.engine.kind == "local" or _is_on_cpu(recipe)  # else it is in main memory
+    return shards == 1 and not recipe.trainer.offload and is_on_device
 
 
 def _copies(recipe: Recipe) -> dict[str, bool]:

@@ -227,7 +227,7 @@ def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
         prove_forward(policy)
         return as_it_computes(policy, recipe)
     samples_on = MAIN_MEMORY if recipe.engine.kind == "vllm" else device_of(ranks.mesh)
-    whole_policy = with_weights_in(masters, policy, samples_on)
+    whole_policy = with_weights_in(masters, policy, samples_on, share_frozen=not offload)
     if masters is not None:  # rounded, less can be proven
         exact = sharing_weights(policy)
         shard_model(exact, ranks.mesh, offload=offload)

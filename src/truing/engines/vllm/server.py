@@ -1,7 +1,7 @@
 """A vLLM server: started by Truing or found running, what it is, and which weights it holds."""
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 from truing.config import Recipe
+from truing.engines.base import Receipt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
 from truing.engines.vllm.moe import begin_routes, with_routes
 from truing.engines.vllm.proof.canary import long_prompt
-from truing.engines.vllm.proof.prove import GENERATE, Start, check_kept, probe, prove
+from truing.engines.vllm.proof.held_layers import check_kept, probe
+from truing.engines.vllm.proof.prove import GENERATE, Proof, Start
 from truing.engines.vllm.publication import Publication, load
 from truing.engines.vllm.server_facts import ServerFacts, check_server
 from truing.engines.vllm.server_process import (
@@ -122,7 +124,7 @@ class Server:
 
     def publish(
         self, publication: Publication, policy: nn.Module, sampling_params: SamplingParams
-    ) -> Mapping[str, Any]:
+    ) -> Receipt:
         """Load a publication, prove it, and return the receipt.
 
         A server that has started is proven further; another one must still hold what was proven before.
@@ -133,7 +135,7 @@ class Server:
                 check_kept(self.client, self._proven)
             load(self.client, publication, self._adapters)
             self._adapters = [publication.adapter] if publication.adapter else []
-            receipt = prove(
+            proof = Proof(
                 self.client,
                 self.generate,
                 self.model,
@@ -143,6 +145,7 @@ class Server:
                 start,
                 self._proven,
             )
+            receipt = proof.receipt()
         self._proven, self._is_new = publication, False
         return receipt
 

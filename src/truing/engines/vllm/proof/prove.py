@@ -5,9 +5,9 @@ to a vector, through the engine's own kernel; log-probabilities of fixed rows; a
 sampled turns under the declared sampling parameters. The server's version is counted up afterwards.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor, nn
 
-from truing.engines.base import Request
+from truing.engines.base import Receipt, Request
 from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.completion_response import read_completion, read_prompt_logprobs
 from truing.engines.vllm.params import to_request, to_scoring
@@ -34,12 +34,11 @@ from truing.engines.vllm.proof.canary_turns import Again, compare_turns, nearest
 from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
-from truing.engines.vllm.proof.probe import Changed, Comparison, Earlier
-from truing.engines.vllm.proof.probe_answer import held_before, read_probe
+from truing.engines.vllm.proof.held_layers import compare_layers
+from truing.engines.vllm.proof.probe_answer import held_before
 from truing.engines.vllm.proof.repeated_turns import compare_repeated, follow_seeds
 from truing.engines.vllm.proof.turn_causes import Turn, distance, other_prompts, turn_scores
 from truing.engines.vllm.publication import Publication
-from truing.errors import PublicationError
 from truing.types.sampling_params import SamplingParams
 
 GENERATE = "/inference/v1/generate"
@@ -53,186 +52,149 @@ class Start(NamedTuple):
     """What a server that has started is proven with besides."""
 
     prompt: Tensor  # a long one
-    held: Sequence[
-        Mapping[str, Any]
-    ]  # the answer to a probe of its base before it loaded anything; may be []
+    # the answer to a probe of its base before it loaded anything; may be []
+    held: Sequence[Mapping[str, Any]]
 
 
-def probe(client: VllmClient, publication: Publication, base: bool = True) -> list[dict[str, Any]]:
-    """Return what each worker of a server computes with; ``base``: not with the adapter alone."""
-    return client.call_workers(
-        "truing_probe", seed=publication.seed, adapter=bool(publication.adapter), base=base
-    )
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """Compares a server with a publication that it has loaded."""
 
+    client: VllmClient
+    generate: Generate  # returns the answer to a request for a turn, with expert routes if there are any
+    model: str  # its name of the base model
+    publication: Publication
+    policy: nn.Module  # with the published weights
+    params: SamplingParams  # the declared ones
+    start: Start | None  # of a server that has proven nothing since it started
+    proven: Publication | None  # what it was proven to hold before
 
-def check_kept(client: VllmClient, proven: Publication) -> None:
-    """Raise unless a server still computes with what was proven last, before something else is loaded.
+    def receipt(self) -> Receipt:
+        """Compare all; return the receipt, and set the server's version.
 
-    A base below an adapter stays: ``prove`` compares it.
+        Raises:
+            PublicationError: It computes something else.
+            NonFiniteError: It computes NaN.
+        """
+        publication = self.publication
+        layers = self._compare_layers()
+        turns = self._sample(self._prompts())  # before rows are scored: a NaN is named with its token
+        rows = self._compare_rows(turns)
+        compared = self._compare_turns(turns, rows["largest"])
+        if self.start:
+            compared["seeded"] = self._compare_start(turns, rows["largest"])
+        self.client.post("/update_weight_version", {"new_version": str(publication.version)})
+        return {
+            "version": publication.version,
+            "trainer": publication.weight_digest,
+            "sent": publication.sent_digest,
+            "surviving": publication.surviving,
+            "layers": layers,
+            "rows": rows,
+            "turns": compared,
+        }
 
-    Raises:
-        PublicationError: Its weights have changed since, and answers were sampled with them.
-    """
-    probes = probe(client, proven, base=not proven.adapter)
-    with _changed_since(proven):
-        answer = read_probe(probes, proven.expected)
-        comparison = Comparison(answer, proven.expected, proven.dtype, proven.other_weights())
-        comparison.adapter() if proven.adapter else comparison.base()
+    def _prompts(self) -> list[Tensor]:
+        return [*self.publication.prompts, *([self.start.prompt] if self.start else [])]
 
+    def _compare_layers(self) -> dict[str, Any]:
+        """Return the receipt of the layers."""
+        publication = self.publication
 
-@contextmanager
-def _changed_since(proven: Publication) -> Iterator[None]:
-    """Say in a failed proof that the weights were right before, and that answers may not be theirs."""
-    try:
-        yield
-    except PublicationError as error:
-        raise PublicationError(
-            f"weights of version {proven.version} were proven, and the engine changed them since:"
-            f" {error.what}",
-            got=error.got,
-            expected=error.expected,
-            remedy="answers of the last step may be those of other weights: `truing check RUN` says which"
-            " updates they reached; restart the engine",
-        ) from error
+        @cache
+        def changed(words: str) -> Expected:
+            return expected_responses(self.policy, CHANGES[words], publication.seed, None)
 
+        held = held_before(self.start.held, publication.expected) if self.start else []
+        others = [*publication.other_weights(), *held]
+        return compare_layers(self.client, publication, others, changed, self.proven)
 
-def prove(
-    client: VllmClient,
-    generate: Generate,
-    model: str,
-    publication: Publication,
-    policy: nn.Module,
-    sampling_params: SamplingParams,
-    start: Start | None = None,
-    proven: Publication | None = None,
-) -> dict[str, Any]:
-    """Compare a server with the publication; return the receipt, and set the server's version.
+    def _compare_rows(self, turns: Sequence[Turn]) -> dict[str, Any]:
+        """Return the receipt of the rows; ``turns`` may show why they differ."""
+        policy, publication = self.policy, self.publication
+        share = agreeing_share(publication.dtype, mixture=bool(publication.expected.experts))
+        usual = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
+        scored = self._scored_rows()
 
-    Args:
-        client: of the server.
-        generate: returns the answer to a request for a turn, with expert routes if the server has any.
-        model: its name of the base model.
-        publication: what it has loaded.
-        policy: with the published weights.
-        sampling_params: the declared ones.
-        start: of a server that has proven nothing since it started.
-        proven: what it was proven to hold before; the base below an adapter is the same.
+        def otherwise() -> str:
+            return (
+                nearest(other_prompts(policy, turns, self.params), usual)
+                or nearest(other_forwards(policy, publication.rows, scored), usual)
+                or (OTHER_APPLICATION if publication.adapter else OTHER_FORWARD)
+            )
 
-    Raises:
-        PublicationError: It computes something else.
-        NonFiniteError: It computes NaN.
-    """
-    name, rows = publication.adapter or model, publication.rows
-    held = held_before(start.held, publication.expected) if start else []
-    others = [*publication.other_weights(), *held]
-
-    @cache
-    def changed(words: str) -> Expected:
-        return expected_responses(policy, CHANGES[words], publication.seed, None)
-
-    receipt: dict[str, Any] = {
-        "version": publication.version,
-        "trainer": publication.weight_digest,
-        "sent": publication.sent_digest,
-        "surviving": publication.surviving,
-        "layers": _layers_receipt(client, publication, others, changed, proven),
-    }
-    tolerance = TOLERANCE[str(publication.dtype).removeprefix("torch.")]
-    prompts = [*publication.prompts, *([start.prompt] if start else [])]
-
-    def sample(prompts: Sequence[Tensor] = prompts, **options: Any) -> list[Turn]:
-        return _sample_turns(generate, name, publication, prompts, sampling_params, **options)
-
-    turns = sample()  # before rows are scored: a NaN is named with its token
-
-    # one by one: with an adapter, vLLM 0.32 fails on scored prompts of several requests in flight
-    def found() -> Tensor:
-        return torch.cat([_row_logprobs(client, name, row) for row in rows])
-
-    share = agreeing_share(publication.dtype, mixture=bool(publication.expected.experts))
-
-    def otherwise() -> str:
-        return (
-            nearest(other_prompts(policy, turns, sampling_params), tolerance)
-            or nearest(other_forwards(policy, rows, scored), tolerance)
-            or (OTHER_APPLICATION if publication.adapter else OTHER_FORWARD)
+        tolerance = tolerance_of(
+            largest(scored - publication.scores, share),
+            publication.dtype,
+            policy,
+            lambda: row_scores(policy, publication.rows),
+        )
+        others = publication.other_scores()
+        return compare_rows(
+            scored, publication.scores, others, tolerance, self._scored_rows, share, otherwise
         )
 
-    scores, scored = publication.scores, found()
-    allowed = partial(tolerance_of, dtype=publication.dtype, policy=policy)
-    of_rows = allowed(largest(scored - scores, share), scores=lambda: row_scores(policy, rows))
-    receipt["rows"] = compare_rows(
-        scored, scores, publication.other_scores(), of_rows, found, share, otherwise
-    )
-    again = Again(
-        partial(sample, cache_salt=uuid4().hex),
-        lambda prompt: sample([prompt], series=uuid4().hex)[0],
-        partial(_row_logprobs, client, name),
-    )
-    rounding = receipt["rows"]["largest"]
-
-    def of_turns(turns: Sequence[Turn]) -> float:
-        found = distance(policy, turns, sampling_params)
-        return allowed(found, scores=lambda: turn_scores(policy, turns, sampling_params))
-
-    def compare(turns: Sequence[Turn]) -> dict[str, Any]:
-        return compare_turns(policy, turns, sampling_params, of_turns(turns), again, rounding)
-
-    receipt["turns"] = compare(turns)
-    if start:
-        second = sample(series="again")
-        uncached = partial(sample, series="again", cache_salt=uuid4().hex)
-        compare_repeated(policy, turns, second, sampling_params, of_turns(second), uncached, compare)
-        receipt["turns"]["seeded"] = follow_seeds(turns, sample(publication.prompts))
-        if publication.dtype is not torch.float32:  # there a cut prompt is beyond rounding
-            changed = [*publication.prompts, with_other_beginning(start.prompt)]
-            compare_beginnings(policy, turns[-1], sample(changed)[-1], sampling_params)
-    client.post("/update_weight_version", {"new_version": str(publication.version)})
-    return receipt
-
-
-def _layers_receipt(
-    client: VllmClient,
-    publication: Publication,
-    others: Earlier,
-    changed: Changed,
-    proven: Publication | None,
-) -> dict[str, Any]:
-    """Return the receipt of a server's layers."""
-    answer = read_probe(probe(client, publication), publication.expected)
-    comparison = Comparison(answer, publication.expected, publication.dtype, others, changed)
-    with _changed_since(proven) if publication.adapter and proven else nullcontext():
-        base = comparison.base()
-    return base | comparison.adapter()
-
-
-def _row_logprobs(client: VllmClient, name: str, row: Tensor) -> Tensor:
-    """Return the engine's log-probabilities of a row's tokens but the first: [T − 1]."""
-    answer = client.post(
-        GENERATE, {"model": name, "token_ids": row.tolist(), "sampling_params": to_scoring()}
-    )
-    return read_prompt_logprobs(answer, row)
-
-
-def _sample_turns(
-    generate: Generate,
-    name: str,
-    publication: Publication,
-    prompts: Sequence[Tensor],
-    params: SamplingParams,
-    series: str = "",
-    **options: Any,
-) -> list[Turn]:
-    """Return turns that the engine samples after the prompts, all at one time; each series has its seeds."""
-    key = publication.version, publication.weight_digest, *([series] if series else [])
-    requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(prompts)]
-
-    def turn(request: Request) -> Turn:
-        body = {**to_request(request, params, name), **options}
-        answer = generate(body)
-        return request, read_completion(
-            answer, request, body["request_id"], params, version=None, weight_digest=""
+    def _compare_turns(self, turns: Sequence[Turn], rounding: float) -> dict[str, Any]:
+        """Return the receipt of sampled turns; ``rounding`` is how far rows differ, nats."""
+        again = Again(
+            lambda: self._sample(self._prompts(), cache_salt=uuid4().hex),
+            lambda prompt: self._sample([prompt], uuid4().hex)[0],
+            self._row_logprobs,
         )
+        return compare_turns(self.policy, turns, self.params, self._tolerance(turns), again, rounding)
 
-    with ThreadPoolExecutor(len(requests)) as threads:
-        return list(threads.map(turn, requests))
+    def _compare_start(self, turns: Sequence[Turn], rounding: float) -> bool:
+        """Compare further turns of a server that has started; return whether it follows seeds."""
+        second = self._sample(self._prompts(), "again")
+        compare_repeated(
+            self.policy,
+            turns,
+            second,
+            self.params,
+            self._tolerance(second),
+            lambda: self._sample(self._prompts(), "again", cache_salt=uuid4().hex),
+            partial(self._compare_turns, rounding=rounding),
+        )
+        prompts = self.publication.prompts
+        if self.publication.dtype is not torch.float32:  # there a cut prompt is beyond rounding
+            changed = self._sample([*prompts, with_other_beginning(self._prompts()[-1])])
+            compare_beginnings(self.policy, turns[-1], changed[-1], self.params)
+        return follow_seeds(turns, self._sample(prompts))
+
+    def _tolerance(self, turns: Sequence[Turn]) -> float:
+        """Return the nats by which rounding explains other log-probabilities of turns."""
+        policy, params = self.policy, self.params
+        found = distance(policy, turns, params)
+        return tolerance_of(found, self.publication.dtype, policy, lambda: turn_scores(policy, turns, params))
+
+    def _scored_rows(self) -> Tensor:
+        """Return the engine's log-probabilities of the rows.
+
+        They are scored one by one: with an adapter, vLLM 0.32 fails on scored prompts of several requests in
+        flight.
+        """
+        return torch.cat([self._row_logprobs(row) for row in self.publication.rows])
+
+    def _row_logprobs(self, row: Tensor) -> Tensor:
+        """Return the engine's log-probabilities of a row's tokens but the first: [T − 1]."""
+        body = {"model": self._name, "token_ids": row.tolist(), "sampling_params": to_scoring()}
+        return read_prompt_logprobs(self.client.post(GENERATE, body), row)
+
+    def _sample(self, prompts: Sequence[Tensor], series: str = "", **options: Any) -> list[Turn]:
+        """Return turns that the engine samples after the prompts at one time; each series has its seeds."""
+        key = self.publication.version, self.publication.weight_digest, *([series] if series else [])
+        requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(prompts)]
+
+        def turn(request: Request) -> Turn:
+            body = {**to_request(request, self.params, self._name), **options}
+            completion = read_completion(
+                self.generate(body), request, body["request_id"], self.params, version=None, weight_digest=""
+            )
+            return request, completion
+
+        with ThreadPoolExecutor(len(requests)) as threads:
+            return list(threads.map(turn, requests))
+
+    @property
+    def _name(self) -> str:
+        return self.publication.adapter or self.model

@@ -341,7 +341,7 @@ def test_draws_are_replayed_in_float32_on_a_cpu_alone(tiny, mini, monkeypatch):
             made.append(1)
             super().__init__(*args)
 
-    monkeypatch.setattr(draw_audit, "RaceReplay", Replay)
+    monkeypatch.setitem(draw_audit.REPLAYS, "race", Replay)
     row = sample([65, 66], [67, 68])
     stage = resolve(mini()).stage("grpo")
     learner = SimpleNamespace(model=tiny.model, setting=SimpleNamespace(stage=stage))

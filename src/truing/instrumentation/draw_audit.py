@@ -8,8 +8,9 @@ from torch import Tensor
 
 from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_increments
-from truing.doctor.oracle.draw_replay import TOLERANCE, interval_distance, intervals, replay_facts
+from truing.doctor.oracle.draw_replay import TOLERANCE, intervals
 from truing.engines.base import Draws
+from truing.instrumentation.inversion_replay import InversionReplay
 from truing.instrumentation.race_replay import RaceReplay, turn_key
 from truing.learner.learner import Learner
 from truing.learner.trace import Trace
@@ -28,9 +29,17 @@ AUDITED_ATTEMPTS = 8
 AUDITED_PROBABILITIES = 1 << 25
 """Probabilities of an audit, some seconds: with 150,000 ids 27 tokens of each attempt, with 8,000 524."""
 
-
 LIKELIEST = 64
 """Ids of a token whose log-probabilities are rounded again: races are among them."""
+
+Replay = RaceReplay | InversionReplay
+
+REPLAYS: Mapping[Draws, type[Replay] | None] = {
+    "inversion": InversionReplay,
+    "race": RaceReplay,
+    "unknown": None,
+}
+"""What replays draws, by how ids follow from a request's key."""
 
 
 def draw_audit_facts(
@@ -45,47 +54,30 @@ def draw_audit_facts(
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
-    device = computed_precision(learner.model)
     batch = collate(chosen)
     mask_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
     most = tokens_of_attempt(causal_model(learner.model).config.get_text_config().vocab_size)
     for b, row in enumerate(chosen):
         mask_BT[b, : len(row)] = _audited(_sampled_mask(row), most, (*key, "audit", row.sample_id))
-    gains: dict[str, list[float]] = {}
-    stop_ids = chosen[0].sampling_params.stop_ids
-    uniform_by_token = _uniforms(chosen, turns_before(rows))
-    replays: list[dict[str, Any]] = []
-    counts: dict[str, list[int]] = {}  # by row: tokens, and those that miss
     learner.model.eval()
-    raced = draws == "race" and _can_race(device, chosen)
-    rounding = None
-    if is_coarse(device):
-        measured = _race_rounding if raced else _rounding
-        rounding = max(engine if raced else 0.0, measured(learner, batch, mask_BT))
+    device = computed_precision(learner.model)
+    kind = REPLAYS[draws] if draws != "race" or _can_race(device, chosen) else None
+    rounding = _rounding(kind, learner, batch, mask_BT, engine) if kind and is_coarse(device) else None
     tolerance = max(TOLERANCE, MEAN_MULTIPLES * (rounding or 0.0))
-    race = RaceReplay(chosen, turns_before(rows), tolerance) if raced else None
+    replay = kind and kind(chosen, turns_before(rows), tolerance)
+    gains: dict[str, list[float]] = {}
     for places, logprob_KV in distributions(learner.model, batch, mask_BT):
-        drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), stop_ids)
+        drawn = drawn_tokens(chosen, places, logprob_KV.cpu(), chosen[0].sampling_params.stop_ids)
         for name, each in log_wealth_increments(drawn).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-        if race is not None:
-            race.add(places, drawn.logprob_KV, drawn.token_K)
-        if draws == "inversion":
-            uniform_K = torch.stack([uniform_by_token[place] for place in places])
-            part = replay_facts(drawn.logprob_KV, drawn.token_K, uniform_K, drawn.seen_KV, tolerance)
-            b, t = places[part.pop("worst")]
-            replays.append(part | {"where": (chosen[b].sample_id, t)})
-            missed_K = interval_distance(drawn.logprob_KV, drawn.token_K, uniform_K) > tolerance
-            for (b, _), missed in zip(places, missed_K.tolist(), strict=True):
-                count = counts.setdefault(chosen[b].sample_id, [0, 0])
-                count[0], count[1] = count[0] + 1, count[1] + missed
+        if replay:
+            replay.add(places, drawn)
     facts: dict[str, Any] = {"tokens": int(mask_BT.sum()), "gains": gains}
-    replay = race.facts(learner.model, sampled).get("replay") if race is not None else None
+    replayed = replay.facts(learner.model, sampled) if replay else {}
     training_mode(learner.model)
-    replay = _merged(replays) | {"rows": counts} if replays else replay
     about = {"device": device} | ({} if rounding is None else {"rounding": rounding})
-    return facts | ({"replay": replay | about} if replay else {})
+    return facts | ({"replay": replayed | about} if replayed else {})
 
 
 def _can_race(device: str, rows: Sequence[Sample]) -> bool:
@@ -109,7 +101,14 @@ def _audited(sampled_T: Tensor, most: int, key: tuple[object, ...]) -> Tensor:
     return torch.zeros_like(sampled_T).index_fill(0, torch.cat([first, others]), True)
 
 
-def _rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
+def _rounding(kind: type[Replay], learner: Learner, batch: Batch, mask_BT: Tensor, engine: float) -> float:
+    """Return by how much rounding moves a draw, in the units in which a replay measures misses."""
+    if kind is RaceReplay:
+        return max(engine, _race_rounding(learner, batch, mask_BT))
+    return _interval_rounding(learner, batch, mask_BT)
+
+
+def _interval_rounding(learner: Learner, batch: Batch, mask_BT: Tensor) -> float:
     """Return the largest change of an end of a sampled token's probability interval by random rounding.
 
     Rounding of single ids cancels in an end, which is a sum over many: it moves less than log-probabilities.
@@ -194,25 +193,6 @@ def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
         for _, row in sorted(rows_, key=lambda each: each[0]):
             counts[row.sample_id], count = count, count + len(row.turns)
     return counts
-
-
-def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
-    """Return the random number that each sampled token was drawn with, by row and token.
-
-    Its key is the rollout's; from the second turn on it includes the turn (rollouts/attempt.py).
-    """
-    by_place: dict[tuple[int, int], Tensor] = {}
-    for b, row in enumerate(rows):
-        for k, turn in enumerate(row.turns, before[row.sample_id]):
-            for i, number in enumerate(uniforms(turn.end - turn.start, *turn_key(row, k))):
-                by_place[b, turn.start + i] = number
-    return by_place
-
-
-def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the replays of several blocks of tokens."""
-    worst = max(parts, key=lambda each: each["largest"])
-    return worst | {name: sum(each[name] for each in parts) for name in ("tokens", "missed")}
 
 
 def _sampled_mask(row: Sample) -> Tensor:

@@ -1,13 +1,14 @@
 """A replay of the draws of an engine that samples by races, as vLLM does with a seed per request."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from truing.doctor.oracle.draw_e_process import DrawnTokens
 from truing.doctor.oracle.draw_race import KINDS, behind, chances, is_their_noise, race_facts, race_noise
 from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.models.forward.collate import collate
@@ -36,7 +37,7 @@ class RaceReplay:
     """
 
     def __init__(
-        self, rows: Sequence[Sample], turns_before: dict[str, int], tolerance: float = TOLERANCE
+        self, rows: Sequence[Sample], turns_before: Mapping[str, int], tolerance: float = TOLERANCE
     ) -> None:
         self._rows, self._before, self._tolerance = rows, turns_before, tolerance
         self._noise: dict[tuple[str, int, int], tuple[int, Iterator[Tensor]]] = {}  # next index of a turn
@@ -45,8 +46,9 @@ class RaceReplay:
         self._numbers = 0
         self._all_likeliest, self._nats = True, 0.0  # of the tokens, and how unlikely that is
 
-    def add(self, places: Sequence[tuple[int, int]], logprob_KV: Tensor, token_K: Tensor) -> None:
+    def add(self, places: Sequence[tuple[int, int]], drawn: DrawnTokens) -> None:
         """Replay K tokens; each place is a row and a token."""
+        logprob_KV, token_K = drawn.logprob_KV, drawn.token_K
         self._numbers += logprob_KV.numel()
         if self._numbers > MAX_NUMBERS and any(self._parts.values()):
             return
@@ -90,12 +92,12 @@ class RaceReplay:
                     and self._are_exchanged(kind, model, group_rows)
                 ):
                     replay["instead"] = EXCHANGE
-                return {"replay": replay}
+                return replay
         for kind, parts in tried.items():
             if self._are_exchanged(kind, model, group_rows):
-                return {"replay": _merged(parts) | {"instead": EXCHANGE}}
+                return _merged(parts) | {"instead": EXCHANGE}
         if tried and self._all_likeliest and self._nats > CERTAIN:
-            return {"replay": _merged(tried[KINDS[0]]) | {"instead": GREEDY}}
+            return _merged(tried[KINDS[0]]) | {"instead": GREEDY}
         return {}
 
     def _are_exchanged(self, kind: str, model: nn.Module, group_rows: Sequence[Sample]) -> bool:

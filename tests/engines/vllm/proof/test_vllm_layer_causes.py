@@ -5,7 +5,7 @@ import torch
 
 from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.layer_causes import Known, cause_of
-from truing.engines.vllm.proof.probe import BOUND
+from truing.engines.vllm.proof.rounding import Rounding
 from truing.engines.vllm.proof.wrong_layers import WrongLayers
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
 
@@ -16,11 +16,11 @@ NAMES = ("layers.0.k_proj", "layers.0.v_proj", "layers.1.k_proj")
 
 def weights(seed):
     generator = torch.Generator().manual_seed(seed)
-    return {name: torch.randn(32, 32, generator=generator) for name in NAMES}
+    return {name: torch.randn(256, 256, generator=generator) for name in NAMES}
 
 
 def responses(held):
-    r = probe_vector(32, 7)
+    r = probe_vector(256, 7)
     return {name: (w.double() @ r.double(), w.double().abs().sum(1)) for name, w in held.items()}
 
 
@@ -52,7 +52,7 @@ HELD = {
         NAMES[0]: PUBLISHED[NAMES[1]],
         NAMES[1]: PUBLISHED[NAMES[0]],
     },
-    "their outputs are in another order": changed(NAMES[2], lambda w: w.roll(16, 0)),
+    "their outputs are in another order": changed(NAMES[2], lambda w: w.roll(128, 0)),
     "they are 0.25 times the published ones plus 0.75 times the weights of version 4": {
         name: 0.25 * w + 0.75 * BEFORE[name] for name, w in PUBLISHED.items()
     },
@@ -62,14 +62,14 @@ HELD = {
     "they are a sum of the published ones and some of": {
         name: w + BEFORE[name] + FIRST[name] for name, w in PUBLISHED.items()
     },
-    "only outputs 20 to 31 of the 32 of layers.0.k_proj differ; they are the weights of version 4": changed(
+    "only outputs 20 to 255 of the 256 of layers.0.k_proj differ; they are the weights of version 4": changed(
         NAMES[0], rows_of_before
     ),
-    "only outputs 3 to 3 of the 32 of layers.0.v_proj differ; the engine holds zeros": changed(
+    "only outputs 3 to 3 of the 256 of layers.0.v_proj differ; the engine holds zeros": changed(
         NAMES[1], lambda w: w.index_fill(0, torch.tensor([3]), 0.0)
     ),
     **{f"they are {words}": {n: cast(w) for n, w in PUBLISHED.items()} for words, cast in CHANGES.items()},
-    "no known cause": changed(NAMES[0], lambda w: w + 1e-3 * torch.randn(32, 32)),
+    "no known cause": changed(NAMES[0], lambda w: w + 1e-3 * torch.randn(256, 256)),
 }
 
 
@@ -77,7 +77,7 @@ def wrong_layers(held):
     found = {name: response for name, (response, _) in responses(held).items()}
     published = responses(PUBLISHED)
     wrong = {name: values for name, values in found.items() if not values.equal(published[name][0])}
-    return WrongLayers(wrong, published, EPS, BOUND)
+    return WrongLayers(wrong, published, Rounding(EPS))
 
 
 @pytest.mark.parametrize("cause", HELD)
@@ -96,5 +96,5 @@ def test_what_is_not_finite_has_no_known_cause(value):
 
 
 def test_a_layer_of_another_length_has_no_known_cause():
-    wrong = WrongLayers({NAMES[0]: torch.ones(5).double()}, responses(PUBLISHED), EPS, BOUND)
+    wrong = WrongLayers({NAMES[0]: torch.ones(5).double()}, responses(PUBLISHED), Rounding(EPS))
     assert cause_of(wrong, KNOWN) == "no known cause"

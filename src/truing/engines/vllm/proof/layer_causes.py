@@ -45,15 +45,18 @@ class Known:
 
 def cause_of(wrong: WrongLayers, known: Known) -> str:
     """Return why layers are wrong."""
+    if wrong.are_near:  # as elements that must be equal
+        return known.otherwise
     if cause := next(_causes(wrong, known), ""):
         return cause
     part = wrong.in_part()
     cause = part and next(_causes(part, known.of_part(wrong)), "")
-    if not cause:
+    if not part or not cause:
         return known.otherwise
-    name = next(iter(wrong.found))
+    name = next(iter(part.found))
     first, last, outputs = wrong.outputs(name)
-    return f"only outputs {first} to {last} of the {outputs} of {name} differ; {cause}"
+    where = "" if len(part.found) == len(wrong.found) else f"in {len(part.found)} of them "
+    return f"{where}only outputs {first} to {last} of the {outputs} of {name} differ; {cause}"
 
 
 def _causes(wrong: WrongLayers, known: Known) -> Iterator[str]:
@@ -111,6 +114,6 @@ def _are_reordered(wrong: WrongLayers) -> bool:
         if values.shape != response.shape or torch.dist(values, response) < MOVED * response.norm():
             return False
         highest = torch.full_like(size, float(size.max()))
-        if not wrong.agree(values.sort().values, response.sort().values, highest):
+        if not wrong.rounding.explains(values.sort().values, response.sort().values, highest):
             return False
     return True

@@ -1,7 +1,7 @@
 """Compare what the engine computes with, layer by layer, with the trainer's weights.
 
 The engine sends its layers' responses to a vector r of ±1 (``worker/truing_vllm_worker.py``). The trainer
-computes W r in float64, and the difference is measured in units of eps · Σ|W|, the rounding of one output.
+computes W r in float64, and the difference is measured in units of the rounding of one output.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,15 +15,13 @@ from truing.engines.vllm.proof.expected_responses import Expected, Responses
 from truing.engines.vllm.proof.layer_causes import Known, cause_of
 from truing.engines.vllm.proof.nearer_format import nearer_format
 from truing.engines.vllm.proof.probe_answer import ProbeAnswer
-from truing.engines.vllm.proof.wrong_layers import WrongLayers, layer_error
+from truing.engines.vllm.proof.rounding import Rounding
+from truing.engines.vllm.proof.wrong_layers import WrongLayers
 from truing.errors import PublicationError
 
-BOUND = 8.0
-"""Units of eps · Σ|W| that rounding explains. Healthy layers stay below 2.2; one element of a 576-wide layer
-that is off by 1e-3 gives 9.9."""
-
-EXPERTS_BOUND = 1.0
-"""The same for the answers of experts, whose rounding has a wider bound. Healthy ones stay below 0.09."""
+EXPERTS_BOUND, ELEMENTS_BOUND = 1.0, 1.0
+"""Units of the answers of experts, whose rounding has a wider bound (healthy ones stay below 0.09), and of
+elements that are compared by themselves."""
 
 REMEDY = "nothing was sampled with them: restart the engine"
 
@@ -75,23 +73,27 @@ class Comparison:
         Raises:
             PublicationError: A layer computes with other weights.
         """
-        answer, expected, eps = self.answer, self.expected, self._eps
+        answer, expected, rounding = self.answer, self.expected, self._rounding
         receipt: dict[str, Any] = {}
         adapters = [("the adapter", expected), *((f"the adapter of {name}", e) for name, e in self.earlier)]
         merged = [(name, each.delta) for name, each in adapters if each.delta]
         linear = self._known("linear", OTHER_BASE, added=merged, zero_is_earlier=True)
         _check_proven(answer)
-        _check_tied_head(answer.linear, expected, eps)
-        receipt["linear"] = _compare_layers(answer.linear, expected.linear, eps, linear)
+        _check_tied_head(answer.linear, expected, rounding)
+        receipt["linear"] = _compare_layers(answer.linear, expected.linear, rounding, linear)
         self._check_format()
-        receipt["tables"] = _compare_layers(answer.tables, expected.linear, eps, linear)
+        receipt["tables"] = _compare_layers(answer.tables, expected.linear, rounding, linear)
         if expected.experts:
             _check_complete(expected.experts.keys() - answer.experts.keys(), len(expected.experts), "experts")
             found = {name: each for name, each in answer.experts.items() if name in expected.experts}
             experts = self._known("experts", OTHER_EXPERTS)
-            receipt["experts"] = _compare_layers(found, expected.experts, eps, experts, EXPERTS_BOUND)
+            receipt["experts"] = _compare_layers(
+                found, expected.experts, self._within(EXPERTS_BOUND), experts
+            )
         vectors = self._known("vectors", OTHER_BASE)
-        receipt["vectors"] = _compare_vectors(answer.vectors, expected.vectors, vectors, eps)
+        receipt["vectors"] = _compare_vectors(
+            answer.vectors, expected.vectors, vectors, self._within(ELEMENTS_BOUND)
+        )
         missing = expected.linear.keys() - answer.linear.keys() - {*expected.tied, "lm_head"}
         _check_complete(missing, len(expected.linear), "weights")
         return receipt
@@ -109,7 +111,7 @@ class Comparison:
             zero = self._zero_adapter()
             down = self._known("down", OTHER_ADAPTER, scaled=ADAPTER_SCALED, zero=zero)
             down = replace(down, earlier=self._earlier_down())
-            _compare_layers(answer.down, expected.down, self._eps, down)
+            _compare_layers(answer.down, expected.down, self._rounding, down)
             delta = self._known(
                 "delta",
                 OTHER_B if answer.down else OTHER_ADAPTER,
@@ -118,7 +120,7 @@ class Comparison:
                 # in bfloat16 an earlier A may be equal to the published one up to rounding
                 zero_is_earlier=bool(answer.down) and self.dtype is torch.bfloat16,
             )
-            receipt["delta"] = _compare_layers(answer.delta, expected.delta, self._eps, delta)
+            receipt["delta"] = _compare_layers(answer.delta, expected.delta, self._rounding, delta)
         _check_foreign(answer.foreign)
         return receipt
 
@@ -128,7 +130,7 @@ class Comparison:
             return
         changed, found = self.changed, self.answer.linear
         words, names = nearer_format(
-            found, self.expected.linear, self._eps, lambda name: changed(name).linear
+            found, self.expected.linear, self._rounding.eps, lambda name: changed(name).linear
         )
         if names:
             raise PublicationError(
@@ -139,8 +141,11 @@ class Comparison:
             )
 
     @property
-    def _eps(self) -> float:
-        return torch.finfo(self.dtype).eps
+    def _rounding(self) -> Rounding:
+        return Rounding.of_products(self.dtype)
+
+    def _within(self, bound: float) -> Rounding:
+        return Rounding(torch.finfo(self.dtype).eps, bound)
 
     def _zero_adapter(self) -> str:
         """Return what zeros in place of an adapter mean."""
@@ -155,9 +160,9 @@ class Comparison:
         wrong = {
             name: values
             for name, values in self.answer.delta.items()
-            if not layer_error(values, *self.expected.delta[name], self._eps) <= BOUND
+            if not self._rounding.explains(values, *self.expected.delta[name])
         }
-        layers = WrongLayers(wrong, self.expected.delta, self._eps, BOUND)
+        layers = WrongLayers(wrong, self.expected.delta, self._rounding)
         return [
             (name if layers.are(each.delta) else f"the A of {name}, with another B", each.down)
             for name, each in self.earlier
@@ -177,22 +182,21 @@ class Comparison:
 def _compare_layers(
     found: Mapping[str, Tensor],
     expected: Responses,
-    eps: float,
+    rounding: Rounding,
     known: Known,
-    bound: float = BOUND,
 ) -> dict[str, Any]:
-    """Return the worst difference, in units of eps · Σ|W|, and its layer; raise if it is beyond rounding."""
-    errors = {name: layer_error(found[name], *expected[name], eps) for name in found}
-    wrong = [name for name, error in errors.items() if not error <= bound]
+    """Return the worst difference, in units of rounding, and its layer; raise if it is beyond rounding."""
+    errors = {name: rounding.error(found[name], *expected[name]) for name in found}
+    wrong = [name for name, error in errors.items() if not error <= rounding.bound]
     if not wrong:
         worst = max(errors, key=lambda name: errors[name], default="")
         return {"layers": len(errors), "largest": round(errors.get(worst, 0.0), 3), "layer": worst}
-    cause = cause_of(WrongLayers({name: found[name] for name in wrong}, expected, eps, bound), known)
+    cause = cause_of(WrongLayers({name: found[name] for name in wrong}, expected, rounding), known)
     raise PublicationError(
         _wrong_layers(wrong, len(errors), cause),
         got=f"an output of {wrong[0]} that differs by {errors[wrong[0]]:.3g} times its rounding"
         + (f"; also {', '.join(wrong[1:3])}" if wrong[1:] else ""),
-        expected=f"at most {bound:g} times, in each layer",
+        expected=f"at most {rounding.bound:g} times, in each layer",
         remedy=REMEDY,
     )
 
@@ -213,17 +217,17 @@ def _wrong_layers(names: Sequence[str], layers: int, cause: str) -> str:
     return f"the engine computes with other weights than were published {where}: {cause}"
 
 
-def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, eps: float) -> None:
+def _check_tied_head(found: Mapping[str, Tensor], expected: Expected, rounding: Rounding) -> None:
     """Raise if a layer that is tied to another one differs, and no other layer does."""
-    errors = {name: layer_error(values, *expected.linear[name], eps) for name, values in found.items()}
-    wrong = {name: error for name, error in errors.items() if not error <= BOUND}
+    errors = {name: rounding.error(values, *expected.linear[name]) for name, values in found.items()}
+    wrong = {name: error for name, error in errors.items() if not error <= rounding.bound}
     if wrong and wrong.keys() <= expected.tied:
         name = next(iter(wrong))
         raise PublicationError(
             f"{name} is tied to the embedding, but the engine computes with an older packed copy of it",
             got=f"an output of {name} that differs by {wrong[name]:.3g} times its rounding;"
             " no other layer differs",
-            expected=f"at most {BOUND:g} times: the same weight in both",
+            expected=f"at most {rounding.bound:g} times: the same weight in both",
             remedy="the engine's reload left the packed copy as it was: docs/vllm.md lists the versions"
             " known to work",
         )
@@ -252,7 +256,7 @@ def _check_foreign(adapted: Mapping[str, Tensor]) -> None:
 
 
 def _compare_vectors(
-    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], known: Known, eps: float
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], known: Known, rounding: Rounding
 ) -> dict[str, Any]:
     """Compare biases and norms, element by element; they are loaded as they are."""
     wrong = [name for name, values in found.items() if not torch.equal(values, expected[name])]
@@ -266,7 +270,7 @@ def _compare_vectors(
         added=[("a vector of ones", ones)],
         changed=known.changed and (lambda name: _elements(known.changed(name))),
     )
-    cause = cause_of(WrongLayers({name: found[name] for name in wrong}, published, eps, 1.0), elements)
+    cause = cause_of(WrongLayers({name: found[name] for name in wrong}, published, rounding), elements)
     raise PublicationError(
         f"the engine holds other vectors than were published: {len(wrong)} of {len(found)}: {cause}",
         got=f"{wrong[0]} differs",

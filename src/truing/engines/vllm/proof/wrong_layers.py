@@ -7,29 +7,24 @@ import torch
 from torch import Tensor
 
 from truing.engines.vllm.proof.expected_responses import Responses
+from truing.engines.vllm.proof.rounding import Rounding
 
-
-def layer_error(found: Tensor, response: Tensor, size: Tensor, eps: float) -> float:
-    """Return the largest difference in units of eps · Σ|W|; NaN counts as infinite."""
-    if found.shape != response.shape:
-        return float("inf")
-    if not len(found):
-        return 0.0
-    error = ((found - response).abs() / (eps * size).clamp(min=1e-30)).max()
-    return float(error.nan_to_num(nan=float("inf")))
+LARGEST_FACTOR = 10.0
+"""Of weights in a sum; two that are nearly equal give any third one with larger factors."""
 
 
 @dataclass(frozen=True)
 class WrongLayers:
-    """The engine's responses of the layers that differ, and what they are compared with.
-
-    ``bound`` is how many units of eps · Σ|W| rounding explains.
-    """
+    """The engine's responses of the layers that differ, and what they are compared with."""
 
     found: Mapping[str, Tensor]
     published: Responses
-    eps: float
-    bound: float
+    rounding: Rounding
+
+    @property
+    def are_near(self) -> bool:
+        """Whether they are the published ones up to rounding."""
+        return all(name in self.published and self.fits(name, *self.published[name]) for name in self.found)
 
     @property
     def are_zero(self) -> bool:
@@ -38,15 +33,13 @@ class WrongLayers:
 
     def fits(self, name: str, response: Tensor, size: Tensor) -> bool:
         """Return whether the engine's response of a layer is this one up to rounding."""
-        return self.agree(self.found[name], response, size)
-
-    def agree(self, values: Tensor, response: Tensor, size: Tensor) -> bool:
-        """Return whether values are a response up to rounding."""
-        return layer_error(values, response, size, self.eps) <= self.bound
+        return self.rounding.explains(self.found[name], response, size)
 
     def are(self, responses: Responses) -> bool:
-        """Return whether each of them has these responses."""
-        return all(name in responses and self.fits(name, *responses[name]) for name in self.found)
+        """Return whether each of them has these responses, and they are not the published ones."""
+        return all(name in responses and self.fits(name, *responses[name]) for name in self.found) and any(
+            not torch.equal(responses[name][0], self.published[name][0]) for name in self.found
+        )
 
     def are_sum(self, terms: Sequence[Responses]) -> Tensor | None:
         """Return the factors with which each of them is a sum of these responses; None if they are not.
@@ -57,11 +50,13 @@ class WrongLayers:
             return None
         values = self._joined({name: (each, each) for name, each in self.found.items()}, 0)
         columns = torch.stack([self._joined(term, 0) for term in terms], dim=1)
-        unit = self._joined(self.published, 1).clamp(min=1e-30)
+        unit = torch.cat([self.rounding.unit(*self.published[name]) for name in self.found])
         scaled, target = columns / unit[:, None], values / unit
         if len(values) <= len(terms) or not bool(torch.isfinite(target).all()):
             return None
         factors = torch.linalg.lstsq(scaled, target, driver="gelsd").solution
+        if float(factors.abs().max()) > LARGEST_FACTOR:
+            return None
         for name in self.found:
             parts = zip(factors, terms, strict=True)
             response, size = zip(*((f * t[name][0], f.abs() * t[name][1]) for f, t in parts), strict=True)
@@ -70,15 +65,15 @@ class WrongLayers:
         return factors
 
     def in_part(self) -> "WrongLayers | None":
-        """Return the same with the outputs that differ alone; None if all outputs of a layer do."""
+        """Return the layers of which some outputs agree, with the outputs that differ; None without any."""
         masks = {name: self._differs(name) for name in self.found if self._is_known(name, self.published)}
-        if len(masks) < len(self.found) or any(bool(mask.all()) for mask in masks.values()):
+        masks = {name: mask for name, mask in masks.items() if bool(mask.any()) and not bool(mask.all())}
+        if not masks:
             return None
         return WrongLayers(
             {name: self.found[name][mask] for name, mask in masks.items()},
             {name: tuple(each[masks[name]] for each in self.published[name]) for name in masks},
-            self.eps,
-            self.bound,
+            self.rounding,
         )
 
     def of_part(self, responses: Responses) -> Responses:
@@ -92,8 +87,8 @@ class WrongLayers:
         return int(places[0]), int(places[-1]), len(self.found[name])
 
     def _differs(self, name: str) -> Tensor:
-        response, size = self.published[name]
-        return ~((self.found[name] - response).abs() <= self.bound * self.eps * size)
+        difference = (self.found[name] - self.published[name][0]).abs()
+        return ~(difference <= self.rounding.bound * self.rounding.unit(*self.published[name]))
 
     def _is_known(self, name: str, responses: Responses) -> bool:
         return name in responses and responses[name][0].shape == self.found[name].shape

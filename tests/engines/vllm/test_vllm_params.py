@@ -1,9 +1,10 @@
 """Sampling parameters that vLLM does not have are refused by name; the others are sent, all of them."""
 
 import pytest
+import torch
 
 from truing.engines.base import Request
-from truing.engines.vllm.params import check_expressible, to_request, to_vllm
+from truing.engines.vllm.params import check_expressible, support_logprobs, to_request, to_vllm
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
 
@@ -68,14 +69,25 @@ def test_every_parameter_is_sent_and_none_is_left_to_the_server():
     )
     assert (sent["min_tokens"], sent["max_tokens"], sent["stop_token_ids"]) == (2, 9, [5, 7])
     assert sent["ignore_eos"] is True
-    assert sent["logprobs"] == 11  # those of the support
     assert sent["seed"] != to_vllm(params, ("key", 2))["seed"]
 
 
-def test_a_request_asks_for_its_prompt_back(tiny):
-    import torch
+@pytest.mark.parametrize(
+    ("params", "dtype", "limit", "count"),
+    [
+        ({}, torch.bfloat16, 20, 0),
+        ({"top_k": 11, "top_p": 0.8}, torch.float32, 20, 11),
+        ({"top_k": 11}, torch.bfloat16, -1, 30),  # and those that equal the last one
+        ({"top_k": 11}, torch.float16, 20, 20),
+    ],
+)
+def test_the_whole_support_is_asked_for(params, dtype, limit, count):
+    assert support_logprobs(SamplingParams(**params), dtype, limit) == count
 
-    sent = to_request(Request(torch.tensor([3, 4]), ("key",)), SamplingParams(), "m")
+
+def test_a_request_asks_for_its_prompt_back(tiny):
+    sent = to_request(Request(torch.tensor([3, 4]), ("key",)), SamplingParams(), "m", logprobs=5)
+    assert sent["sampling_params"]["logprobs"] == 5
     assert (sent["model"], sent["token_ids"], sent["return_token_ids"]) == ("m", [3, 4], True)
 
 
@@ -109,8 +121,6 @@ def test_declared_parameters_are_those_of_the_answers(served, opened):
 
 def test_a_greedy_evaluation_leaves_the_proof_to_the_parameters_of_training(served, opened, train):
     """Greedy turns prove nothing of log-probabilities, and the best two ids may be equal."""
-    import torch
-
     from truing.engines.base import generate
 
     engine, policy = opened(served().url, sampling={"max_new_tokens": 4, "temperature": 0.8})

@@ -178,7 +178,7 @@ class VllmEngine:
         server = self.server_of(request)
         assert self._publication is not None
         model = self._publication.adapter or server.model
-        body = to_request(request, params, model)
+        body = to_request(request, params, model, server.logprobs(params))
         try:
             answer = server.generate(body)
             return read_completion(

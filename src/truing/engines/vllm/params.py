@@ -7,10 +7,15 @@ vLLM applies temperature, presence and frequency penalties, ``min_tokens``, top-
 from typing import Any
 from uuid import uuid4
 
+import torch
+
 from truing.engines.base import Request
 from truing.errors import EngineError
 from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import seed_of
+
+MOST_TIES = 8
+"""Logits that equal the k-th, beside k more: in bfloat16 SmolLM2 has at most 3 for k = 2, 23 for k = 100."""
 
 
 def check_expressible(params: SamplingParams, max_logprobs: int) -> None:
@@ -46,18 +51,37 @@ def check_expressible(params: SamplingParams, max_logprobs: int) -> None:
             )
 
 
+def support_logprobs(params: SamplingParams, dtype: torch.dtype, max_logprobs: int) -> int:
+    """Return how many log-probabilities of a token to ask for, so that its whole support is among them.
+
+    In another dtype than float32 logits are often equal, and top-k keeps all that equal the k-th.
+    """
+    if not params.top_k:
+        return 0
+    count = params.top_k if dtype is torch.float32 else with_ties(params.top_k)
+    return count if max_logprobs < 0 else min(count, max_logprobs)
+
+
+def with_ties(top_k: int) -> int:
+    """Return a number of ids that holds those of top-k and those that are equal to the k-th."""
+    return 2 * top_k + MOST_TIES
+
+
 def to_scoring() -> dict[str, Any]:
     """Return vLLM's parameters to score a prompt: its ids' own log-probabilities, and one id sampled."""
     return {"temperature": 0.0, "max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}
 
 
-def to_request(request: Request, params: SamplingParams, model: str) -> dict[str, Any]:
-    """Return the body of a request; the answer repeats its id and prompt, so that an exchanged one shows."""
+def to_request(request: Request, params: SamplingParams, model: str, logprobs: int) -> dict[str, Any]:
+    """Return the body of a request; the answer repeats its id and prompt, so that an exchanged one shows.
+
+    ``logprobs`` is the number of log-probabilities to return of each token beside its own.
+    """
     return {
         "request_id": uuid4().hex,
         "model": model,
         "token_ids": request.prompt_ids.tolist(),
-        "sampling_params": to_vllm(params, request.rng_key),
+        "sampling_params": to_vllm(params, request.rng_key) | {"logprobs": logprobs},
         "return_token_ids": True,
     }
 
@@ -77,7 +101,6 @@ def to_vllm(params: SamplingParams, rng_key: tuple[object, ...]) -> dict[str, An
         "max_tokens": params.max_new_tokens,
         "stop_token_ids": list(params.stop_ids),
         "ignore_eos": True,  # an end of sequence that nobody declared is a token like any other
-        "logprobs": params.top_k,
         "seed": seed_of(*rng_key),
         "detokenize": False,
     }

@@ -14,6 +14,7 @@ from truing.config import Recipe
 from truing.engines.base import Receipt
 from truing.engines.vllm.client import START, ServerLostError, VllmClient, wait_until_alive
 from truing.engines.vllm.moe import begin_routes, with_routes
+from truing.engines.vllm.params import support_logprobs
 from truing.engines.vllm.proof.canary import long_prompt
 from truing.engines.vllm.proof.held_layers import check_kept, probe
 from truing.engines.vllm.proof.prove import GENERATE, Proof, Start
@@ -68,6 +69,10 @@ class Server:
     def max_logprobs(self) -> int:
         """Return how many log-probabilities of a token it returns."""
         return self._facts.max_logprobs
+
+    def logprobs(self, params: SamplingParams) -> int:
+        """Return how many log-probabilities of a token to ask for."""
+        return support_logprobs(params, self.dtype, self.max_logprobs)
 
     @property
     def returns_routes(self) -> bool:
@@ -142,6 +147,7 @@ class Server:
                 publication,
                 policy,
                 sampling_params,
+                self.logprobs(sampling_params),
                 start,
                 self._proven,
             )

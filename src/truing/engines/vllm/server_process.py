@@ -17,6 +17,7 @@ import torch
 from truing.config import Recipe
 from truing.engines.vllm.client import VllmClient
 from truing.engines.vllm.moe import has_experts
+from truing.engines.vllm.params import with_ties
 from truing.errors import EngineError
 from truing.models.adapter_config import largest_rank, read_config
 from truing.utils.end_with_parent import child_variables
@@ -65,7 +66,7 @@ def server_command(
         "port": port,
         "dtype": dtype,
         "tensor-parallel-size": cfg.tensor_parallel if cfg.tensor_parallel > 1 else False,
-        "max-logprobs": max(20, recipe.sampling.top_k),
+        "max-logprobs": max(20, with_ties(recipe.sampling.top_k)),
         "logprobs-mode": "processed_logprobs",  # of the distribution that it samples from
         "generation-config": "vllm",  # nothing of the model's generation_config.json
         "worker-extension-cls": "truing_vllm_worker.TruingWorker",

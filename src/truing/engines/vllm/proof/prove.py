@@ -37,6 +37,7 @@ from truing.engines.vllm.proof.expected_responses import Expected, expected_resp
 from truing.engines.vllm.proof.held_layers import compare_layers
 from truing.engines.vllm.proof.probe_answer import held_before
 from truing.engines.vllm.proof.repeated_turns import compare_repeated, follow_seeds
+from truing.engines.vllm.proof.supports import compare_supports
 from truing.engines.vllm.proof.turn_causes import Turn, distance, other_prompts, turn_scores
 from truing.engines.vllm.publication import Publication
 from truing.types.sampling_params import SamplingParams
@@ -66,6 +67,7 @@ class Proof:
     publication: Publication
     policy: nn.Module  # with the published weights
     params: SamplingParams  # the declared ones
+    logprobs: int  # of each token, to ask for
     start: Start | None  # of a server that has proven nothing since it started
     proven: Publication | None  # what it was proven to hold before
 
@@ -141,7 +143,11 @@ class Proof:
             lambda prompt: self._sample([prompt], uuid4().hex)[0],
             self._row_logprobs,
         )
-        return compare_turns(self.policy, turns, self.params, self._tolerance(turns), again, rounding)
+        tolerance = self._tolerance(turns)
+        receipt = compare_turns(self.policy, turns, self.params, tolerance, again, rounding)
+        if self.params.truncates_support:
+            compare_supports(self.policy, turns, self.params, tolerance)
+        return receipt
 
     def _compare_start(self, turns: Sequence[Turn], rounding: float) -> bool:
         """Compare further turns of a server that has started; return whether it follows seeds."""
@@ -186,7 +192,7 @@ class Proof:
         requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(prompts)]
 
         def turn(request: Request) -> Turn:
-            body = {**to_request(request, self.params, self._name), **options}
+            body = {**to_request(request, self.params, self._name, self.logprobs), **options}
             completion = read_completion(
                 self.generate(body), request, body["request_id"], self.params, version=None, weight_digest=""
             )

@@ -32,7 +32,7 @@ def distance(
     """Return how far the turns' log-probabilities are from the trainer's, nats; impossible ids: ∞."""
     if not _in_vocabulary(policy, turns):
         return inf
-    scored = sample_scores(policy, _samples(turns, params, penalize_prompt=penalize_prompt))
+    scored = sample_scores(policy, turn_samples(turns, params, penalize_prompt=penalize_prompt))
     # near a tie a mixture without routes on record may take other experts, and then scores a token otherwise
     apart = is_moe(causal_model(policy)) and not all(_is_routed(turn) for _, turn in turns)
     return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
@@ -40,7 +40,7 @@ def distance(
 
 def turn_scores(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Tensor:
     """Return the trainer's log-probabilities of all tokens of the turns; none if the model lacks an id."""
-    scored = sample_scores(policy, _samples(turns, params)) if _in_vocabulary(policy, turns) else []
+    scored = sample_scores(policy, turn_samples(turns, params)) if _in_vocabulary(policy, turns) else []
     return torch.cat([torch.zeros(1), *scored])
 
 
@@ -69,7 +69,7 @@ def alternatives(policy: nn.Module, turns: Sequence[Turn], params: SamplingParam
     yield from other_routes(policy, turns, params)
     if _in_vocabulary(policy, turns):
         yield from _other_numbers(policy, turns, params)
-        logits = turn_logits(policy, _samples(turns, params), [turn.logprob for _, turn in turns])
+        logits = turn_logits(policy, turn_samples(turns, params), [turn.logprob for _, turn in turns])
         yield from own_settings(logits, params)
         yield from other_prompts(policy, turns, params)
 
@@ -104,7 +104,7 @@ def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) 
         return inf
     # routes on record are those of another prompt, then
     pairs = without_routes([(request, turn) for request, _ in turns for _, turn in turns])
-    scored = iter(sample_scores(policy, _samples(pairs, params)))  # shares each prompt
+    scored = iter(sample_scores(policy, turn_samples(pairs, params)))  # shares each prompt
     table = [[largest(next(scored) - turn.logprob) for _, turn in turns] for _ in turns]
     orders = permutations(range(len(turns)))
     next(orders)  # each answer with its own request
@@ -113,7 +113,7 @@ def exchanged(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) 
 
 def likeliest_ids(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[bool]:
     """Return for each turn whether it has the likeliest id at each token."""
-    samples = _samples(turns, params)
+    samples = turn_samples(turns, params)
     best, own = _likeliest(policy, samples), sample_scores(policy, samples)
     return [bool((a - b <= 1e-6).all()) for a, b in zip(best, own, strict=True)]
 
@@ -150,7 +150,7 @@ def _other_params(params: SamplingParams) -> Mapping[str, SamplingParams]:
 
 def _other_numbers(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Iterator[Alternative]:
     """Yield numbers that the right distribution gives, which are not the sampled ids' own."""
-    samples = _samples(turns, params)
+    samples = turn_samples(turns, params)
     scored, found = sample_scores(policy, samples), [turn.logprob for _, turn in turns]
     for dtype in (torch.bfloat16, torch.float16):
         if all(map(partial(_is_rounded, dtype=dtype), found, scored)):
@@ -196,7 +196,9 @@ def _largest(scored: Sequence[Tensor], found: Sequence[Tensor], share: float = 1
     return largest(torch.cat(list(scored)) - torch.cat(list(found)), share)
 
 
-def _samples(turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False) -> list[Sample]:
+def turn_samples(
+    turns: Sequence[Turn], params: SamplingParams, *, penalize_prompt: bool = False
+) -> list[Sample]:
     """Return the turns as samples to score."""
     return [
         canary_sample(

@@ -106,7 +106,7 @@ COMPLETION = {
                 ]
             },
             "finish_reason": "stop",
-            "weight_versions": [{"start": 0, "version": "3"}],
+            "weight_versions": [{"start": 0, "version": "3-d"}],
         }
     ],
 }

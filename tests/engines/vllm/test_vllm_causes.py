@@ -7,10 +7,12 @@ import time
 import pytest
 import torch
 
+from truing.engines.base import Request, generate
 from truing.engines.vllm.proof.canary import TOLERANCE
-from truing.errors import PublicationError
+from truing.errors import EngineError, PublicationError
 from truing.faults.fake_vllm import app
 from truing.faults.fake_vllm.weights import HeldModel
+from truing.types.sampling_params import SamplingParams
 
 
 def skewed(logits):
@@ -136,6 +138,34 @@ def test_a_server_that_ignores_seeds_is_right_and_reported(served, opened, train
     engine.publish(policy, 1, "one")
     (incident,) = engine.take_incidents()  # once, at the server's start
     assert "samples other ids with equal seeds" in incident
+
+
+@pytest.mark.parametrize("lora", [False, {"rank": 4}], ids=["full", "adapter"])
+def test_what_is_wrong_at_some_ids_alone_is_not_taken_for_a_second_engine(
+    served, opened, train, monkeypatch, lora
+):
+    real = HeldModel.forward
+
+    def forward(self, ids, scope, cache):
+        logits = real(self, ids, scope, cache)
+        return (logits * 8).round() / 8 if cache.get_seq_length() > len(ids) else logits
+
+    monkeypatch.setattr(HeldModel, "forward", forward)
+    what = failed(opened, served, train, lora=lora)
+    assert "it decodes with something else than it reads prompts with" in what
+
+
+def test_two_trainers_of_one_server_do_not_sample_with_each_others_weights(served, opened, train):
+    url = served().url
+    first, policy = opened(url)
+    train(policy, seed=1)
+    first.publish(policy, 1, "first")
+    second, other = opened(url)
+    train(other, seed=2)
+    second.publish(other, 1, "second")
+    with pytest.raises(EngineError, match="other weights than those of its publication") as error:
+        generate(first, [Request(torch.arange(9), ("key",))], SamplingParams(max_new_tokens=4))
+    assert "no other program may publish" in error.value.remedy
 
 
 def test_rounding_is_allowed_also_where_turns_are_sampled_again(served, opened, train, monkeypatch):

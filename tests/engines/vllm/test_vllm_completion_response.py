@@ -31,7 +31,7 @@ ANSWER = {
                 ]
             },
             "finish_reason": "stop",
-            "weight_versions": [{"version": "3", "start": 0, "end": 3}],
+            "weight_versions": [{"version": "3-digest", "start": 0, "end": 3}],
         }
     ],
 }
@@ -153,8 +153,10 @@ WRONG = {
         r"tokens of weights \['2'\]",
     ),
     "weights of two versions": (
-        lambda answer, choice: choice["weight_versions"].append({"version": "4", "start": 2, "end": 3}),
-        r"tokens of weights \['3', '4'\]",
+        lambda answer, choice: choice["weight_versions"].append(
+            {"version": "4-digest", "start": 2, "end": 3}
+        ),
+        r"tokens of weights \['3-digest', '4-digest'\]",
     ),
     "weights of no version": (lambda answer, choice: choice.update(weight_versions=None), r"weights \[\]"),
     "the answer to another request": (

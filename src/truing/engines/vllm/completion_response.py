@@ -9,6 +9,7 @@ from torch import Tensor
 
 from truing.engines.base import Completion, Request
 from truing.engines.vllm.client import ServerLostError
+from truing.engines.vllm.publication import weights_name
 from truing.engines.vllm.routed_experts import read_routes
 from truing.errors import EngineError, NonFiniteError
 from truing.types.sampling_params import SamplingParams
@@ -60,11 +61,12 @@ def read_completion(
             "it is an answer to another request", got, f"the {len(request.prompt_ids)} ids that were sent"
         )
     _check_ids(ids, scored, finish, choice.get("stop_reason"), params)
-    if version is not None and versions != {str(version)}:
+    if version is not None and versions != {(name := weights_name(version, weight_digest))}:
         raise _invalid(
             "other weights than those of its publication sampled it",
             f"tokens of weights {sorted(versions)}",
-            f"weights {version} alone",
+            f"weights {name} alone",
+            "no other program may publish weights to this server, and no proxy may change its answers",
         )
     _check_logprobs(ids, logprobs)
     # greedy decoding has one outcome: its probability under the declared parameters is 1
@@ -184,10 +186,15 @@ def _check_logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> None:
             )
 
 
-def _invalid(reason: str, got: str, expected: str) -> EngineError:
+def _invalid(
+    reason: str,
+    got: str,
+    expected: str,
+    remedy: str = "check the server's version and arguments (docs/vllm.md)",
+) -> EngineError:
     return EngineError(
         f"vLLM's answer does not fit its request: {reason}",
         got=got,
         expected=expected,
-        remedy="nothing of it was trained on; check the server's version and arguments (docs/vllm.md)",
+        remedy=f"nothing of it was trained on; {remedy}",
     )

@@ -18,7 +18,7 @@ from truing.engines.vllm.params import check_expressible, to_request
 from truing.engines.vllm.placed_servers import placed_engines
 from truing.engines.vllm.policy_copy import PolicyCopy
 from truing.engines.vllm.proof.canary import NEW_TOKENS
-from truing.engines.vllm.publication import Publication, prepare
+from truing.engines.vllm.publication import Publication, prepare, weights_name
 from truing.engines.vllm.running_batch import VllmBatch
 from truing.engines.vllm.server import Server, open_servers
 from truing.engines.vllm.weights_folder import WeightsFolder
@@ -95,7 +95,7 @@ class VllmEngine:
         """Return the publication of these weights; the newest one again if they are its."""
         newest = self._prepared
         if newest is None or (version, weight_digest) != (newest.version, newest.weight_digest):
-            folder = self._folder.path / f"{version}-{weight_digest}"
+            folder = self._folder.path / weights_name(version, weight_digest)
             dtype = self.servers[0].dtype
             self._prepared = prepare(policy, version, weight_digest, folder, dtype, newest)
         assert self._prepared is not None

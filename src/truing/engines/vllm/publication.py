@@ -27,6 +27,11 @@ ABORT_SECONDS = 10.0
 """Seconds that a server may take to end aborted requests."""
 
 
+def weights_name(version: int, weight_digest: str) -> str:
+    """Return the name of published weights, which no other trainer's of that number have."""
+    return f"{version}-{weight_digest}"
+
+
 class Past(NamedTuple):
     """An earlier publication."""
 
@@ -53,6 +58,11 @@ class Publication:
     base_scores: Tensor | None  # of the rows, without the adapter
     earlier: Sequence[Past]  # the newest first
     surviving: float  # share of changed elements that differ in the engine's dtype; NaN if none changed
+
+    @property
+    def name(self) -> str:
+        """Return the name of its weights in the engine."""
+        return weights_name(self.version, self.weight_digest)
 
     def other_weights(self) -> list[tuple[str, Expected]]:
         """Return what an engine may hold instead, by what it is, in words; the newest comes first."""
@@ -98,7 +108,7 @@ def prepare(
         weight_digest=weight_digest,
         sent_digest=sent_digest,
         folder=folder,
-        adapter=f"truing-{version}-{weight_digest}" if has_adapter else "",
+        adapter=f"truing-{weights_name(version, weight_digest)}" if has_adapter else "",
         seed=seed,
         dtype=dtype,
         expected=expected_responses(policy, as_dtype(dtype), seed, base),

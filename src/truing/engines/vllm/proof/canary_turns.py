@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from truing.engines.base import Request
 from truing.engines.vllm.proof.canary import (
     CACHED_LENGTH,
     REMEDY,
@@ -54,7 +55,7 @@ class Again(NamedTuple):
     """Further requests to the engine, to find the cause of a difference."""
 
     uncached: Callable[[], Sequence[Turn]]  # the same turns, without what the engine has cached
-    alone: Callable[[Tensor], Turn]  # a turn after a prompt, with no other request in flight
+    alone: Callable[[Request], Turn]  # the same turn, with no other request in flight
     read: Callable[[Tensor], Tensor]  # of a row [T]: log-probabilities of all tokens but the first [T − 1]
 
 
@@ -148,9 +149,11 @@ def _cause(
 
 
 def _alone(policy: nn.Module, turn: Turn, params: SamplingParams, tolerance: float, again: Again) -> str:
-    """Return why a turn may be right if no other request is in flight; "" if it never is."""
-    prompt = turn[0].prompt_ids
-    right = [distance(policy, [again.alone(prompt)], params) <= tolerance for _ in range(ASKED_ALONE)]
+    """Return why a turn may be right if no other request is in flight; "" if it never is.
+
+    It has the same seed: where an engine is wrong at some ids alone, other ids would be right by chance.
+    """
+    right = [distance(policy, [again.alone(turn[0])], params) <= tolerance for _ in range(ASKED_ALONE)]
     if all(right):
         return "beside other requests it computes something else than alone"
     return SEVERAL_ENGINES if any(right) else ""

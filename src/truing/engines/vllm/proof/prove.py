@@ -30,7 +30,7 @@ from truing.engines.vllm.proof.canary import (
     row_scores,
     tolerance_of,
 )
-from truing.engines.vllm.proof.canary_turns import Again, compare_turns, nearest
+from truing.engines.vllm.proof.canary_turns import LEFT, Again, compare_turns, nearest
 from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
@@ -85,7 +85,7 @@ class Proof:
         compared = self._compare_turns(turns, rows["largest"])
         if self.start:
             compared["seeded"] = self._compare_start(turns, rows["largest"])
-        self.client.post("/update_weight_version", {"new_version": str(publication.version)})
+        self.client.post("/update_weight_version", {"new_version": publication.name})
         return {
             "version": publication.version,
             "trainer": publication.weight_digest,
@@ -119,9 +119,11 @@ class Proof:
         scored = self._scored_rows()
 
         def otherwise() -> str:
+            near = min(usual, LEFT * largest(scored - publication.scores, share))
+            is_misread = distance(policy, turns, self.params) > usual
             return (
-                nearest(other_prompts(policy, turns, self.params), usual)
-                or nearest(other_forwards(policy, publication.rows, scored), usual)
+                (is_misread and nearest(other_prompts(policy, turns, self.params), near))
+                or nearest(other_forwards(policy, publication.rows, scored), near)
                 or (OTHER_APPLICATION if publication.adapter else OTHER_FORWARD)
             )
 
@@ -140,7 +142,7 @@ class Proof:
         """Return the receipt of sampled turns; ``rounding`` is how far rows differ, nats."""
         again = Again(
             lambda: self._sample(self._prompts(), cache_salt=uuid4().hex),
-            lambda prompt: self._sample([prompt], uuid4().hex)[0],
+            self._turn,
             self._row_logprobs,
         )
         tolerance = self._tolerance(turns)
@@ -190,16 +192,16 @@ class Proof:
         """Return turns that the engine samples after the prompts at one time; each series has its seeds."""
         key = self.publication.version, self.publication.weight_digest, *([series] if series else [])
         requests = [Request(prompt, (*key, i)) for i, prompt in enumerate(prompts)]
-
-        def turn(request: Request) -> Turn:
-            body = {**to_request(request, self.params, self._name, self.logprobs), **options}
-            completion = read_completion(
-                self.generate(body), request, body["request_id"], self.params, version=None, weight_digest=""
-            )
-            return request, completion
-
         with ThreadPoolExecutor(len(requests)) as threads:
-            return list(threads.map(turn, requests))
+            return list(threads.map(partial(self._turn, **options), requests))
+
+    def _turn(self, request: Request, **options: Any) -> Turn:
+        """Return the turn that the engine samples for a request."""
+        body = {**to_request(request, self.params, self._name, self.logprobs), **options}
+        answer = self.generate(body)
+        return request, read_completion(
+            answer, request, body["request_id"], self.params, version=None, weight_digest=""
+        )
 
     @property
     def _name(self) -> str:

@@ -357,3 +357,18 @@ def test_a_name_is_one_component_of_a_path(mini, name):
 @pytest.mark.parametrize("name", ["a", "größe 2", ".hidden", "x..y"])
 def test_other_names_are_free(mini, name):
     assert resolve(mini() | {"name": name}).name == name
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        (
+            {"ranks": 3, "replicate": 2},
+            r"trainer\.replicate = 2 does not divide trainer\.ranks = 3",
+        ),
+        ({"replicate": 0}, r"recipe key 'trainer\.replicate' has an invalid value"),
+    ],
+)
+def test_replicas_that_do_not_fit_are_named_by_their_key(mini, trainer, message):
+    with pytest.raises(RecipeError, match=message):
+        resolve(mini(trainer=trainer))

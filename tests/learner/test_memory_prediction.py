@@ -150,10 +150,20 @@ def test_a_saved_adapter_has_the_shapes_of_its_folder_and_a_reference_beside_it(
 
 def test_ranks_divide_what_is_sharded(table):
     one, two = (
-        predict_memory(resolve(table("bfloat16", LORA, trainer={"ranks": ranks}))) for ranks in (1, 2)
+        predict_memory(resolve(table("bfloat16", LORA, trainer={"ranks": ranks, "replicate": 1})))
+        for ranks in (1, 2)
     )
     assert (two.base, two.trained, two.optimizer) == (one.base // 2, one.trained // 2, one.optimizer // 2)
     assert two.sampler == one.base + one.trained
+
+
+@pytest.mark.parametrize(("lora", "chosen"), [({"rank": 1}, 2), (False, 1)], ids=["lora", "full"])
+def test_weights_are_not_sharded_where_shards_need_more(table, lora, chosen):
+    """The local engine holds all weights in either case, and replicas share a frozen base with it."""
+    recipe = resolve(table("bfloat16", lora, trainer={"ranks": 2}))
+    least = with_replicas(recipe, free=1)
+    assert least.trainer.replicate == chosen
+    assert predict_memory(recipe) == predict_memory(least)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -170,9 +180,9 @@ def test_replicas_hold_the_frozen_base_once(table, dtype):
 
 def test_each_rank_holds_all_weights_where_they_fit(table):
     def chosen(free, **trainer):
-        return with_replicas(resolve(table("float32", LORA, trainer=trainer)), free).trainer.replicate
+        return with_replicas(resolve(table("float32", False, trainer=trainer)), free).trainer.replicate
 
-    needed = predict_memory(resolve(table("float32", LORA, trainer={"ranks": 2, "replicate": 2}))).total
+    needed = predict_memory(resolve(table("float32", False, trainer={"ranks": 2, "replicate": 2}))).total
     assert chosen(4 * needed, ranks=2) == 2  # of two ranks, in half of the memory
     assert chosen(4 * needed - 4, ranks=2) == 1
     assert chosen(100 * needed, ranks=2, replicate=1) == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from peft.utils.other import get_pattern_key
 from peft_adapters import edit, logprobs, plain_model, read_with_peft, save_adapter
 from safetensors.torch import load_file, save_file
@@ -119,7 +119,6 @@ def test_a_scale_of_peft_that_is_not_the_configs_is_an_error(loaded, folder, mon
         ({"peft_type": "IA3"}, "peft_type IA3"),
         ({"task_type": "SEQ_CLS"}, "task_type SEQ_CLS"),
         ({"r": None}, "without r\n"),
-        ({"r": 0}, "should be a positive integer"),
         ({"target_modules": ["query"]}, "query"),
         ({"target_modules": ".*q_proj", "layers_to_transform": [1]}, "layers_to_transform"),
     ],
@@ -146,7 +145,53 @@ def test_an_adapter_on_an_embedding_or_a_tied_head_is_refused(target, loaded, ti
     save_adapter(tiny_folder, tmp_path / "adapter", target_modules=["q_proj", target])
     message = refused(loaded, tmp_path / "adapter")
     assert "the adapter changes an embedding" in message
-    assert "merge_and_unload" in message
+    assert "tie_word_embeddings = False" in message
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+@pytest.mark.parametrize("target", ["embed_tokens", "lm_head"])
+def test_an_adapter_on_a_tied_weight_is_merged_as_its_error_advises(target, tiny_folder, tmp_path):
+    policy = save_adapter(tiny_folder, tmp_path / "adapter", target_modules=["q_proj", target])
+    model = plain_model(tiny_folder)
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    PeftModel.from_pretrained(model, tmp_path / "adapter").merge_and_unload().save_pretrained(tmp_path / "m")
+    torch.testing.assert_close(logprobs(plain_model(tmp_path / "m")), logprobs(policy), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("r", "4"),
+        ("r", 4.0),
+        ("r", 0),
+        ("lora_alpha", "8"),
+        ("lora_alpha", 0),
+        ("lora_alpha", float("nan")),
+        ("rank_pattern", {"q_proj": "4"}),
+        ("rank_pattern", [1]),
+        ("alpha_pattern", {"q_proj": "4"}),
+        ("target_modules", 3),
+        ("exclude_modules", [1]),
+    ],
+)
+def test_a_value_that_defines_no_adapter_is_refused(loaded, folder, key, value):
+    edit(folder / CONFIG, **{key: value})
+    message = refused(loaded, folder)
+    assert "a value that defines no adapter" in message
+    assert f"{key} {value!r}" in message
+
+
+def test_a_base_file_that_is_no_table_is_refused(loaded, folder):
+    (folder / "base.json").write_text("[1]")
+    assert "the files of this adapter cannot be read" in refused(loaded, folder)
+
+
+def test_layers_that_the_model_lacks_are_not_to_be_merged(loaded, folder):
+    edit(folder / CONFIG, target_modules=["no_such_proj"])
+    message = refused(loaded, folder)
+    assert "set model.name to the model of this adapter" in message
+    assert "merge_and_unload" not in message
 
 
 def test_weights_that_do_not_fit_are_named(loaded, folder):

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from peft_adapters import save_adapter
 
-from truing.trainer.startup_notes import _chosen_replicas
+from truing.models.resolve import resolve_model
+from truing.trainer.startup_notes import _adapter_start, _chosen_replicas
 
 
 def session(replicate, replicas):
@@ -25,3 +27,17 @@ def test_a_placement_that_memory_decided_is_reported(replicate, replicas, note):
 
 def test_a_declared_placement_is_not():
     assert list(_chosen_replicas(session(2, 2))) == []
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_adapter_of_an_unknown_base_beside_one_in_4_bits_is_reported(tmp_path, recorded):
+    folder = tmp_path / "adapter"
+    save_adapter(resolve_model("tiny"), folder)
+    if recorded:
+        (folder / "base.json").write_text("{}")
+    recipe = SimpleNamespace(
+        lora=SimpleNamespace(adapter=str(folder), dropout=0.0), model=SimpleNamespace(quantization="nf4")
+    )
+    loaded = SimpleNamespace(tokenizer=SimpleNamespace(chat_template=None))
+    notes = " ".join(_adapter_start(SimpleNamespace(recipe=recipe, loaded=loaded)))
+    assert ("does not record its base" in notes) == (not recorded)

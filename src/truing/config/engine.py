@@ -67,7 +67,8 @@ class EngineConfig(FrozenModel):
             if name != "kind" and getattr(self, name) != field.get_default(call_default_factory=True)
         ]
         if self.kind == "local" and changed:
-            raise ValueError(f'{", ".join(changed)} need kind = "vllm"')
+            names = ", ".join(f"engine.{name}" for name in changed)
+            raise ValueError(f'{names} need engine.kind = "vllm": set it, or leave them out')
         if self.count and self.servers:
             raise ValueError("count starts servers, and servers names running ones: set one of them")
         if self.sleep and self.ahead:

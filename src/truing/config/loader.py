@@ -88,11 +88,15 @@ def to_toml(recipe: Recipe) -> str:
     return tomli_w.dumps(json.loads(recipe.model_dump_json(exclude_none=True)))
 
 
+OPTION_OF_UNION = r"Config\b|literal\[|^constrained-"
+"""Matches a part of pydantic's location that is no key."""
+
+
 def _explain(error: ValidationError) -> RecipeError:
     """Return one problem as a RecipeError; an unknown key first, since it may be a misspelled one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     # pydantic includes the options of a union in the location
-    location = tuple(part for part in problem["loc"] if not re.search(r"Config\b|literal\[", str(part)))
+    location = tuple(part for part in problem["loc"] if not re.search(OPTION_OF_UNION, str(part)))
     key = ".".join(map(str, location))
     if problem["type"] == "extra_forbidden" and (equivalent := EQUIVALENT_KEYS.get(str(location[-1]))):
         return RecipeError(

@@ -60,7 +60,7 @@ class LoraConfig(FrozenModel):
     alpha: PositiveFloat | None = 32.0
     """The adapter is scaled by alpha / rank; that of `adapter` if there is one."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Dropout on the adapter's input; anything above 0 moves the ratio off 1 on the first inner step."""
+    """Dropout on the adapter's input; above 0 it moves first ratios off 1, and masks follow micro-batches."""
     targets: str | list[str] | None = "all-linear"
     """Layers to adapt, as peft names them; those of `adapter` if there is one."""
 
@@ -180,7 +180,7 @@ class OptimizerConfig(FrozenModel):
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the learning rate rises linearly from 0."""
     micro_batch_tokens: PositiveInt = 4096
-    """Most distinct tokens of a forward and backward pass; the gradient does not depend on it."""
+    """Most distinct tokens of a forward and backward pass; without dropout no gradient depends on it."""
     memory: str = "auto"
     """Memory budget of forward and backward passes: `8GB`; `auto` is three quarters of the free memory."""
 

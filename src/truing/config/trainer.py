@@ -25,5 +25,8 @@ class TrainerConfig(FrozenModel):
     def _check_groups(self) -> "TrainerConfig":
         """Refuse groups of unequal size."""
         if self.replicate != "auto" and self.ranks % self.replicate:
-            raise ValueError(f"replicate must divide ranks = {self.ranks}, got {self.replicate}")
+            raise ValueError(
+                f"trainer.replicate = {self.replicate} does not divide trainer.ranks = {self.ranks}:"
+                ' set a divisor, or "auto"'
+            )
         return self

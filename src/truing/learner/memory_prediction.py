@@ -72,13 +72,28 @@ class MemoryPrediction:
 def predict_memory(recipe: Recipe) -> MemoryPrediction:
     """Return what the weights of a recipe will need; with several ranks, what one of them needs.
 
-    With ``trainer.replicate = "auto"`` they are taken as sharded, which needs the least.
+    With ``trainer.replicate = "auto"`` that is the placement that needs the least.
     """
+    placements = _placements(recipe) if recipe.trainer.replicate == "auto" else [recipe]
+    return min((_predict(each) for each in placements), key=lambda needed: needed.total)
+
+
+def _placements(recipe: Recipe) -> list[Recipe]:
+    """Return a recipe with weights sharded over all ranks, and with all weights on each."""
+    return [
+        recipe.model_copy(update={"trainer": recipe.trainer.model_copy(update={"replicate": replicate})})
+        for replicate in (1, recipe.trainer.ranks)
+    ]
+
+
+def _predict(recipe: Recipe) -> MemoryPrediction:
+    """Return what is needed with a declared ``trainer.replicate``."""
     policy = _without_data(recipe)
     computing, masters = computing_dtype_of(recipe), dtype_of_masters(recipe)
     trained = sum(weight.numel() for weight in trainable_parameters(policy).values())
     base, own = _frozen_bytes(policy, computing), trained * torch.float32.itemsize
-    copies, shards = _copies(recipe), recipe.trainer.ranks // _replicas(recipe)
+    assert recipe.trainer.replicate != "auto"
+    copies, shards = _copies(recipe), recipe.trainer.ranks // recipe.trainer.replicate
     if masters is not None:
         sampler = trained * masters.itemsize
     else:
@@ -101,25 +116,18 @@ def with_replicas(recipe: Recipe, free: int) -> Recipe:
     """Return a recipe with a number in place of ``trainer.replicate = "auto"``.
 
     Each rank holds all weights if they and the optimizer need at most half of the ``free`` bytes: activations
-    and the cache come on top. Then no pass has to gather them.
+    and the cache come on top. Then no pass has to gather them. So it does if shards need more: the local
+    engine has all weights beside them.
     """
     trainer = recipe.trainer
     if trainer.replicate != "auto":
         return recipe
-    sharded, whole = (
-        recipe.model_copy(update={"trainer": trainer.model_copy(update={"replicate": replicate})})
-        for replicate in (1, trainer.ranks)
-    )
+    sharded, whole = _placements(recipe)
     if trainer.ranks == 1 or trainer.offload:
         return sharded
     ranks_in_memory = trainer.ranks if _is_on_cpu(recipe) else 1
-    needed = predict_memory(whole).total * ranks_in_memory
-    return whole if needed <= free / 2 else sharded
-
-
-def _replicas(recipe: Recipe) -> int:
-    replicate = recipe.trainer.replicate
-    return 1 if replicate == "auto" else replicate
+    needed, of_shards = (predict_memory(each).total for each in (whole, sharded))
+    return whole if needed <= max(of_shards, free / 2 / ranks_in_memory) else sharded
 
 
 def _placed(needed: MemoryPrediction, recipe: Recipe) -> MemoryPrediction:

@@ -95,7 +95,7 @@ def accumulate_gradients(
     terms_with_denominator = [(term, term.denominator(minibatch)) for term in terms]
     while True:
         trace = Trace(inner_step, minibatch, due=[sample.sample_id for sample in with_gradient])
-        torch.manual_seed(seed_of(*key, "dropout"))
+        torch.manual_seed(seed_of(*key, "dropout", *([learner.ranks.rank] if learner.ranks.rank else [])))
         try:
             with _recording_backward(learner, trace):
                 for micro_batches in learner.passes(with_gradient):

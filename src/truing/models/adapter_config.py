@@ -2,7 +2,9 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,7 @@ def read_config(folder: str | Path) -> LoraConfig:
             expected=", ".join(REQUIRED),
             remedy="copy the adapter_config.json that belongs to these weights",
         )
+    _check_types(folder, table)
     values = {key: table[key] for key in table.keys() & PASSED if table[key] is not None}
     try:
         # the weights are loaded, so none is drawn; and they are trained
@@ -68,6 +71,40 @@ def read_config(folder: str | Path) -> LoraConfig:
         raise ModelError(
             "peft cannot read this adapter's config", got=f"{folder / CONFIG}: {error}", remedy=MERGE
         ) from error
+
+
+def _check_types(folder: Path, table: dict[str, Any]) -> None:
+    """Raise unless ranks and alphas are numbers above 0, and layers are named by texts."""
+
+    def is_rank(value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+    def is_alpha(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+    def is_table(value: object, of: Callable[[object], bool]) -> bool:
+        return isinstance(value, dict) and all(map(of, value.values()))
+
+    def is_named(value: object) -> bool:
+        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(x, str) for x in value))
+
+    checks = {
+        "r": (is_rank, "a whole number above 0"),
+        "lora_alpha": (is_alpha, "a number above 0"),
+        "rank_pattern": (partial(is_table, of=is_rank), "whole numbers above 0 by layer"),
+        "alpha_pattern": (partial(is_table, of=is_alpha), "numbers above 0 by layer"),
+        "target_modules": (is_named, "names of layers, or a regular expression"),
+        "exclude_modules": (is_named, "names of layers, or a regular expression"),
+    }
+    for key, (is_valid, expected) in checks.items():
+        value = table.get(key)
+        if value is not None and not is_valid(value):
+            raise ModelError(
+                "the adapter's config has a value that defines no adapter",
+                got=f"{folder / CONFIG}: {key} {value!r}",
+                expected=expected,
+                remedy="copy the adapter_config.json that belongs to these weights",
+            )
 
 
 def saved_template(folder: str | Path) -> str | None:

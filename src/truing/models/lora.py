@@ -52,6 +52,10 @@ def add_lora(
     return wrap(model, config, source=f"lora.targets = {targets!r}", seed=seed)
 
 
+class UnfitAdapterError(ModelError):
+    """Raised if an adapter names layers that a model does not have."""
+
+
 def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int = 0) -> PeftModel:
     """Wrap a model in a new adapter of any config; ``source`` is where errors say that it comes from."""
     linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
@@ -61,7 +65,7 @@ def wrap(model: PreTrainedModel, config: LoraConfig, *, source: str, seed: int =
         with _seeded(model, seed), whole_shapes(model):
             policy = get_peft_model(model, config, adapter_name=POLICY)
     except ValueError as error:
-        raise ModelError(
+        raise UnfitAdapterError(
             "the adapter does not fit this model",
             got=f"{source}: {' '.join(str(error).split())}",
             expected=f'"all-linear", or a list of: {", ".join(known)}',
@@ -230,10 +234,17 @@ def _refuse_embeddings(policy: PeftModel, source: str) -> None:
             )
 
 
+def is_on_tied_weight(model: PreTrainedModel) -> bool:
+    """Return whether an adapter changes an embedding, or an output head, that are one weight."""
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    return model.config.get_text_config().tie_word_embeddings and any(
+        isinstance(end, LoraLayer) for end in ends
+    )
+
+
 def _refuse_tied(model: PreTrainedModel, source: str) -> None:
     """Raise if the adapter changes an embedding tied to the output head: it could not be merged."""
-    ends = (model.get_input_embeddings(), model.get_output_embeddings())
-    if model.config.get_text_config().tie_word_embeddings and any(isinstance(end, LoraLayer) for end in ends):
+    if is_on_tied_weight(model):
         raise ModelError(
             "the adapter changes an embedding that is tied to the output head",
             got=source,

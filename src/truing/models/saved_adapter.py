@@ -20,12 +20,28 @@ from truing.models.adapter_patterns import without_patterns
 from truing.models.digest import base_digest
 from truing.models.finite_check import check_finite
 from truing.models.load import LoadedModel
-from truing.models.lora import POLICY, adapted_layers, trainable_parameters, wrap
+from truing.models.lora import (
+    POLICY,
+    UnfitAdapterError,
+    adapted_layers,
+    is_on_tied_weight,
+    trainable_parameters,
+    wrap,
+)
 from truing.models.quantized_linear import quantization_of
 from truing.utils.parse import parse_json
 
 WEIGHTS, PICKLE, BASE = "adapter_model.safetensors", "adapter_model.bin", "base.json"
 """``BASE`` is written by ``truing export``: digest and quantization of the model that was trained on."""
+
+FIT = (
+    "set model.name to the model of this adapter, or copy the adapter_config.json that belongs to its weights"
+)
+
+UNTIE = (
+    "peft would merge it into embedding and head, which are one weight. First set tie_word_embeddings = False"
+    f" in the model's config, and give the head a copy of the weight; then {MERGE}"
+)
 
 SHOWN = 3
 
@@ -54,8 +70,8 @@ def read_adapter(folder: str | Path) -> SavedAdapter:
         )
     try:
         weights = load_file(file)
-        base = parse_json((folder / BASE).read_text(encoding="utf-8")) if (folder / BASE).exists() else {}
-    except (OSError, ValueError, SafetensorError) as error:
+        base = dict(parse_json((folder / BASE).read_text(encoding="utf-8"))) if has_base(folder) else {}
+    except (OSError, ValueError, TypeError, SafetensorError) as error:
         raise ModelError(
             "the files of this adapter cannot be read",
             got=f"{folder}: {error}",
@@ -69,6 +85,11 @@ def read_adapter(folder: str | Path) -> SavedAdapter:
         remedy="the training that wrote it diverged: use an earlier checkpoint of it",
     )
     return SavedAdapter(folder, config, weights, base.get("digest", ""), base.get("quantization"))
+
+
+def has_base(folder: str | Path) -> bool:
+    """Return whether the folder of an adapter records the base that it was trained on."""
+    return (Path(folder).expanduser() / BASE).exists()
 
 
 def write_base(policy: PeftModel, folder: Path) -> None:
@@ -153,8 +174,11 @@ def wrap_as_saved(model: PreTrainedModel, folder: Path, config: LoraConfig) -> P
     unnamed = replace(named, base_model_name_or_path=None)  # peft names it, and would warn of another name
     try:
         return wrap(model, unnamed, source=str(folder))
+    except UnfitAdapterError as error:
+        raise ModelError(error.what, got=error.got, expected=error.expected, remedy=FIT) from error
     except ModelError as error:  # which advises to change the recipe
-        raise ModelError(error.what, got=error.got, expected=error.expected, remedy=MERGE) from error
+        remedy = UNTIE if is_on_tied_weight(model) else MERGE
+        raise ModelError(error.what, got=error.got, expected=error.expected, remedy=remedy) from error
 
 
 def _name_in_file(name: str) -> str:
@@ -180,7 +204,12 @@ def _check_base(loaded: LoadedModel, saved: SavedAdapter) -> None:
                 "the adapter was trained on other weights than model.name",
                 got=f"{loaded.path}: digest {own}",
                 expected=f"digest {saved.base_digest}, of {saved.folder / BASE}",
-                remedy="set model.name to the model that the adapter was trained on",
+                remedy="set model.name to the model that the adapter was trained on"
+                + (
+                    ", and model.dtype as it was there: it rounds a base before it is quantized"
+                    if kind
+                    else ""
+                ),
             )
         return
     name = saved.config.base_model_name_or_path

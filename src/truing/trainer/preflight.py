@@ -13,7 +13,7 @@ PROMPTS, GROUP, DEMONSTRATIONS = 4, 8, 4
 
 
 def preflight_recipe(recipe: Recipe) -> Recipe:
-    """Return the recipe with few steps and tasks, without gates, guard, trackers and alerts."""
+    """Return the recipe with few steps, in one process, without gates, guard, trackers and alerts."""
     table: dict[str, Any] = recipe.model_dump(exclude_none=True)
     for stage in recipe.stages:
         cfg = table[stage]
@@ -28,6 +28,7 @@ def preflight_recipe(recipe: Recipe) -> Recipe:
     table |= {"guard": False, "checkpoint_every": 0, "track": {}, "alerts": {}}
     if not table["kl"]["coef"]:
         table["reference"] = {}
+    table["trainer"] |= {"ranks": 1, "replicate": "auto"}  # this process alone; a run proves what ranks add
     return resolve(table)
 
 

@@ -13,6 +13,7 @@ from truing.models.adapter_config import read_config, saved_template
 from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.route_support import is_moe, why_no_replay
 from truing.models.forward.score import causal_model
+from truing.models.saved_adapter import has_base
 from truing.utils.format import with_count
 
 
@@ -46,11 +47,11 @@ def _chosen_threads(session: Session) -> Iterator[str]:
 
 
 def _chosen_replicas(session: Session) -> Iterator[str]:
-    """Yield how weights are placed over ranks, if the free memory decided it."""
+    """Yield how weights are placed over ranks, if that was chosen."""
     ranks = session.ranks
     if ranks.size > 1 and session.recipe.trainer.replicate == "auto":
         held = "holds all weights" if ranks.replicas == ranks.size else "holds a shard of the weights"
-        yield f"{with_count(ranks.size, 'rank')}: each {held}, by its free memory; trainer.replicate sets it"
+        yield f"{with_count(ranks.size, 'rank')}: each {held}; trainer.replicate sets it"
 
 
 def _adapter_start(session: Session) -> Iterator[str]:
@@ -65,6 +66,11 @@ def _adapter_start(session: Session) -> Iterator[str]:
     )
     if not config.base_model_name_or_path:
         yield f"the adapter {lora.adapter} does not name the model that it was trained on"
+    if session.recipe.model.quantization and not has_base(lora.adapter):
+        yield (
+            f"the adapter {lora.adapter} does not record its base: unless it was trained on one in"
+            f" {session.recipe.model.quantization}, the policy is another one than the adapter's own"
+        )
     if config.lora_dropout != lora.dropout:
         yield f"the adapter was saved with dropout {config.lora_dropout:g}; lora.dropout is {lora.dropout:g}"
     if saved_template(lora.adapter) not in (None, session.loaded.tokenizer.chat_template):

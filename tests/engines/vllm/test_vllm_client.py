@@ -36,6 +36,21 @@ def refused(match, call, *, error=EngineError):
     return raised.value
 
 
+def test_an_address_with_a_path_is_refused_at_once(served, opened):
+    url, begun = f"{served().url}/v1", time.monotonic()
+    error = refused(f"no vLLM server for Truing answers at {url}", lambda: opened(url))
+    assert "status 404 at /health" in str(error.got)
+    assert time.monotonic() - begun < 10
+
+
+def test_an_adapter_that_another_program_unloaded(served, opened):
+    server = served()
+    engine, _ = opened(server.url, lora={"rank": 4})
+    server.fake.adapters.clear()
+    error = refused("refused", lambda: generate(engine, REQUESTS, PARAMS))
+    assert "no other program may load or unload adapters" in error.remedy
+
+
 def test_a_server_that_is_not_there(opened, caplog, monkeypatch):
     monkeypatch.setattr(client, "QUIET", 0.1)
     url, begun = f"http://127.0.0.1:{free_port()}", time.monotonic()

@@ -183,7 +183,20 @@ def test_a_stop_that_was_banned_is_refused():
         read(ANSWER, SamplingParams(max_new_tokens=4, stop_ids=(9,), min_new_tokens=3))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -9999.0, 0.5])
+def test_a_log_probability_above_0_is_no_divergence():
+    answer = changed(lambda answer, choice: choice["logprobs"]["content"][1].update(logprob=0.5))
+    with pytest.raises(EngineError, match=r"(?s)log-probability above 0.*0\.5 for token 1 of a turn, id 5"):
+        read(answer)
+
+
+@pytest.mark.parametrize("name", ["request_id", "prompt_token_ids"])
+def test_an_answer_that_does_not_repeat_its_request_is_refused(name):
+    with pytest.raises(EngineError, match=f"(?s)does not repeat its request.*without {name}") as error:
+        read(changed(lambda answer, choice: answer.pop(name)))
+    assert "no proxy" in error.value.remedy
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -9999.0])
 def test_an_impossible_log_probability_names_its_token(value):
     answer = changed(lambda answer, choice: choice["logprobs"]["content"][1].update(logprob=value))
     with pytest.raises(NonFiniteError, match="token 1 of a turn, id 5"):

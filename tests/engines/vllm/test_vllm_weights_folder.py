@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from safetensors import SafetensorError
 
+from truing.engines.vllm import sent_weights
 from truing.engines.vllm.weights_folder import OWNER, WeightsFolder
+from truing.errors import EngineError, PublicationError
 
 PROGRAM = """
 import sys, time
@@ -18,6 +21,27 @@ folder = WeightsFolder(Path(sys.argv[1]))
 print(folder.path.name, flush=True)
 time.sleep(600)
 """
+
+
+def test_a_file_in_place_of_the_folder_is_an_error_that_names_the_key(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(EngineError, match=r"(?s)published weights cannot be written.*engine\.exchange"):
+        WeightsFolder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("lora", [False, {"rank": 4}], ids=["full", "adapter"])
+def test_a_full_disk_is_an_error_that_names_the_folder(served, opened, train, lora, monkeypatch):
+    engine, policy = opened(served().url, lora=lora)
+    train(policy)
+
+    def full(*arguments, **options):
+        raise SafetensorError("No space left on device (os error 28)")
+
+    monkeypatch.setattr(sent_weights, "save_file", full)
+    monkeypatch.setattr("peft.peft_model.safe_save_file", full)
+    with pytest.raises(PublicationError, match=r"(?s)cannot be written.*No space left.*free space") as error:
+        engine.publish(policy, 1, "one")
+    assert "1-one" in str(error.value.expected)
 
 
 @pytest.fixture

@@ -70,10 +70,15 @@ class VllmClient:
 
     def is_alive(self) -> bool:
         """Whether the server answers."""
+        return not self.why_not_alive()
+
+    def why_not_alive(self) -> str:
+        """Return what happens in place of an answer; "" if the server answers."""
         try:
-            return self._connections.request("GET", "/health", ALIVE_SECONDS).status == HTTPStatus.OK
-        except (TimeoutError, ConnectionError, ValueError):
-            return False
+            status = self._connections.request("GET", "/health", ALIVE_SECONDS).status
+        except (TimeoutError, ConnectionError, ValueError) as error:
+            return str(error) or type(error).__name__
+        return "" if status == HTTPStatus.OK else f"status {status}"
 
     def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         try:
@@ -105,7 +110,7 @@ class VllmClient:
                 f"the vLLM server {self.url} refused {path}",
                 got=f"status {answer.status}: {answer.text(500)}",
                 expected="status 200",
-                remedy=_remedy(answer.status, path),
+                remedy=_remedy(answer.status, path, answer.text(500)),
             )
         return self._json(answer, path)
 
@@ -126,6 +131,10 @@ class VllmClient:
         return found
 
 
+NO_SERVER = ("status 401", "status 403", "status 404")
+"""Answers to a wrong address; a server that starts refuses connections, or is not ready (503)."""
+
+
 class ServerLostError(EngineError):
     """Raised where a server is not there, has failed, or its connection breaks."""
 
@@ -134,22 +143,34 @@ def wait_until_alive(client: VllmClient, timeout: float) -> None:
     """Return once the server answers; raise after ``timeout`` seconds. A longer wait is logged."""
     deadline = time.monotonic() + timeout
     said_at = time.monotonic() + QUIET
-    while not client.is_alive():
+    while why := client.why_not_alive():
+        if why in NO_SERVER:
+            raise EngineError(
+                f"no vLLM server for Truing answers at {client.url}",
+                got=f"{why} at /health",
+                expected="status 200",
+                remedy="name it as http://HOST:PORT, without a path; it must take requests without a key",
+            )
         if time.monotonic() > said_at:
             LOG.warning("no vLLM server answers at %s yet: waiting for %g s (%s)", client.url, timeout, START)
             said_at = math.inf  # once
         if time.monotonic() > deadline:
             raise EngineError(
                 f"no vLLM server answers at {client.url}",
-                got=f"nothing within engine.timeout = {timeout:g} s",
+                got=f"nothing within engine.timeout = {timeout:g} s: {why}",
                 expected="a running server",
                 remedy=f"start it: {START}",
             )
         time.sleep(0.2)
 
 
-def _remedy(status: int, path: str) -> str:
+def _remedy(status: int, path: str, text: str) -> str:
     """Return what to do about a refusal."""
+    if status == HTTPStatus.NOT_FOUND and "does not exist" in text:
+        return (
+            "no other program may load or unload adapters on this server, and no other server may answer at"
+            " its address"
+        )
     if status in (403, 404):
         return f"the server was started without what Truing needs: {START}"
     if 300 <= status < 400:

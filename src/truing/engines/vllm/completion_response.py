@@ -52,11 +52,18 @@ def read_completion(
     except MALFORMED as error:
         got = f"{type(error).__name__}: {error} in {str(answer)[:300]}"
         raise _invalid("it cannot be read", got, "an answer of vLLM") from error
-    if not str(answer.get("request_id")).endswith(request_id):  # vLLM adds a prefix
-        got = f"the request id {str(answer.get('request_id'))[:100]}"
+    if lacking := [name for name in ("request_id", "prompt_token_ids") if answer.get(name) is None]:
+        raise _invalid(
+            "it does not repeat its request",
+            f"an answer without {' and '.join(lacking)}",
+            "its id and prompt, as vLLM returns them",
+            "no proxy may change the server's answers",
+        )
+    if not str(answer["request_id"]).endswith(request_id):  # vLLM adds a prefix
+        got = f"the request id {str(answer['request_id'])[:100]}"
         raise _invalid("it is an answer to another request", got, f"{request_id}, as was sent")
-    if answer.get("prompt_token_ids") != request.prompt_ids.tolist():
-        got = f"the prompt {str(answer.get('prompt_token_ids'))[:100]}"
+    if answer["prompt_token_ids"] != request.prompt_ids.tolist():
+        got = f"the prompt {str(answer['prompt_token_ids'])[:100]}"
         raise _invalid(
             "it is an answer to another request", got, f"the {len(request.prompt_ids)} ids that were sent"
         )
@@ -177,13 +184,16 @@ def _stopped_without(ids: Sequence[int], stop_reason: object, params: SamplingPa
 def _check_logprobs(ids: Sequence[int], logprobs: Sequence[float]) -> None:
     """Raise unless each log-probability is a number ≤ 0."""
     for n, (token, logprob) in enumerate(zip(ids, logprobs, strict=True)):
-        if not math.isfinite(logprob) or logprob <= -9999.0 or logprob > 1e-3:
+        got = f"{logprob} for token {n} of a turn, id {token}"
+        if not math.isfinite(logprob) or logprob <= -9999.0:
             raise NonFiniteError(
                 "vLLM returned an impossible log-probability",
-                got=f"{logprob} for token {n} of a turn, id {token}",
+                got=got,
                 expected="a finite number ≤ 0",
                 remedy="the weights have diverged, or the engine's dtype overflows: try another engine.dtype",
             )
+        if logprob > 1e-3:
+            raise _invalid("it has a log-probability above 0", got, "a number ≤ 0, in nats")
 
 
 def _invalid(

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from peft import PeftModel
 from peft.utils import get_peft_model_state_dict
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers.core_model_loading import revert_weight_conversion
@@ -47,12 +47,15 @@ def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -
         remedy="the last update diverged: lower the learning rate; [guard] restores an earlier state",
         error=NonFiniteError,
     )
-    if isinstance(policy, PeftModel):
-        policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
-    else:
-        # not the model's save_pretrained: of several ranks it writes on the first alone
-        causal_model(policy).config.save_pretrained(folder)
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    try:
+        _write(policy, weights, folder)
+    except (OSError, SafetensorError) as error:
+        raise PublicationError(
+            "published weights cannot be written",
+            got=error,
+            expected=f"space in {folder}",
+            remedy="free space there, or set engine.exchange to another folder",
+        ) from error
     written, digest = read_weights(folder), quick_sum(weights)
     if (found := quick_sum(written)) != digest:
         different = sorted(weights.keys() ^ written.keys())[:3]
@@ -63,6 +66,16 @@ def write_weights(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -
             remedy=f"check the disk that holds {folder}",
         )
     return digest
+
+
+def _write(policy: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
+    """Write weights to a folder that vLLM reads."""
+    if isinstance(policy, PeftModel):
+        policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)
+    else:
+        # not the model's save_pretrained: of several ranks it writes on the first alone
+        causal_model(policy).config.save_pretrained(folder)
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

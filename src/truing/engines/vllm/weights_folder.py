@@ -8,6 +8,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from truing.errors import EngineError
+
 PREFIX = "truing-weights-"
 
 OWNER = "owner"
@@ -19,9 +21,17 @@ class WeightsFolder:
 
     def __init__(self, parent: Path | None) -> None:
         parent = parent or Path(tempfile.gettempdir())
-        parent.mkdir(parents=True, exist_ok=True)
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent))
+        except OSError as error:
+            raise EngineError(
+                "published weights cannot be written",
+                got=error,
+                expected="a folder that can be written, engine.exchange",
+                remedy="set engine.exchange to another folder, or change its permissions",
+            ) from error
         remove_abandoned(parent)
-        hidden = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=parent))
         self._owner = (hidden / OWNER).open("w+", encoding="utf-8")
         self._owner.write(socket.gethostname())
         self._owner.flush()

@@ -60,6 +60,20 @@ def test_changed_weights_are_beyond_rounding_in_bfloat16(change):
     assert not rounding.explains(computed(change(weight()), torch.bfloat16), *published(torch.bfloat16))
 
 
+def test_a_worker_with_older_weights_in_bfloat16_is_named_by_the_outputs_that_it_holds():
+    """What it holds of the inputs of the second layer changes all of that layer's outputs, some by little."""
+    before = {n: weight(n) + 0.5 * weight(n + 8) for n in range(2)}
+    earlier = {f"layer {n}": response(each.bfloat16()) for n, each in before.items()}
+
+    def found(n):
+        other = torch.cat([weight(n)[:256], before[n][256:]])
+        return other if n == 0 else torch.cat([weight(n)[:, :256], before[n][:, 256:]], 1)
+
+    cause = causes(found, Known("", earlier=[("the weights of version 1", earlier)]), layers=2)
+    assert "in 1 of them only outputs 25" in cause
+    assert cause.endswith("to 511 of the 512 of layer 0 differ; they are the weights of version 1")
+
+
 def causes(found, known=KNOWN, dtype=torch.bfloat16, layers=1):
     names = [f"layer {n}" for n in range(layers)]
     wrong = {name: computed(found(n), dtype) for n, name in enumerate(names)}

@@ -16,6 +16,10 @@ MOVED = 0.1
 """Share of a response that another order of its outputs changes at least; other differences are smaller."""
 
 
+SEVERAL = 8
+"""Outputs of one layer that are not equal to earlier ones by chance."""
+
+
 @dataclass(frozen=True)
 class Known:
     """What wrong layers may have instead, and the words for what is found.
@@ -50,13 +54,37 @@ def cause_of(wrong: WrongLayers, known: Known) -> str:
     if cause := next(_causes(wrong, known), ""):
         return cause
     part = wrong.in_part()
-    cause = part and next(_causes(part, known.of_part(wrong)), "")
-    if not part or not cause:
+    if part is None:
+        return known.otherwise
+    of_part = known.of_part(wrong)
+    cause = next(_causes(part, of_part), "")
+    if not cause:
+        part, cause = _stale_part(part, of_part)
+    if not cause:
         return known.otherwise
     name = next(iter(part.found))
     first, last, outputs = wrong.outputs(name)
     where = "" if len(part.found) == len(wrong.found) else f"in {len(part.found)} of them "
     return f"{where}only outputs {first} to {last} of the {outputs} of {name} differ; {cause}"
+
+
+def _stale_part(part: WrongLayers, known: Known) -> tuple[WrongLayers, str]:
+    """Return the layers whose outputs are partly those of earlier weights, and of which; or no cause.
+
+    One worker of several may hold them. Its inputs of other layers change all outputs of those.
+    """
+    stale: dict[str, list[str]] = {}
+    for words, responses in known.earlier:
+        stale[words] = [
+            name
+            for name, values in part.found.items()
+            if len(values) >= SEVERAL and name in responses and part.fits(name, *responses[name])
+        ]
+    words = max(stale, key=lambda words: len(stale[words]), default="")
+    if not words or not stale[words]:
+        return part, ""
+    found = {name: part.found[name] for name in stale[words]}
+    return replace(part, found=found), f"they are {words}"
 
 
 def _causes(wrong: WrongLayers, known: Known) -> Iterator[str]:

@@ -32,7 +32,8 @@ Changed = Callable[[str], Expected]
 """From one of ``CHANGES`` to the responses of the trainer's weights after it."""
 
 OTHER_BASE = (
-    "they are of another model, of a base that was changed after it was loaded, or loaded otherwise than sent"
+    "they are of another model, of a base that was changed after it was loaded, quantized, or loaded"
+    " otherwise than sent"
 )
 
 OTHER_EXPERTS = "its experts alone differ, as if a reload had left them unpacked or out"

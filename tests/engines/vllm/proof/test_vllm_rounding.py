@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from truing.engines.vllm.proof.layer_causes import Known, cause_of
+from truing.engines.vllm.proof.probe import DELTA_BOUND
 from truing.engines.vllm.proof.rounding import Rounding
 from truing.engines.vllm.proof.wrong_layers import WrongLayers
 from truing.engines.vllm.worker.truing_vllm_worker import probe_vector
@@ -72,6 +73,20 @@ def test_a_worker_with_older_weights_in_bfloat16_is_named_by_the_outputs_that_it
     cause = causes(found, Known("", earlier=[("the weights of version 1", earlier)]), layers=2)
     assert "in 1 of them only outputs 25" in cause
     assert cause.endswith("to 511 of the 512 of layer 0 differ; they are the weights of version 1")
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.5, 2 / 3])
+def test_an_adapter_whose_products_cancel_is_right_though_its_scaled_matrix_is_rounded(scale):
+    """vLLM multiplies B by alpha / rank before it rounds it."""
+    generator, dtype = torch.Generator().manual_seed(0), torch.bfloat16
+    down = torch.randn(4, generator=generator).double()
+    up = torch.randn(64, 4, generator=generator).double()
+    up = (up - (up @ down)[:, None] * down / (down @ down)).to(dtype)  # nearly orthogonal to A r
+    exact = up.double() * scale
+    found = (up * scale).to(dtype).double() @ down
+    sizes = exact @ down, exact.abs() @ down.abs()
+    assert Rounding(torch.finfo(dtype).eps, DELTA_BOUND).explains(found, *sizes)
+    assert not Rounding(torch.finfo(dtype).eps, DELTA_BOUND).explains(1.5 * found + 0.1, *sizes)
 
 
 def causes(found, known=KNOWN, dtype=torch.bfloat16, layers=1):

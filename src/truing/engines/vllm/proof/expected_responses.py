@@ -13,7 +13,7 @@ from truing.models.forward.score import causal_model
 from truing.models.lora import adapted_layers
 
 Responses = Mapping[str, tuple[Tensor, Tensor]]
-"""By layer in the checkpoint: W r and Σ|W|, both [outputs]."""
+"""By layer in the checkpoint: W r and Σ|W|, both [outputs]; of an adapter B (A r) and |B| |A r|."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def expected_responses(policy: nn.Module, cast: Cast, seed: int, base: Expected 
         b = (cast(layer.lora_B["default"].weight.detach().cpu()) * scale).double()
         response = a @ probe_vector(a.shape[1], seed).double()
         down[name] = response, a.abs().sum(1)
-        delta[name] = b @ response, b.abs() @ a.abs().sum(1)
+        delta[name] = b @ response, b.abs() @ response.abs()
     return replace(base or _base_responses(policy, cast, seed), down=down, delta=delta)
 
 

@@ -19,9 +19,9 @@ from truing.engines.vllm.proof.rounding import Rounding
 from truing.engines.vllm.proof.wrong_layers import WrongLayers
 from truing.errors import PublicationError
 
-EXPERTS_BOUND, ELEMENTS_BOUND = 1.0, 1.0
-"""Units of the answers of experts, whose rounding has a wider bound (healthy ones stay below 0.09), and of
-elements that are compared by themselves."""
+EXPERTS_BOUND, ELEMENTS_BOUND, DELTA_BOUND = 1.0, 1.0, 2.0
+"""Units of the answers of experts, whose rounding has a wider bound (healthy ones stay below 0.09); of
+elements that are compared by themselves; and of adapters, whose B is rounded once it is scaled (by 0.5)."""
 
 REMEDY = "nothing was sampled with them: restart the engine"
 
@@ -121,7 +121,7 @@ class Comparison:
                 # in bfloat16 an earlier A may be equal to the published one up to rounding
                 zero_is_earlier=bool(answer.down) and self.dtype is torch.bfloat16,
             )
-            receipt["delta"] = _compare_layers(answer.delta, expected.delta, self._rounding, delta)
+            receipt["delta"] = _compare_layers(answer.delta, expected.delta, self._within(DELTA_BOUND), delta)
         _check_foreign(answer.foreign)
         return receipt
 
@@ -161,9 +161,9 @@ class Comparison:
         wrong = {
             name: values
             for name, values in self.answer.delta.items()
-            if not self._rounding.explains(values, *self.expected.delta[name])
+            if not self._within(DELTA_BOUND).explains(values, *self.expected.delta[name])
         }
-        layers = WrongLayers(wrong, self.expected.delta, self._rounding)
+        layers = WrongLayers(wrong, self.expected.delta, self._within(DELTA_BOUND))
         return [
             (name if layers.are(each.delta) else f"the A of {name}, with another B", each.down)
             for name, each in self.earlier

@@ -11,6 +11,7 @@ from truing.engines.base import Request, generate
 from truing.engines.vllm.proof.canary import TOLERANCE
 from truing.errors import EngineError, PublicationError
 from truing.faults.fake_vllm import app
+from truing.faults.fake_vllm.app import FakeServer
 from truing.faults.fake_vllm.weights import HeldModel
 from truing.types.sampling_params import SamplingParams
 
@@ -166,6 +167,32 @@ def test_two_trainers_of_one_server_do_not_sample_with_each_others_weights(serve
     with pytest.raises(EngineError, match="other weights than those of its publication") as error:
         generate(first, [Request(torch.arange(9), ("key",))], SamplingParams(max_new_tokens=4))
     assert "no other program may publish" in error.value.remedy
+
+
+@pytest.mark.parametrize("size", [0.02, 0.3], ids=["within the tolerance", "beyond"])
+@pytest.mark.parametrize(
+    ("lengths", "cause"),
+    [((9,), "another engine answers some of the requests"), ((8, 9, 10), "the base model without its")],
+    ids=["some", "all"],
+)
+def test_the_base_is_told_from_its_adapter_in_bfloat16(
+    served, opened, train, monkeypatch, lengths, cause, size
+):
+    real, planted = FakeServer.generate, []
+
+    def generate(self, body):
+        wrong = planted and len(body["token_ids"]) in lengths
+        return real(self, body | {"model": "tiny"} if wrong else body)
+
+    monkeypatch.setattr(FakeServer, "generate", generate)
+    server = served(dtype=torch.bfloat16)
+    engine, policy = opened(server.url, lora={"rank": 4}, engine={"dtype": "bfloat16"})
+    train(policy, size=size)
+    engine.publish(policy, 1, "one")
+    planted.append(True)
+    train(policy, seed=1, size=0.001)
+    with pytest.raises(PublicationError, match=cause):
+        engine.publish(policy, 2, "two")
 
 
 def test_rounding_is_allowed_also_where_turns_are_sampled_again(served, opened, train, monkeypatch):

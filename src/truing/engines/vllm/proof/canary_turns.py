@@ -4,10 +4,12 @@ Raw log-probabilities, a temperature or a penalty of the server's own, shifted i
 adapter that decoding lacks and prompts that are cut show. ``turn_causes.py`` finds which of them it is.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.engines.base import Request
@@ -24,6 +26,7 @@ from truing.engines.vllm.proof.turn_causes import (
     alternatives,
     beginnings,
     distance,
+    distances,
     exchanged,
     other_routes,
     turn_scores,
@@ -34,6 +37,7 @@ from truing.errors import PublicationError
 from truing.models.forward.rounding_noise import random_rounding
 from truing.models.forward.route_support import is_moe
 from truing.models.forward.score import causal_model
+from truing.models.lora import without_adapter
 from truing.types.sampling_params import SamplingParams
 
 SAME = 1e-5
@@ -45,10 +49,15 @@ ROUNDING_TIMES = 10
 LEFT = 0.25
 """Share of the difference that a cause may leave: within a wide tolerance other causes fit nearly as well."""
 
+FARTHEST = 4
+"""Multiples of the change by random rounding that a right turn stays below."""
+
 ASKED_ALONE = 4
 """Times that a turn is sampled alone: behind one address, engines take turns or are chosen at random."""
 
 UNKNOWN = "no known setting gives them"
+
+UNADAPTED = "they are those of the base model without its adapter"
 
 
 class Again(NamedTuple):
@@ -98,6 +107,45 @@ def compare_turns(
     )
 
 
+def check_adapted(
+    policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, dtype: torch.dtype
+) -> None:
+    """Raise if turns are those of the base without its adapter, as of another engine behind one address.
+
+    In another dtype than float32 they may be within the tolerance of any model. Then rounding is measured.
+
+    Args:
+        policy: with the published adapter.
+        turns: what the engine sampled.
+        params: the declared parameters.
+        dtype: of the engine.
+    """
+    unadapted = _of_base(policy, turns, params)
+    if not unadapted:
+        return
+    found = distance(policy, unadapted, params)
+    exact = turn_scores(policy, turns, params)
+    with random_rounding(policy, seed=0, dtype=dtype):
+        rounding = largest(turn_scores(policy, turns, params) - exact)
+    if found > FARTHEST * rounding:
+        cause = UNADAPTED if len(unadapted) == len(turns) else SEVERAL_ENGINES
+        raise PublicationError(
+            f"the engine's log-probabilities are not those of the published weights: {cause}",
+            got=f"{len(unadapted)} of {len(turns)} turns that differ by up to {found:.3g} nats, and less from"
+            " the base model",
+            expected=f"at most {FARTHEST * rounding:.3g} nats",
+            remedy=REMEDY,
+        )
+
+
+def _of_base(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[Turn]:
+    """Return the turns that are much nearer to the base without its adapter."""
+    own = distances(policy, turns, params)
+    with without_adapter(policy):
+        of_base = distances(policy, turns, params)
+    return [turn for turn, a, b in zip(turns, own, of_base, strict=True) if b <= LEFT * a and b < math.inf]
+
+
 def _rounding_here(
     policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, most: float, rounding: float
 ) -> float:
@@ -123,7 +171,9 @@ def _cause(
     again: Again,
 ) -> str:
     """Return why turns may have other log-probabilities."""
-    if words := nearest(_swapped(policy, turns, params), tolerance):
+    if words := nearest(_swapped(policy, turns, params), tolerance) or _base_cause(
+        policy, turns, params, tolerance
+    ):
         return words
     short = [(request, turn) for request, turn in turns if len(request.prompt_ids) <= CACHED_LENGTH]
     if distance(policy, short, params) <= tolerance:
@@ -146,6 +196,16 @@ def _cause(
     if distance(policy, beginnings(short), params) <= tolerance:
         return "it decodes with something else than it reads prompts with: only first tokens agree"
     return UNKNOWN
+
+
+def _base_cause(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams, tolerance: float) -> str:
+    """Return the cause if the base without its adapter gives the turns that differ; "" if it does not."""
+    unadapted = _of_base(policy, turns, params) if isinstance(policy, PeftModel) else []
+    if len(unadapted) == len(turns):
+        return UNADAPTED
+    others = [turn for turn in turns if turn not in unadapted]
+    agree = bool(unadapted) and distance(policy, others, params) <= tolerance
+    return SEVERAL_ENGINES if agree else ""
 
 
 def _alone(policy: nn.Module, turn: Turn, params: SamplingParams, tolerance: float, again: Again) -> str:

@@ -30,7 +30,7 @@ from truing.engines.vllm.proof.canary import (
     row_scores,
     tolerance_of,
 )
-from truing.engines.vllm.proof.canary_turns import LEFT, Again, compare_turns, nearest
+from truing.engines.vllm.proof.canary_turns import LEFT, Again, check_adapted, compare_turns, nearest
 from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.cut_prompts import compare_beginnings, with_other_beginning
 from truing.engines.vllm.proof.expected_responses import Expected, expected_responses
@@ -147,6 +147,8 @@ class Proof:
         )
         tolerance = self._tolerance(turns)
         receipt = compare_turns(self.policy, turns, self.params, tolerance, again, rounding)
+        if self.publication.adapter and self.publication.dtype is not torch.float32:
+            check_adapted(self.policy, turns, self.params, self.publication.dtype)
         if self.params.truncates_support:
             compare_supports(self.policy, turns, self.params, tolerance)
         return receipt

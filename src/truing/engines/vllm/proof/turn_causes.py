@@ -38,6 +38,14 @@ def distance(
     return _largest(scored, [turn.logprob for _, turn in turns], MIXTURE_SHARE if apart else 1.0)
 
 
+def distances(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> list[float]:
+    """Return how far each turn's log-probabilities are from the trainer's, nats; impossible ids: ∞."""
+    if not _in_vocabulary(policy, turns):
+        return [inf] * len(turns)
+    scored = sample_scores(policy, turn_samples(turns, params))
+    return [largest(scores - turn.logprob) for scores, (_, turn) in zip(scored, turns, strict=True)]
+
+
 def turn_scores(policy: nn.Module, turns: Sequence[Turn], params: SamplingParams) -> Tensor:
     """Return the trainer's log-probabilities of all tokens of the turns; none if the model lacks an id."""
     scored = sample_scores(policy, turn_samples(turns, params)) if _in_vocabulary(policy, turns) else []

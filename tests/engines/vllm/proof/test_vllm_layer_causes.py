@@ -47,6 +47,7 @@ HELD = {
     "the engine holds zeros": changed(NAMES[0], torch.zeros_like),
     "they are the weights of version 4": BEFORE,
     "they are scaled by 1.5": {name: 1.5 * w for name, w in PUBLISHED.items()},
+    "they are scaled by 64": {name: 64 * w for name, w in PUBLISHED.items()},
     "layers.0.k_proj has the weights of layers.0.v_proj": {
         **PUBLISHED,
         NAMES[0]: PUBLISHED[NAMES[1]],

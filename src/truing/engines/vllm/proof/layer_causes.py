@@ -15,7 +15,6 @@ from truing.engines.vllm.proof.wrong_layers import WrongLayers
 MOVED = 0.1
 """Share of a response that another order of its outputs changes at least; other differences are smaller."""
 
-
 SEVERAL = 8
 """Outputs of one layer that are not equal to earlier ones by chance."""
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from truing.engines.vllm.proof.expected_responses import Responses
 from truing.engines.vllm.proof.rounding import Rounding
 
-LARGEST_FACTOR = 10.0
-"""Of weights in a sum; two that are nearly equal give any third one with larger factors."""
+LARGEST_FACTOR = 1000.0
+"""Of weights in a sum of several; two that are nearly equal give any third one with larger factors."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class WrongLayers:
         if len(values) <= len(terms) or not bool(torch.isfinite(target).all()):
             return None
         factors = torch.linalg.lstsq(scaled, target, driver="gelsd").solution
-        if float(factors.abs().max()) > LARGEST_FACTOR:
+        if len(terms) > 1 and float(factors.abs().max()) > LARGEST_FACTOR:
             return None
         for name in self.found:
             parts = zip(factors, terms, strict=True)

@@ -28,7 +28,9 @@ def preflight_recipe(recipe: Recipe) -> Recipe:
     table |= {"guard": False, "checkpoint_every": 0, "track": {}, "alerts": {}}
     if not table["kl"]["coef"]:
         table["reference"] = {}
-    table["trainer"] |= {"ranks": 1, "replicate": "auto"}  # this process alone; a run proves what ranks add
+    # this process alone, with a server of its own; a run proves what ranks add
+    table["trainer"] |= {"ranks": 1, "replicate": "auto"}
+    table["engine"] |= {"count": 0}
     return resolve(table)
 
 

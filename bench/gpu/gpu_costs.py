@@ -176,4 +176,5 @@ def training(toy: bool, device: str) -> dict[str, Any]:
         result = train(recipe, out=Path(folder) / "run", on_event=lambda kind, facts: None)
         findings = [event for event in RunReader(result.run).events() if event.kind == "finding"]
     rewards = {name: evaluation.estimate().mean for name, evaluation in result.evaluations.items()}
-    return {"rewards": rewards, "findings": len(findings)}
+    found = [event.payload.get("code") or event.payload["text"] for event in findings]
+    return {"rewards": rewards, "findings": len(findings), "found": found}

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from truing.analysis.estimate import pass_at_json, pass_at_text
 from truing.analysis.train_result import TrainResult
-from truing.doctor.verdict import FINDING_VERDICTS
+from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.record import RunReader
 from truing.utils.format import escape_lines, with_count
 from truing.utils.jsonl import dump_json
@@ -47,7 +47,7 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
         event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload
     ]
     parts, listed = [], set[str]()
-    for verdict in FINDING_VERDICTS:
+    for verdict in (*FINDING_VERDICTS, Verdict.CANNOT_TELL):
         codes = {each["code"]: None for each in found_codes if each["verdict"] == verdict}.keys() - listed
         listed |= codes
         if codes:
@@ -58,7 +58,7 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
     facts_text = f"; {with_count(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""
     return (
         f"doctor: {updates} judged, {findings}{facts_text}: {command} check {run}",
-        "yellow" if parts else "green",
+        "yellow" if any(each["verdict"] in FINDING_VERDICTS for each in found_codes) else "green",
     )
 
 

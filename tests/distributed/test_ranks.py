@@ -214,7 +214,7 @@ def test_another_number_of_processes_than_declared_is_refused():
     [
         ({"ranks": 2}, {"kind": "vllm", "servers": ["http://a"]}, "needs as many engine.servers, got 1"),
         ({"ranks": 2}, {"kind": "vllm", "tensor_parallel": 2}, "has the rank's GPU alone"),
-        ({"ranks": 4, "replicate": 3}, {}, "replicate = 3 does not divide trainer\.ranks = 4"),
+        ({"ranks": 4, "replicate": 3}, {}, r"replicate = 3 does not divide trainer\.ranks = 4"),
         ({"ranks": 0}, {}, "trainer.ranks"),
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from truing.engines.vllm.proof.changed_weights import CHANGES
 from truing.engines.vllm.proof.layer_causes import Known, cause_of
 from truing.engines.vllm.proof.probe import DELTA_BOUND
 from truing.engines.vllm.proof.rounding import Rounding
@@ -49,12 +50,13 @@ def test_a_weight_beside_an_output_that_cancels_may_be_rounded(dtype):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda w: w + 0.02 * weight(1),  # noise in all outputs
+        lambda w: w + 0.01 * weight(1),  # in all outputs
+        CHANGES["quantized to int4, with a scale for 32 inputs"],
         lambda w: w.index_put((torch.tensor(7), torch.tensor(0)), w[7, 0] + 12),
         lambda w: w.index_fill(0, torch.tensor([9]), 0.0),
         lambda w: w * torch.nan,
     ],
-    ids=["noise", "one element", "one output", "NaN"],
+    ids=["noise of 1 %", "int4", "one element", "one output", "NaN"],
 )
 def test_changed_weights_are_beyond_rounding_in_bfloat16(change):
     rounding = Rounding.of_products(torch.bfloat16)

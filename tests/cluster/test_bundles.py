@@ -117,7 +117,7 @@ def test_a_cluster_that_cannot_is_refused_with_what_is_asked_and_there(bundles, 
     ("engine", "message"),
     [
         ({**VLLM, "count": 1}, "trainer.ranks = 2 needs as many engine.count, got 1"),
-        ({"count": 2}, 'engine.count need engine.kind = "vllm"'),
+        ({"count": 2}, 'engine.count: only with engine.kind = "vllm"'),
         ({**VLLM, "arguments": {"tensor_parallel_size": 2}}, "tensor_parallel_size: set tensor_parallel"),
         ({**VLLM, "count": 2, "servers": ["http://a", "http://b"]}, "set one of them"),
     ],

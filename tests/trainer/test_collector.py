@@ -128,5 +128,5 @@ def test_older_weights_need_a_correction():
 
 
 def test_the_engine_in_this_process_samples_nothing_ahead():
-    with pytest.raises(RecipeError, match=r'engine\.ahead need engine\.kind = "vllm"'):
+    with pytest.raises(RecipeError, match=r'engine\.ahead: only with engine\.kind = "vllm"'):
         truing.train(recipe(1, engine={"kind": "local", "ahead": 1}))

@@ -68,7 +68,7 @@ class EngineConfig(FrozenModel):
         ]
         if self.kind == "local" and changed:
             names = ", ".join(f"engine.{name}" for name in changed)
-            raise ValueError(f'{names} need engine.kind = "vllm": set it, or leave them out')
+            raise ValueError(f'{names}: only with engine.kind = "vllm"; set it, or leave this out')
         if self.count and self.servers:
             raise ValueError("count starts servers, and servers names running ones: set one of them")
         if self.sleep and self.ahead:

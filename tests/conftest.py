@@ -8,13 +8,17 @@ import gc
 import json
 import os
 import shutil
+import signal
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from folders import WRITTEN, published_files
 from hypothesis import settings
+
+from truing.utils.process_state import SIGNALS
 
 BROWSER = Path(__file__).parent / "browser"
 
@@ -23,6 +27,14 @@ settings.register_profile("truing", deadline=None)  # a busy machine is slow, an
 settings.load_profile("truing")
 os.fsync = os.fstat  # no test cuts the power, and a disk takes milliseconds; a wrong descriptor still raises
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # trackio asks once, when it is imported
+
+
+def process_state() -> dict:
+    """Return state of the process that a test may change, and must put back."""
+    return {number.name: signal.getsignal(number) for number in SIGNALS} | {"folder": os.getcwd()}
+
+
+AT_START = process_state()
 
 
 @pytest.fixture(scope="session")
@@ -152,6 +164,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     torch.set_num_threads(1)  # tiny tensors: a second thread only waits
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Fail the last test of a file that leaves handlers of signals or the working directory changed."""
+    yield
+    if nextitem is None or nextitem.path != item.path:
+        assert process_state() == AT_START, f"{item.path.name} leaves the process in another state"
 
 
 @pytest.fixture(scope="session")

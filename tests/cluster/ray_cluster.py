@@ -5,7 +5,7 @@ import sys
 import time
 from contextlib import contextmanager
 
-from truing.cluster.connection import sigterm_handler_kept
+from truing.utils.process_state import signal_handlers_kept
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
@@ -15,7 +15,7 @@ def local_ray(cpus):
     """Return the address of a Ray instance on this machine."""
     import ray
 
-    with sigterm_handler_kept():
+    with signal_handlers_kept():
         context = ray.init(
             "local",
             num_cpus=cpus,

@@ -2,15 +2,14 @@
 
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from truing.errors import RecipeError
+from truing.utils.process_state import signal_handlers_kept
 
 LOCAL, AUTO = "local", "auto"
 """In place of an address: an instance for this run alone, and the cluster that runs on this machine."""
@@ -40,7 +39,7 @@ def connected(address: str) -> Iterator[None]:
     if address != LOCAL:
         _check_answers(address)
     own = {"num_cpus": os.cpu_count(), "include_dashboard": False, "object_store_memory": STORE_BYTES}
-    with sigterm_handler_kept():
+    with signal_handlers_kept():  # Ray sets its own and leaves it
         try:
             ray.init(
                 address,
@@ -54,17 +53,6 @@ def connected(address: str) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
-
-
-@contextmanager
-def sigterm_handler_kept() -> Iterator[None]:
-    """Put the handler of SIGTERM back after the block: Ray sets its own and leaves it."""
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
 
 
 def _check_answers(address: str) -> None:

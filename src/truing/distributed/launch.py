@@ -10,7 +10,8 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from truing.distributed.ending import Ending, RankEnd, ending_of
-from truing.utils.end_with_parent import VARIABLE, child_variables
+from truing.utils.end_with_parent import child_variables
+from truing.utils.process_state import environment_kept, signal_handlers_kept
 
 STOP_SECONDS = 30
 """Seconds after which torchrun's launcher ends a rank by SIGKILL that SIGTERM did not end."""
@@ -22,7 +23,6 @@ def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> Ending:
     The first rank writes to this terminal, each other one to files in ``log_dir``. If a rank ends with an
     error, the launcher stops the others.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     log_dir.mkdir(parents=True, exist_ok=True)
     config = LaunchConfig(
         min_nodes=1,
@@ -35,15 +35,15 @@ def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> Ending:
         run_id="ranks",
         logs_specs=DefaultLogsSpecs(log_dir=str(log_dir), redirects=dict.fromkeys(range(1, ranks), Std.ALL)),
     )
-    os.environ.update(child_variables())  # which the launcher passes on
-    try:
-        elastic_launch(config, sys.executable)(*arguments)
-    except ChildFailedError as error:
-        return ending_of(_rank_ends(list(error.failures.values())))
-    except SignalException as error:
-        return Ending(128 + error.sigval)
-    finally:
-        del os.environ[VARIABLE]
+    with signal_handlers_kept(), environment_kept():  # torch sets its own and leaves them
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+        os.environ.update(child_variables())  # which the launcher passes on
+        try:
+            elastic_launch(config, sys.executable)(*arguments)
+        except ChildFailedError as error:
+            return ending_of(_rank_ends(list(error.failures.values())))
+        except SignalException as error:
+            return Ending(128 + error.sigval)
     return Ending(0)
 
 

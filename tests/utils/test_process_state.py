@@ -18,7 +18,8 @@ def test_handlers_are_put_back_also_after_an_error():
                 signal.signal(number, lambda number, frame: None)
             raise KeyError
 
-    pytest.raises(KeyError, fail)
+    with pytest.raises(KeyError):
+        fail()
     assert {number: signal.getsignal(number) for number in SIGNALS} == before
 
 

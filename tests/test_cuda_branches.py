@@ -43,7 +43,7 @@ from truing.models.forward.onednn_linear import onednn_computes
 from truing.models.load import available_device
 from truing.ops import logprobs
 from truing.trainer import startup_notes
-from truing.trainer.loop import clock_of
+from truing.trainer.run_context import clock_of
 from truing.trl import GRPOConfig
 from truing.trl.arguments import recipe as trl_recipe
 from truing.utils import memory

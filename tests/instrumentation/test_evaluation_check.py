@@ -35,7 +35,7 @@ def evaluated(tmp_path_factory):
     table["eval"] |= {"tasks": 3, "samples": 2}
     out = tmp_path_factory.mktemp("evaluated") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("truing.trainer.loop.prove_evaluated", keep)
+        patch.setattr("truing.trainer.evaluate.prove_evaluated", keep)
         truing.train(table, out=out, on_event=lambda kind, facts: None)
     (only,) = seen
     return only

@@ -9,7 +9,7 @@ from pick import first
 from runs import HOT, Interrupt, assert_same_run, mini_table, not_finite_at, rows_of
 
 import truing
-import truing.trainer.loop
+import truing.trainer.stage_trainer
 from truing.config import GuardConfig, recipe_after_rollbacks
 from truing.errors import GuardError, NonFiniteError, RecipeError
 from truing.learner import checkpoint
@@ -232,7 +232,7 @@ def spoilt_after(monkeypatch):
 
     def make(step, change):
         policies, done = [], []
-        real = truing.trainer.loop.open_learner
+        real = truing.trainer.stage_trainer.open_learner
 
         def opened(*given):
             learner = real(*given)
@@ -247,7 +247,7 @@ def spoilt_after(monkeypatch):
                     for weight in policies[0].values():
                         change(weight)
 
-        monkeypatch.setattr(truing.trainer.loop, "open_learner", opened)
+        monkeypatch.setattr(truing.trainer.stage_trainer, "open_learner", opened)
         return spoil
 
     return make

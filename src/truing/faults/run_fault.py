@@ -168,14 +168,14 @@ def _ended_after(stage: str, updates: int) -> AbstractContextManager[None]:
     """End a run within the block after some updates of a stage."""
 
     def make(real: Any) -> Any:
-        def guarded_step(loop: Any, learner: Any, of_stage: str, step: int) -> str:
-            if (of_stage, step) == (stage, updates):
+        def guarded_step(trainer: Any, step: int) -> str:
+            if (trainer.stage, step) == (stage, updates):
                 raise _Ended
-            return real(loop, learner, of_stage, step)
+            return real(trainer, step)
 
         return guarded_step
 
-    return patched("truing.trainer.loop:Loop.guarded_step", make)
+    return patched("truing.trainer.stage_trainer:StageTrainer.guarded_step", make)
 
 
 def outcome_of(fault: Fault, keep: Path, error: str) -> FaultOutcome:

@@ -35,6 +35,7 @@ from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.interrupts import sigterm_ends_run
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
+from truing.trainer.run_context import RunContext
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_rewards, run_facts
@@ -115,7 +116,8 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
             event_log.log("note", text=text)
         try:
             with named_memory_errors():
-                result = Loop(session, writer, out, memory_budget, event_log).train(resume)
+                context = RunContext.open(session, writer, out, memory_budget, event_log)
+                result = Loop(context).train(resume)
         except BaseException as error:
             event_log.log_stopped(out, error)
             raise

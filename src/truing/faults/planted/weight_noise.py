@@ -6,19 +6,19 @@ from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
-    def draw(self, learner, stage, step):
+    def collect_samples(trainer, step):
         with torch.no_grad():
-            for weight in list(learner.parameters.values())[:2]:
+            for weight in list(trainer.learner.parameters.values())[:2]:
                 weight.add_(1e-6 * torch.randn_like(weight))
-        return real(self, learner, stage, step)
+        return real(trainer, step)
 
-    return draw
+    return collect_samples
 
 
 FAULT = Fault(
     name="weight-noise",
     numbers=(34,),
     what="1e-6 of noise is added to weights before each step",
-    plant=lambda: patched("truing.trainer.loop:Loop.collect_samples", _wrong),
+    plant=lambda: patched("truing.trainer.stage_trainer:StageTrainer.collect_samples", _wrong),
     expected=("OPT002",),
 )

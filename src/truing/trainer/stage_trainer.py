@@ -1,0 +1,196 @@
+"""Trains one stage of a run: its steps, their record, and its rollbacks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from truing.config import Recipe, recipe_after_rollbacks
+from truing.distributed.sharding import computing_device
+from truing.doctor.live_doctor import stop_if_proven
+from truing.errors import Unstable
+from truing.instrumentation.rank_facts import rank_facts
+from truing.instrumentation.reference_sync_check import reference_sync_fact
+from truing.learner.checkpoint import CheckpointState, read_state
+from truing.learner.coefficients import LossCoefficients
+from truing.learner.evaluation_loss import evaluation_loss
+from truing.learner.learner import open_learner
+from truing.learner.step import train_step
+from truing.record import RunReader, SampleRow
+from truing.trainer.collector import CollectedStep, Collector, logged_publication
+from truing.trainer.guard import guarded, instability
+from truing.trainer.rollback import Rollback, UnstableStep
+from truing.trainer.run_context import RunContext
+from truing.trainer.step_record import step_record
+from truing.types.batch import StepRecord
+from truing.utils.memory import reset_peak
+from truing.utils.phase_clock import phase
+
+
+class StageTrainer:
+    """Trains a stage that begins, or that resumes from its checkpoint after ``step`` steps."""
+
+    coefficients: LossCoefficients
+    rollbacks: int  # so far
+    history: list[Mapping[str, float]]  # what the guard reads of each step, if there is one
+    pending_facts: dict[str, Any]  # facts between two updates, recorded with the next
+
+    def __init__(self, run: RunContext, stage: str, step: int) -> None:
+        self.run, self.stage, self.session = run, stage, run.session
+        saved = run.checkpoints.saved(stage, step)
+        self.load_state(read_state(saved) if saved else CheckpointState(stage, 0))
+        self.learner = open_learner(self.session, stage, run.memory_budget, saved)
+        if self.recipe.guard and not saved:
+            self.save(0)
+        self.collector = self.open_collector()
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return the recipe, with the guard's changes."""
+        return self.session.recipe
+
+    def load_state(self, state: CheckpointState) -> None:
+        """Continue as a checkpoint and the record have it: recipe, coefficients, metrics, doctor."""
+        run, self.rollbacks = self.run, state.rollbacks
+        recipe = recipe_after_rollbacks(run.recipe, self.stage, state.rollbacks)
+        self.session = replace(run.session, recipe=recipe)
+        self.coefficients = (
+            LossCoefficients(**state.control) if state.control else LossCoefficients.initial(recipe)
+        )
+        self.pending_facts = dict(state.between)
+        run.ranks.gather("the record so far", None)  # the first rank has written it
+        run.doctor.restore(self.stage, RunReader(run.out))
+        self.history, run.event_log.loss_label = [], ""
+        for row in RunReader(run.out).iter_steps():
+            run.event_log.loss_label = row.loss_label
+            if recipe.guard and row.stage == self.stage:
+                self.history.append(guarded(row.metrics))
+
+    def open_collector(self) -> Collector:
+        """Return a collector of steps with the current session and recipe."""
+        return Collector(
+            self.session,
+            self.learner,
+            self.stage,
+            lambda step: self.coefficients.setting(self.recipe, self.stage, step),
+        )
+
+    def close(self) -> None:
+        """Collect no further step."""
+        self.collector.close()
+
+    def guarded_step(self, step: int) -> str:
+        """Run a step; return why the guard must roll it back, or "" if it is stable."""
+        guard = self.recipe.guard
+        try:
+            record = self.step(step)
+        except Unstable as error:
+            if not guard:
+                raise
+            return error.what
+        steps = self.recipe.stage(self.stage).steps
+        self.run.event_log.notify("step", {"record": record, "steps": steps})
+        if not guard:
+            return ""
+        self.history.append(guarded(record.metrics))
+        return instability(self.history, guard)
+
+    def roll_back(self, step: int, reason: str) -> int:
+        """Restore the last good checkpoint and apply the guard's changes; return its step."""
+        run = self.run
+        unstable = UnstableStep(self.stage, step, reason, self.rollbacks, self.history)
+        rollback = Rollback(run.out, run.checkpoints, run.writer, run.event_log)
+        state = run.ranks.on_first("a rollback", lambda: rollback.undo(unstable))
+        self.load_state(state)
+        self.learner.restore(run.checkpoints.path(self.stage, state.step))
+        self.collector.close()
+        self.collector = self.open_collector()
+        run.clock.pop_seconds()  # drop the time of the undone steps
+        return state.step
+
+    def step(self, step: int) -> StepRecord:
+        """Run one step: sample, train, measure, record, diagnose; return its record."""
+        run, stage, session, doctor = self.run, self.stage, self.session, self.run.doctor
+        setting = self.coefficients.setting(self.recipe, stage, step)
+        learner = replace(self.learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
+        learner.set_learning_rates(step)
+        budget_before = learner.memory_budget.fits, learner.memory_budget.fits_recomputed
+        reset_peak(computing_device(learner.model))
+
+        with run.clock.running():
+            collected = self.collect_samples(step)
+            samples, update_index = collected.step_samples, run.weights_version(stage, step)
+            with doctor.measured(learner, update_index) as facts:
+                facts |= self.pending_facts | collected.publication_fact(update_index)
+                audit = doctor.audit_schedule.next_audit(session, stage, update_index, samples, facts)
+                traces = train_step(learner, samples.samples, (self.recipe.seed, stage, step), audit)
+                facts |= doctor.sample_facts(session, learner, (stage, step), samples, traces)
+            with phase("doctor"):
+                facts |= rank_facts(session, learner, (stage, step, update_index), traces, facts)
+
+            with phase("record"):
+                audits = doctor.live_doctor.history.audits(stage)
+                record, label, rows = step_record(
+                    stage, step, learner, samples, traces, run.clock, facts, audits
+                )
+                run.writer.write_step(record, rows)
+
+        sampled_rollouts = {
+            sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()
+        }
+        self.coefficients = self.coefficients.next_step(self.recipe, record.metrics, len(sampled_rollouts))
+
+        if (learner.memory_budget.fits, learner.memory_budget.fits_recomputed) != budget_before:
+            run.event_log.log_memory(learner.memory_budget, stage, step)
+        run.event_log.log_update(record, samples.rollouts, session.take_incidents(), traces, label)
+
+        self.diagnose(record, rows)
+        return record
+
+    def diagnose(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
+        """Log what the doctor finds in a recorded step; a proof ends the run."""
+        run = self.run
+        with run.clock.running(), phase("doctor"):
+            evidence, findings = run.doctor.diagnose(record, rows, self.recipe)
+        run.doctor.log(evidence, findings)
+        if run.recipe.doctor.stop:
+            # a rank may see what the first does not: all stop together
+            run.ranks.together("the doctor's findings", lambda: stop_if_proven(findings))
+
+    def collect_samples(self, step: int) -> CollectedStep:
+        """Publish the weights and return the samples of a step; if that fails, save the steps before."""
+        run, stage = self.run, self.stage
+        try:
+            with run.interrupt.interruptible(), logged_publication(run.event_log, stage, step):
+                return self.collector.collect(step, run.weights_version(stage, step))
+        except Unstable:  # the policy is broken: do not save it
+            raise
+        except BaseException:  # Ctrl-C included: the parameters are consistent here
+            if step and not run.checkpoints.saved(stage, step):
+                self.save(step)
+            raise
+
+    def sync_reference(self, step: int) -> None:
+        """Sync the reference if that is due after ``step`` steps."""
+        learner = self.learner
+        with reference_sync_fact(learner, step, self.pending_facts):
+            if learner.sync_reference(step):
+                facts = learner.reference_sync_facts()
+                self.run.event_log.log("reference", stage=self.stage, step=step - 1, **facts)
+
+    def measure_loss(self, step: int) -> None:
+        """Log the loss on demonstrations of evaluation tasks, if SFT has any."""
+        if self.stage == "sft" and self.session.loss_tasks:
+            measured = evaluation_loss(self.session, self.learner.model, self.learner.micro_batches)
+            self.run.event_log.log("eval_loss", stage=self.stage, step=step, **asdict(measured))
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint after ``step`` steps."""
+        state = CheckpointState(
+            self.stage,
+            step,
+            control=asdict(self.coefficients),
+            rollbacks=self.rollbacks,
+            between=self.pending_facts,
+        )
+        saved = self.run.checkpoints.save(self.learner, state)
+        self.run.event_log.log("checkpoint", **saved.facts)

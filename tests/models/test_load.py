@@ -5,13 +5,11 @@ import shutil
 
 import pytest
 import torch
-from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedConfig
 
 from truing.errors import ModelError
 from truing.models import load as module
-from truing.models import resolve as locating
 from truing.models import tiny
 from truing.models.digest import digest
 from truing.models.load import load
@@ -81,27 +79,6 @@ def test_no_pad_token_means_the_stop_id_fills_rows(folder):
 def test_names_that_lead_nowhere(name, says):
     with pytest.raises(ModelError, match=says):
         resolve_model(name)
-
-
-def test_a_hub_that_does_not_answer_points_to_local_folders(monkeypatch):
-    def unreachable(name, **_):
-        raise LocalEntryNotFoundError("cannot find an appropriate snapshot\nmore advice")
-
-    monkeypatch.setattr(locating, "snapshot_download", unreachable)
-    with pytest.raises(ModelError, match="path of a local model folder") as caught:
-        resolve_model("someone/model")
-    assert "someone/model: cannot find an appropriate snapshot" in str(caught.value)
-    assert "more advice" not in str(caught.value)
-
-
-def test_a_hub_id_with_a_revision_fetches_no_pickles(monkeypatch, tmp_path):
-    asked = {}
-    monkeypatch.setattr(
-        locating, "snapshot_download", lambda name, **how: asked.update(how, name=name) or str(tmp_path)
-    )
-    assert resolve_model("someone/model", "v2") == tmp_path
-    assert (asked["name"], asked["revision"]) == ("someone/model", "v2")
-    assert not any("bin" in pattern for pattern in asked["allow_patterns"])
 
 
 def test_a_revision_of_what_has_none_is_refused(tiny_folder):

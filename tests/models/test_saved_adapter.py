@@ -225,12 +225,27 @@ def test_files_that_are_not_an_adapter(loaded, folder, tmp_path, adapter_run):
     assert "is a pickle" in refused(loaded, folder)
     (folder / CONFIG).write_text("[1]")
     assert "not the folder of an adapter" in refused(loaded, folder)
-    assert "not the folder of an adapter" in refused(loaded, tmp_path / "nowhere")
+    message = refused(loaded, tmp_path / "nowhere")
+    assert "lora.adapter names no folder" in message
+    assert "a run that resumes needs the folder that it started from" in message
     run, _ = adapter_run([1.0])
     message = refused(loaded, run)
     assert "this folder is a run, not an adapter" in message
     assert f"`truing export {run} --adapter --to FOLDER`" in message
     assert "then lora.adapter = FOLDER" in message
+
+
+def test_a_run_that_trains_all_weights_has_no_adapter_to_export(loaded, adapter_run):
+    run, _ = adapter_run([1.0])
+    facts = json.loads((run / "run.json").read_text())
+    facts["recipe"]["lora"] = False
+    (run / "run.json").write_text(json.dumps(facts))
+    for folder in (run, run / "checkpoints"):
+        message = refused(loaded, folder)
+        assert (
+            f"it trains all weights: `truing export {run} --to FOLDER`; then model.name = FOLDER" in message
+        )
+        assert "--adapter" not in message
 
 
 def test_another_base_is_known_by_its_digest_or_else_by_its_name(loaded, folder, tiny_folder, tmp_path):

@@ -17,10 +17,10 @@ from truing.models.forward.hidden_states import longest_supported, why_no_tree
 from truing.models.forward.output_head import LARGE
 from truing.models.forward.rounding_noise import device_and_precision, random_rounding
 from truing.models.forward.score import causal_model, score
-from truing.models.resolve import first_line
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.token import Origin
+from truing.utils.format import first_line
 from truing.utils.memory import is_out_of_memory
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}

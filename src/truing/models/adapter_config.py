@@ -119,8 +119,14 @@ def saved_template(folder: str | Path) -> str | None:
 
 def _read_table(folder: Path) -> dict[str, Any]:
     """Return the JSON of an adapter's config."""
-    if folder.is_dir():
-        refuse_run(folder, for_adapter=True)
+    if not folder.is_dir():
+        raise ModelError(
+            "lora.adapter names no folder",
+            got=folder.absolute(),
+            expected=f"a folder with {CONFIG} and adapter_model.safetensors",
+            remedy="check the path; a run that resumes needs the folder that it started from",
+        )
+    refuse_run(folder, for_adapter=True)
     file = folder / CONFIG
     try:
         return dict(parse_json(file.read_text(encoding="utf-8")))

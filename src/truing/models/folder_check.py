@@ -59,7 +59,7 @@ def refuse_run(folder: Path, *, for_adapter: bool = False) -> None:
     """
     folder = folder.resolve()
     if (folder / "state.json").is_file() and any(folder.glob("trainable*.safetensors")):
-        run = folder.parent.parent if folder.parent.name == "checkpoints" else "RUN"
+        run = folder.parent.parent if folder.parent.name == "checkpoints" else Path("RUN")
         what = "a checkpoint of a run"
     elif folder.name == "checkpoints" and (folder / "last").is_file():
         what, run = "the checkpoints of a run", folder.parent
@@ -67,16 +67,29 @@ def refuse_run(folder: Path, *, for_adapter: bool = False) -> None:
         what, run = "a run", folder
     else:
         return
-    kind, option, key = (
-        ("an adapter", " --adapter", "lora.adapter") if for_adapter else ("a model", "", "model.name")
-    )
+    if for_adapter and _trains_all_weights(run):
+        remedy = (
+            f"the run has no adapter, it trains all weights: `truing export {run} --to FOLDER`; then"
+            " model.name = FOLDER, without lora.adapter"
+        )
+    else:
+        option, key = (" --adapter", "lora.adapter") if for_adapter else ("", "model.name")
+        remedy = (
+            f"`truing export {run}{option} --to FOLDER` writes one of the run's newest checkpoint; then"
+            f" {key} = FOLDER"
+        )
     raise ModelError(
-        f"this folder is {what}, not {kind}",
+        f"this folder is {what}, not {'an adapter' if for_adapter else 'a model'}",
         got=folder,
         expected=f"a folder with {ADAPTER}" if for_adapter else EXPECTED,
-        remedy=f"`truing export {run}{option} --to FOLDER` writes one of the run's newest checkpoint; then"
-        f" {key} = FOLDER",
+        remedy=remedy,
     )
+
+
+def _trains_all_weights(run: Path) -> bool:
+    """Return whether a run has no adapter; False if its recipe is not there."""
+    file = run / "run.json"
+    return file.is_file() and read_json(file).get("recipe", {}).get("lora") is False
 
 
 def _adapter_error(folder: Path) -> ModelError:

@@ -29,8 +29,9 @@ from truing.models.forward.onednn_linear import use_onednn
 from truing.models.progress_bars import no_progress_bars
 from truing.models.quantized_linear import quantize_layers
 from truing.models.read_parts import reading_parts
-from truing.models.resolve import first_line, resolve_model
+from truing.models.resolve import resolve_model
 from truing.models.stop_ids import stop_ids
+from truing.utils.format import first_line
 from truing.utils.memory import is_out_of_memory
 from truing.utils.parse import MALFORMED
 

@@ -4,15 +4,10 @@ import hashlib
 import re
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
 from truing.errors import ModelError
-from truing.models import builtin, gguf
+from truing.models import builtin, gguf, hub
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-"""Files to download from the hub; no pickled weights."""
 
 
 def resolve_model(name: str, revision: str | None = None) -> Path:
@@ -22,7 +17,7 @@ def resolve_model(name: str, revision: str | None = None) -> Path:
             raise ModelError("only models on the hub have revisions", got=f"{name} at {revision}")
         return folder
     if HUB_ID.fullmatch(name):
-        return _from_hub(name, revision)
+        return hub.download(name, revision)
     if Path(name).name == name and not Path(name).suffix:
         builtin.builtin_model(name)  # a bare word is meant as a built-in name: raises with the nearest one
     raise ModelError(
@@ -31,11 +26,6 @@ def resolve_model(name: str, revision: str | None = None) -> Path:
         expected="a folder, a .gguf file, a hub id (owner/name), or one of "
         + ", ".join(builtin.BUILTIN_MODELS),
     )
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of a library's error; the rest is advice on its own options."""
-    return str(error).strip().partition("\n")[0]
 
 
 def _on_this_machine(name: str) -> Path | None:
@@ -58,16 +48,3 @@ def _converted(path: Path) -> Path:
     if not folder.is_dir():
         builtin.write_folder_atomically(folder, lambda new: gguf.convert(path.resolve(), new))
     return folder
-
-
-def _from_hub(name: str, revision: str | None) -> Path:
-    """Return the local snapshot of a hub repository."""
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(
-            "no such folder, and the hub returns no model of this name",
-            got=f"{name}: {first_line(error)}",
-            remedy="check the name and the network, or give the path of a local model folder; "
-            f"{' and '.join(builtin.BUILTIN_MODELS)} are built in and need no hub",
-        ) from error

@@ -19,6 +19,11 @@ def format_duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's error; the rest is advice on its own options."""
+    return str(error).strip().partition("\n")[0]
+
+
 def escape_control(text: str) -> str:
     r"""Return the text with every control character escaped: an escape character becomes ``\x1b``."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,6 +1,7 @@
 """A server that is not there, is another one, is full, slow, or answers garbage: an error that names it."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -194,6 +195,31 @@ def test_a_full_server_asks_for_fewer_requests(served, opened):
     engine, _ = opened(server.url)
     server.fake.mood = lambda body: Response("full", 503)
     assert "engine.max_requests" in refused("refused", lambda: generate(engine, REQUESTS, PARAMS)).remedy
+
+
+def test_a_proxy_that_answers_for_a_server_which_starts_again(served, opened):
+    unavailable = Response("no server is available", 503)
+
+    class Proxy(FakeServer):
+        begins = False
+
+        def generate(self, body):
+            if self.begins:
+                self.begins, self.health = False, 503
+                threading.Timer(0.5, lambda: setattr(self, "health", 200)).start()
+            return super().generate(body) if self.health == 200 else unavailable
+
+        def call_worker(self, body):
+            return super().call_worker(body) if self.health == 200 else unavailable
+
+    server = served(Proxy)
+    engine, _ = opened(server.url)
+    server.fake.begins = True
+    (completion,) = generate(engine, REQUESTS, PARAMS)
+    assert len(completion.token_ids) == 4
+    (incident,) = engine.take_incidents()
+    assert f"lost the vLLM server {server.url} (status 503: no server is available); it runs" in incident
+    assert "are proven again" in incident
 
 
 def test_a_slow_server_is_named_within_the_limit(served, opened):

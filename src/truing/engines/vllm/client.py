@@ -105,7 +105,7 @@ class VllmClient:
                 remedy=f"start it: {START}",
             ) from error
         if answer.status != HTTPStatus.OK:
-            lost = answer.status in (500, 502, 504) and not self.is_alive()
+            lost = answer.status >= 500 and not self.is_alive()  # a proxy answers for it
             raise (ServerLostError if lost else EngineError)(
                 f"the vLLM server {self.url} refused {path}",
                 got=f"status {answer.status}: {answer.text(500)}",

@@ -35,6 +35,7 @@ class FakeServer:
         self.adapters: dict[str, str] = {}  # folders by name
         self.version = "default"
         self.asleep = False
+        self.health = 200  # status
         self._running, self._aborts = 0, 0
 
     def app(self) -> Starlette:
@@ -52,7 +53,7 @@ class FakeServer:
         }
         return Starlette(
             routes=[
-                Route("/health", lambda request: Response()),
+                Route("/health", lambda request: Response(status_code=self.health)),
                 Route("/version", lambda request: JSONResponse({"version": self.options.version})),
                 Route("/v1/models", lambda request: JSONResponse(self.models())),
                 *(Route(path, _post(handler), methods=["POST"]) for path, handler in posts.items()),
@@ -106,6 +107,7 @@ class FakeServer:
     def wake_up(self, body: dict[str, Any]) -> Response:
         """Answer requests again."""
         self.asleep = False
+        self.health = 200  # status
         return JSONResponse({"status": "awake", "tags": None})
 
     def update_version(self, body: dict[str, Any]) -> Response:

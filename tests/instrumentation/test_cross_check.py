@@ -7,6 +7,7 @@ from architectures import tiny_config, tiny_model
 from truing.engines.local.merge_adapter import sampler_copy, sync_weights
 from truing.instrumentation.sync_check import sync_facts
 from truing.models.lora import add_lora, trainable_parameters
+from truing.record import RunReader
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2"])  # GPT-2 holds weights [in, out]
@@ -25,3 +26,14 @@ def test_the_sampler_holds_each_layer_with_its_adapter(model_type, recipe):
         assert facts["largest"] < 1e-5
         facts = sync_facts(policy, sampler, recipe(lora={"rank": 4, "alpha": 12.0}), update)
         assert facts["largest"] > 0.1
+
+
+def test_good_answers_have_weight_one_whatever_the_bootstrap_declares(trained_run):
+    """Its weight falls from step to step, and belongs to the demonstrations beside a policy loss."""
+    rft = {"steps": 3, "learning_rate": 1e-3, "prompts_per_step": 2, "group_size": 2, "min_reward": -1.0}
+    bootstrap = {"steps": 3, "batch_size": 2}
+    run = trained_run("run", stages=["rft"], rft=rft, bootstrap=bootstrap, doctor={"budget": 1.0}).run
+    gradients = [row.facts["gradient"] for row in RunReader(run).steps()]
+    assert len(gradients) == 3
+    for gradient in gradients:
+        assert gradient["trainer"] == pytest.approx(gradient["norm"], rel=1e-4)

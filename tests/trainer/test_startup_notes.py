@@ -6,7 +6,7 @@ import pytest
 from peft_adapters import save_adapter
 
 from truing.models.resolve import resolve_model
-from truing.trainer.startup_notes import _adapter_start, _chosen_replicas
+from truing.trainer.startup_notes import _adapter_start, _chosen_replicas, _tables_without_effect
 
 
 def session(replicate, replicas):
@@ -41,3 +41,11 @@ def test_an_adapter_of_an_unknown_base_beside_one_in_4_bits_is_reported(tmp_path
     loaded = SimpleNamespace(tokenizer=SimpleNamespace(chat_template=None))
     notes = " ".join(_adapter_start(SimpleNamespace(recipe=recipe, loaded=loaded)))
     assert ("does not record its base" in notes) == (not recorded)
+
+
+def test_tables_of_a_policy_loss_have_no_effect_without_one(recipe):
+    tables = {"kl": {"coef": 0.1}, "bootstrap": {"steps": 2}}
+    (note,) = _tables_without_effect(recipe(stages=["sft"], **tables))
+    assert note == "[kl], [bootstrap]: no effect, since no stage of sft has a policy loss"
+    assert list(_tables_without_effect(recipe(stages=["sft", "grpo"], **tables))) == []
+    assert list(_tables_without_effect(recipe(stages=["sft"]))) == []

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.config import PolicyStage
 from truing.doctor.evidence import Step
 from truing.doctor.history import History
 from truing.doctor.oracle.forward import plain_logprobs
@@ -116,7 +117,7 @@ class CrossCheck:
         coefficients = {
             "weight/kl": setting.kl.coef,
             "weight/entropy": setting.entropy.coef,
-            "weight/supervised": setting.bootstrap.coef if learner.algorithm.source == "rollouts" else 1.0,
+            "weight/supervised": setting.bootstrap.coef if isinstance(setting.stage, PolicyStage) else 1.0,
         }
         return step_of(self.stage, 0, setup, rows, coefficients, {}, History())
 

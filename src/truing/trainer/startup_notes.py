@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from truing.config import Recipe
+from truing.config import PolicyStage, Recipe
 from truing.config.other_trainers import ENVIRONMENT_VARIABLES
 from truing.learner.prompt_limit import truncation_notes
 from truing.learner.session import Session
@@ -15,6 +15,9 @@ from truing.models.forward.route_support import is_moe, why_no_replay
 from truing.models.forward.score import causal_model
 from truing.models.saved_adapter import has_base
 from truing.utils.format import with_count
+
+OF_POLICY_LOSS = ("kl", "reference", "entropy", "bootstrap", "gates", "correction")
+"""Tables of the recipe that change a policy loss, or which tokens are under it."""
 
 
 def startup_notes(session: Session) -> Iterator[str]:
@@ -26,6 +29,7 @@ def startup_notes(session: Session) -> Iterator[str]:
     yield from _no_routes(session)
     if not session.recipe.episode.lock_step:
         yield "episode.lock_step is false: the last bits of log-probabilities may differ from run to run"
+    yield from _tables_without_effect(session.recipe)
     yield from _unbounded_bootstrap(session.recipe)
     if (limit := session.recipe.episode.max_prompt_tokens) is not None:
         yield from truncation_notes(session.train_tasks, "training", limit)
@@ -100,6 +104,15 @@ def _no_routes(session: Session) -> Iterator[str]:
             "the engine returns no expert routes: sampler and trainer select experts apart, and near ties"
             " they differ; mismatch/routes_rounding is the share for which rounding alone decides"
         )
+
+
+def _tables_without_effect(recipe: Recipe) -> Iterator[str]:
+    """Yield a note if tables belong to a policy loss, and no stage has one."""
+    if any(isinstance(recipe.stage(name), PolicyStage) for name in recipe.stages):
+        return
+    set_ = [f"[{name}]" for name in OF_POLICY_LOSS if getattr(recipe, name).model_fields_set]
+    if set_:
+        yield f"{', '.join(set_)}: no effect, since no stage of {', '.join(recipe.stages)} has a policy loss"
 
 
 def _unbounded_bootstrap(recipe: Recipe) -> Iterator[str]:

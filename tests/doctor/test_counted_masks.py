@@ -28,3 +28,17 @@ def test_other_trainers_count_the_tokens_of_their_policy_loss():
     step = changed_step(example_step(), setup={"trainer": "trl"})
     without = changed_step(step, kl_mask=step.tokens["policy_mask"] & (step.position_in_row != 5))
     assert list(RULE.judge(RULE.measure(without))) == []
+
+
+def test_rejected_answers_are_under_no_loss_whatever_left_out_their_tokens():
+    """Rejection sampling records them: some tokens were left out by the mask policy before."""
+    step = masked(example_step(), example_step().position_in_row == 4, Excluded.FORCED_ACTION)
+    nothing_N = step.tokens["policy_mask"] & False
+    rejected = changed_step(
+        masked(step, step.tokens["policy_mask"], Excluded.NOT_KEPT),
+        setup={"algo": "rft", "mask": "action"},
+        kl_mask=nothing_N,
+        value_mask=nothing_N,
+    )
+    claims = [claim.what for claim in RULE.judge(RULE.measure(rejected))]
+    assert not [what for what in claims if "KL" in what]

@@ -176,6 +176,18 @@ class Step:
         for index, (row, start, length) in enumerate(zip(self.rows, self.starts, self.lengths, strict=True)):
             yield index, row, slice(start, start + length)
 
+    def rollouts(self) -> list[list[tuple[int, Row, slice]]]:
+        """Return the rows of each rollout in the order of its turns, as ``slices`` yields them.
+
+        An update may compute them in another order. ``ROLLOUT#2`` is the third row of a rollout.
+        """
+        rollouts: dict[str, list[tuple[int, int, Row, slice]]] = {}
+        for index, row, part in self.slices():
+            number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
+            place = int(number) if number.isdecimal() else index
+            rollouts.setdefault(row.rollout_id, []).append((place, index, row, part))
+        return [[each[1:] for each in sorted(rows, key=lambda each: each[:2])] for rows in rollouts.values()]
+
     def has(self, need: str) -> bool:
         """Return whether an input is there: a stream, `setup.…`, `facts.…`, `numbers.…`, `row.…`, `a | b`."""
         if " | " in need:

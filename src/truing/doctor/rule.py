@@ -46,6 +46,16 @@ def is_grouped(step: Step) -> bool:
     return known and step.setup.algo in ("grpo", "rloo", None)
 
 
+def compares_rewards_only(step: Step) -> bool:
+    """Return whether nothing but the shaped rewards of whole attempts decides their advantages, or may be."""
+    return step.setup.kl_where != "reward" and step.setup.advantage_per != "turn"
+
+
+def has_penalties(step: Step) -> bool:
+    """Return whether rewards are lowered for truncated or long answers."""
+    return step.setup.truncated == "penalize" or bool(step.setup.overlong_tokens)
+
+
 def has_policy_loss(step: Step) -> bool:
     """Return whether there is a policy loss, or may be."""
     return step.setup.algo not in ("sft", "rft")

@@ -26,17 +26,29 @@ class RolloutReward(NamedTuple):
 def rollout_rewards(step: Step) -> list[RolloutReward]:
     """Return one for each rollout, in the order of rows."""
     chosen_N, cost_N = _policy_tokens(step), kl_penalties(step)
-    parts: dict[str, list[tuple[int, Row, slice]]] = defaultdict(list)
-    for index, row, part in step.slices():
-        if row.kept and not math.isnan(row.reward):
-            number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
-            parts[row.rollout_id].append((int(number) if number.isdigit() else index, row, part))
-    rewards = []
-    for rows in parts.values():
-        rows.sort(key=lambda each: each[0])
-        where = [range(part.start, part.stop) for _, _, part in rows]
-        rewards.append(_rollout(step, [row for _, row, _ in rows], where, chosen_N, cost_N))
+    return [_rollout(step, rows, where, chosen_N, cost_N) for rows, where in _rollouts(step)]
+
+
+def shaped_rewards(step: Step) -> dict[str, dict[str, float]]:
+    """Return the shaped reward of each rollout, by group and rollout, in the order of rows."""
+    rewards: dict[str, dict[str, float]] = defaultdict(dict)
+    for rows, _ in _rollouts(step):
+        rewards[rows[0].group_id][rows[0].rollout_id] = shaped_reward(step, rows)
     return rewards
+
+
+def _rollouts(step: Step) -> list[tuple[list[Row], list[range]]]:
+    """Return the rows of each rollout that is kept and has a reward, and their places among all N."""
+    graded = ([each for each in rows if _has_reward(each[1])] for rows in step.rollouts())
+    return [
+        ([row for _, row, _ in rows], [range(part.start, part.stop) for *_, part in rows])
+        for rows in graded
+        if rows
+    ]
+
+
+def _has_reward(row: Row) -> bool:
+    return row.kept and not math.isnan(row.reward)
 
 
 def _rollout(

@@ -6,13 +6,13 @@ advantage.
 Why it is silent: A mean of equal numbers differs from them by rounding, and the code divides that rounding
 by its own deviation. The result is of the order of 1, and looks like any other advantage.
 
-How it is measured: The rule takes the groups with a complete record and equal rewards, and finds the
-largest advantage of their tokens. Rounding over a denominator of 1e-4 leaves a few thousandths. That has no
-effect, and the rule ignores it.
+How it is measured: The rule takes the groups with a complete record and equal rewards, less the penalties
+that the recipe declares for truncated and long answers. It finds the largest advantage of their tokens.
+Rounding over a denominator of 1e-4 leaves a few thousandths. That has no effect, and the rule ignores it.
 
 Healthy look-alikes: Rewards that differ by little: ADV007 covers those. A group with an incomplete record:
-the other rollouts may have another reward. The rule does not apply with a KL in the reward, a penalty for
-length, or an advantage per turn: then more than the rewards counts.
+the other rollouts may have another reward. The rule does not apply with a KL in the reward or an advantage
+per turn: then more than the rewards counts.
 
 Fix: Set advantages to 0 if the largest reward of a group is its smallest, before any division. Compute mean
 and deviation in float64.
@@ -21,7 +21,6 @@ References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.14476
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,7 +28,8 @@ import torch
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
-from truing.doctor.rule import Rule, is_grouped
+from truing.doctor.oracle.rewards import shaped_rewards
+from truing.doctor.rule import Rule, compares_rewards_only, is_grouped
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
@@ -50,14 +50,10 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Whole groups of equal reward, and the largest advantage of each."""
-    rewards: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in step.rows:
-        if row.kept and not math.isnan(row.reward):
-            rewards[row.group_id][row.rollout_id] = row.reward
     size = step.setup.group_size
     equal = {
         group: next(iter(each.values()))
-        for group, each in rewards.items()
+        for group, each in shaped_rewards(step).items()
         if len(each) >= max(size or 2, 2) and max(each.values()) == min(each.values())
     }
     advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
@@ -103,15 +99,22 @@ def kl_in_reward() -> Step:
     return changed_step(example(), setup={"kl_where": "reward", "kl_coef": 0.1})
 
 
+def penalised() -> Step:
+    """A penalty for truncated answers tells answers of equal reward apart."""
+    shaped = example_step(rewards=(-1.0, 0.0, -1.0, 0.0, 1.0, 0.0, 0.0, 1.0))
+    rows = {i: {"reward": 0.0, "truncated": i % 2 == 0, "status": "truncated"} for i in range(4)}
+    return changed_step(shaped, setup={"truncated": "penalize", "truncated_penalty": 1.0}, rows=rows)
+
+
 RULE = Rule(
     code="ADV003",
     name="equal-rewards-with-advantage",
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    applies=lambda step: is_grouped(step) and step.setup.kl_where != "reward",
+    applies=lambda step: is_grouped(step) and compares_rewards_only(step),
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(equal, kl_in_reward),
+    lookalikes=(equal, kl_in_reward, penalised),
 )

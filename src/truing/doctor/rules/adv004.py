@@ -14,7 +14,8 @@ that many groups can be all right: no more than the mean reward ÷ the largest, 
 
 Healthy look-alikes: Tasks that the policy has learned: all answers are right, and nothing is left to learn.
 The finding names that reading. A single step of a small batch. The rule does not apply to a method without
-groups, whose critic learns from equal rewards too.
+groups, whose critic learns from equal rewards too, nor where more than the reward counts: with penalties, a
+KL in the reward, or an advantage per turn.
 
 Fix: All wrong: grade a known right answer to see whether the verifier accepts it; if it does, use easier
 tasks, larger groups, or demonstrations first. All right: use harder tasks. Otherwise leave such groups out
@@ -32,7 +33,7 @@ import torch
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step, past_step
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, compares_rewards_only, has_penalties
 from truing.doctor.rules.len001 import Ends, ends, history
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
@@ -171,6 +172,18 @@ def solved() -> Step:
     return changed_step(bare, past=[past_step(number, **detail) for number in range(20)], numbers=numbers)
 
 
+def penalised() -> Step:
+    """Penalties for long answers tell answers of equal reward apart."""
+    return changed_step(example(), setup={"overlong_tokens": 2, "overlong_penalty": 1.0})
+
+
+def _needs_signal(step: Step) -> bool:
+    """Return whether groups of equal reward teach nothing; rows alone do not show whether a critic learns."""
+    if step.setup.algo is None:
+        return SHARES[0] in step.numbers or not step.rows
+    return step.setup.algo in ("grpo", "rloo")
+
+
 RULE = Rule(
     code="ADV004",
     name="groups-without-signal",
@@ -180,14 +193,10 @@ RULE = Rule(
         "row.group_id | numbers.group/zero_variance_share | numbers.reward/any_std",
     ),
     taints=(),
-    applies=lambda step: (
-        step.setup.algo in ("grpo", "rloo")
-        # rows alone do not show whether a critic learns from groups of equal reward too
-        or (step.setup.algo is None and (SHARES[0] in step.numbers or not step.rows))
-    ),
+    applies=lambda step: _needs_signal(step) and compares_rewards_only(step) and not has_penalties(step),
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(one_step,),
+    lookalikes=(one_step, penalised),
     judges_trend=True,
 )

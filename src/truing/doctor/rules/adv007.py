@@ -20,13 +20,13 @@ References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2508.08221
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import changed_step, example_step
-from truing.doctor.rule import Rule
+from truing.doctor.oracle.rewards import shaped_rewards
+from truing.doctor.rule import Rule, compares_rewards_only
 from truing.doctor.verdict import Claim, Verdict
 
 TINY = 1e-3
@@ -47,12 +47,11 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Ranges of rewards, in groups and over all; the largest advantage of each group."""
-    rewards: dict[str, dict[str, float]] = defaultdict(dict)
+    rewards = shaped_rewards(step)
     largest: dict[str, tuple[float, int]] = {}
     advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
     for index, row, part in step.slices():
         if row.kept and not math.isnan(row.reward):
-            rewards[row.group_id][row.rollout_id] = row.reward
             candidate = float(advantage_N[part].max()), index
             largest[row.group_id] = max(largest.get(row.group_id, candidate), candidate)
     ranges = {name: max(each.values()) - min(each.values()) for name, each in rewards.items()}
@@ -124,7 +123,7 @@ RULE = Rule(
     kind="S",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id"),
     taints=("policy",),
-    applies=lambda step: step.setup.algo in ("grpo", "rloo", None),
+    applies=lambda step: step.setup.algo in ("grpo", "rloo", None) and compares_rewards_only(step),
     measure=measure,
     judge=judge,
     example=example,

@@ -99,15 +99,14 @@ def measure(step: Step) -> Measured:
     """Compare every sampled turn, and every attempt, with its recorded end."""
     repeats, turns = list[Found](), 0
     longest = max((step.lengths[i] for i, row in enumerate(step.rows) if len(row.turns) == 1), default=0)
-    rows: dict[str, list[int]] = {}
     for index, row, part in step.slices():
-        rows.setdefault(row.rollout_id, []).append(index)
         for turn in _sampled(step, row, part):
             turns += 1
             repeats += _of_turn(step, index, row, turn, longest)
-    for parts in rows.values():
-        repeats += _of_attempt(step, parts)
-    return Measured(tuple(repeats), turns, len(rows))
+    attempts = step.rollouts()
+    for rows in attempts:
+        repeats += _of_attempt(step, [index for index, _, _ in rows])
+    return Measured(tuple(repeats), turns, len(attempts))
 
 
 def _sampled(step: Step, row: Row, part: slice) -> list[TurnSpan]:

@@ -98,7 +98,8 @@ def _unlearned(step: Step) -> Tensor:
 def _uncounted(step: Step) -> Tensor:
     """Return sampled tokens that the KL or value loss leaves out, of rows that are kept: [N] bool."""
     sampled_N = step.tokens["origin"] == Origin.SAMPLED
-    if step.setup.trainer != "truing":  # others count the tokens under their policy loss
+    # others count the tokens under their policy loss; answers that rejection sampling rejects have no loss
+    if step.setup.trainer != "truing" or step.setup.algo == "rft":
         return torch.zeros_like(sampled_N)
     read = torch.tensor([row.kept and row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
     masks = [step.tokens[name] for name in ("kl_mask", "value_mask") if name in step.tokens]

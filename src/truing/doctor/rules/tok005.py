@@ -82,12 +82,7 @@ def measure(step: Step) -> Measured:
 
 def _last_rows(step: Step) -> set[int]:
     """Return the row of each attempt with its last turn: its text is of that turn."""
-    last: dict[str, tuple[int, int]] = {}
-    for index, row in enumerate(step.rows):
-        number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
-        at = int(number) if number.isdecimal() else 0
-        last[row.rollout_id] = max(last.get(row.rollout_id, (at, index)), (at, index))
-    return {index for _, index in last.values()}
+    return {rows[-1][0] for rows in step.rollouts()}
 
 
 def _before_the_answer(messages: Sequence[Mapping[str, Any]]) -> str:

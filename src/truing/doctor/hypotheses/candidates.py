@@ -19,6 +19,7 @@ from truing.doctor.hypotheses.test_cost import (
 )
 from truing.doctor.report.repeated_findings import findings_by_rule
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
+from truing.types.status import Status
 from truing.utils.format import with_count
 
 
@@ -93,13 +94,14 @@ def evaluation(history: RunHistory) -> Iterator[Hypothesis]:
 
 def lengths(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether the reward favours short answers, and whether the stop is banned."""
-    graded = {
-        row.sample.rollout_id: row
-        for row in history.rows
-        # cut answers are as long as the limit, and mostly wrong: that is no preference of the reward
-        if not math.isnan(row.sample.reward) and not row.sample.truncated
-    }
-    pairs = [(sum(t.end - t.start for t in row.sample.turns), row.sample.reward) for row in graded.values()]
+    graded: dict[str, tuple[int, float]] = {}  # tokens of its turns, and reward
+    for sample in (row.sample for row in history.rows if row.status is not Status.TRUNCATED):
+        # truncated answers are as long as the limit, and mostly wrong: that is no preference of the reward
+        if not math.isnan(sample.reward):
+            length, _ = graded.get(sample.rollout_id, (0, 0.0))
+            tokens = sum(turn.end - turn.start for turn in sample.turns)
+            graded[sample.rollout_id] = length + tokens, sample.reward
+    pairs = list(graded.values())
     if len({length for length, _ in pairs}) > 1 and len({reward for _, reward in pairs}) > 1:
         rank = scipy.stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
         rho, chance = float(rank.statistic), float(rank.pvalue)

@@ -13,7 +13,7 @@ from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.learning_rate import declared_rate
-from truing.doctor.oracle.token_gradients import expected_token_gradients
+from truing.doctor.oracle.token_gradients import expected_token_gradients, expected_value_gradients
 from truing.doctor.rules.msk007 import demonstrated_step
 from truing.learner.lr_schedule import learning_rate
 from truing.models.forward.collate import collate
@@ -22,7 +22,7 @@ from truing.ops import advantages as ops_advantages
 from truing.ops import returns as ops_returns
 from truing.ops.aggregate import denominator
 from truing.ops.correction import correction_weights
-from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
+from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss, value_loss
 from truing.ops.ratios import within_bounds
 from truing.types.sampling_params import SamplingParams
 from truing.types.token import Support
@@ -190,3 +190,20 @@ def test_rates_are_those_of_the_trainer(schedule, warmup):
     assert [declared_rate(step, 2e-3, 12, warmup, schedule) for step in range(12)] == pytest.approx(
         theirs, rel=1e-9
     )
+
+
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_the_gradient_of_values_is_what_autograd_finds(clip):
+    """Values that moved less and more than the clip, towards the return and away from it."""
+    random = torch.Generator().manual_seed(0)
+    value_N, old_N, returns_N = (torch.randn(60, generator=random) for _ in range(3))
+    value_N = old_N + 0.3 * (value_N - old_N)
+    mask_N = torch.rand(60, generator=random) < 0.8
+    value_N.requires_grad_()
+    loss = 0.1 * value_loss(
+        *(stream_N[None] for stream_N in (value_N, returns_N, old_N, mask_N)), clip, float(mask_N.sum())
+    )
+    loss.backward()
+    expected_N = expected_value_gradients(value_N.detach(), old_N, returns_N, mask_N, 0.1, clip)
+    torch.testing.assert_close(expected_N.float(), -value_N.grad)
+    assert bool(((expected_N == 0) & mask_N).any()) == (clip is not None)

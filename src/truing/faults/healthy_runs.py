@@ -115,6 +115,10 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "the recipe penalizes cut and long attempts",
         {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15},
     ),
+    "penalised-equal-rewards": (
+        "penalties alone tell attempts of equal reward apart",
+        {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15, "reward": "own"},
+    ),
     "ratio-gated": (
         "a gate leaves out tokens that moved far",
         {"gates.min_ratio": 0.9, "gates.max_ratio": 1.1, "grpo.inner_epochs": 3, "grpo.learning_rate": 1e-2},
@@ -145,6 +149,10 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         "the KL is in the reward",
         {**PPO, "sft.steps": 20, "kl.coef": 0.02, "kl.where": "reward", "kl.estimator": "k1"},
     ),
+    "ppo-dropout": (
+        "dropout moves the values of the critic, and some are clipped",
+        {**PPO, **LORA, "lora.dropout": 0.1, "ppo.value_clip": 0.02, "sft.steps": 20},
+    ),
     "rloo": (
         "each answer against the others",
         {"stages": ["sft", "rloo"], "rloo": {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}},
@@ -154,6 +162,16 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {
             "stages": ["sft", "reinforce"],
             "reinforce": {"steps": 3, "prompts_per_step": 16, "learning_rate": 1e-3},
+        },
+    ),
+    "rejected-turns-forced": (
+        "rejected answers began with forced tokens, which the mask leaves out",
+        {
+            "stages": ["sft", "rft"],
+            "rft": {"steps": 3, "learning_rate": 1e-3},
+            "episode.mask": "action",
+            "episode.forced_prefix": "1",
+            "episode.force_rate": 0.5,
         },
     ),
     "rejection-sampling": (
@@ -181,6 +199,10 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         TOOLS,
     ),
     "calls-by-grammar": ("calls constrained by a grammar, with forced first tokens", CALLS),
+    "calls-in-minibatches": (
+        "minibatches compute the rows of an attempt in another order",
+        {**CALLS, "grpo.minibatches": 2, "grpo.prompts_per_step": 4},
+    ),
     "vllm-lora": ("each step's adapter is sent to a vLLM server", {**VLLM_LORA, "grpo.steps": 6}),
     "vllm-full": ("all weights are sent, and the output head is tied", {**VLLM, "grpo.steps": 6}),
     "vllm-sampling-parameters": (

@@ -75,17 +75,24 @@ def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards, grade: Grad
     ]
 
 
-def value_facts(trace: Trace, setting: UpdateConfig) -> dict[str, Any]:
-    """Compare the gradient of the loss with respect to the critic's values with its closed form."""
+def value_facts(trace: Trace, setting: UpdateConfig, *, dropout: bool) -> dict[str, Any]:
+    """Compare the gradient of the loss with respect to the critic's values with its closed form.
+
+    At the first update the values are those of the samples, unless dropout has moved them: then they are
+    those of the update itself.
+    """
     stage, samples = setting.stage, trace.samples
     assert isinstance(stage, PpoConfig)  # the only stage with a critic
     zeros = {sample.sample_id: torch.zeros(len(sample)) for sample in samples}
     got_N = torch.cat([(zeros | trace.value_gradient)[sample.sample_id] for sample in samples]).double()
-    value_N, returns_N, mask_N = (
+    old_N, returns_N, mask_N = (
         torch.cat([getattr(sample, name) for sample in samples])
         for name in ("value", "returns", "value_mask")
     )
-    expected_N = expected_value_gradients(value_N, returns_N, mask_N, stage.value_coef)
+    value_N = torch.cat([(zeros | trace.value)[sample.sample_id] for sample in samples]) if dropout else old_N
+    expected_N = expected_value_gradients(
+        value_N, old_N, returns_N, mask_N, stage.value_coef, stage.value_clip
+    )
     worst = int((got_N - expected_N).abs().argmax())
     owner = [(sample.sample_id, t) for sample in samples for t in range(len(sample))][worst]
     large_N = expected_N.abs() > 0.5 * expected_N.abs().max()  # large ones show a factor best

@@ -14,7 +14,15 @@ from truing.models.forward.hidden_states import MicroBatch
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
 
-STREAMS = ("logprob", "entropy", "raw_entropy", "token_gradient", "value_gradient", "probability_below")
+STREAMS = (
+    "logprob",
+    "entropy",
+    "raw_entropy",
+    "token_gradient",
+    "value",
+    "value_gradient",
+    "probability_below",
+)
 
 
 @dataclass(eq=False)
@@ -27,6 +35,7 @@ class Trace:
     entropy: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, under the sampling parameters
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)  # [T] nats, of the model's distribution
     token_gradient: dict[str, Tensor] = field(default_factory=dict)  # [T] −∂loss/∂logprob
+    value: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # [T] reward units, of the critic
     value_gradient: dict[str, Tensor] = field(default_factory=dict)  # [T] −∂loss/∂value
     loss: dict[str, float] = field(default_factory=dict)  # by loss term, weighted
     grad_norms: list[float] = field(default_factory=list)  # policy, critic; before clipping
@@ -63,6 +72,7 @@ class Trace:
                 self.probability_below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()
         if scores.value is not None and scores.value.grad is not None:
             for b, sample in enumerate(samples):
+                self.value[sample.sample_id] = scores.value[b, : len(sample)].detach().cpu()
                 self.value_gradient[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()
         for name, value in losses.items():
             self.loss[name] = self.loss.get(name, 0.0) + value.item()

@@ -74,7 +74,9 @@ class UpdateDoctor:
         (stage, step), rows = update, [*samples.samples, *samples.untrained]
         facts = self.audit_schedule.cost_fact(samples, traces)
         if traces[0].value_gradient:
-            facts["value"] = value_facts(traces[0], learner.setting)
+            lora = session.recipe.lora
+            dropout = bool(lora and lora.dropout > 0)
+            facts["value"] = value_facts(traces[0], learner.setting, dropout=dropout)
         with phase("doctor"):
             facts |= usage_facts(session, learner.setting, step, samples, traces)
             # test for missing gradients until one step of the stage reports them

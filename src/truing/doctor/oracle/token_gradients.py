@@ -84,13 +84,18 @@ def expected_entropy_gradients(step: Step) -> Tensor:
 
 
 def expected_value_gradients(
-    value_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float
+    value_N: Tensor, old_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float, clip: float | None
 ) -> Tensor:
-    """Return −∂L/∂V, L = c · mean ½ (V − R)² over a minibatch's tokens, before its first update: [N] float64.
+    """Return −∂L/∂V over the tokens of a minibatch: [N] float64, reward units ÷ tokens.
 
-    There no value has moved yet, so a clip around the old values has no effect.
+    L = c · mean ½ max((V − R)², (clip(V, V_old ± ε) − R)²), without a clip c · mean ½ (V − R)². Where the
+    clipped error is the larger one, V has no gradient (https://arxiv.org/abs/2005.12729).
     """
     error_N = torch.where(mask_N, value_N - returns_N, 0.0).double()
+    if clip is not None:
+        moved_N = torch.where(mask_N, value_N - old_N, 0.0).double()
+        clipped_N = error_N - moved_N + moved_N.clamp(-clip, clip)
+        error_N = torch.where((moved_N.abs() > clip) & (clipped_N.abs() > error_N.abs()), 0.0, error_N)
     return -coefficient * error_N / mask_N.sum().clamp(min=1)
 
 

@@ -9,7 +9,8 @@ long to show. No scalar shows its weight.
 
 How it is measured: For each value the gradient of the squared error has a closed form: returns minus value,
 times the declared weight, divided by the number of tokens. Before the first update no value has moved, so a
-clip around the old values has no effect. The rule compares the recorded gradient token by token.
+clip around the old values has no effect; dropout moves them, and then the values of the update itself count,
+with the clip. The rule compares the recorded gradient token by token.
 
 Healthy look-alikes: Right values have no gradient. Of several updates on one batch the rule compares the
 first alone. With a masked policy its values are trained all the same.

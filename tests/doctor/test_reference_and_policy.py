@@ -1,0 +1,25 @@
+"""A fault in what scores the policy and the reference is not one of the reference."""
+
+from truing.doctor.diagnosis import examine, ranked
+from truing.doctor.example_steps import changed_step
+from truing.doctor.rules import RULES
+from truing.doctor.rules.smp004 import plain
+
+
+def causes_of(**nats):
+    step = plain(**nats)
+    step = changed_step(step, ref_logprob=step.tokens["old_logprob"])
+    found, _ = examine(step, [RULES[code] for code in ("REF004", "SMP004", "SMP005")])
+    return [(each.code, each.claim.what) for each in ranked(found)]
+
+
+def test_what_scores_both_is_named_first():
+    (first, _), (second, what) = causes_of(trainer=0.9, alone=0.9, sampler=0.9, reference=0.9)
+    assert (first, second) == ("SMP005", "REF004")
+    assert "what scores both" in what
+
+
+def test_a_reference_that_is_off_alone_is():
+    ((code, what),) = causes_of(reference=0.9)
+    assert code == "REF004"
+    assert "what scores both" not in what

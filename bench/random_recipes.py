@@ -66,7 +66,7 @@ PREFIX: Mapping[str, Any] = {"episode.forced_prefix": "1", "episode.force_rate":
 OPTIONS: tuple[tuple[Mapping[str, Any], ...], ...] = (
     (
         {"lora.rank": 4},
-        {"lora.rank": 4},
+        {"lora.rank": 4, "lora.targets": ["q_proj", "down_proj"]},
         {"lora.rank": 2, "lora.alpha": 1.0},
         {"lora.rank": 4, "lora.dropout": 0.1},
     ),
@@ -108,7 +108,12 @@ OPTIONS: tuple[tuple[Mapping[str, Any], ...], ...] = (
     ({"optimizer.warmup_steps": 3}, {"optimizer.schedule": "cosine"}, {"optimizer.weight_decay": 0.1}),
     ({"optimizer.max_grad_norm": 0.01}, {"optimizer.beta1": 0.0}, {"optimizer.eps": 1e-3}),
     ({"optimizer.micro_batch_tokens": 64}, {"optimizer.micro_batch_tokens": 256}),
-    ({"engine.kind": "vllm"}, {"engine.kind": "vllm", "engine.ahead": 1, "correction.method": "truncate"}),
+    ({"episode.max_prompt_tokens": 40}, {"rft.min_reward": 0.5}),
+    (
+        {"engine.kind": "vllm"},
+        {"engine.kind": "vllm", "engine.sleep": True},
+        {"engine.kind": "vllm", "engine.ahead": 1, "correction.method": "truncate"},
+    ),
     ({"episode.lock_step": False}, {"episode.processes": True, "episode.workers": 2}),
     ({"env.partial_weight": 0.5},),
     ({"doctor.budget": 0.02},),
@@ -192,7 +197,10 @@ def draw(seed: int, dtype: str) -> Fault:
     reward = rng.choice((None, random_reward, random_reward, reward_of_turns))
     if changes.get("grpo.advantage_per") == "turn":
         reward = reward_of_turns
-    return Fault(f"random-{seed}", (), "", nullcontext, (), changes, reward, healthy=True)
+    resumed_after = rng.choice((0, 0, 0, 1, 2))
+    return Fault(
+        f"random-{seed}", (), "", nullcontext, (), changes, reward, healthy=True, resumed_after=resumed_after
+    )
 
 
 def train(seed: int, dtype: str) -> dict[str, Any] | None:
@@ -217,7 +225,9 @@ def train(seed: int, dtype: str) -> dict[str, Any] | None:
             ]
             wrong = {"findings": claims, "broken": outcome.broken, "stopped": outcome.error}
     facts = {key: value for key, value in wrong.items() if value}
-    return {"seed": seed, "seconds": time.monotonic() - begun, "wrong": facts, "changes": dict(run.changes)}
+    about = {"resumed_after": run.resumed_after, "reward": run.reward and run.reward.__name__}
+    seconds = round(time.monotonic() - begun, 1)
+    return {"seed": seed, "seconds": seconds, "wrong": facts, "changes": {**run.changes, **about}}
 
 
 def main() -> int:

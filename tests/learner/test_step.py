@@ -203,8 +203,14 @@ def test_supervised_tokens_alone_are_trained_and_the_mean_is_over_tokens(tiny):
 def test_a_non_finite_loss_stops_before_the_weights_change(tiny):
     bad = dataclasses.replace(GROUPS[1], old_logprob=torch.full((4,), -torch.inf))
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
-    with pytest.raises(NonFiniteError, match=r"policy term of the loss is .* 0/test/0, inner step 0"):
+    with pytest.raises(
+        NonFiniteError, match=r"policy term of the loss is .* 0/test/0, inner step 0"
+    ) as error:
         train_step(learner(tiny.model, GRPO), [GROUPS[0], bad, *GROUPS[2:]], (0, "test", 0))
+    tokens, first = int(bad.policy_mask.sum()), int(bad.policy_mask.nonzero()[0])
+    where = f"the first is token {first} of {bad.sample_id}"
+    assert error.value.got.startswith(f"old_logprob is -inf at {tokens} of ")
+    assert error.value.got.endswith(where)
     assert all(torch.equal(p, before[name]) for name, p in tiny.model.named_parameters())
 
 

@@ -22,17 +22,6 @@ def make_optimizer(cfg: OptimizerConfig, *parts: Mapping[str, nn.Parameter]) -> 
     )
 
 
-def check_loss(losses: Mapping[str, Tensor], update_name: str) -> None:
-    """Raise before the backward pass if a loss term is not finite."""
-    for name, value in losses.items():
-        if not torch.isfinite(value):
-            raise NonFiniteError(
-                f"the {name} term of the loss is {value.item()} at {update_name}",
-                expected="a finite number",
-                remedy="inspect the step's tokens with `truing tokens RUN`; the weights are unchanged",
-            )
-
-
 def clip_and_step(
     optimizer: torch.optim.Optimizer, max_norm: float, update_name: str, *parts: Mapping[str, nn.Parameter]
 ) -> list[float]:

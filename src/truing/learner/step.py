@@ -18,7 +18,8 @@ from truing.distributed.sharded_tensors import whole
 from truing.learner.backward_sums import check_at_optimizer, record_backward
 from truing.learner.gates import skip_step_reason, skip_update_reason
 from truing.learner.learner import Learner
-from truing.learner.optimizer import check_loss, clip_and_step
+from truing.learner.loss_check import check_loss
+from truing.learner.optimizer import clip_and_step
 from truing.learner.replayed_draws import replay_mask
 from truing.learner.scoring import with_old_logprobs, with_reference_logprobs, with_values
 from truing.learner.trace import Trace, loss_mask
@@ -139,7 +140,9 @@ def backward(
             term.name: term.weight * term.loss(batch, scores, denominator)
             for term, denominator in terms_with_denominator
         }
-    learner.ranks.together("the losses of a micro-batch", lambda: check_loss(losses, update_name))
+    learner.ranks.together(
+        "the losses of a micro-batch", lambda: check_loss(losses, update_name, batch, scores)
+    )
     with phase("backward"):
         loss = torch.stack(list(losses.values())).sum()
         (loss * 0 if micro.is_padding else loss).backward()

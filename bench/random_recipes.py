@@ -108,7 +108,7 @@ OPTIONS: tuple[tuple[Mapping[str, Any], ...], ...] = (
     ({"optimizer.warmup_steps": 3}, {"optimizer.schedule": "cosine"}, {"optimizer.weight_decay": 0.1}),
     ({"optimizer.max_grad_norm": 0.01}, {"optimizer.beta1": 0.0}, {"optimizer.eps": 1e-3}),
     ({"optimizer.micro_batch_tokens": 64}, {"optimizer.micro_batch_tokens": 256}),
-    ({"episode.max_prompt_tokens": 40}, {"rft.min_reward": 0.5}),
+    ({"episode.max_prompt_tokens": 60}, {"rft.min_reward": 0.5}),
     (
         {"engine.kind": "vllm"},
         {"engine.kind": "vllm", "engine.sleep": True},

@@ -196,6 +196,28 @@ def test_a_run_is_resumed_with_the_rewards_it_had(mini, tmp_path):
     truing.train(mini(), rewards=[length], out=tmp_path / "run", resume=True)
 
 
+def test_a_run_is_resumed_with_the_reward_code_it_had(mini, tmp_path):
+    """A mean before and after another function of the same name would be taken for a gain."""
+
+    def first():
+        def score(rollout, task):
+            return float(len(rollout.text))
+
+        return score
+
+    def second():
+        def score(rollout, task):
+            return 1.0
+
+        return score
+
+    with pytest.raises(Interrupt):
+        truing.train(mini(), rewards=[first()], out=tmp_path / "run", on_event=crash_at("grpo", 1))
+    with pytest.raises(RecordError, match="code of the reward 'score' has changed since the run started"):
+        truing.train(mini(), rewards=[second()], out=tmp_path / "run", resume=True)
+    truing.train(mini(), rewards=[first()], out=tmp_path / "run", resume=True)
+
+
 @pytest.mark.integration
 def test_a_kill_between_a_checkpoint_and_its_event_loses_no_event(mini, tmp_path, monkeypatch):
     def checkpoints(run):

@@ -38,7 +38,7 @@ from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.run_context import RunContext
 from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
 from truing.trainer.startup_notes import startup_notes
-from truing.trainer.step_record import check_same_rewards, run_facts
+from truing.trainer.step_record import check_same_reward_code, check_same_rewards, run_facts
 from truing.utils.memory import GB, bytes_free, named_memory_errors
 
 REPORTED_BYTES = GB
@@ -100,6 +100,7 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     check_prompts(session)
     if resume:
         check_same_rewards(session, RunReader(out))
+        check_same_reward_code(session, RunReader(out))
     facts = run_facts(session) | {"tokenizer": TOKENIZER}
     if resume:
         check_same_adapter(RunReader(out), facts["trainable_digest"])

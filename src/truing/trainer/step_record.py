@@ -33,6 +33,7 @@ from truing.models.digest import digest
 from truing.ops.losses import Objective
 from truing.record import RunReader, SampleRow
 from truing.rewards import Rewards
+from truing.rewards.source_digest import source_digest
 from truing.rollouts.flatten import turns_by_sample
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
@@ -79,7 +80,7 @@ def tool_names(session: Session) -> list[str]:
 
 
 def reward_definition(session: Session) -> dict[str, Any]:
-    """Return what defines the rewards: function names with weights, and a hash of the training tasks."""
+    """Return what defines the rewards: function names with weights, their code, and a hash of the tasks."""
     tasks = [
         (
             task.task_id,
@@ -91,6 +92,7 @@ def reward_definition(session: Session) -> dict[str, Any]:
     ]
     return {
         "rewards": reward_weights(session.env.rewards),
+        "code": {name: source_digest(function) for name, (function, _) in session.env.rewards.items()},
         "eval_tasks": [task.task_id for task in session.eval_tasks],
         "tasks_hash": hashlib.sha256(repr(tasks).encode()).hexdigest()[:16],
     }
@@ -104,13 +106,36 @@ def reward_weights(rewards: Rewards) -> dict[str, float]:
 def check_same_rewards(session: Session, run: RunReader) -> None:
     """Raise if a run was trained with other rewards or tasks than those of the session."""
     current, recorded = reward_definition(session), run.run_fact("judged")
-    for key in ("rewards", "tasks_hash"):
-        if current[key] != recorded[key]:
+    if current["rewards"] != recorded["rewards"]:
+        raise RecordError(
+            "the run was trained with other rewards",
+            got=current["rewards"],
+            expected=recorded["rewards"],
+            remedy="call truing.train in Python with the env= and rewards= of that run",
+        )
+    if current["tasks_hash"] != recorded["tasks_hash"]:
+        raise RecordError(
+            "the run was trained with other tasks",
+            got=f"digest {current['tasks_hash']}",
+            expected=f"digest {recorded['tasks_hash']}",
+            remedy="restore the data files as they were when the run started, or pass the env= of that run to"
+            " truing.train in Python; other tasks need a new run",
+        )
+
+
+def check_same_reward_code(session: Session, run: RunReader) -> None:
+    """Raise if the source of a reward function has changed since a run started.
+
+    Rewards before and after could not be compared. Runs of earlier versions do not record the source.
+    """
+    recorded = run.run_fact("judged").get("code", {})
+    for name, current in reward_definition(session)["code"].items():
+        if recorded.get(name) and current and recorded[name] != current:
             raise RecordError(
-                f"the run was trained with other {key.removesuffix('_hash')}",
-                got=current[key],
-                expected=recorded[key],
-                remedy="call truing.train in Python with the env= and rewards= of that run",
+                f"the code of the reward {name!r} has changed since the run started",
+                got=f"digest {current}",
+                expected=f"digest {recorded[name]}",
+                remedy="restore the function to resume, or start a new run with the new one",
             )
 
 

@@ -122,6 +122,7 @@ class _Reward:
     def __init__(self, name: str, scorer: Scorer) -> None:
         self._name, self._scorer = name, scorer
         self.__qualname__ = name  # in error messages
+        self.source_of = scorer.functions[name]
         self.prepare = scorer.prepare  # the same for all functions of the scorer, so it is called once
 
     def __call__(self, rollout: Rollout, task: Task) -> float | NotApplicable:

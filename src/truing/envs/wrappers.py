@@ -108,6 +108,18 @@ def with_rewards(env: Env, rewards: Rewards) -> Env:
     )
 
 
+def given_in_python(env: Env) -> list[str]:
+    """Return what a caller gave beside the recipe's environment: ``rewards``, ``tools``."""
+    given = []
+    while isinstance(env, _WithRewards):
+        if isinstance(env, _WithTools):
+            given.append("tools")
+        elif not isinstance(env, _WithChangedTasks):
+            given.append("rewards")
+        env = env.env
+    return sorted(given)
+
+
 def with_changed_tasks(env: Env, change: Callable[[Task], Task]) -> Env:
     """Return the environment with each task's messages changed; multi-turn environments stay multi-turn."""
     kind = _MultiTurnWithChangedTasks if isinstance(env, MultiTurnEnv) else _WithChangedTasks

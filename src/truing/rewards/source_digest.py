@@ -9,8 +9,8 @@ from typing import Any
 def source_digest(function: Any) -> str:
     """Return 16 hex digits of the source of a function, or of a callable object's class.
 
-    An object that calls a function of its user names it as ``source_of``. "" where the source cannot be known,
-    and for a function of Truing, which its version names. What the function calls is not in it.
+    An object that calls a function of its user names it as ``source_of``. What the function calls is not in
+    it. "" where the source cannot be known, and for a function of Truing, which its version names.
     """
     function = getattr(function, "source_of", function)
     while isinstance(function, functools.partial):

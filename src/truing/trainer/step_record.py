@@ -15,6 +15,7 @@ from truing.config import PolicyStage
 from truing.distributed.sharding import computing_device
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.envs.wrappers import given_in_python
 from truing.errors import RecordError
 from truing.instrumentation.audit_metrics import audit_metrics
 from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
@@ -64,6 +65,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "bos_id": session.loaded.tokenizer.bos_token_id,
         "tools": tool_names(session),
         "judged": reward_definition(session),
+        "given_in_python": ([] if "name" in session.recipe.env else ["env"]) + given_in_python(session.env),
         "versions": {library: version(library) for library in LIBRARIES},
         "machine": {
             "python": platform.python_version(),

@@ -95,8 +95,12 @@ def run_histories(run):
 def test_every_command_that_is_suggested_can_be_typed(runs):
     every = {each.test for ill in ("healthy", "ill") for each in why(run_history(runs / ill)) if each.test}
     every |= {each.test for history in run_histories(runs / "healthy") for each in why(history) if each.test}
-    assert {shlex.split(test)[1] for test in every} >= {"train", "eval", "check", "explain"}
-    for test in every:
+    commands = (test for test in every if not test.startswith("truing."))
+    assert {shlex.split(test)[1] for test in commands} >= {"train", "eval", "check", "explain"}
+    of_python = {test for test in every if test.startswith("truing.")}  # the rewards of the ill run
+    assert of_python
+    assert all("rewards=" in test for test in of_python)
+    for test in every - of_python:
         program, verb, target, *words = shlex.split(test)
         assert program == "truing"
         if verb == "train":
@@ -138,7 +142,8 @@ def test_minutes_are_those_of_the_run(runs):
 
 
 def test_a_recipe_that_names_no_tasks_is_run_again_from_python(runs):
-    history = run_history(runs / "healthy", recipe={"env": {}})
-    assert retrain_command(history, "sft.steps=9") == "truing.train again, with sft.steps=9"
+    history = replace(run_history(runs / "healthy"), given_in_python=("env", "rewards"))
+    again = "truing.train again, with the same env= and rewards=, and with sft.steps=9"
+    assert retrain_command(history, "sft.steps=9") == again
     for ask in (group_signal, lengths, environment):
         assert not any(each.test.startswith("truing check") for each in ask(history))

@@ -13,6 +13,7 @@ from truing.doctor.hypotheses.run_history import RunHistory
 from truing.doctor.hypotheses.test_cost import (
     check_minutes,
     command,
+    evaluate_command,
     evaluation_minutes,
     retrain_command,
     training_minutes,
@@ -87,7 +88,7 @@ def evaluation(history: RunHistory) -> Iterator[Hypothesis]:
         "the evaluation is too small",
         "open",
         reason + more,
-        shlex.join(["truing", "eval", str(history.run), f"eval.tasks={there}"]) if larger else "",
+        evaluate_command(history, f"eval.tasks={there}") if larger else "",
         evaluation_minutes(history, there) if larger else None,
     )
 

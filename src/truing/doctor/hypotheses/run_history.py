@@ -29,6 +29,7 @@ class RunHistory:
     evaluations: Sequence[Mapping[str, Any]]
     evaluation_seconds: float  # of one, at most; NaN without one
     diagnosis: Diagnosis
+    given_in_python: Sequence[str] = ()  # what the recipe alone does not have: env, rewards, tools
     blocked: tuple[Hypothesis, ...] = ()  # reasons why no update moved a weight
 
     @cached_property
@@ -66,6 +67,7 @@ class RunHistory:
             [event.payload for event in events if event.kind == "eval"],
             _evaluation_seconds(events),
             diagnosis,
+            reader.run_json().get("given_in_python", () if "name" in recipe.env else ("env",)),
         )
 
     def series(self, name: str) -> list[float]:

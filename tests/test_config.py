@@ -13,7 +13,7 @@ from truing.algos.policy_algorithm import objective
 from truing.config import OptimizerConfig, Recipe, dotted_keys, load_recipe, resolve, to_toml
 from truing.config.doctor import rule_codes
 from truing.config.other_trainers import SAME_MEANING
-from truing.config.overrides import nearest_key
+from truing.config.overrides import nearest_key, with_overrides
 from truing.doctor.rules import RULES
 from truing.envs import make_env
 from truing.errors import InvalidValueError, RecipeError
@@ -101,6 +101,27 @@ def test_all_weights_are_not_trained_without_the_adapter_to_start_from(toml):
     assert error.value.got == "runs/sft/adapter"
     assert "truing export RUN --to FOLDER" in str(error.value)
     assert load_recipe(toml, ["lora.adapter=runs/sft/adapter", "lora=", "lora=false"]).lora is False
+
+
+def test_all_weights_are_trained_where_the_adapter_is_left_out_in_any_order():
+    table, overrides = {"lora": {"adapter": "runs/sft/adapter"}}, ["lora=false", "lora.adapter="]
+    for order in (overrides, overrides[::-1]):
+        assert with_overrides(table, order)["lora"] is False
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["grpo.minibatches=1000"], r"grpo\.minibatches = 1000 is more than the \d+ rollouts of a step"),
+        (
+            ["grpo.objective=reinforce", "grpo.inner_epochs=2"],
+            r'\[grpo\]: objective = "reinforce" has no ratio',
+        ),
+    ],
+)
+def test_updates_that_a_step_cannot_have_are_refused(toml, overrides, says):
+    with pytest.raises(RecipeError, match=says):
+        load_recipe(toml, overrides)
 
 
 def test_an_override_without_a_value_takes_the_key_out(toml):

@@ -88,12 +88,10 @@ def test_a_preset_runs_made_small(path, tmp_path):
     changes = [*SMALL]
     for stage in recipe.stages:
         sizes = {"batch_size": 4, "steps": 2} if stage == "sft" else STAGE
-        group = 1 if stage == "ppo" else 2
-        changes += [
-            f"{stage}.{key}={value}"
-            for key, value in {**sizes, "group_size": group}.items()
-            if stage != "sft" or key in sizes
-        ]
+        if stage != "sft":
+            group = 1 if stage == "ppo" else 2
+            sizes = {**sizes, "group_size": group, "minibatches": min(recipe.stage(stage).minibatches, 4)}
+        changes += [f"{stage}.{key}={value}" for key, value in sizes.items()]
     run = truing.train(load_recipe(path, changes), out=tmp_path / "run").run
     steps = RunReader(run).steps()
     assert [row.stage for row in steps] == [stage for stage in recipe.stages for _ in range(2)]

@@ -48,6 +48,7 @@ from truing.terminal.waiting import Waiting
 from truing.trainer.events import EventCallback
 from truing.trainer.preflight import preflight_recipe, random_reward
 from truing.trainer.run import run
+from truing.trainer.startup_checks import demonstrations_result, needs_demonstrations
 from truing.trainer.step_record import check_same_rewards
 
 RecipeSource = str | Path | Mapping[str, Any] | Recipe
@@ -121,9 +122,12 @@ def check(
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
-    return check_environment(
+    report = check_environment(
         EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length)
     )
+    if needs_demonstrations(recipe) and not report.findings:
+        report["stages that need demonstrations have them"] = demonstrations_result(chat, env.tasks("train"))
+    return report
 
 
 def preflight(

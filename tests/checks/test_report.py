@@ -1,5 +1,7 @@
 """A report as a whole: clean for a correct environment, and it names what was not checked."""
 
+from dataclasses import replace
+
 import pytest
 from shop import Quiz, Shop
 
@@ -27,6 +29,17 @@ def test_single_turns_have_no_episodes_and_no_tools_to_check(report):
     assert lacking["a task opens the same world twice"] == "episodes: the environment opens none"
     for name in ("tool names are one set", "bad calls are answered", "tools are shown in full"):
         assert lacking[name] == "tools: no task has any"
+
+
+def test_rows_that_were_left_out_and_prompts_with_several_answers_are_notes(report):
+    env = Quiz()
+    env.notes = ["left out rows that cannot be used: 2"]
+    first, second, *others = env.made["train"]
+    env.made["train"] = [first, replace(second, messages=first.messages, tools=first.tools), *others]
+    assert first.answer != second.answer
+    notes = [each["note"] for each in report_json(report(env))["notes"] if each["check"] == SPLITS]
+    assert notes[0] == "left out rows that cannot be used: 2"
+    assert f"1 prompt has several answers, such as tasks {first.task_id} and {second.task_id}" in notes[1]
 
 
 def test_tasks_that_cannot_be_used_are_the_one_finding(report):

@@ -95,6 +95,7 @@ def test_a_rollout_that_was_not_prepared_is_scored_alone():
         (lambda **_: [0.0] * 3, "a list of 4"),
         (lambda **_: 1.0, "a list of 4"),
         (lambda **_: ["good"] * 4, "other than a number"),
+        (lambda **_: ["1.0"] * 4, "other than a number"),
     ],
 )
 def test_wrong_functions_are_errors(function, text):

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from truing.checks import conversation, environment, template, tools
+from truing.checks.contradictions import contradictions
 from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.text_report import report_lines
 from truing.checks.trial_episodes import TrialRun, run_trial
@@ -70,7 +71,8 @@ def check(context: EpisodeContext) -> CheckReport:
         return CheckReport(
             {SPLITS: unusable} | {name: check_result(0, (), missing="tasks: see above") for name in CHECKS}
         )
-    first = check_result(sum(map(len, splits.values())), ())
+    notes = [*context.env.notes, *(note for each in splits.values() for note in contradictions(each))]
+    first = check_result(sum(map(len, splits.values())), (), notes=notes)
     tasks = [task for each in splits.values() for task in evenly_spaced(each, TASKS_PER_SPLIT)]
     return CheckReport({SPLITS: first} | check_tasks(context, tasks))
 

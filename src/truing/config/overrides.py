@@ -16,8 +16,11 @@ from truing.utils.parse import parse_toml
 def with_overrides(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Return a copy of the table with the overrides applied in order."""
     copy = deepcopy(dict(table))
+    if "lora.adapter=" in overrides:  # also after lora=false, which refuses an adapter
+        apply_override(copy, "lora.adapter=")
     for override in overrides:
-        apply_override(copy, override)
+        if override != "lora.adapter=":
+            apply_override(copy, override)
     return copy
 
 

@@ -181,6 +181,11 @@ class Recipe(FrozenModel):
         for name in self.stages:
             stage = getattr(self, name)
             rollouts = stage.prompts_per_step * stage.group_size if isinstance(stage, PolicyStage) else 0
+            if isinstance(stage, PolicyStage) and stage.minibatches > rollouts:
+                raise ValueError(
+                    f"{name}.minibatches = {stage.minibatches} is more than the {rollouts} rollouts of a step"
+                    f" ({name}.prompts_per_step × {name}.group_size): some would be empty"
+                )
             if self.kl.target is not None and self.kl.horizon <= 0.2 * rollouts:
                 raise ValueError(
                     f"with kl.horizon = {self.kl.horizon} one step of {rollouts} rollouts could bring kl.coef"

@@ -67,15 +67,19 @@ class PolicyStage(FrozenModel):
     def _check_clip(self) -> "PolicyStage":
         """Refuse a bound that the objective does not have, and a second update where it has no ratio."""
         if self.objective in ("cispo", "reinforce") and (self.clip_low, self.clip_high) != (None, None):
-            raise ValueError(f"{self.objective} has no clip range: leave out clip_low and clip_high")
+            raise ValueError(
+                f'objective = "{self.objective}" has no clip range: leave out clip_low and clip_high'
+            )
         if self.objective != "cispo" and self.max_weight is not None:
             raise ValueError(
-                f"{self.objective} weighs no ratio: leave out max_weight, or set objective to cispo"
+                f'objective = "{self.objective}" weighs no ratio: leave out max_weight, or set objective to'
+                " cispo"
             )
         if self.objective == "reinforce" and self.inner_epochs * self.minibatches > 1:
             raise ValueError(
-                "reinforce has no ratio, so it allows one update per step: set inner_epochs and"
-                " minibatches to 1, or choose an objective that clips"
+                'objective = "reinforce" has no ratio, so it allows one update per step: set inner_epochs ='
+                f" {self.inner_epochs} and minibatches = {self.minibatches} to 1, or objective to one with a"
+                ' ratio, such as "grpo"'
             )
         return self
 

@@ -19,6 +19,11 @@ TOOL_REMEDY = (
 """The remedy where attempts fail: what ends them is an exception of a tool or of an environment."""
 
 
+def remedy_of(error: str) -> str:
+    """Return what to do about an attempt that failed; "" if its error says so itself."""
+    return "" if "remedy:" in error else TOOL_REMEDY
+
+
 def evaluate(
     name: str,
     rewards: Rewards,
@@ -37,10 +42,11 @@ def evaluate(
     by_task = {task: rollouts for task, rollouts in graded.items() if rollouts}
     failed = {g.task.task_id: g.rollouts[0].error for g in groups if not graded[g.task.task_id]}
     if len(by_task) < 2:
+        first = next(iter(failed.values()))
         raise RolloutError(
             f"the evaluation {name} has rewards for fewer than two tasks: the other attempts failed",
-            got=next(iter(failed.values())),
-            remedy=TOOL_REMEDY,
+            got=first,
+            remedy=remedy_of(first),
         )
     all_rollouts = [rollout for rollouts in by_task.values() for rollout in rollouts]
     parts: defaultdict[str, list[float]] = defaultdict(list)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from truing.algos import Algorithm, UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
-from truing.learner.evaluate import TOOL_REMEDY
+from truing.learner.evaluate import remedy_of
 from truing.learner.group_selection import collect_groups
 from truing.learner.session import Session
 from truing.rollouts.flatten import flatten, without_loss_terms, without_policy_term
@@ -105,7 +105,7 @@ def _with_reward(groups: list[RolloutGroup], minimum: int) -> list[Rollout]:
         raise RolloutError(
             "no attempt of this step has a usable reward",
             got=f"{len(errors)} failed; the first one:\n{errors[0]}",
-            remedy=f"{TOOL_REMEDY}; `truing check RECIPE` runs tools and environments without training",
+            remedy=remedy_of(errors[0]),
         )
     return usable
 

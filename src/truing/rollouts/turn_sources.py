@@ -151,11 +151,17 @@ def demonstration_turns(task: Task) -> tuple[AssistantMessage, ...]:
     """Return the turns of a task's demonstration."""
     demonstration = task.demonstration
     if demonstration is None or isinstance(demonstration, DemonstratedText):
-        raise DataError(
-            f"task {task.task_id} has no demonstration to train on",
-            remedy="remove the sft stage, or give each training task a demonstration",
-        )
+        raise no_demonstration(task)
     return (AssistantMessage(demonstration),) if isinstance(demonstration, str) else demonstration
+
+
+def no_demonstration(task: Task) -> DataError:
+    """Return the error for a task that nothing demonstrates."""
+    return DataError(
+        f"task {task.task_id} has no demonstration to train on",
+        remedy="remove the sft stage and the bootstrap, or give each training task a demonstration: of own"
+        " rows, env.completion_column names its column",
+    )
 
 
 def forced_prefix_ids(chat: Chat, text: str) -> Tensor:

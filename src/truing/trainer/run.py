@@ -36,7 +36,12 @@ from truing.trainer.interrupts import sigterm_ends_run
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
 from truing.trainer.run_context import RunContext
-from truing.trainer.startup_checks import check_demonstrations, check_turn_rewards, task_findings
+from truing.trainer.startup_checks import (
+    check_demonstrations,
+    check_turn_rewards,
+    needs_demonstrations,
+    task_findings,
+)
 from truing.trainer.startup_notes import startup_notes
 from truing.trainer.step_record import check_same_reward_code, check_same_rewards, run_facts
 from truing.utils.memory import GB, bytes_free, named_memory_errors
@@ -87,7 +92,7 @@ def _train(session: Session, out: Path, resume: bool, on_event: EventCallback) -
     recipe, env, ranks = session.recipe, session.env, session.ranks
     check_same_start(session)
     context = session.episode_context(session.sampling_params)
-    if recipe.bootstrap.steps or any(ALGORITHMS[name].source == "demonstrations" for name in recipe.stages):
+    if needs_demonstrations(recipe):
         check_demonstrations(session.chat, session.train_tasks)
     if "grpo" in recipe.stages:
         check_turn_rewards(context, session.train_tasks, recipe.stage("grpo"))

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+from truing.algos import ALGORITHMS
 from truing.algos.grpo import missing_turn_rewards
 from truing.chat import Chat
 from truing.chat.dropped_content import check_reply_written
-from truing.checks import check_tasks, evenly_spaced
+from truing.checks import CheckResult, Finding, check_tasks, evenly_spaced
+from truing.checks.result import check_result
 from truing.checks.trial_episodes import demonstration_turns, run_trial
-from truing.config import GrpoConfig
+from truing.config import GrpoConfig, PolicyStage, Recipe
 from truing.errors import DataError, ModelError
 from truing.rollouts.collect import EpisodeContext
+from truing.rollouts.turn_sources import no_demonstration
 from truing.types.rollout import DemonstratedText, Task
 
 TASKS_PER_SPLIT = 4
@@ -37,12 +40,22 @@ def check_turn_rewards(context: EpisodeContext, tasks: Sequence[Task], cfg: Grpo
             raise missing_turn_rewards(f"task {episode.task.task_id}")
 
 
+def needs_demonstrations(recipe: Recipe) -> bool:
+    """Return whether a stage trains on the demonstrations of the environment."""
+    by_policy_stage = any(isinstance(recipe.stage(name), PolicyStage) for name in recipe.stages)
+    return (recipe.bootstrap.steps > 0 and by_policy_stage) or any(
+        ALGORITHMS[name].source == "demonstrations" for name in recipe.stages
+    )
+
+
 def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
-    """Raise if the chat template drops content of a demonstrated turn.
+    """Raise if a task has no demonstration, or the chat template drops content of a demonstrated turn.
 
     Each turn is rendered after its task's prompt; no episode is run.
     """
     for task in tasks:
+        if task.demonstration is None:
+            raise no_demonstration(task)
         for reply in demonstration_turns(task):
             try:
                 check_reply_written(chat, task.messages, reply, task.tools)
@@ -53,6 +66,15 @@ def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
                     expected=error.expected,
                     remedy=error.remedy,
                 ) from error
+
+
+def demonstrations_result(chat: Chat, tasks: Sequence[Task]) -> CheckResult:
+    """Return the same as a check: what would stop a run is its finding."""
+    try:
+        check_demonstrations(chat, tasks)
+    except DataError as error:
+        return check_result(len(tasks), [Finding.from_error("training tasks", error)])
+    return check_result(len(tasks), ())
 
 
 def task_findings(context: EpisodeContext, *splits: Sequence[Task]) -> Iterator[str]:

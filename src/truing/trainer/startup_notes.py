@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
+from truing.checks.contradictions import contradictions
 from truing.config import PolicyStage, Recipe
 from truing.config.other_trainers import ENVIRONMENT_VARIABLES
 from truing.learner.prompt_limit import truncation_notes
@@ -30,6 +31,7 @@ def startup_notes(session: Session) -> Iterator[str]:
     if not session.recipe.episode.lock_step:
         yield "episode.lock_step is false: the last bits of log-probabilities may differ from run to run"
     yield from _tables_without_effect(session.recipe)
+    yield from contradictions(session.train_tasks)
     yield from _unbounded_bootstrap(session.recipe)
     if (limit := session.recipe.episode.max_prompt_tokens) is not None:
         yield from truncation_notes(session.train_tasks, "training", limit)

@@ -113,8 +113,11 @@ def _summary(results: Sequence[RuleResult], verbose: bool) -> Iterator[tuple[str
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
     findings = sum(is_finding(each) for each in results)
+    undecided = sum(each.verdict is Verdict.CANNOT_TELL for each in results)
+    cannot_tell = f" {undecided} cannot tell," if undecided else ""
     yield (
-        f"{with_count(findings, 'rule')} found something, {with_count(len(clean), 'is', 'are')} clean,"
+        f"{with_count(findings, 'rule')} found something,{cannot_tell}"
+        f" {with_count(len(clean), 'is', 'are')} clean,"
         f" {with_count(len(unchecked), 'was', 'were')} not checked",
         "bold red" if findings else "bold green",
     )

@@ -222,6 +222,12 @@ def _checked(name: str, result: Any, count: int) -> list[float | None]:
             f"reward function {name!r} returned {type(result).__name__} {result!r:.100}",
             expected=f"a list of {count}, a number or None for each completion",
         )
+    if texts := [value for value in result if isinstance(value, str | bytes)]:
+        raise RewardError(
+            f"reward function {name!r} returned something other than a number",
+            got=f"{type(texts[0]).__name__} {texts[0]!r:.100}",
+            expected="a number or None for each completion",
+        )
     try:
         scores = [None if value is None else float(value) for value in result]
     except (TypeError, ValueError) as error:

@@ -11,7 +11,7 @@ from runs import MINI
 
 import truing as package
 from truing.config import load_recipe
-from truing.doctor.hypotheses.candidates import environment, evaluation, lengths
+from truing.doctor.hypotheses.candidates import environment, evaluation, lengths, update_size
 from truing.doctor.hypotheses.explain import why
 from truing.doctor.hypotheses.group_signal import group_signal
 from truing.doctor.hypotheses.run_history import RunHistory
@@ -147,3 +147,21 @@ def test_a_recipe_that_names_no_tasks_is_run_again_from_python(runs):
     assert retrain_command(history, "sft.steps=9") == again
     for ask in (group_signal, lengths, environment):
         assert not any(each.test.startswith("truing check") for each in ask(history))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sign"),
+    [
+        ({"kl_all/k3": 3.1}, "3.1 nats per token from its reference"),
+        ({"clip/clipped_share": 0.42}, "42% of tokens are clipped"),
+    ],
+)
+def test_updates_that_moved_the_policy_far_are_not_too_small(runs, metrics, sign):
+    history = run_history(runs / "healthy", **metrics)
+    assert not history.reward_trend.learns
+    found = {each.name: each for each in update_size(history)}
+    assert found["updates are too small"].state == "ruled out"
+    assert found["updates are too large"].state == "open"
+    assert sign in found["updates are too large"].because
+    rate = history.recipe.grpo.learning_rate / 10
+    assert f"learning_rate={rate:g}" in found["updates are too large"].test

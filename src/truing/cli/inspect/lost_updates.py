@@ -11,8 +11,9 @@ from truing.utils.format import escape_lines
 def warn_of_lost_updates(*runs: Path) -> None:
     """Print a warning for each run whose steps.jsonl has lost updates."""
     from truing.record import RunReader
+    from truing.record.store import RUN
 
-    for run in runs:
+    for run in (each for each in runs if (each / RUN).is_file()):  # the command itself refuses the others
         try:
             RunReader(run).check_complete()
         except RecordError as error:

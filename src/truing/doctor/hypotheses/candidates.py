@@ -214,10 +214,9 @@ def update_size(history: RunHistory) -> Iterator[Hypothesis]:
     """Yield whether updates are too small to show, or so large that they undo each other."""
     course, rate = history.reward_trend, history.recipe.stage(history.stage).learning_rate
     steps = min(20, len(history.steps))
-    if course.fell:
-        yield _other_learning_rate(
-            history, "updates are too large", f"the reward fell {course.fell}", rate / 10, steps
-        )
+    large = f"the reward fell {course.fell}" if course.fell else _signs_of_large_updates(history)
+    if large:
+        yield _other_learning_rate(history, "updates are too large", large, rate / 10, steps)
     if excluded := _size_excluded(history):
         yield Hypothesis("updates are too small", "ruled out", excluded)
     elif course.updates < MIN_UPDATES:
@@ -236,12 +235,28 @@ def update_size(history: RunHistory) -> Iterator[Hypothesis]:
         yield _other_learning_rate(history, "updates are too small", because, 10 * rate, steps)
 
 
+FAR, CLIPPED = 0.5, 0.2
+"""Nats per token from the reference, and a share of clipped tokens, that small updates do not reach."""
+
+
+def _signs_of_large_updates(history: RunHistory) -> str:
+    """Return what shows that updates moved the policy far, though the reward does not rise; "" without."""
+    distance, clipped = history.last("kl_all/k3"), history.last("clip/clipped_share")
+    if history.reward_trend.learns:
+        return ""
+    if distance > FAR:
+        return f"the policy is {distance:.2g} nats per token from its reference"
+    return f"{clipped:.0%} of tokens are clipped" if clipped > CLIPPED else ""
+
+
 def _size_excluded(history: RunHistory) -> str:
     """Return the recorded reason why larger updates have no effect; "" without one."""
     course, entropy = history.reward_trend, history.last("entropy/sampled")
     tied = history.last("group/zero_variance_share")
     if course.learns or course.fell:
         return course.summary()
+    if large := _signs_of_large_updates(history):
+        return large
     if history.blocked:
         return f"no update moved a weight: {history.blocked[0].name}"
     if tied >= 0.95:

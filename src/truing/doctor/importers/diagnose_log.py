@@ -8,6 +8,7 @@ from typing import Any
 from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.importers.detect import read_log
 from truing.doctor.importers.steps import ImportedRun, import_run, suggestion_text
+from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
 from truing.utils.format import with_count
 
@@ -24,7 +25,7 @@ class LogDiagnosis:
 
     diagnosis: Diagnosis
     imported: ImportedRun
-    exact_not_checked: int  # exact rules without an input in every step
+    exact_not_checked: int  # of the rules that were not checked
 
     def lines(self, verbose: bool = False) -> Iterator[tuple[str, str]]:
         """Yield lines with styles, for below a diagnosis; ``verbose`` names every column."""
@@ -100,9 +101,6 @@ def diagnose_log(
             remedy=suggestion_text(imported.suggestions)
             or "rename columns to the names of the same quantities in docs/metrics.md",
         )
-    blind = [
-        rule
-        for rule in diagnosis.rules
-        if rule.kind in EXACT_KINDS and all(step.missing(rule.needs) for step in imported.steps)
-    ]
+    unchecked = {each.code for each in diagnosis.results() if each.verdict is Verdict.NOT_CHECKED}
+    blind = [rule for rule in diagnosis.rules if rule.kind in EXACT_KINDS and rule.code in unchecked]
     return LogDiagnosis(diagnosis, imported, len(blind))

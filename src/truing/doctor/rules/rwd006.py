@@ -74,9 +74,19 @@ def judge(measured: Measured) -> Iterator[Claim]:
             f"every reward of the last {STEPS} updates is {measured.means[-1]:.4g}: the tasks are too hard or"
             " too easy, or the grader is broken",
             got=guess,
-            expected="rewards that differ within a group",
-            remedy="`truing check RECIPE` grades the demonstrations: they must earn more than this",
+            expected="rewards that differ",
+            remedy=_remedy(measured.means[-1]),
         )
+
+
+def _remedy(reward: float) -> str:
+    """Return how to tell a grader that is broken from tasks that are too hard or too easy."""
+    if reward >= 1:
+        return (
+            "`truing check RECIPE` grades empty and exchanged answers, which must earn less than this; then"
+            " choose harder tasks"
+        )
+    return "`truing check RECIPE` grades the demonstrations: they must earn more than this"
 
 
 def _alike(reward: float, spreads: tuple[float, float]) -> Step:

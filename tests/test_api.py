@@ -183,6 +183,13 @@ def test_without_out_each_run_has_a_new_directory_under_runs(mini, tmp_path, mon
     assert all(run.parent.name == "runs" and run.name.startswith("mini-") for run in runs)
 
 
+def test_a_run_that_is_not_there_is_not_called_a_recipe(tmp_path):
+    with pytest.raises(RecordError, match="there is no run and no recipe"):
+        truing.evaluate(tmp_path / "runs" / "nope")
+    with pytest.raises(RecipeError, match="the recipe cannot be read"):
+        truing.evaluate(tmp_path / "nope.toml")
+
+
 def test_to_resume_is_to_say_which_run(mini):
     with pytest.raises(RecordError, match="needs a run directory"):
         truing.train(mini(), resume=True)

@@ -17,7 +17,7 @@ from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
 from truing.checks.rewards import check_rewards
-from truing.config import Recipe, load_recipe, resolve
+from truing.config import Recipe, is_builtin_recipe, load_recipe, resolve
 from truing.config.run_trust import require_trust
 from truing.distributed.ranks import this_process
 from truing.doctor.bisect import Trial
@@ -207,6 +207,11 @@ def evaluate(
     if checkpoint is not None and not is_run:
         raise RecordError(
             "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
+        )
+    if not target.exists() and target.suffix != ".toml" and not is_builtin_recipe(target):
+        raise RecordError(
+            f"there is no run and no recipe {target}",
+            expected="a run directory, a recipe's file, or the name of a built-in recipe",
         )
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
     if not recipe.eval.tasks:

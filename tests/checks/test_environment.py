@@ -141,7 +141,7 @@ def test_an_environment_that_changes_is_found(report, differs):
             "answers": Drifting([price], count=count),
         }[differs]
 
-    findings = report(Shop(open_episode=open_episode))["a task opens the same world twice"].findings
+    findings = report(Shop(open_episode=open_episode))["a task opens the same episode twice"].findings
     assert findings
     assert all(each.what.endswith(differs) for each in findings)
     assert all(len(each.got) < 80 for each in findings)  # what differs, not all messages

@@ -26,7 +26,7 @@ def test_every_check_counts_its_items_or_names_what_is_missing(report):
 
 def test_single_turns_have_no_episodes_and_no_tools_to_check(report):
     lacking = {each["check"]: each["missing"] for each in report_json(report(Quiz()))["not_checked"]}
-    assert lacking["a task opens the same world twice"] == "episodes: the environment opens none"
+    assert lacking["a task opens the same episode twice"] == "episodes: the environment has single turns only"
     for name in ("tool names are one set", "bad calls are answered", "tools are shown in full"):
         assert lacking[name] == "tools: no task has any"
 

@@ -133,7 +133,7 @@ def grading_agrees(trial: TrialRun) -> CheckResult:
 def environments_agree(trial: TrialRun) -> CheckResult:
     """Check that a task opens equal episodes: the same turns get the same replies and the same outcome."""
     if not isinstance(trial.context.env, MultiTurnEnv):
-        return check_result(0, (), missing="episodes: the environment opens none")
+        return check_result(0, (), missing="episodes: the environment has single turns only")
     opened_twice = [episode for episode in trial.episodes if episode.rollouts and not _failed(episode)]
     findings = []
     for episode in opened_twice:

@@ -26,7 +26,7 @@ CHECKS: Mapping[str, Callable[[TrialRun], CheckResult]] = {
     "saying nothing does not score full": environment.empty_scores_less,
     "shuffled answers do not score full": environment.shuffled_score_less,
     "grading twice agrees": environment.grading_agrees,
-    "a task opens the same world twice": environment.environments_agree,
+    "a task opens the same episode twice": environment.environments_agree,
     "prompts fit the context": environment.prompts_fit,
     "demonstrations fit": environment.demonstrations_fit,
     "tool names are one set": tools.names_agree,

@@ -17,7 +17,7 @@ UNKNOWN_NAME = "truing_probe"
 """A name of no tool and no parameter."""
 
 NO_TOOLS = "tools: no task has any"
-NO_EPISODES = "episodes: the environment opens none"
+NO_EPISODES = "episodes: the environment has single turns only"
 
 
 def names_agree(trial: TrialRun) -> CheckResult:

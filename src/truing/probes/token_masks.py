@@ -114,9 +114,9 @@ def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     trainer.train(UPDATES)
     return [
         *(_discount(folder, algo) if algo in ("ppo", "reinforce") else ()),
-        exactly("gradient within what the world says", float(within)),
+        exactly("gradient within what the environment says", float(within)),
         exactly("trained tokens that were not sampled", outside),
-        at_least("tokens e that the world inserted", int((inserted != Origin.SAMPLED).sum()), 1),
+        at_least("tokens e that the environment inserted", int((inserted != Origin.SAMPLED).sum()), 1),
         at_least("gradient after it", float(after), 1e-6),
         at_most("call rate before", before, 0.2),
         at_least("call rate after", _calls(trainer), MIN_PROBABILITY),

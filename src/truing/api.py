@@ -16,6 +16,7 @@ from truing.analysis.train_result import TrainResult
 from truing.chat import make_chat
 from truing.checks import CheckReport
 from truing.checks import check as check_environment
+from truing.checks.report import SPLITS
 from truing.checks.rewards import check_rewards
 from truing.config import Recipe, is_builtin_recipe, load_recipe, resolve
 from truing.config.run_trust import require_trust
@@ -47,9 +48,9 @@ from truing.terminal.run_result import print_result
 from truing.terminal.waiting import Waiting
 from truing.trainer.events import EventCallback
 from truing.trainer.preflight import preflight_recipe, random_reward
+from truing.trainer.reward_definition import check_same_rewards
 from truing.trainer.run import run
 from truing.trainer.startup_checks import demonstrations_result, needs_demonstrations
-from truing.trainer.step_record import check_same_rewards
 
 RecipeSource = str | Path | Mapping[str, Any] | Recipe
 
@@ -125,7 +126,7 @@ def check(
     report = check_environment(
         EpisodeContext(chat, env, sampling_params, recipe.episode, loaded.context_length)
     )
-    if needs_demonstrations(recipe) and not report.findings:
+    if needs_demonstrations(recipe) and not report[SPLITS].findings:
         report["stages that need demonstrations have them"] = demonstrations_result(chat, env.tasks("train"))
     return report
 

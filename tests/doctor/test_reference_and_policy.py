@@ -16,10 +16,10 @@ def causes_of(**nats):
 def test_what_scores_both_is_named_first():
     (first, _), (second, what) = causes_of(trainer=0.9, alone=0.9, sampler=0.9, reference=0.9)
     assert (first, second) == ("SMP005", "REF004")
-    assert "what scores both" in what
+    assert "the code that scores both" in what
 
 
 def test_a_reference_that_is_off_alone_is():
     ((code, what),) = causes_of(reference=0.9)
     assert code == "REF004"
-    assert "what scores both" not in what
+    assert "the code that scores both" not in what

@@ -112,10 +112,8 @@ def _explain(error: ValidationError) -> RecipeError:
             f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line"
         )
     if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
-        table = f"[{key}]: " if key else ""
-        return RecipeError(
-            table + _expected_text(problem)
-        )  # the message names keys that contradict each other
+        # keys that contradict each other: the message names them
+        return RecipeError((f"[{key}]: " if key else "") + _expected_text(problem))
     rows = key == "env" and isinstance(problem["input"], list | tuple)
     return RecipeError(
         f"recipe key {key!r} has an invalid value",

@@ -25,7 +25,7 @@ def require_trust(recipe: Recipe, run: Path, trust: bool) -> None:
     if trust or not (actions := list(outside_actions(recipe))):
         return
     raise RecordError(
-        f"the recipe in {run} uses more than Truing",
+        f"the recipe in {run} imports, starts or contacts something that is not part of Truing",
         got="; ".join(actions),
         expected="a recipe that starts and imports nothing, unless you trust the run",
         remedy="if this run is yours or you trust it, repeat the command with --trust (trust=True in Python)",

@@ -10,7 +10,7 @@ from truing.types.batch import Batch, Scores
 from truing.utils.format import with_count
 
 INPUTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "policy": ("policy_mask", ("advantage", "old_logprob", "logprob")),
+    "policy": ("policy_mask", ("advantage", "old_logprob", "sampler_logprob", "logprob")),
     "kl": ("kl_mask", ("ref_logprob", "old_logprob", "logprob")),
     "entropy": ("policy_mask", ("entropy",)),
     "value": ("value_mask", ("returns", "value")),
@@ -41,11 +41,11 @@ def check_loss(losses: Mapping[str, Tensor], update_name: str, batch: Batch, sco
 def _not_finite(term: str, batch: Batch, scores: Scores) -> Iterator[str]:
     """Yield the streams of a term that are not finite at some of its tokens, with the first of these."""
     mask_name, streams = INPUTS[term]
-    mask_BT = getattr(batch, mask_name)
+    mask_BT = getattr(batch, mask_name).cpu()
     of_batch = {name: getattr(batch, name) for name in streams if hasattr(batch, name)}
     of_scores = {f"new {name}": getattr(scores, name) for name in streams if hasattr(scores, name)}
     for name, stream_BT in (of_batch | of_scores).items():
-        if stream_BT is None or not (wrong_BT := mask_BT & ~torch.isfinite(stream_BT)).any():
+        if stream_BT is None or not (wrong_BT := mask_BT & ~torch.isfinite(stream_BT.cpu())).any():
             continue
         b, t = wrong_BT.nonzero()[0].tolist()
         yield (

@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from truing.analysis.estimate import pass_at_json, pass_at_text
+from truing.analysis.evaluate_command import evaluate_command
 from truing.analysis.train_result import TrainResult
-from truing.config import resolve
-from truing.config.run_trust import outside_actions
 from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.record import RunReader
 from truing.utils.format import escape_lines, with_count
@@ -40,15 +39,6 @@ def result_json(result: TrainResult) -> str:
             "pass_at": {name: pass_at_json(each.pass_at()) for name, each in result.evaluations.items()},
         }
     ).decode()
-
-
-def evaluate_command(run: Path, command: str) -> str:
-    """Return what evaluates a run: a command, or a call in Python for what the recipe does not have."""
-    reader = RunReader(run)
-    if given := reader.run_json().get("given_in_python"):
-        return f'truing.evaluate("{run}", {", ".join(f"{name}=…" for name in given)}) in Python'
-    trust = " --trust" if any(outside_actions(resolve(reader.run_fact("recipe")))) else ""
-    return f"{command} eval {run}{trust}"
 
 
 def doctor_line(run: Path, command: str) -> tuple[str, str]:
@@ -97,5 +87,5 @@ def print_result(console: Console, result: TrainResult) -> None:
     console.print("board:     ", f"{command} board {result.run}", markup=False, soft_wrap=True)
     console.print("tokens:    ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
     console.print("scorecard: ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)
-    console.print("evaluate:  ", evaluate_command(result.run, command), markup=False, soft_wrap=True)
+    console.print("evaluate:  ", evaluate_command(result.run, program=command), markup=False, soft_wrap=True)
     console.print("export:    ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True)

@@ -16,7 +16,8 @@ from truing.instrumentation.update_facts import rotating_slice
 from truing.learner.session import Session
 from truing.models.digest import quick_sum
 from truing.models.lora import trainable_parameters
-from truing.trainer.step_record import LIBRARIES, reward_definition
+from truing.trainer.reward_definition import reward_definition
+from truing.trainer.step_record import LIBRARIES
 
 PROMPTS = 16
 """Prompts that are compared as ids: they show another tokenizer or chat template."""

@@ -35,6 +35,7 @@ from truing.trainer.events import EventCallback, EventLog
 from truing.trainer.interrupts import sigterm_ends_run
 from truing.trainer.loop import Loop
 from truing.trainer.rank_consistency import check_same_program, check_same_start
+from truing.trainer.reward_definition import check_same_reward_code, check_same_rewards
 from truing.trainer.run_context import RunContext
 from truing.trainer.startup_checks import (
     check_demonstrations,
@@ -43,7 +44,7 @@ from truing.trainer.startup_checks import (
     task_findings,
 )
 from truing.trainer.startup_notes import startup_notes
-from truing.trainer.step_record import check_same_reward_code, check_same_rewards, run_facts
+from truing.trainer.step_record import run_facts
 from truing.utils.memory import GB, bytes_free, named_memory_errors
 
 REPORTED_BYTES = GB

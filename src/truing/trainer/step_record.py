@@ -1,6 +1,5 @@
 """The record of a step: a row per sample, metrics, facts and the loss label; and the facts in run.json."""
 
-import hashlib
 import platform
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,6 @@ from truing.distributed.sharding import computing_device
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.envs.wrappers import given_in_python
-from truing.errors import RecordError
 from truing.instrumentation.audit_metrics import audit_metrics
 from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
 from truing.learner.gates import gate_metrics
@@ -32,10 +30,9 @@ from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
 from truing.ops.losses import Objective
-from truing.record import RunReader, SampleRow
-from truing.rewards import Rewards
-from truing.rewards.source_digest import source_digest
+from truing.record import SampleRow
 from truing.rollouts.flatten import turns_by_sample
+from truing.trainer.reward_definition import reward_definition
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
 from truing.types.status import FinishReason
@@ -79,66 +76,6 @@ def run_facts(session: Session) -> dict[str, Any]:
 def tool_names(session: Session) -> list[str]:
     """Return the names of the tools of all training tasks."""
     return sorted({tool.name for task in session.train_tasks for tool in task.tools})
-
-
-def reward_definition(session: Session) -> dict[str, Any]:
-    """Return what defines the rewards: function names with weights, their code, and a hash of the tasks."""
-    tasks = [
-        (
-            task.task_id,
-            [dict(m) for m in task.messages],
-            task.answer,
-            *([dict(task.info)] if task.info else []),
-        )
-        for task in session.train_tasks
-    ]
-    return {
-        "rewards": reward_weights(session.env.rewards),
-        "code": {name: source_digest(function) for name, (function, _) in session.env.rewards.items()},
-        "eval_tasks": [task.task_id for task in session.eval_tasks],
-        "tasks_hash": hashlib.sha256(repr(tasks).encode()).hexdigest()[:16],
-    }
-
-
-def reward_weights(rewards: Rewards) -> dict[str, float]:
-    """Return the weight of each reward function, by name."""
-    return {name: weight for name, (_, weight) in rewards.items()}
-
-
-def check_same_rewards(session: Session, run: RunReader) -> None:
-    """Raise if a run was trained with other rewards or tasks than those of the session."""
-    current, recorded = reward_definition(session), run.run_fact("judged")
-    if current["rewards"] != recorded["rewards"]:
-        raise RecordError(
-            "the run was trained with other rewards",
-            got=current["rewards"],
-            expected=recorded["rewards"],
-            remedy="call truing.train in Python with the env= and rewards= of that run",
-        )
-    if current["tasks_hash"] != recorded["tasks_hash"]:
-        raise RecordError(
-            "the run was trained with other tasks",
-            got=f"digest {current['tasks_hash']}",
-            expected=f"digest {recorded['tasks_hash']}",
-            remedy="restore the data files as they were when the run started, or pass the env= of that run to"
-            " truing.train in Python; other tasks need a new run",
-        )
-
-
-def check_same_reward_code(session: Session, run: RunReader) -> None:
-    """Raise if the source of a reward function has changed since a run started.
-
-    Rewards before and after could not be compared. Runs of earlier versions do not record the source.
-    """
-    recorded = run.run_fact("judged").get("code", {})
-    for name, current in reward_definition(session)["code"].items():
-        if recorded.get(name) and current and recorded[name] != current:
-            raise RecordError(
-                f"the code of the reward {name!r} has changed since the run started",
-                got=f"digest {current}",
-                expected=f"digest {recorded[name]}",
-                remedy="restore the function to resume, or start a new run with the new one",
-            )
 
 
 def step_record(

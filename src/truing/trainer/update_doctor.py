@@ -24,7 +24,8 @@ from truing.learner.step_samples import StepSamples
 from truing.learner.trace import Trace
 from truing.record import RunReader, SampleRow
 from truing.trainer.events import EventLog, logs_boundary
-from truing.trainer.step_record import reward_weights, tool_names
+from truing.trainer.reward_definition import reward_weights
+from truing.trainer.step_record import tool_names
 from truing.types.batch import StepRecord
 from truing.utils.phase_clock import phase
 

@@ -83,6 +83,17 @@ def test_a_report_counts_one_as_one():
     assert "suppressed REF003 (1 update): by hand" in [text for text, _ in report_lines(one, "RUN")]
 
 
+def test_what_a_rule_cannot_tell_is_counted():
+    open_ = Diagnosis(
+        select_rules(["REF003"]),
+        findings={"REF003": [finding(Verdict.CANNOT_TELL, 3)]},
+        steps_checked={"REF003": 1},
+    )
+    assert "0 rules found something, 1 cannot tell, 0 are clean, 0 were not checked" in [
+        text for text, _ in report_lines(open_, "RUN")
+    ]
+
+
 def test_while_a_run_goes_on_a_rule_is_reported_again_only_where_its_verdict_is_another(monkeypatch):
     live = LiveDoctor.__new__(LiveDoctor)
     live.reported, live.history, live.sampling_params, live.bos_id, live.tools, live.rewards = (

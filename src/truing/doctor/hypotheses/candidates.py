@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import scipy
 
 from truing.analysis.estimate import read_estimate
+from truing.analysis.evaluate_command import evaluate_command
 from truing.doctor.hypotheses.hypothesis import Hypothesis, HypothesisState
 from truing.doctor.hypotheses.reward_trend import MIN_UPDATES
 from truing.doctor.hypotheses.run_history import RunHistory
 from truing.doctor.hypotheses.test_cost import (
     check_minutes,
     command,
-    evaluate_command,
     evaluation_minutes,
     retrain_command,
     training_minutes,
@@ -88,7 +88,7 @@ def evaluation(history: RunHistory) -> Iterator[Hypothesis]:
         "the evaluation is too small",
         "open",
         reason + more,
-        evaluate_command(history, f"eval.tasks={there}") if larger else "",
+        evaluate_command(history.run, f"eval.tasks={there}") if larger else "",
         evaluation_minutes(history, there) if larger else None,
     )
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from truing.analysis.evaluate_command import recorded_from_python
 from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.hypothesis import Hypothesis
@@ -67,7 +68,7 @@ class RunHistory:
             [event.payload for event in events if event.kind == "eval"],
             _evaluation_seconds(events),
             diagnosis,
-            reader.run_json().get("given_in_python", () if "name" in recipe.env else ("env",)),
+            recorded_from_python(reader, recipe),
         )
 
     def series(self, name: str) -> list[float]:

@@ -4,7 +4,6 @@ import math
 import shlex
 from collections.abc import Mapping
 
-from truing.config.run_trust import outside_actions
 from truing.doctor.hypotheses.run_history import RunHistory
 
 PREFLIGHT = 2
@@ -23,15 +22,6 @@ def retrain_command(history: RunHistory, *changes: str) -> str:
     same = " and ".join(f"{name}=" for name in history.given_in_python)
     again = f"truing.train again, with the same {same}, and with {' and '.join(changes)}"
     return command(history, "train", *changes) or again
-
-
-def evaluate_command(history: RunHistory, change: str) -> str:
-    """Return the command that evaluates the run with a change; a call for runs from Python."""
-    if history.given_in_python:
-        same = "".join(f", {name}=…" for name in history.given_in_python)
-        return f'truing.evaluate("{history.run}", overrides=["{change}"]{same})'
-    trust = ["--trust"] if any(outside_actions(history.recipe)) else []
-    return shlex.join(["truing", "eval", str(history.run), change, *trust])
 
 
 def training_minutes(history: RunHistory, changed: Mapping[str, int] = {}) -> float | None:

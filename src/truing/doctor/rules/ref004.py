@@ -9,7 +9,7 @@ draws the policy to the model's output for an unrelated text.
 How it is measured: The check scores some rows with the reference once more, one by one, without padding,
 with the sampling parameters step by step, and compares them with the numbers in the update. The normal
 difference is the trainer from itself on the same tokens, in another shape. If the policy's numbers differ
-from its plain forward as well, the cause is what scores both, and SMP005 comes first.
+from its plain forward as well, the code that scores both is wrong, and SMP005 comes first.
 
 Healthy look-alikes: A reference far from the policy: the rule compares the reference with itself. Rounding,
 which is 1e-5 in float32 on a CPU; on a GPU a difference is only suspect.
@@ -40,11 +40,11 @@ def judge(difference: ForwardDifference) -> Iterator[Claim]:
     """Claim numbers that differ from a plain forward."""
     if difference.differs("reference"):
         far = difference.largest["reference"]
-        alike = difference.differs("trainer")  # the policy too, so that what scores both is wrong
+        alike = difference.differs("trainer")  # the policy too, so the code that scores both is wrong
         yield Claim(
             Verdict.PROVEN if difference.is_certain("reference") else Verdict.SUSPECT,
             f"the update's reference numbers are up to {far:.3g} nats from a plain forward of the reference"
-            + ("; the policy's are off as well: what scores both" if alike else ""),
+            + ("; so are the policy's: the code that scores both is wrong" if alike else ""),
             got=f"{far:.3g} over {with_count(difference.tokens, 'token')}",
             expected=difference.expected_text("reference"),
             row=difference.row,

@@ -1,0 +1,13 @@
+"""RWD006: what to do depends on whether every reward is the largest."""
+
+import pytest
+
+from truing.doctor.rules.rwd006 import RULE, Measured
+
+
+@pytest.mark.parametrize(
+    ("reward", "remedy"), [(0.0, "grades the demonstrations"), (1.0, "choose harder tasks")]
+)
+def test_nothing_can_earn_more_than_the_largest_reward(reward, remedy):
+    (claim,) = RULE.judge(Measured((reward,) * 3, (0.0,) * 3, several=True))
+    assert remedy in claim.remedy

@@ -376,7 +376,7 @@ def test_threads_are_left_alone_on_cuda(on_cuda, recipe, monkeypatch):
 
 def test_no_note_of_threads_on_cuda(on_cuda, recipe, monkeypatch):
     monkeypatch.setattr(startup_notes.torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(startup_notes.os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(startup_notes, "usable_cores", lambda: 8)
     session = SimpleNamespace(recipe=recipe(), ranks=SimpleNamespace(size=1), policy=on_cuda)
     session.recipe = session.recipe.model_copy(
         update={"model": session.recipe.model.model_copy(update={"threads": None})}

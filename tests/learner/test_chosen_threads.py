@@ -1,4 +1,9 @@
-"""The threads of a run: the recipe's, those of the run it continues, or chosen by size and speed."""
+"""The threads of a run: the recipe's, those of the run it continues, or chosen by size."""
+
+import os
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +14,7 @@ from truing.config import resolve
 from truing.learner import threads
 from truing.learner.threads import chosen_threads, set_threads
 from truing.record import RunReader
+from truing.utils.cores import usable_cores
 
 
 class Model(nn.Module):
@@ -33,22 +39,31 @@ def two_threads():
 
 
 @pytest.mark.parametrize(
-    ("count", "seconds", "expected"),
-    [
-        (1e6, {1: 9.0, 2: 1.0}, 1),
-        (1e8, {1: 2.0, 2: 1.1}, 2),
-        (1e8, {1: 1.0, 2: 0.9}, 1),
-        (1e8, {1: 1.0, 2: 9.0}, 1),
-    ],
+    ("count", "own", "cores", "expected"),
+    [(1e6, 4, 4, 1), (1e8, 4, 4, 4), (1e8, 4, 2, 2), (1e8, 1, 8, 1), (1e8, 4, 1, 1)],
 )
-def test_more_threads_are_used_where_they_are_faster(monkeypatch, count, seconds, expected):
-    monkeypatch.setattr(threads, "_seconds", seconds.__getitem__)
+def test_a_larger_model_takes_torchs_threads_on_usable_cores(monkeypatch, count, own, cores, expected):
+    monkeypatch.setattr(threads, "TORCH_THREADS", own)
+    monkeypatch.setattr(threads, "usable_cores", lambda: cores)
+    torch.set_num_threads(1)  # as an earlier run in this process may leave it
     assert chosen_threads(Model(count)) == expected
-    assert torch.get_num_threads() == 2
 
 
-def test_the_products_are_measured():
-    assert 0 < threads._seconds(1) < 5
+@pytest.mark.integration
+def test_ten_starts_beside_each_other_choose_one_number():
+    script = """
+import torch
+from truing.learner.threads import chosen_threads
+model = torch.nn.Module()
+model.weight = torch.nn.Parameter(torch.zeros(1).expand(10**8), requires_grad=False)
+print(chosen_threads(model))
+"""
+    variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    start = partial(subprocess.Popen, stdout=subprocess.PIPE, text=True, env=variables)
+    starts = [start([sys.executable, "-c", script]) for _ in range(10)]  # they keep each other's cores busy
+    chosen = [process.communicate()[0].strip() for process in starts]
+    assert len(set(chosen)) == 1
+    assert 1 <= int(chosen[0]) <= usable_cores()
 
 
 def test_the_recipe_wins_then_the_run_that_is_continued(mini):

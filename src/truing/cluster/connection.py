@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from truing.errors import RecipeError
+from truing.utils.cores import usable_cores
 from truing.utils.process_state import signal_handlers_kept
 
 LOCAL, AUTO = "local", "auto"
@@ -38,7 +39,7 @@ def connected(address: str) -> Iterator[None]:
         ) from error
     if address != LOCAL:
         _check_answers(address)
-    own = {"num_cpus": os.cpu_count(), "include_dashboard": False, "object_store_memory": STORE_BYTES}
+    own = {"num_cpus": usable_cores(), "include_dashboard": False, "object_store_memory": STORE_BYTES}
     with signal_handlers_kept():  # Ray sets its own and leaves it
         try:
             ray.init(

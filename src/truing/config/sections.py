@@ -45,7 +45,7 @@ class ModelConfig(FrozenModel):
     quantization: Literal["nf4"] | None = None
     """Hold the linear layers of a frozen base in 4 bits, as QLoRA does; they compute in `dtype`."""
     threads: PositiveInt | None = None
-    """CPU threads; if not given, one, or torch's default for a larger model on an idle machine."""
+    """CPU threads; if not given, 1 below 20 million parameters, else torch's default on the usable cores."""
     cuda_graphs: bool = False
     """Record the sampler's steps as CUDA graphs: less Python overhead; rows share their prompt's cache."""
 

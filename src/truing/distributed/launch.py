@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from truing.distributed.ending import Ending, RankEnd, ending_of
+from truing.utils.cores import usable_cores
 from truing.utils.end_with_parent import child_variables
 from truing.utils.process_state import environment_kept, signal_handlers_kept
 
@@ -36,7 +37,7 @@ def launch(arguments: Sequence[str], ranks: int, log_dir: Path) -> Ending:
         logs_specs=DefaultLogsSpecs(log_dir=str(log_dir), redirects=dict.fromkeys(range(1, ranks), Std.ALL)),
     )
     with signal_handlers_kept(), environment_kept():  # torch sets its own and leaves them
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // ranks)))
         os.environ.update(child_variables())  # which the launcher passes on
         try:
             elastic_launch(config, sys.executable)(*arguments)

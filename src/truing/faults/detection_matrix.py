@@ -1,6 +1,5 @@
 """The detection matrix: every planted fault and every healthy run, with the findings of rules."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -19,6 +18,7 @@ from truing.faults.healthy_runs import healthy_runs
 from truing.faults.planted import FAULTS
 from truing.faults.run_fault import FaultOutcome, lengthened, run_fault, run_in_ranks
 from truing.faults.unplanted_runs import unplanted_runs
+from truing.utils.cores import usable_cores
 from truing.utils.end_with_parent import end_with_parent
 
 MAX_PROCESSES = 16
@@ -81,7 +81,7 @@ def run_all(
     """
     in_ranks = [name for name in names if runs()[name].ranks > 1]
     alone = [name for name in names if name not in in_ranks]
-    processes = min(os.cpu_count() or 1, MAX_PROCESSES)
+    processes = min(usable_cores(), MAX_PROCESSES)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_process) as pool:
         yield from pool.map(partial(_outcome, keep=keep, steps=steps, changes=changes), alone)
     if in_ranks:

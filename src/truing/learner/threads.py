@@ -1,22 +1,17 @@
-"""The CPU threads of a session: as the recipe says, as in the run that it continues, or chosen."""
-
-import time
-from statistics import median
+"""The CPU threads of a session: the recipe's, those of the run it continues, or by the size of the model."""
 
 import torch
 from torch import nn
 
 from truing.config import Recipe
 from truing.models.forward.score import causal_model
+from truing.utils.cores import usable_cores
 
 SMALL = 20e6
-"""Parameters below which a model is always computed by one thread: a second one only waits."""
+"""Parameters below which a model is computed by one thread: a second one only waits."""
 
-GAIN = 0.8
-"""More threads are used if they take at most this share of the seconds of one."""
-
-ROWS, WIDTH, PRODUCTS, REPEATS = 8, 1024, 16, 5
-"""The products to measure: those of a decode step are as small, and a busy machine delays each of them."""
+TORCH_THREADS = torch.get_num_threads()
+"""Torch's own number, before a run sets another: ``OMP_NUM_THREADS``, or one for each physical core."""
 
 
 def set_threads(recipe: Recipe, policy: nn.Module, recorded: int | None, ranks: int) -> None:
@@ -37,24 +32,10 @@ def set_threads(recipe: Recipe, policy: nn.Module, recorded: int | None, ranks: 
 
 
 def chosen_threads(policy: nn.Module) -> int:
-    """Return torch's own number of threads, or 1 for a small model or where more are not faster now."""
-    own = torch.get_num_threads()
-    if own == 1 or sum(weight.numel() for weight in policy.parameters()) < SMALL:
+    """Return 1 for a small model, and for a larger one torch's own number, at most one per usable core.
+
+    Nothing is measured: a busy moment would give another number, and other bits.
+    """
+    if sum(weight.numel() for weight in policy.parameters()) < SMALL:
         return 1
-    try:
-        return own if _seconds(own) < GAIN * _seconds(1) else 1
-    finally:
-        torch.set_num_threads(own)
-
-
-def _seconds(threads: int) -> float:
-    """Return the seconds of some products on this many threads: the median of several measurements."""
-    torch.set_num_threads(threads)
-    left, right = torch.ones(ROWS, WIDTH), torch.ones(WIDTH, WIDTH)
-    measured = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        for _ in range(PRODUCTS):
-            torch.mm(left, right)
-        measured.append(time.perf_counter() - start)
-    return median(measured)
+    return min(TORCH_THREADS, usable_cores())

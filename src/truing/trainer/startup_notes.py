@@ -15,6 +15,7 @@ from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.route_support import is_moe, why_no_replay
 from truing.models.forward.score import causal_model
 from truing.models.saved_adapter import has_base
+from truing.utils.cores import usable_cores
 from truing.utils.format import with_count
 
 OF_POLICY_LOSS = ("kl", "reference", "entropy", "bootstrap", "gates", "correction")
@@ -43,12 +44,12 @@ def startup_notes(session: Session) -> Iterator[str]:
 
 def _chosen_threads(session: Session) -> Iterator[str]:
     """Yield the number of threads that was chosen for a model that could use more."""
-    threads, cores = torch.get_num_threads(), os.cpu_count() or 1
+    threads, cores = torch.get_num_threads(), usable_cores()
     chosen = session.recipe.model.threads is None and session.ranks.size == 1
     if chosen and causal_model(session.policy).device.type == "cpu" and threads < cores:
         yield (
-            f"{with_count(threads, 'CPU thread')} on {cores} cores: for a small model, or on a busy machine,"
-            " more are slower; model.threads sets the number"
+            f"{with_count(threads, 'CPU thread')} on {cores} cores: for a small model more are slower;"
+            " model.threads sets the number"
         )
 
 

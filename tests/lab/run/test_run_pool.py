@@ -14,10 +14,11 @@ from labs import HEADER, RECIPE, lab_in
 
 from truing.errors import LabError, RecordError
 from truing.lab.run.design import resolve_arm
-from truing.lab.run.run_pool import RunningProcess, RunPool, cores, slots_for
+from truing.lab.run.run_pool import RunningProcess, RunPool, slots_for
 from truing.lab.run.worker import run_worker
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Run
+from truing.utils.cores import usable_cores
 
 SHORT = HEADER.replace("seeds = 10", "seeds = 2")
 SOLVES_SOME = (
@@ -172,7 +173,7 @@ def test_a_planted_fault_is_proven_by_its_check(tmp_path):
 def test_slots_are_cores_by_threads(tmp_path):
     lab = lab_in(tmp_path)
     recipe = resolve_arm(lab, "baseline", ()).recipe
-    assert slots_for(recipe) == (cores(), False)
+    assert slots_for(recipe) == (usable_cores(), False)
     greedy = recipe.model_copy(update={"model": recipe.model.model_copy(update={"threads": 10**6})})
     assert slots_for(greedy) == (1, False)
     assert RECIPE

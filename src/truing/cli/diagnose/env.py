@@ -123,10 +123,11 @@ def torch_facts() -> dict[str, Any]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return operating system, CPU, cores, and memory in GB: of the machine, and free for this process."""
+    """Return operating system, CPU, usable cores, and GB of memory, in all and free for this process."""
     import psutil
     import torch
 
+    from truing.utils.cores import usable_cores
     from truing.utils.memory import GB, bytes_free
 
     info = CPU_INFO.read_text(encoding="utf-8", errors="replace") if CPU_INFO.exists() else ""
@@ -134,7 +135,7 @@ def machine_facts() -> dict[str, Any]:
     return {
         "system": platform.platform(),
         "cpu": model[1] if model else platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": usable_cores(),
         "memory_gb": round(psutil.virtual_memory().total / GB, 1),
         "free_gb": round(bytes_free(torch.device("cpu")) / GB, 1),
     }

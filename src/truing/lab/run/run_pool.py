@@ -17,6 +17,7 @@ import psutil
 from truing.config import Recipe
 from truing.errors import LabError, RecordError
 from truing.utils.atomic_files import disk_errors, write_atomically
+from truing.utils.cores import usable_cores
 from truing.utils.end_with_parent import child_variables
 from truing.utils.jsonl import dump_json
 
@@ -160,12 +161,8 @@ class RunPool:
         """Return the environment variables of a slot: its GPU, or its share of the cores."""
         if self.cuda:
             return {**os.environ, **child_variables(), "CUDA_VISIBLE_DEVICES": str(slot)}
-        return {**os.environ, **child_variables(), "OMP_NUM_THREADS": str(max(1, cores() // self.slots))}
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+        threads = max(1, usable_cores() // self.slots)
+        return {**os.environ, **child_variables(), "OMP_NUM_THREADS": str(threads)}
 
 
 def slots_for(recipe: Recipe) -> tuple[int, bool]:
@@ -175,4 +172,4 @@ def slots_for(recipe: Recipe) -> tuple[int, bool]:
 
         if torch.cuda.is_available():
             return torch.cuda.device_count(), True
-    return max(1, cores() // (recipe.model.threads or 1)), False
+    return max(1, usable_cores() // (recipe.model.threads or 1)), False

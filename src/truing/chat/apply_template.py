@@ -1,5 +1,6 @@
 """Rendering of messages by the chat template of a tokenizer, and the variables that a template reads."""
 
+import datetime
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +38,24 @@ def apply_template(
             remedy="change the roles of the task's messages or the schemas of its tools, "
             "or set model.chat_template",
         ) from error
+
+
+def prompt_date(tokenizer: PreTrainedTokenizerBase, declared: datetime.date | None) -> datetime.date | None:
+    """Return the date that the template writes: the declared one, or today's; None if it writes none.
+
+    Raises:
+        ModelError: A date is declared, and the template writes none.
+    """
+    if not unread_variables(tokenizer, ["strftime_now"]):
+        return declared or datetime.date.today()
+    if declared is not None:
+        raise ModelError(
+            "the chat template writes no date",
+            got=f"chat.date = {declared}",
+            expected="a template that calls strftime_now",
+            remedy="remove chat.date, or set model.chat_template",
+        )
+    return None
 
 
 def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, variables: Mapping[str, Any]) -> None:

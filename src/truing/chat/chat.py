@@ -1,5 +1,6 @@
 """The chat of a model: its tokenizer, stop ids, chat template and tool format."""
 
+import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -8,7 +9,7 @@ from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.apply_template import apply_template, check_template_kwargs
+from truing.chat.apply_template import apply_template, check_template_kwargs, prompt_date
 from truing.chat.call_parser import FORMATS
 from truing.chat.control_tokens import ControlTokens, control_tokens
 from truing.chat.reasoning import reasoning_tags, split_reasoning
@@ -190,6 +191,7 @@ def make_chat(
     tool_format: str = "auto",
     tool_prompt: Literal["auto", "hermes", "brief"] = "auto",
     template_kwargs: Mapping[str, Any] | None = None,
+    date: datetime.date | None = None,
 ) -> Chat:
     """Return the chat of a model; its template shows whether it supports tools and how it writes calls.
 
@@ -199,9 +201,10 @@ def make_chat(
         tool_format: a name from the table in chat/call_parser.py; "auto" detects it from the template.
         tool_prompt: "auto" supplies "hermes" if the template shows no tools; a name always applies.
         template_kwargs: extra variables of the template, such as ``enable_thinking``.
+        date: what a template writes as today's date at each rendering; None for the date of this call.
     """
-    variables = dict(template_kwargs or {})
-    check_template_kwargs(tokenizer, variables)
+    check_template_kwargs(tokenizer, template_kwargs or {})
+    variables = {**(template_kwargs or {}), "todays_date": prompt_date(tokenizer, date)}
     if tool_format not in ("auto", *FORMATS):
         raise _unknown_format(tool_format)
     native = native_format(tokenizer, stop_ids, **variables) if tool_prompt == "auto" else None

@@ -1,5 +1,6 @@
 """Tables of a recipe that all stages share: one frozen class each, a sentence under each field."""
 
+import datetime
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -116,6 +117,8 @@ class ChatConfig(FrozenModel):
     """The tool prompt that Truing adds; `auto` adds `hermes` if the template does not list tools."""
     template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Other variables of the chat template, such as `{enable_thinking = false}`."""
+    date: datetime.date | None = None
+    """Today's date for a chat template that writes it; if not given, the day on which the run starts."""
 
 
 class EpisodeConfig(FrozenModel):

@@ -165,6 +165,14 @@ def with_recorded_replicas(recipe: Recipe, run: RunReader) -> Recipe:
     return recipe.model_copy(update={"trainer": trainer.model_copy(update={"replicate": replicas})})
 
 
+def with_recorded_date(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with the date of a run's prompts, unless it has a date of its own."""
+    date = resolve(recorded).chat.date
+    if recipe.chat.date is not None or date is None:
+        return recipe
+    return recipe.model_copy(update={"chat": recipe.chat.model_copy(update={"date": date})})
+
+
 def check_same_recipe(recipe: Recipe, recorded: Mapping[str, Any]) -> None:
     """Raise if a run is resumed with another recipe than it was started with.
 

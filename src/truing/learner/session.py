@@ -11,6 +11,7 @@ from torch import nn
 
 from truing.analysis.evaluation import Evaluation
 from truing.chat import CallGrammars, Chat, make_chat
+from truing.chat.apply_template import prompt_date
 from truing.config import Recipe
 from truing.distributed.ranks import ONE, Ranks
 from truing.distributed.sharded_tensors import whole
@@ -237,6 +238,12 @@ def _sharded(policy: nn.Module, recipe: Recipe, ranks: Ranks) -> nn.Module:
     return whole_policy
 
 
+def _with_date(recipe: Recipe, loaded: LoadedModel, ranks: Ranks) -> Recipe:
+    """Return a recipe with the date of its prompts, if the chat template writes one; the first rank's."""
+    date = ranks.gather("the date of prompts", prompt_date(loaded.tokenizer, recipe.chat.date))[0]
+    return recipe.model_copy(update={"chat": recipe.chat.model_copy(update={"date": date})})
+
+
 def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | None = None) -> Session:
     """Load the model, add the adapter, check environment and engines; return the session.
 
@@ -260,6 +267,7 @@ def open_session(recipe: Recipe, env: Env, ranks: Ranks = ONE, threads: int | No
     sampling_params = recipe.sampling.to_params(loaded.stop_ids)
     sampling_params.max_prompt_length(loaded.context_length)  # raises if no token could be sampled
     whole_policy = _sharded(policy, recipe, ranks)
+    recipe = _with_date(recipe, loaded, ranks)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
         env = with_prompt_limit(env, chat, limit)

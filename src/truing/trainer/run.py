@@ -22,6 +22,7 @@ from truing.learner.restore import (
     check_same_adapter,
     check_same_recipe,
     needs_fsdp,
+    with_recorded_date,
     with_recorded_replicas,
 )
 from truing.learner.session import Session, open_session
@@ -60,6 +61,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, on_event: 
     if resume and not is_launched():  # a launcher has done so, before any rank reads the directory
         resume = not remove_killed_start(out)
     if resume:
+        recipe = with_recorded_date(recipe, RunReader(out).recipe_table())
         check_same_recipe(recipe, RunReader(out).recipe_table())
     check_started(recipe.trainer.ranks)
     check_placed(recipe)

@@ -1,9 +1,10 @@
-"""Chat templates that come with models: what a rendering makes in memory is bounded.
+"""Chat templates that come with models: what a rendering makes in memory is bounded, and its date is given.
 
 Jinja's sandbox bounds ``range`` alone. Here each operation that makes a text or a list longer, or copies one,
 spends its size from a budget before it runs: operators, calls, filters, slices, and what is written.
 """
 
+import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,15 +28,25 @@ SCOPE = ("_loop_vars", "_block_vars")
 
 _LEFT: ContextVar[list[int] | None] = ContextVar("left", default=None)
 
+_DATE: ContextVar[datetime.date | None] = ContextVar("date", default=None)
+
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """Bound the renderings of the block, in this thread."""
-    token = _LEFT.set([BUDGET])
+def bounded(date: datetime.date | None = None) -> Iterator[None]:
+    """Bound the renderings of the block, in this thread, and let them write this date in place of today's."""
+    left, day = _LEFT.set([BUDGET]), _DATE.set(date)
     try:
         yield
     finally:
-        _LEFT.reset(token)
+        _LEFT.reset(left)
+        _DATE.reset(day)
+
+
+def _strftime_now(text_format: str) -> str:
+    """Write the date as a template asks; transformers and vLLM give templates this function for today's."""
+    date = _DATE.get()
+    now = datetime.datetime.now() if date is None else datetime.datetime.combine(date, datetime.time())
+    return now.strftime(text_format)
 
 
 def spend(size: float) -> None:
@@ -144,6 +155,7 @@ def _environment() -> _Environment:
     environment: Any = _plain_compile("").environment
     environment.__class__ = _Environment
     environment.finalize = _written
+    environment.globals["strftime_now"] = _strftime_now
     environment.filters = {name: _bounded_filter(name, each) for name, each in environment.filters.items()}
     return environment
 

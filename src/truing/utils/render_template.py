@@ -1,5 +1,6 @@
 """Rendering by a chat template, which comes with a model: its time, its memory and its text are bounded."""
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,19 +22,25 @@ class TemplateFault(Exception):
     """A template refuses a conversation, fails, or has no end; the text says which."""
 
 
-def render_template(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Any], **options: Any) -> str:
+def render_template(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Any],
+    todays_date: datetime.date | None = None,
+    **options: Any,
+) -> str:
     """Return messages rendered by a tokenizer's template.
 
     Args:
         tokenizer: with a chat template.
         messages: of a conversation.
+        todays_date: what a template writes as such; None for the clock's.
         options: of ``apply_chat_template``, and variables of the template.
 
     Raises:
         TemplateFault: there is no text.
     """
     try:
-        with bounded(), time_limit(SECONDS, "the chat template", REMEDY):
+        with bounded(todays_date), time_limit(SECONDS, "the chat template", REMEDY):
             text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
     except TimeLimitExceeded as error:
         raise TemplateFault(f"it has not ended after {SECONDS:g} s") from error
